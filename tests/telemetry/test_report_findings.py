@@ -15,7 +15,7 @@ from mirror.relay.batches import reencode as deep
 from mirror.relay.batches import refusals
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyPhase
-from mirror.relay.partition import expiries
+from mirror.relay.partition import expiries, position_search
 from mirror.relay.partition.gap_check import SourceGapCheck
 from mirror.relay.partition.states import EPOCH_ENDED
 from mirror.relay.progress import target_log
@@ -66,6 +66,7 @@ FAILURES = {
     "failed progress lost": written_in(ClusterLookups._progress_lost),
     "failed target recreated": str(target_log.recreated_error("f", ORDERS, MARK, "t2", None)),
     "failed target truncated": str(target_log.truncated_error("f", ORDERS, MARK, 40, None)),
+    "failed position unproved": written_in(position_search._unproved_error),
     "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
     "failed target topic": written_in(_Preparation.create).partition("self._add_obstacle(")[2],
     "failed source without leader": NO_LEADER_TEXT,

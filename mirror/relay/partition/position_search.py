@@ -93,7 +93,7 @@ class LogPositionSearch:
                 for fetched in read_log(target, query.target, _seek(first, query), end, timer)
                 for batch in appends.own(fetched.batches)
             )
-            shift = Shift(lost, first - start if log_start > start else 0)
+            shift = Shift(lost, max(0, min(first, log_start) - start))
             if shift.possible:
                 find_shifted(own, start, expected, shift, timestamps=not appends.has_append_time)
             else:
@@ -271,7 +271,7 @@ def _unproved_error(query: PositionQuery, appends: OwnAppends, reason: str) -> F
         f"position-unproved: how far {query.source} was copied into {query.target} cannot be shown from the source's"
         f" offset {query.progress.offset} and the target's offset {_start_of(query)} on, behind which an earlier"
         f" attempt appended {appends.totals.records} records: {reason}; if the flow's transform or headers were"
-        " changed since, change them back for the next run; otherwise compare the two partitions from these offsets on"
-        " with kafka-console-consumer; to copy all of it again from the flow's start, set start-over = true (what is"
-        " still in the target is then there twice)"
+        " changed since, change them back for one run; otherwise compare the two partitions from these offsets on with"
+        " kafka-console-consumer, and copy the rest under another flow name with from, or set start-over = true to copy"
+        " again from the flow's start (what is still in the target is then there twice)"
     )

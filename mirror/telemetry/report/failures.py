@@ -120,6 +120,33 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             ),
         ),
     ),
+    "position unproved": (
+        r"position-unproved",
+        Advice(
+            Level.CRITICAL,
+            "How far the source was copied cannot be shown",
+            "An attempt that was interrupted had copied more than its progress says, and the two logs do not show where"
+            " that ends: records were deleted by retention, or differ from what the flow would copy now. To guess could"
+            " leave records out or duplicate them.",
+            (
+                AdviceStep(
+                    "If the flow's transform or headers were changed since the last run, change them back and run the"
+                    " flow once."
+                ),
+                AdviceStep(
+                    "Otherwise compare the two partitions with kafka-console-consumer from the offsets in the error on."
+                ),
+                AdviceStep(
+                    "If duplicates do no harm, or the target topic was emptied, set start-over = true under"
+                    " [flows.FLOW], run the flow once, and remove the setting."
+                ),
+                AdviceStep(
+                    'If you know the last position, copy the rest under another flow name, with "from" and'
+                    " start-over = true."
+                ),
+            ),
+        ),
+    ),
     "other source": (
         r"other source:|its progress was kept by a flow",
         Advice(

@@ -207,6 +207,18 @@ def test_log_starts_behind_the_progress_are_found_on_either_side(site: Site) -> 
     assert "begins at offset" in site.unproved(offset=8)
 
 
+def test_foreign_records_that_are_left_are_not_taken_for_lost_ones(site: Site) -> None:
+    site.pair.write(b"a", b"b", b"c", b"a", b"b", b"c", b"d")
+    site.append(b"x", producer_id=FOREIGN)
+    site.append(b"x", b"x", b"x", producer_id=FOREIGN)
+    site.append(b"a", b"b", b"c")
+    site.fence()
+    site.pair.log().delete_before(1)
+    assert site.find().progress.offset == 3, "at most one record is lost"
+    site.pair.log().delete_before(4)
+    assert "more than one place" in site.unproved()
+
+
 def test_log_that_ends_before_the_mark_is_not_searched(site: Site) -> None:
     end = site.fence()
     with pytest.raises(OffsetOutOfRange):
