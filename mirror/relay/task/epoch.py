@@ -47,13 +47,14 @@ class EpochLifecycle:
         self._hand_over: HandOver | None = None
         self._ends_at = FOREVER_MS if policy.until_ms is None else policy.until_ms
         self._winding_up = self._ended_by_control = self._handed_over = False
-        self._opens_until: Final = now + self._wind_up_ms
+        self._opens_until = now
         self._hand_over_delayed = False
         self._hand_over_since: int | None = None
 
-    def use_hand_over(self, hand_over: HandOver | None) -> None:
-        """Hand the results over at the epoch's end, if the policy grants a lease."""
+    def begin(self, hand_over: HandOver | None, now: int) -> None:
+        """The copies begin. Hand their results over at the epoch's end, if the policy grants a lease."""
         self._hand_over = hand_over if self._policy.lease_ms else None
+        self._opens_until = now + self._wind_up_ms
 
     @property
     def may_be_last(self) -> bool:

@@ -128,9 +128,9 @@ class Task:
         the end of the epoch, and the copies continue until the next epoch's attempts fence them, at most for the lease.
         It is not called if all copies end before, or a control command ends the epoch.
         """
-        self._epoch.use_hand_over(hand_over)
         self.observer.task_started(self.snapshot)
         now = self._clock.now()
+        self._epoch.begin(hand_over, now)
         for copied in ranges:
             copy = PartitionCopy(copied, self._policy, limits[copied.target_topic], batch_size, self, now)
             self._copies.append(copy)
