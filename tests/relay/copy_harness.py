@@ -9,13 +9,15 @@ from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
 from mirror.producer.batch.batches import RecordMetadata
 from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.states import CopyState
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
+from mirror.relay.progress.position import FoundPosition
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
@@ -83,9 +85,10 @@ class CopyHarness:
         batch_size: int = 1,
         memory: int = MEMORY,
         clock: FakeClock | None = None,
+        rules: WayRules | None = None,
         **policy: Any,
     ) -> None:
-        self.context = HandContext(atomic=atomic, clock=clock, memory=memory)
+        self.context = HandContext(clock=clock, memory=memory)
         self.clock = self.context.clock
         self.parts: list[_FetchedPart] = []
         self.copy = PartitionCopy(
@@ -95,6 +98,7 @@ class CopyHarness:
             batch_size,
             self.context,
             self.clock.now(),
+            rules,
         )
 
     @property
@@ -139,6 +143,14 @@ class CopyHarness:
     def resolved(self, progress: Progress | None = None, target_end: int = 0, **fields: Any) -> CopyHarness:
         """The start position is resolved."""
         self.context.start_lookups[-1].set_result(StartPosition(progress, target_end, **fields))
+        self.context.run_until_idle()
+        return self
+
+    def acquired(self, progress: Progress | None = None, appended: ProgressTotals = NO_TOTALS) -> CopyHarness:
+        """The fence of the present attempt succeeds; by default, earlier attempts have appended nothing more."""
+        resolved, future = self.writer.acquisitions[-1]
+        self.writer.acquired = True
+        future.set_result(FoundPosition(progress or resolved, appended))
         self.context.run_until_idle()
         return self
 

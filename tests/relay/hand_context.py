@@ -19,11 +19,13 @@ from mirror.relay.flow_control import SendWindow, SourceBudget
 from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.model.way import Way
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
+from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
@@ -68,8 +70,11 @@ class Commit:
 class HandWriter:
     """A target writer whose calls are answered by the test. After ``close`` it accepts no call."""
 
-    def __init__(self, *, atomic: bool) -> None:
-        self.atomic = atomic
+    def __init__(self, way: Way | None) -> None:
+        self.way = way
+        self.atomic = way is Way.TRANSACTIONS
+        self.acquired = way is not Way.SEQUENCES
+        self.acquisitions: list[tuple[Progress, Future[FoundPosition]]] = []
         self.producer_id = 7
         self.fences_in_doubt = 0
         self.open_timeout_ms: int | None = None
@@ -84,8 +89,15 @@ class HandWriter:
         self.open_timeout_ms = timeout_ms
         return self.opened
 
+    def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+        assert self.closed is None
+        assert timeout_ms > 0
+        self.acquisitions.append((progress, Future()))
+        return self.acquisitions[-1][1]
+
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         assert self.closed is None
+        assert self.acquired
         if self.send_error is not None:
             raise self.send_error
         if self.atomic and self.commits:
@@ -96,6 +108,7 @@ class HandWriter:
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         assert self.closed is None
+        assert self.acquired
         assert not self.commits or self.commits[-1].future.done(), "commits do not overlap"
         assert timeout_ms > 0
         self.commits.append(Commit(progress, timeout_ms, len(self.sent)))
@@ -130,9 +143,8 @@ class RecordingObserver(NullObserver):
 class HandContext:
     """The context of one copy. Lookups are answered by the test; the copy is stepped when it asked to be."""
 
-    def __init__(self, *, atomic: bool, clock: FakeClock | None = None, memory: int = MEMORY) -> None:
+    def __init__(self, *, clock: FakeClock | None = None, memory: int = MEMORY) -> None:
         self.clock = clock or FakeClock()
-        self.atomic = atomic
         self.timeouts = TIMES
         self.send_window = SendWindow(memory, TIMES.delivery_timeout_ms // 8, self.clock.now())
         self.source_budget = SourceBudget(memory)
@@ -168,9 +180,9 @@ class HandContext:
         del copy
         return self.leader
 
-    def new_writer(self, copy: CopyHandle) -> HandWriter:
+    def new_writer(self, copy: CopyHandle, way: Way | None) -> HandWriter:
         del copy
-        self.writers.append(HandWriter(atomic=self.atomic))
+        self.writers.append(HandWriter(way))
         return self.writers[-1]
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:

@@ -263,6 +263,7 @@ class TaskHarness:
             producer_settings=cast("Any", None),
             memory=cast("Any", None),
             producer=target,
+            positions=None,
         )
         task = Task(
             clients,

@@ -6,11 +6,21 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import ProgressTotals
 from mirror.wire.records import AnyBatch, Batch, is_commit_marker
+
+
+class LastAppend(NamedTuple):
+    """The last batch that was appended."""
+
+    end: int
+    """The target offset after it."""
+    producer_id: int
+    batch: tuple[int, int]
+    """Its producer epoch and base sequence."""
 
 
 @dataclass(slots=True)
@@ -22,6 +32,7 @@ class _Appended:
     batches: int = 0
     bytes: int = 0
     has_append_time: bool = False
+    last: LastAppend | None = None
 
     def add(self, other: _Appended) -> None:
         self.first = min(self.first, other.first)
@@ -29,6 +40,8 @@ class _Appended:
         self.batches += other.batches
         self.bytes += other.bytes
         self.has_append_time = self.has_append_time or other.has_append_time
+        if other.last is not None and (self.last is None or self.last.end < other.last.end):
+            self.last = other.last
 
 
 class OwnAppends:
@@ -67,7 +80,8 @@ class OwnAppends:
     def _on_batch(self, batch: Batch) -> None:
         if not batch.count:  # compaction has removed its records
             return
-        appended = _Appended(batch.base_offset, batch.count, 1, batch.size, batch.has_log_append_time)
+        last = LastAppend(batch.next_offset, batch.producer_id, (batch.producer_epoch, batch.base_sequence))
+        appended = _Appended(batch.base_offset, batch.count, 1, batch.size, batch.has_log_append_time, last)
         if not batch.is_transactional:
             self._count(appended)
         elif batch.producer_id in self._open:
@@ -99,6 +113,11 @@ class OwnAppends:
     def first(self) -> int | None:
         """The base offset of the first own batch; None if there is none."""
         return self._found.first if self._found.batches else None
+
+    @property
+    def last(self) -> LastAppend | None:
+        """The last own batch; None if there is none."""
+        return self._found.last
 
     @property
     def totals(self) -> ProgressTotals:

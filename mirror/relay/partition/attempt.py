@@ -6,16 +6,20 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mirror.errors import DeliveryTimeout, KafkaTimeout, NeedsAbort, RecordTooLarge
+from mirror.errors import DeliveryTimeout, FlowError, KafkaTimeout, NeedsAbort, RecordTooLarge
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.timeline import CopyPhase
+from mirror.relay.model.way import Way
+from mirror.relay.partition.acquisition import Acquisition
 from mirror.relay.partition.commits import Commits
 from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.outbox import CommitCounts, Outbox, PendingBatch
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import NO_TOTALS, Progress
+from mirror.relay.progress.position import FoundPosition
 from mirror.timing import FOREVER_MS, deadline
 
 if TYPE_CHECKING:
+    from mirror.relay.batches.way_rules import WayChoice
     from mirror.relay.partition.delivery_deadline import DeliveryClock
     from mirror.relay.partition.source_reader import SourceReader
     from mirror.relay.partition.target_writer import TargetWriter
@@ -32,6 +36,22 @@ class DeliveryFailed(Exception):
 
 class TargetShrank(Exception):
     """The target acknowledged a batch below the log end known before: the log was recreated, or lost records."""
+
+
+class PositionFound(Exception):
+    """Earlier attempts have appended more than the progress says: the copy resumes at another position."""
+
+    def __init__(self, found: FoundPosition) -> None:
+        super().__init__(f"the target holds the source's records up to offset {found.progress.offset}")
+        self.found: Final = found
+
+
+class WayChanged(Exception):
+    """The next batch goes the other way; everything before it is committed."""
+
+    def __init__(self, way: Way) -> None:
+        super().__init__(f"the next batch goes by {way}")
+        self.way: Final = way
 
 
 class AttemptOwner(CopyHandle, Protocol):
@@ -61,11 +81,13 @@ class CopyAttempt:
         writer: TargetWriter,
         reader: SourceReader,
         clock: DeliveryClock,
+        choice: WayChoice | None,
         progress: Progress,
         *,
         commit_required: bool,
         now: int,
     ) -> None:
+        """``choice`` chooses the way of each batch; None if there is only one."""
         log_end = 0 if progress.target is None else progress.target.end
         on_answered = partial(context.on_batch_answered, copy)
         self.outbox: Final = Outbox(
@@ -82,6 +104,9 @@ class CopyAttempt:
         self._reader = reader
         self._clock = clock
         self._timeouts = context.timeouts
+        self._choice = choice
+        self._other_way: Way | None = None
+        self._acquisition = Acquisition(copy, context, writer, clock, progress)
         self._reencoding: Future[Any] | None = None
         reader.begin(progress.offset, now)
 
@@ -94,6 +119,8 @@ class CopyAttempt:
     @property
     def phase(self) -> CopyPhase:
         """What the attempt waits for."""
+        if self._acquisition.in_progress:
+            return CopyPhase.FENCING
         if self.commits.in_flight is not None:
             return CopyPhase.COMMITTING
         if not self.outbox.empty:
@@ -134,6 +161,8 @@ class CopyAttempt:
 
     def due_ms(self, now: int) -> int:
         """When :meth:`advance` is wanted next if nothing happens before; the send window steps a copy that queues."""
+        if self._acquisition.in_progress:
+            return self._acquisition.expires_ms
         if self.commits.pending:
             commit = self._commit_due_ms() if self._may_commit else FOREVER_MS
             return commit if commit > now else FOREVER_MS  # overdue: it waits for something else
@@ -143,8 +172,10 @@ class CopyAttempt:
     def advance(self, now: int) -> bool:
         """Make all the progress that is possible without waiting; return whether everything is copied and committed.
 
-        Raises DeliveryFailed, TargetShrank, and MirrorError for what cannot be sent.
+        Raises DeliveryFailed, TargetShrank, PositionFound, WayChanged, and MirrorError for what cannot be sent.
         """
+        if self._acquisition.in_progress and (found := self._acquisition.take_result(now)) is not None:
+            self._begin_at(found)
         if not self.wants_more:
             self._reader.last_response_ms = now  # nothing is fetched: the source cannot be blamed for its silence
         self.outbox.process_answers(now)
@@ -153,13 +184,27 @@ class CopyAttempt:
             raise DeliveryFailed(failure[1], failure[0])
         if self.commits.in_flight is not None:
             self._process_commit(now)
+        if self.commits.required:
+            self._acquisition.ensure(now)
         if not self._copy.winding_up:
             self._send_ready(now)
+        self._check_way()
         self._check_regression()  # answers may have arrived while batches were sent
         if self._may_commit and self.commits.pending and now >= self._commit_due_ms():
             self._context.step_when_done(self._copy, self.commits.begin(self._copy.progress_at, now))
-        done = self._reader.ended and self.all_delivered
+        done = self._reader.ended and self.all_delivered and (self._copy.winding_up or not self._at_end)
         return done and self.commits.in_flight is None and not (self.commits.pending or self.comparing_target)
+
+    def _begin_at(self, found: FoundPosition) -> None:
+        """Continue if the position is that of the progress; otherwise raise PositionFound."""
+        if found.progress.offset != self.commits.committed.offset or found.appended != NO_TOTALS:
+            raise PositionFound(found)
+
+    def _check_way(self) -> None:
+        """Raise WayChanged if the next batch goes the other way, and all before it is committed."""
+        delivered = self.outbox.empty and self.nothing_to_commit and not self.commits.pending
+        if self._other_way is not None and delivered and not self._copy.winding_up:
+            raise WayChanged(self._other_way)
 
     def source_stalled(self, now: int) -> bool:
         """Whether the source, although polled, has returned nothing for too long."""
@@ -182,6 +227,8 @@ class CopyAttempt:
     def _send_ready(self, now: int) -> None:
         pipeline, outbox, unix_ms = self._reader.pipeline, self.outbox, self._context.unix_ms()
         while not self.commits.blocks_sending and (output := self._next_output(unix_ms)) is not None:
+            if self._goes_other_way(output, unix_ms, now) or not self._acquisition.ensure(now):
+                break
             if not self._send(output, now):
                 break
             pipeline.pop()
@@ -189,12 +236,28 @@ class CopyAttempt:
             self._reencoding = pipeline.encoding  # None, too: the future would keep its result in memory
             if pipeline.encoding is not None:
                 self._context.step_when_done(self._copy, pipeline.encoding)
-        at_end = self._reader.position >= self._reader.end > outbox.sent_offset
-        if at_end and pipeline.empty and self._reader.error is None:  # offsets behind an error were not copied
+        if self._at_end and self._acquisition.ensure(now):
             # The end of the range counts as reached even if its last offsets hold no records.
             epoch = -1 if outbox.sent_epoch is None else outbox.sent_epoch
             outbox.add(PendingBatch(OutputBatch(outbox.sent_offset, self._reader.end, epoch), now))
         outbox.process_answers(now)
+
+    @property
+    def _at_end(self) -> bool:
+        """Whether nothing is left but offsets without records at the end; those behind an error were not copied."""
+        reader = self._reader
+        return (
+            reader.position >= reader.end > self.outbox.sent_offset and reader.pipeline.empty and reader.error is None
+        )
+
+    def _goes_other_way(self, output: OutputBatch, unix_ms: int, now: int) -> bool:
+        try:
+            way = self._writer.way if self._choice is None else self._choice.choose(output, unix_ms, now)
+        except FlowError as error:  # the flow allows only the way that the batch must not go
+            self._reader.fail(error)
+            return True
+        self._other_way = None if way is self._writer.way else way
+        return self._other_way is not None
 
     def _next_output(self, unix_ms: int) -> OutputBatch | None:
         try:
@@ -226,12 +289,13 @@ class CopyAttempt:
 
     @property
     def _may_commit(self) -> bool:
-        return self.commits.in_flight is None and not (self.commits.on_hold or self.comparing_target)
+        blocked = self.commits.on_hold or self.comparing_target or not self._acquisition.done
+        return self.commits.in_flight is None and not blocked
 
     def _commit_due_ms(self) -> int:
         if self._copy.winding_up:
             return 0 if self._writer.atomic or self.outbox.empty else FOREVER_MS
-        ended = self._reader.ended and self._reader.pipeline.empty
+        ended = self._other_way is not None or (self._reader.ended and self._reader.pipeline.empty)
         return self.commits.due_ms(caught_up=self._reader.caught_up, ended=ended)
 
     def _process_commit(self, now: int) -> None:
@@ -252,7 +316,8 @@ class CopyAttempt:
         There is none if a commit would include what is not acknowledged, or if the target's log may lack records that
         were written before.
         """
-        if self._writer.atomic or self.comparing_target or self.outbox.regression is not None:
+        blocked = self.comparing_target or not self._acquisition.done
+        if self._writer.atomic or blocked or self.outbox.regression is not None:
             return None
         if self.commits.in_flight is None and self.outbox.acked_offset > self.commits.committed.offset:
             self.commits.begin(self._copy.progress_at, now)

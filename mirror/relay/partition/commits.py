@@ -97,7 +97,8 @@ class Commits:
         """
         latest_ms = self._writer.commit_due_ms(self.uncommitted_since_ms, self._timeouts.commit_interval_ms)
         if not self._writer.atomic:
-            return 0 if self.required or (ended and self._outbox.empty) else latest_ms
+            full = self._writer.way is not None and self._bytes >= MAX_TRANSACTION_BYTES
+            return 0 if self.required or full or (ended and self._outbox.empty) else latest_ms
         if self.required or ended or self._bytes >= MAX_TRANSACTION_BYTES:
             return 0
         return min(latest_ms, self._committed_ms + self._timeouts.commit_min_interval_ms) if caught_up else latest_ms

@@ -13,6 +13,7 @@ from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.flow_control import SendWindow, SourceBudget
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range
+from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
@@ -138,8 +139,8 @@ class CopyContext(Protocol):
         """Return why cached metadata has no leader of the target partition, as ``': <reason>'``, or ``''``."""
         ...
 
-    def new_writer(self, copy: CopyHandle) -> TargetWriter:
-        """Create the writer of another attempt."""
+    def new_writer(self, copy: CopyHandle, way: Way | None) -> TargetWriter:
+        """Create the writer of another attempt, which goes this ``way``; None: at least once."""
         ...
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:

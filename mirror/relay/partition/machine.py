@@ -24,10 +24,12 @@ from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import CorruptBatch, DeliveryPhase, KafkaTimeout, LogTruncated, MirrorError, OffsetOutOfRange
 from mirror.relay.batches.trace_parents import TraceParents
+from mirror.relay.batches.way_rules import WayChoice, WayRules
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.partition.attempt import CopyAttempt, DeliveryFailed, TargetShrank
+from mirror.relay.model.way import Way
+from mirror.relay.partition.attempt import CopyAttempt, DeliveryFailed, PositionFound, TargetShrank, WayChanged
 from mirror.relay.partition.attempt_outcome import AttemptOutcome, FailureClassifier
 from mirror.relay.partition.context import CopyContext
 from mirror.relay.partition.delivery_deadline import DeliveryClock
@@ -45,10 +47,12 @@ from mirror.relay.partition.states import (
     awaited_text,
     result_of,
 )
+from mirror.relay.partition.takeover import ProgressChanged
 from mirror.relay.partition.target_check import TargetLogCheck
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
+from mirror.relay.progress.position import FoundPosition
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -65,8 +69,16 @@ class PartitionCopy:
     """Copies one range, on one thread: :meth:`step`, :meth:`on_fetched` and :meth:`wind_up` do everything."""
 
     def __init__(
-        self, copied: Range, policy: CopyPolicy, limits: TargetLimits, batch_size: int, context: CopyContext, now: int
+        self,
+        copied: Range,
+        policy: CopyPolicy,
+        limits: TargetLimits,
+        batch_size: int,
+        context: CopyContext,
+        now: int,
+        rules: WayRules | None = None,
     ) -> None:
+        """``rules`` say which way batches go exactly once; None: in transactions."""
         self.range: Final = copied
         self.source: Final = TopicPartition(copied.topic, copied.partition)
         self.target: Final = TopicPartition(copied.target_topic, copied.partition)
@@ -95,6 +107,8 @@ class PartitionCopy:
         self._commit_required = False
         self._until_ms = FOREVER_MS
         self._traces = TraceParents(now)
+        self._choice = WayChoice(rules, self.source) if rules is not None and policy.exactly_once else None
+        self._changes_way = False
         self._open(now)
 
     # --- queries
@@ -223,21 +237,32 @@ class PartitionCopy:
         elif self.state is not CopyState.DONE:
             self.recorder.timeline.enter(PHASE_OF_STATE[self.state], now)
 
-    def _open(self, now: int) -> None:
+    def _open(self, now: int, *, retries: bool = True) -> None:
+        """Begin an attempt; unless it ``retries``, it continues the one before, the other way."""
         self.state = CopyState.OPENING
-        self._retry.on_attempt_begun()
+        if retries:
+            self._retry.on_attempt_begun()
         self._opened_ms = now
-        self._writer: TargetWriter = self._context.new_writer(self)
+        self._writer: TargetWriter = self._context.new_writer(self, self._way)
         self._attempt = None
         self._call.begin(self._writer.open(self._clock.left_ms()))
+
+    @property
+    def _way(self) -> Way | None:
+        if self._choice is not None:
+            return self._choice.way
+        return Way.TRANSACTIONS if self._policy.exactly_once else None
+
+    def _note_fences(self, *, answered: bool) -> None:
+        in_doubt, request_timeout_ms = self._writer.fences_in_doubt, self._context.timeouts.request_timeout_ms
+        self._failures.on_fenced_others(in_doubt, answered=answered, request_timeout_ms=request_timeout_ms)
 
     def _step_opening(self, now: int) -> None:
         future = self._call.pop_done()
         if future is None:
             return
         error = future.exception()
-        in_doubt, request_timeout_ms = self._writer.fences_in_doubt, self._context.timeouts.request_timeout_ms
-        self._failures.on_fenced_others(in_doubt, answered=error is None, request_timeout_ms=request_timeout_ms)
+        self._note_fences(answered=error is None)
         if isinstance(error, KafkaTimeout):
             self._expire(DeliveryPhase.FENCING, error, now)
         elif error is not None:
@@ -283,7 +308,9 @@ class PartitionCopy:
         # from offset 0 needs none: no log is cut back below that.
         epoch = self.range.source_epoch if self.range.fresh_start else None
         progress = start.progress or self.progress_at(self.range.fresh_start, epoch)
-        self._begin_at(replace(progress, target=start.mark), now, commit_required=True)
+        # What an attempt of before commits late must not count for this copy.
+        progress = replace(progress, target=start.mark, generation=self._context.unix_ms())
+        self._begin_at(progress, now, commit_required=True)
 
     def _begin_at(self, progress: Progress, now: int, *, commit_required: bool = False) -> None:
         recorder = self.recorder
@@ -303,7 +330,15 @@ class PartitionCopy:
         self.recorder.on_reread(self._attempt)
         context, reader = self._context, self._reader
         self._attempt = CopyAttempt(
-            self, context, self._writer, reader, self._clock, progress, commit_required=commit_required, now=now
+            self,
+            context,
+            self._writer,
+            reader,
+            self._clock,
+            self._choice,
+            progress,
+            commit_required=commit_required,
+            now=now,
         )
         if not (reader.ended or self.winding_up):
             context.read_from(self, progress.offset, progress.leader_epoch, self.recorder.topic_id)
@@ -311,19 +346,10 @@ class PartitionCopy:
     def _step_copying(self, now: int) -> None:
         attempt, reader = self._current, self._reader
         commits = attempt.commits
-        try:
-            self._target_check.update(attempt, now, ended=reader.ended)
-            done = attempt.advance(now)
-        except TargetShrank as shrank:
-            self._target_check.tracker.regression = attempt.outbox.regression
-            self._end_attempt(now, None, str(shrank))
-            return
-        except DeliveryFailed as failure:
-            committing_ms = now - commits.uncommitted_since_ms
-            outcome = self._failures.delivery_outcome(
-                failure, committed=commits.committed.offset, committing_ms=committing_ms
-            )
-            self._end_attempt(now, outcome, str(failure))
+        done = self._advance(attempt, now)
+        if done is None:
+            if self._copying not in {None, attempt}:
+                self._step_copying(now)  # another attempt copies on
             return
         if reader.ended:
             self._context.stop_reading(self)
@@ -342,6 +368,36 @@ class PartitionCopy:
         elif attempt.source_stalled(now):
             self._check_source(stalled=True)
 
+    def _advance(self, attempt: CopyAttempt, now: int) -> bool | None:
+        """Return whether everything is copied and committed; None if the attempt has ended, or continues elsewhere."""
+        try:
+            self._target_check.update(attempt, now, ended=self._reader.ended)
+            return attempt.advance(now)
+        except PositionFound as position:
+            self._resume_at(position.found, now)
+        except WayChanged:
+            self._changes_way = True
+            self._close_attempt(now, attempt)
+        except ProgressChanged as changed:
+            self._end_attempt(now, None, str(changed))
+        except TargetShrank as shrank:
+            self._target_check.tracker.regression = attempt.outbox.regression
+            self._end_attempt(now, None, str(shrank))
+        except DeliveryFailed as failure:
+            committing_ms = now - attempt.commits.uncommitted_since_ms
+            outcome = self._failures.delivery_outcome(
+                failure, committed=attempt.commits.committed.offset, committing_ms=committing_ms
+            )
+            self._end_attempt(now, outcome, str(failure))
+        return None
+
+    def _resume_at(self, found: FoundPosition, now: int) -> None:
+        """Resume behind what earlier attempts have appended, and count it with the first commit."""
+        self._target_check.tracker.on_committed(found.progress.target)
+        self.recorder.begin_at(found.progress)
+        self._read(found.progress, now, commit_required=True)
+        self._current.outbox.counts.add_totals(found.appended)
+
     def progress_at(self, offset: int, leader_epoch: int | None) -> Progress:
         """Make the progress to commit at ``offset``, with the mark of the target's log."""
         attempt = self._attempt
@@ -354,6 +410,8 @@ class PartitionCopy:
         """Record a commit of the present attempt."""
         attempt, leader = self._current, self._context.target_leader(self)
         self._target_check.tracker.on_committed(attempt.commits.committed.target)
+        if self._choice is not None:
+            self.recorder.set_way(self._choice.way, self._choice.reason)
         self.recorder.on_committed(counts, attempt, self._reader, atomic=self._writer.atomic, leader=leader)
         self._context.commit_durations.add(attempt.commits.last_duration_ms)
         if self.state is CopyState.COPYING:
@@ -401,6 +459,11 @@ class PartitionCopy:
         if self.state is CopyState.CHECKING_SOURCE:
             since_ms = None  # it is the source that the copy waits for
         self._retry.on_attempt_ended(outcome, reason, None if since_ms is None else now - since_ms)
+        self._close_attempt(now, attempt)
+
+    def _close_attempt(self, now: int, attempt: CopyAttempt | None) -> None:
+        if self._policy.exactly_once and self._writer.way is Way.SEQUENCES:
+            self._note_fences(answered=self._writer.acquired)
         self._final_commit = None if attempt is None else attempt.final_commit(now)
         self.state = CopyState.ABORTING
         self._context.stop_reading(self)
@@ -416,6 +479,10 @@ class PartitionCopy:
             counts, _ = self._current.commits.take_result(now) or (None, None)
             if counts is not None:
                 self.on_committed(counts)
+        if self._changes_way and not self.winding_up:
+            self._changes_way = False
+            self._open(now, retries=False)
+            return
         backoff_ms = self._retry.next_backoff_ms()
         if backoff_ms is None:
             self._finish(now)
@@ -450,7 +517,7 @@ class PartitionCopy:
         A copy in the state COPYING continues, if exactly once, until another attempt fences it. What it copies from now
         on is reported with the progress, and counted by the next epoch.
         """
-        if self._copying is None or not self._writer.atomic:
+        if self._copying is None or self._writer.way is None:
             self.wind_up(now, immediately=True)
         if (attempt := self._copying) is None:
             return self._retry.interim_result(now)

@@ -48,6 +48,12 @@ class CommitCounts:
         self.deep.update(other.deep)
         self.gaps.update(other.gaps)
 
+    def add_totals(self, totals: ProgressTotals) -> None:
+        """Add what an earlier attempt has written, and no result has counted."""
+        self.records += totals.records
+        self.batches += totals.batches
+        self.bytes += totals.bytes
+
     def add_to(self, result: RangeResult) -> None:
         """Add these counts, which are committed now, to ``result``."""
         result.records += self.records

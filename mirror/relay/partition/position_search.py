@@ -22,7 +22,7 @@ from mirror.relay.batches.reencode import ReencodeSpec, load_transform
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
+from mirror.relay.progress.committed import NO_TOTALS, Progress
 from mirror.relay.progress.log_reading import read_log
 from mirror.relay.progress.position import FoundPosition, PositionQuery
 from mirror.relay.progress.target_log import TargetMark
@@ -69,13 +69,13 @@ class LogPositionSearch:
             appends, log_start = _read_to_fence(consumer, query, timer)
             nothing = appends.first is None and not appends.undecided and log_start <= _start_of(query)
             if nothing or not query.producer_ids:
-                return _found(query, query.progress, appends, NO_TOTALS)
+                return FoundPosition(query.progress, NO_TOTALS)
             try:
                 _check_comparable(query, appends)
                 progress = self._compare(consumer, query, appends, log_start, timer)
             except Unproved as error:
                 raise _unproved_error(query, appends, str(error)) from None
-        return _found(query, progress, appends, appends.totals)
+        return _found(query, progress, appends)
 
     def _compare(
         self, target: Consumer, query: PositionQuery, appends: OwnAppends, log_start: int, timer: Timer
@@ -257,13 +257,16 @@ def _chained(first: Fetched | None, rest: Iterable[Fetched]) -> Iterator[Fetched
     yield from rest
 
 
-def _found(query: PositionQuery, progress: Progress, appends: OwnAppends, appended: ProgressTotals) -> FoundPosition:
-    mark = query.progress.target
-    assert appends.end is not None  # noqa: S101 - the marker was found
-    target = TargetMark(
-        topic_id="" if mark is None else mark.topic_id, end=appends.end, leader_epoch=appends.leader_epoch
-    )
-    return FoundPosition(progress=replace(progress, target=target), appended=appended)
+def _found(query: PositionQuery, progress: Progress, appends: OwnAppends) -> FoundPosition:
+    """Return the position, with a mark at the last own batch: markers of a fence may be followed by other ones."""
+    mark, last = query.progress.target, appends.last
+    if last is not None:
+        topic_id = "" if mark is None else mark.topic_id
+        epoch = appends.leader_epoch
+        mark = TargetMark(
+            topic_id=topic_id, end=last.end, leader_epoch=epoch, producer_id=last.producer_id, batch=last.batch
+        )
+    return FoundPosition(replace(progress, target=mark), appends.totals)
 
 
 def _unproved_error(query: PositionQuery, appends: OwnAppends, reason: str) -> FlowError:

@@ -38,6 +38,7 @@ class ResultRecorder:
 
         What is sent later is reported with the progress, and the next epoch counts it.
         """
+        self._generation = 0
         self.topic_id = copied.topic_id
         """The id of the source topic that is read; at first the one in the plan."""
         self.timeline: Final = TimelineRecorder(unix_ms, now, partial(observer.span_ended, copied))
@@ -74,7 +75,7 @@ class ResultRecorder:
             self.result.start = progress.offset
             if self._range.open_ended:
                 self._count(progress.unreported)
-        self.progress = progress
+        self.progress, self._generation = progress, progress.generation
         self.result.end = progress.offset
         return first
 
@@ -96,7 +97,8 @@ class ResultRecorder:
 
     def needs_renewal(self, progress: Progress, renew_ms: int) -> bool:
         """Whether to commit ``progress`` again: it is ``renew_ms`` old (0: never), or has unreported counts."""
-        expires = renew_ms > 0 and self._unix_ms() - progress.time_ms >= renew_ms
+        committed_ms = min(progress.time_ms, progress.claimed_ms or progress.time_ms)
+        expires = renew_ms > 0 and self._unix_ms() - committed_ms >= renew_ms
         return self.has_unreported_counts(progress) or expires
 
     def has_unreported_counts(self, progress: Progress) -> bool:
@@ -126,6 +128,7 @@ class ResultRecorder:
             topic_id=self.topic_id,
             time_ms=self._unix_ms(),
             unreported=NO_TOTALS if self.handed_over is None else sent.minus(self.handed_over),
+            generation=self._generation,
         )
 
     # --- while an attempt copies

@@ -1,6 +1,7 @@
-"""How a partition's batches and progress are written to the target: in one transaction (exactly once), or separately.
+"""How a partition's batches and progress are written to the target: in one transaction, or separately.
 
-Nothing here waits: results arrive on the network thread, through callbacks and futures.
+:mod:`.sequence_writer` writes separately, too, and yet exactly once. Nothing here waits: results arrive on the network
+thread, through callbacks and futures.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from mirror.client import Admin, BufferMemory, Producer, TopicPartition
-from mirror.errors import KafkaError
 from mirror.producer.batch.batches import Callback
 from mirror.producer.settings import ProducerSettings
-from mirror.relay.futures import done, failed, then
-from mirror.relay.progress.committed import Progress, from_offset, group_of, to_offset
+from mirror.relay.futures import done, then
+from mirror.relay.model.way import Way
+from mirror.relay.partition.takeover import PartitionTransactions, Search, read_latest_progress, take_over
+from mirror.relay.progress.committed import NO_TOTALS, Progress, group_of, to_offset
 from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
+from mirror.relay.progress.position import FoundPosition
 from mirror.timing import deadline
 from mirror.wire.records import Batch
 
@@ -32,6 +35,16 @@ class TargetWriter(Protocol):
         ...
 
     @property
+    def way(self) -> Way | None:
+        """The way in which it writes exactly once; None if it writes at least once."""
+        ...
+
+    @property
+    def acquired(self) -> bool:
+        """Whether it may send and commit; otherwise :meth:`acquire` comes first."""
+        ...
+
+    @property
     def producer_id(self) -> int:
         """The producer id of the batches; -1 while there is none."""
         ...
@@ -42,7 +55,14 @@ class TargetWriter(Protocol):
         ...
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Fence earlier attempts at this partition, if that is possible; then read the progress."""
+        """Read the progress. In transactions, fence earlier attempts first."""
+        ...
+
+    def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+        """Fence earlier attempts that send plain batches, and find out what they have appended behind ``progress``.
+
+        Fails with FlowError if that cannot be found out, KafkaTimeout after ``timeout_ms``.
+        """
         ...
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
@@ -62,91 +82,77 @@ class TargetWriter(Protocol):
         ...
 
 
-def transactional_id(flow: str, tp: TopicPartition) -> str:
-    """Return the id of a flow and target partition: the next copy fences the last one, however ranges are assigned.
-
-    It is unambiguous, since neither a flow's name nor a partition's number has a dot.
-    """
-    return f"mirror.{flow}.{tp.topic}.{tp.partition}"
-
-
 class ExactlyOnceWriter:
     """Writes data and progress in the same transactions (KIP-98), with a producer of its own."""
 
     atomic = True
+    way = Way.TRANSACTIONS
 
     def __init__(
-        self, flow: str, tp: TopicPartition, settings: ProducerSettings, admin: Admin, memory: BufferMemory
+        self,
+        flow: str,
+        tp: TopicPartition,
+        settings: ProducerSettings,
+        admin: Admin,
+        memory: BufferMemory,
+        search: Search,
     ) -> None:
         """``settings`` are any partition's of this task: only the transactional.id differs."""
+        self._flow: Final = flow
         self._tp: Final = tp
-        self._group: Final = group_of(flow, tp)
         self._admin: Final = admin
-        own_settings = replace(settings, transactional_id=transactional_id(flow, tp))
-        self._producer: Final = Producer(own_settings, memory=memory)
-        self._in_transaction = False
+        self._transactions: Final = PartitionTransactions(flow, tp, settings, memory)
+        self._search: Final = search
+        self.acquired = False
 
     @property
     def producer_id(self) -> int:
         """As assigned by the coordinator."""
-        return self._producer.producer_id
+        return self._transactions.producer.producer_id
 
     @property
     def fences_in_doubt(self) -> int:
         """As counted by the producer."""
-        return self._producer.fences_in_doubt
+        return self._transactions.producer.fences_in_doubt
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         """Fence first, then read: the fence ends the open transaction of an older attempt (KIP-447)."""
-        fenced = self._producer.init_transactions_async(timeout_ms)
-        return then(fenced, lambda _: read_progress(self._admin, self._group, self._tp, timeout_ms))
+        fenced = self._transactions.producer.init_transactions_async(timeout_ms)
+
+        def check(progress: Progress | None) -> Future[Progress | None]:
+            # An attempt in transactions cannot commit any more. Plain batches are shut out by a marker only.
+            self.acquired = progress is None or progress.way is Way.TRANSACTIONS
+            return done(progress)
+
+        read = then(fenced, lambda _: read_latest_progress(self._admin, self._flow, self._tp, timeout_ms))
+        return then(read, check)
+
+    def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+        """Write a marker, behind which plain batches of earlier attempts are refused."""
+
+        def on_found(found: FoundPosition) -> Future[FoundPosition]:
+            self.acquired = True
+            return done(found)
+
+        return then(take_over(self._transactions, self._search, progress, timeout_ms), on_found)
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         """Send in the transaction, which begins with its first batch."""
-        self._begin()
-        self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms)
-
-    def _begin(self) -> None:
-        if not self._in_transaction:
-            self._producer.begin_transaction()
-            self._in_transaction = True
+        self._transactions.begin()
+        self._transactions.producer.post_batch(self._tp, batch, callback, created_ms=created_ms)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit with the transaction; in a new one if none is open."""
-        self._begin()
-        offsets = {self._tp: to_offset(progress)}
-        offsets_sent = self._producer.send_offsets_to_transaction_async(offsets, self._group, timeout_ms)
-        committed = self._producer.commit_transaction_async(timeout_ms)
-        committed.add_done_callback(self._on_commit_ended)
-        # The error of the offsets says more than that of the commit, which fails with it.
-        return then(committed, lambda _: offsets_sent, otherwise=offsets_sent)
+        exact = replace(progress, way=Way.TRANSACTIONS, producer_id=-1)
+        return self._transactions.commit(exact, timeout_ms)
 
     def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
         """Commit after the interval."""
         return deadline(pending_since_ms, interval_ms)
 
-    def _on_commit_ended(self, committed: Future[None]) -> None:
-        if committed.exception() is None:
-            self._in_transaction = False
-
     def close(self, timeout_ms: int) -> Future[None]:
         """Abort immediately: consumers of committed records would wait behind the transaction until it expires."""
-        aborted: Future[None]
-        if self._in_transaction:
-            try:
-                aborted = self._producer.abort_transaction_async(timeout_ms)
-            except KafkaError as error:  # fenced, or in a fatal state: there is nothing to abort any more
-                aborted = failed(error)
-        else:
-            aborted = done(None)
-        closed: Future[None] = Future()
-
-        def close_producer(_: Future[None]) -> None:
-            self._producer.close_async()
-            closed.set_result(None)
-
-        aborted.add_done_callback(close_producer)
-        return closed
+        return self._transactions.close(timeout_ms)
 
 
 class AtLeastOnceWriter:
@@ -157,6 +163,8 @@ class AtLeastOnceWriter:
     """
 
     atomic = False
+    way = None
+    acquired = True
     fences_in_doubt = 0
 
     def __init__(
@@ -169,6 +177,7 @@ class AtLeastOnceWriter:
         chain: int,
     ) -> None:
         """``chain`` numbers the attempts: after a batch has failed, no later batch of the same attempt is sent."""
+        self._flow: Final = flow
         self._tp: Final = tp
         self._group: Final = group_of(flow, tp)
         self._admin: Final = admin
@@ -182,8 +191,13 @@ class AtLeastOnceWriter:
         return self._producer.producer_id
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Read the progress."""
-        return read_progress(self._admin, self._group, self._tp, timeout_ms)
+        """Read the progress, which may be that of a copy by sequences."""
+        return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms)
+
+    def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+        """Do nothing: no earlier attempt is fenced."""
+        del timeout_ms
+        return done(FoundPosition(progress, NO_TOTALS))
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         """Send in order, in this attempt's chain."""
@@ -201,9 +215,3 @@ class AtLeastOnceWriter:
         """Do nothing: what was sent cannot be aborted, and the producer is shared."""
         del timeout_ms
         return done(None)
-
-
-def read_progress(admin: Admin, group: str, tp: TopicPartition, timeout_ms: int) -> Future[Progress | None]:
-    """Read one partition's progress on its own: it must not wait for another one's pending transaction."""
-    found = admin.group_offsets_async(group, [tp], timeout_ms)
-    return then(found, lambda offsets: done(from_offset(offsets[tp]) if tp in offsets else None))

@@ -66,6 +66,8 @@ class Progress:
     """Set when a copy starts, or starts over (ms since 1970). Lazy progress of another generation is void."""
     producer_id: int = -1
     """The producer id of the attempt that committed it, by sequences; otherwise -1."""
+    claimed_ms: int = 0
+    """Of lazy progress that was read: when its claim was committed (ms since 1970). It is not stored."""
 
 
 class GroupAdmin(Protocol):
@@ -95,7 +97,7 @@ def shard_of(tp: TopicPartition) -> int:
 
 def lazy_group_of(flow: str, tp: TopicPartition) -> str:
     """Return the group that stores the lazy progress of a target partition."""
-    return f"mirror.{flow}.progress.{zlib.crc32(str(tp).encode()) % SHARDS}"
+    return f"mirror.{flow}.progress.{shard_of(tp)}"
 
 
 def latest_of(claim: Progress, lazy: Progress | None) -> Progress:
@@ -107,7 +109,7 @@ def latest_of(claim: Progress, lazy: Progress | None) -> Progress:
     if claim.way is not Way.SEQUENCES or lazy is None or lazy.generation != claim.generation:
         return claim
     later = (lazy.offset, lazy.time_ms) >= (claim.offset, claim.time_ms)
-    return replace(lazy, way=Way.SEQUENCES) if later else claim
+    return replace(lazy, way=Way.SEQUENCES, claimed_ms=claim.time_ms) if later else claim
 
 
 def to_offset(progress: Progress) -> OffsetAndMetadata:

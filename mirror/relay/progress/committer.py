@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
-from mirror.relay.progress.committed import SHARDS, group_of, shard_of
+from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of, shard_of
 
 
 class OffsetAdmin(Protocol):
@@ -40,9 +40,11 @@ class ProgressCommitter:
     completed on the network thread.
     """
 
-    def __init__(self, admin: OffsetAdmin, flow: str) -> None:
+    def __init__(self, admin: OffsetAdmin, flow: str, *, lazy: bool = False) -> None:
+        """``lazy``: commit the lazy progress of copies by sequences, in groups of its own."""
         self._admin: Final = admin
         self._flow: Final = flow
+        self._group_of: Final = lazy_group_of if lazy else group_of
         self._pending: list[_Pending] = []
 
     def commit(self, tp: TopicPartition, offset: OffsetAndMetadata, timeout_ms: int) -> Future[None]:
@@ -59,7 +61,7 @@ class ProgressCommitter:
         """Send what was gathered. The task calls it once in each turn, when all copies are stepped."""
         gathered, self._pending = self._pending, []
         for pending in gathered:
-            group = group_of(self._flow, pending.tp)
+            group = self._group_of(self._flow, pending.tp)
             committed = self._admin.commit_offset_async(group, pending.tp, pending.offset, pending.timeout_ms)
             committed.add_done_callback(partial(_pass_on, pending.outcome))
 

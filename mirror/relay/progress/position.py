@@ -29,7 +29,7 @@ class FoundPosition:
     """The exact position."""
 
     progress: Progress
-    """Behind everything that was appended; its mark is behind the fence's marker."""
+    """Behind everything that was appended; its mark is behind the last batch of it."""
     appended: ProgressTotals
     """What was found behind the progress that was asked about."""
 

@@ -26,7 +26,9 @@ from mirror.relay.model.client_defaults import (
 from mirror.relay.model.observer import NullObserver, TaskObserver
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.partition.target_writer import transactional_id
+from mirror.relay.model.way import Way
+from mirror.relay.partition.position_search import LogPositionSearch
+from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.epoch import HandOver
@@ -140,13 +142,19 @@ def _copy(
             start_over=policy.start_over,
             timeout_ms=timeouts.stall_ms,
         )
+        delivery_ms = timeouts.delivery_timeout_ms + timeouts.request_timeout_ms
+        rules = read_topic_rules(source_admin, admin, ranges, policy, delivery_ms)
+        shares_producer = not policy.exactly_once or any(
+            ways.fixed is not Way.TRANSACTIONS for ways in rules.ways.values()
+        )
         clients = Clients(
             consumer=consumer,
             admin=admin,
             lookups=lookups,
             producer_settings=producer_settings,
             memory=BufferMemory(buffer_memory),
-            producer=None if policy.exactly_once else stack.enter_context(Producer(producer_settings)),
+            producer=stack.enter_context(Producer(_shared_settings(target_options))) if shares_producer else None,
+            positions=stack.enter_context(LogPositionSearch(source_options, target_options, policy)),
         )
         cluster = producer_settings.cluster
         backoff_max_ms = max(_MIN_BACKOFF_MAX_MS, cluster.reconnect_backoff_max_ms)
@@ -164,9 +172,7 @@ def _copy(
         batch_size = producer_settings.batch_size
         if "batch.size" not in target_options:
             batch_size = batch_bytes(batch_size, buffer_memory)
-        delivery_ms = timeouts.delivery_timeout_ms + timeouts.request_timeout_ms
-        rules = read_topic_rules(source_admin, admin, ranges, policy, delivery_ms)
-        results = task.run(ranges, rules.limits, batch_size, hand_over)
+        results = task.run(ranges, rules.limits, batch_size, hand_over, rules.ways)
         if task.may_be_last:
             _write_progress(lookups, task.progress_records())
     return results
@@ -192,6 +198,12 @@ def _producer_settings(
     delivery_timeout_ms, request_timeout_ms = settings.delivery_timeout_ms, settings.cluster.request_timeout_ms
     timeout_ms = transaction_timeout_ms(delivery_timeout_ms, request_timeout_ms, policy.commit_interval_ms)
     return ProducerSettings.parse({**options, "transaction.timeout.ms": timeout_ms})
+
+
+def _shared_settings(options: Mapping[str, object]) -> ProducerSettings:
+    """Parse the settings of the producer without transactions that all copies share."""
+    transactional = {"transactional.id", "transaction.timeout.ms"}
+    return ProducerSettings.parse({key: value for key, value in options.items() if key not in transactional})
 
 
 def _source_options(

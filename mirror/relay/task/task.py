@@ -7,26 +7,32 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
 from mirror.meters import Histogram
+from mirror.producer.batch.queue import ProducerId
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.flow_control import RateLimiter, SendWindow, SourceBudget
 from mirror.relay.model.observer import NullObserver, TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.model.way import Way
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
 from mirror.relay.partition.target_writer import AtLeastOnceWriter, ExactlyOnceWriter, TargetWriter
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import ClusterLookups, StartPosition
+from mirror.relay.progress.position import FoundPosition, PositionQuery, PositionSearch
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
@@ -51,7 +57,9 @@ class Clients:
     producer_settings: ProducerSettings
     memory: BufferMemory
     producer: Producer | None
-    """Shared by all copies; None if each copy has a transactional one of its own."""
+    """The idempotent producer that all copies share; None if all of them write in transactions."""
+    positions: PositionSearch | None
+    """Finds what earlier attempts have appended; None at least once."""
 
 
 class Task:
@@ -121,10 +129,12 @@ class Task:
         limits: Mapping[str, TargetLimits],
         batch_size: int,
         hand_over: HandOver | None = None,
+        way_rules: Mapping[str, WayRules] | None = None,
     ) -> list[RangeResult]:
         """Copy ``ranges`` until each has its result; return the results in order.
 
-        ``limits`` are those of the target topics. If the policy grants a lease, ``hand_over`` receives the results at
+        ``limits`` and ``way_rules`` are those of the target topics; without rules, all batches go in transactions.
+        If the policy grants a lease, ``hand_over`` receives the results at
         the end of the epoch, and the copies continue until the next epoch's attempts fence them, at most for the lease.
         It is not called if all copies end before, or a control command ends the epoch.
         """
@@ -132,7 +142,9 @@ class Task:
         now = self._clock.now()
         self._epoch.begin(hand_over, now)
         for copied in ranges:
-            copy = PartitionCopy(copied, self._policy, limits[copied.target_topic], batch_size, self, now)
+            topic = copied.target_topic
+            rules = (way_rules or {}).get(topic)
+            copy = PartitionCopy(copied, self._policy, limits[topic], batch_size, self, now, rules)
             self._copies.append(copy)
             self._active.add(copy)
         while self._active:
@@ -248,14 +260,28 @@ class Task:
         error = self._clients.admin.why_no_leader(copy.target)
         return f": {error}" if error is not None else ""
 
-    def new_writer(self, copy: CopyHandle) -> TargetWriter:
+    def new_writer(self, copy: CopyHandle, way: Way | None) -> TargetWriter:
         """Create the writer of another attempt: its own transactional producer, or the next chain of the shared one."""
-        clients, flow = self._clients, copy.range.flow
-        if clients.producer is None:
-            return ExactlyOnceWriter(flow, copy.target, clients.producer_settings, clients.admin, clients.memory)
+        clients, flow, search = self._clients, copy.range.flow, partial(self._find_position, copy)
+        settings, admin, memory = clients.producer_settings, clients.admin, clients.memory
+        if way is Way.TRANSACTIONS:
+            return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, search)
+        assert clients.producer is not None  # noqa: S101 - only copies in transactions need none
         attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
-        committer = self._committer = self._committer or ProgressCommitter(clients.admin, flow)
-        return AtLeastOnceWriter(flow, copy.target, clients.admin, clients.producer, committer, attempt)
+        committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
+        if way is Way.SEQUENCES:
+            shared = SharedClients(clients.producer, committer, admin, memory)
+            return SequenceWriter(flow, copy.target, settings, shared, attempt, search)
+        return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, attempt)
+
+    def _find_position(
+        self, copy: CopyHandle, progress: Progress, producer_ids: frozenset[int], fence: ProducerId, timeout_ms: int
+    ) -> Future[FoundPosition]:
+        assert self._clients.positions is not None  # noqa: S101 - there is one if the copy is exactly once
+        query = PositionQuery(
+            source=copy.source, target=copy.target, progress=progress, producer_ids=producer_ids, fence=fence
+        )
+        return self._workers.submit(self._clients.positions.find, query, timeout_ms)
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset`` with the next turn."""

@@ -19,7 +19,7 @@ from mirror.client import AclOperation, TopicPartition
 from mirror.errors import MAX_NAMES_SHOWN
 from mirror.relay.batches.way_rules import EXPIRATION
 from mirror.relay.model.way import Way
-from mirror.relay.partition.target_writer import transactional_id
+from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.progress_topic import topic_of

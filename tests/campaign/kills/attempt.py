@@ -17,7 +17,7 @@ from mirror.errors import KafkaError
 from mirror.producer.batch.batches import Callback
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
-from mirror.relay.partition import target_writer as carriers
+from mirror.relay.partition import takeover, target_writer
 from mirror.relay.partition.target_writer import ExactlyOnceWriter
 from mirror.relay.progress.committed import Progress
 from mirror.relay.task import task
@@ -118,7 +118,7 @@ def watched(reporter: PointReporter) -> type[ExactlyOnceWriter]:
     class Watched(ExactlyOnceWriter):
         def open(self, timeout_ms: int) -> Future[Progress | None]:
             reporter.at("opening")
-            producer: Any = self._producer
+            producer: Any = self._transactions.producer
             producer.send_offsets_to_transaction_async = watch(
                 producer.send_offsets_to_transaction_async, "offsets-kept"
             )
@@ -151,14 +151,14 @@ def attempt(order: AttemptOrder, line: Connection[Any, Any]) -> None:
     """Execute ``order`` and send the results on ``line``: the main function of the process."""
     reporter = PointReporter(order.hold, line)
     threading.Thread(target=reporter.listen, daemon=True).start()
-    read = carriers.read_progress
+    read = takeover.read_latest_progress
 
-    def read_progress(admin: Admin, group: str, tp: TopicPartition, timeout_ms: int) -> Future[Progress | None]:
+    def read_progress(admin: Admin, flow: str, tp: TopicPartition, timeout_ms: int) -> Future[Progress | None]:
         reporter.at("reading")
-        return read(admin, group, tp, timeout_ms)
+        return read(admin, flow, tp, timeout_ms)
 
     # This affects only this process.
-    carriers.read_progress = read_progress
+    target_writer.read_latest_progress = read_progress  # type: ignore[attr-defined]
     task.ExactlyOnceWriter = watched(reporter)  # type: ignore[attr-defined]
     try:
         results = copy_ranges(

@@ -93,11 +93,9 @@ def test_nothing_appended_leaves_the_progress_and_the_source_unread(
 ) -> None:
     site.pair.write(b"0", b"1")
     site.append(b"x", producer_id=FOREIGN)
-    end = site.fence()
+    site.fence()
     query = site.query(offset=1, leader_epoch=0)
-    found = site.find(query)
-    mark = TargetMark(topic_id="", end=end, leader_epoch=0)
-    assert found == FoundPosition(replace(query.progress, target=mark), NO_TOTALS)
+    assert site.find(query) == FoundPosition(query.progress, NO_TOTALS)
     assert sources_read == []
 
 
@@ -108,10 +106,17 @@ def test_appended_is_counted_and_found(site: Site, sources_read: list[TopicParti
     site.append(b"2", b"3")
     site.append(b"x", producer_id=FOREIGN)
     site.append(b"4", producer_id=OTHER)
-    end = site.fence()
+    site.fence()
     found = site.find(offset=2, mark=2)
     assert (found.progress.offset, found.progress.leader_epoch, found.progress.generation) == (5, 6, 4)
-    assert found.progress.target == TargetMark(topic_id="", end=end, leader_epoch=0)
+    last = next(batch for batch in reversed(site.pair.log().batches()) if not batch.is_control)
+    assert found.progress.target == TargetMark(
+        topic_id="",
+        end=last.next_offset,
+        leader_epoch=0,
+        producer_id=OTHER,
+        batch=(last.producer_epoch, last.base_sequence),
+    )
     assert found.appended[:2] == (3, 2)
     assert (
         found.appended.bytes
@@ -128,8 +133,7 @@ def test_exact_progress_waits_for_the_fence_only(site: Site, sources_read: list[
     site.append(b"0")
     end = site.fence()
     found = site.find(replace(site.query(), producer_ids=frozenset()))
-    assert found.progress.target is not None
-    assert (found.progress.offset, found.progress.target.end, found.appended) == (0, end, NO_TOTALS)
+    assert found == FoundPosition(site.query().progress, NO_TOTALS)
     site.pair.log().delete_before(end - 1)
     assert site.find(replace(site.query(), producer_ids=frozenset())).progress.offset == 0
     assert sources_read == []
@@ -228,7 +232,7 @@ def test_log_that_ends_before_the_mark_is_not_searched(site: Site) -> None:
 def test_progress_without_a_mark_is_unproved_unless_nothing_was_ever_appended(site: Site) -> None:
     site.pair.write(b"0")
     site.fence()
-    assert site.find(target=None).progress.target is not None
+    assert site.find(target=None).appended == NO_TOTALS
     site.append(b"0")
     site.fence()
     site.pair.log().end_transaction(OWN, commit=True, epoch=FENCE.epoch + 1)

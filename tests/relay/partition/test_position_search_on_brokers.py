@@ -125,8 +125,7 @@ class Site:
         found = self.search.find(self.query(mark, offset), TIMEOUT_MS)
         assert found.progress.generation == 5
         assert found.progress.target is not None
-        assert found.progress.target.end == self.end()
-        assert found.progress.target.leader_epoch == 0
+        assert found.progress.target.end < self.end(), "the mark is before the marker"
         return found
 
 

@@ -12,7 +12,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, KafkaError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done
-from mirror.relay.partition import target_writer
+from mirror.relay.partition import takeover
 from mirror.relay.partition.target_writer import ExactlyOnceWriter
 from tests.relay.copy_harness import progress_at
 from tests.relay.hand_context import TARGET
@@ -62,7 +62,7 @@ def producers(monkeypatch: pytest.MonkeyPatch) -> list[HandProducer]:
         created.append(HandProducer(settings, memory=memory))
         return created[-1]
 
-    monkeypatch.setattr(target_writer, "Producer", create)
+    monkeypatch.setattr(takeover, "Producer", create)
     return created
 
 
@@ -71,7 +71,7 @@ def test_a_transaction_is_open_until_its_commit_has_succeeded(
     error: KafkaError | None, producers: list[HandProducer]
 ) -> None:
     """A transaction whose commit had failed was not aborted, and consumers waited behind it until it expired."""
-    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, cast("Any", None), cast("Any", None))
+    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, *[cast("Any", None)] * 3)
     (producer,) = producers
     committed = writer.commit(progress_at(1), 1_000)
     if error is None:
@@ -84,7 +84,7 @@ def test_a_transaction_is_open_until_its_commit_has_succeeded(
 
 
 def test_the_next_commit_begins_another_transaction(producers: list[HandProducer]) -> None:
-    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, cast("Any", None), cast("Any", None))
+    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, *[cast("Any", None)] * 3)
     (producer,) = producers
     for _ in range(2):
         writer.commit(progress_at(1), 1_000)
@@ -95,7 +95,7 @@ def test_the_next_commit_begins_another_transaction(producers: list[HandProducer
 def test_writers_share_the_task_s_settings_but_for_the_transactional_id(producers: list[HandProducer]) -> None:
     partitions = [TARGET, TopicPartition(TARGET.topic, 1)]
     for tp in partitions:
-        ExactlyOnceWriter("flow", tp, SETTINGS, cast("Any", None), cast("Any", None))
+        ExactlyOnceWriter("flow", tp, SETTINGS, *[cast("Any", None)] * 3)
     settings = [producer.settings for producer in producers]
     assert [own.transactional_id for own in settings] == ["mirror.flow.paris.t.0", "mirror.flow.paris.t.1"]
     assert [replace(own, transactional_id="any") for own in settings] == [SETTINGS, SETTINGS]

@@ -12,6 +12,7 @@ from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout, Fenced
 from mirror.producer.batch.batches import Callback
 from mirror.relay.futures import done, failed
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.model.way import Way
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals, from_offset, to_offset
 from mirror.relay.progress.control import RunControl
@@ -56,6 +57,8 @@ class AnsweringWriter:
     """A writer that answers immediately."""
 
     atomic = True
+    way = Way.TRANSACTIONS
+    acquired = True
     producer_id = 7
     fences_in_doubt = 0
 
@@ -122,7 +125,7 @@ class LeaseHarness:
         self.began = self.harness.clock.now()
         self.described_ms = 0
         """How long a task takes to look up the topics' limits, before its copies begin."""
-        monkeypatch.setattr(Task, "new_writer", lambda _task, copy: self.target.new_writer(copy))
+        monkeypatch.setattr(Task, "new_writer", lambda _task, copy, _way: self.target.new_writer(copy))
         turn = Task._turn
 
         def answered_turn(task: Task, now: int) -> None:

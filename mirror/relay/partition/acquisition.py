@@ -1,0 +1,72 @@
+"""Acquires the target partition for one attempt, once it has something to send or to commit. No I/O."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final
+
+from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
+from mirror.relay.partition.context import CopyContext, CopyHandle
+from mirror.relay.partition.expiries import expiry_error
+from mirror.relay.partition.states import result_of
+from mirror.relay.progress.position import FoundPosition
+from mirror.timing import FOREVER_MS, deadline
+
+if TYPE_CHECKING:
+    from mirror.relay.partition.delivery_deadline import DeliveryClock
+    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.progress.committed import Progress
+
+
+class Acquisition:
+    """The call of :meth:`TargetWriter.acquire` of one attempt, if the writer needs it."""
+
+    def __init__(
+        self, copy: CopyHandle, context: CopyContext, writer: TargetWriter, clock: DeliveryClock, progress: Progress
+    ) -> None:
+        """``progress`` is where the attempt begins."""
+        self._copy: Final = copy
+        self._context: Final = context
+        self._writer: Final = writer
+        self._clock: Final = clock
+        self._progress: Final = progress
+        self._call: Future[FoundPosition] | None = None
+        self._began_ms = 0
+        self.expires_ms = FOREVER_MS
+        """When the call takes too long."""
+        self.done = writer.acquired
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether the call has not ended, or its result has not been taken."""
+        return self._call is not None
+
+    def ensure(self, now: int) -> bool:
+        """Begin the call if it is needed; return whether the attempt may send and commit."""
+        if not self.done and self._call is None:
+            timeout_ms = self._clock.left_ms()
+            self._began_ms, self.expires_ms = now, deadline(now, timeout_ms)
+            self._call = self._writer.acquire(self._progress, timeout_ms)
+            self._context.step_when_done(self._copy, self._call)
+        return self.done
+
+    def take_result(self, now: int) -> FoundPosition | None:
+        """Return the position that was found, once; None before.
+
+        Raises DeliveryTimeout if the call has taken too long, MirrorError if it has failed.
+        """
+        assert self._call is not None  # noqa: S101 - it is in progress
+        if self._call.done():
+            call, self._call = self._call, None
+            if isinstance(error := call.exception(), KafkaTimeout):
+                raise self._expired(error, now)
+            found: FoundPosition = result_of(call)
+            self.done = True
+            return found
+        if now >= self.expires_ms:
+            raise self._expired(KafkaTimeout("the calls that fence the partition have not ended in time"), now)
+        return None
+
+    def _expired(self, error: KafkaTimeout, now: int) -> DeliveryTimeout:
+        age_ms = self._clock.age_ms(now - self._began_ms)
+        return expiry_error(self._copy.target, DeliveryPhase.FENCING, error, age_ms=age_ms)

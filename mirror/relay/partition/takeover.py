@@ -1,0 +1,141 @@
+"""Takes a target partition over from earlier attempts: fences them, and finds the exact position (KIP-98).
+
+A transaction marker raises the producer epoch that the partition's leader requires, even if the transaction holds no
+data. So one empty transaction shuts out every earlier attempt, and what is in the log before its marker is all that
+these will ever have appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Final
+
+from mirror.client import Admin, BufferMemory, Producer, TopicPartition
+from mirror.errors import KafkaError
+from mirror.producer.batch.queue import ProducerId
+from mirror.producer.settings import ProducerSettings
+from mirror.relay.futures import done, failed, then
+from mirror.relay.model.way import Way
+from mirror.relay.progress.committed import Progress, from_offset, group_of, latest_of, lazy_group_of, to_offset
+from mirror.relay.progress.position import FoundPosition
+
+Search = Callable[[Progress, frozenset[int], ProducerId, int], Future[FoundPosition]]
+"""Finds the exact position: (progress, producer ids of earlier attempts, fence, timeout in ms)."""
+
+
+class ProgressChanged(KafkaError):
+    """Another attempt has changed the progress since it was read: what was concluded from it may be wrong."""
+
+    def __init__(self) -> None:
+        super().__init__("another attempt has changed the progress meanwhile")
+
+
+def transactional_id(flow: str, tp: TopicPartition) -> str:
+    """Return the id of a flow and target partition: the next copy fences the last one, however ranges are assigned.
+
+    It is unambiguous, since neither a flow's name nor a partition's number has a dot.
+    """
+    return f"mirror.{flow}.{tp.topic}.{tp.partition}"
+
+
+class PartitionTransactions:
+    """The transactions of one attempt at one partition."""
+
+    def __init__(self, flow: str, tp: TopicPartition, settings: ProducerSettings, memory: BufferMemory) -> None:
+        """``settings`` are any partition's of this task: only the transactional.id differs."""
+        self._tp: Final = tp
+        self._group: Final = group_of(flow, tp)
+        self.producer: Final = Producer(replace(settings, transactional_id=transactional_id(flow, tp)), memory=memory)
+        self._in_transaction = False
+
+    def begin(self) -> None:
+        """Begin a transaction, unless one is open."""
+        if not self._in_transaction:
+            self.producer.begin_transaction()
+            self._in_transaction = True
+
+    def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
+        """Commit ``progress`` with the open transaction, or in a new one."""
+        self.begin()
+        offsets = {self._tp: to_offset(progress)}
+        offsets_sent = self.producer.send_offsets_to_transaction_async(offsets, self._group, timeout_ms)
+        committed = self.producer.commit_transaction_async(timeout_ms)
+        committed.add_done_callback(self._on_commit_ended)
+        # The error of the offsets says more than that of the commit, which fails with it.
+        return then(committed, lambda _: offsets_sent, otherwise=offsets_sent)
+
+    def _on_commit_ended(self, committed: Future[None]) -> None:
+        if committed.exception() is None:
+            self._in_transaction = False
+
+    def fence(self, claim: Progress, timeout_ms: int) -> Future[ProducerId]:
+        """Commit ``claim`` in a transaction without data, which writes a marker to the partition.
+
+        The result is the producer id and epoch of the marker, and of what may be sent behind it.
+        """
+        self.begin()
+        self.producer.add_partitions([self._tp])
+        return then(self.commit(claim, timeout_ms), lambda _: self._check_fence(claim, timeout_ms))
+
+    def _check_fence(self, claim: Progress, timeout_ms: int) -> Future[ProducerId]:
+        identity = self.producer.identity
+        assert identity is not None  # noqa: S101 - a transaction was committed under it
+        if identity.producer_id == claim.producer_id:
+            return done(identity)
+        # The epochs were used up: the coordinator has assigned another producer id, which the claim has to name.
+        return self.fence(replace(claim, producer_id=identity.producer_id), timeout_ms)
+
+    def close(self, timeout_ms: int) -> Future[None]:
+        """Abort the open transaction, and close the producer. The future is done in time, and never fails."""
+        aborted: Future[None]
+        if self._in_transaction:
+            try:
+                aborted = self.producer.abort_transaction_async(timeout_ms)
+            except KafkaError as error:  # fenced, or in a fatal state: there is nothing to abort any more
+                aborted = failed(error)
+        else:
+            aborted = done(None)
+        closed: Future[None] = Future()
+
+        def close_producer(_: Future[None]) -> None:
+            self.producer.close_async()
+            closed.set_result(None)
+
+        aborted.add_done_callback(close_producer)
+        return closed
+
+
+def take_over(
+    transactions: PartitionTransactions, search: Search, progress: Progress, timeout_ms: int
+) -> Future[FoundPosition]:
+    """Fence earlier attempts with ``progress`` as the claim, and find what they have appended behind it.
+
+    The transactional id was initialized, and ``progress`` read afterwards: so no earlier attempt changes the claim.
+    """
+    claim = replace(progress, way=Way.SEQUENCES, producer_id=transactions.producer.producer_id)
+    mark = progress.target
+    earlier = {progress.producer_id, -1 if mark is None else mark.producer_id, claim.producer_id} - {-1}
+    # In transactions the progress was exact, and nothing that was committed is behind it.
+    producer_ids = frozenset(earlier) if progress.way is Way.SEQUENCES else frozenset()
+    fenced = transactions.fence(claim, timeout_ms)
+    return then(fenced, lambda identity: search(claim, producer_ids, identity, timeout_ms))
+
+
+def read_latest_progress(admin: Admin, flow: str, tp: TopicPartition, timeout_ms: int) -> Future[Progress | None]:
+    """Read one partition's progress: its claim and, by sequences, its lazy progress."""
+
+    def read_lazy(claim: Progress | None) -> Future[Progress | None]:
+        if claim is None or claim.way is not Way.SEQUENCES:
+            return done(claim)
+        lazy = _read(admin, lazy_group_of(flow, tp), tp, timeout_ms)
+        return then(lazy, lambda found: done(latest_of(claim, found)))
+
+    return then(_read(admin, group_of(flow, tp), tp, timeout_ms), read_lazy)
+
+
+def _read(admin: Admin, group: str, tp: TopicPartition, timeout_ms: int) -> Future[Progress | None]:
+    """Read one partition's offset on its own: it must not wait for another one's pending transaction."""
+    found = admin.group_offsets_async(group, [tp], timeout_ms)
+    return then(found, lambda offsets: done(from_offset(offsets[tp]) if tp in offsets else None))

@@ -1,0 +1,245 @@
+"""A partition that is copied by sequences: one fence for each attempt, then plain batches and lazy progress."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mirror.errors import BrokerError, Fenced, KafkaTimeout
+from mirror.relay.batches.way_rules import HOLD_MS, WayRules
+from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.model.way import Way
+from mirror.relay.partition.states import CopyState
+from mirror.relay.partition.takeover import ProgressChanged
+from mirror.relay.progress.committed import Progress, ProgressTotals
+from mirror.relay.progress.target_log import TargetMark
+from mirror.wire.records import CONTROL
+from tests.relay.copy_harness import CopyHarness, made, progress_at
+
+DAY_MS = 86_400_000
+MARK = TargetMark(topic_id="a", end=50, leader_epoch=3, producer_id=7)
+
+
+def rules(mode: str = "auto") -> WayRules:
+    return WayRules(mode=mode, expiration_ms=DAY_MS)
+
+
+def harness(end: int = OPEN_END, mode: str = "auto", **options: Any) -> CopyHarness:
+    return CopyHarness(end, rules=rules(mode), **options)
+
+
+def claimed(offset: int) -> Progress:
+    return replace(progress_at(offset), way=Way.SEQUENCES, generation=5, target=MARK)
+
+
+def young(run: CopyHarness, base: int, count: int = 1) -> Any:
+    return made(base, count, timestamp=run.clock.unix_ms())
+
+
+def wait(run: CopyHarness, ms: int) -> None:
+    """Let time pass in which the source answers, and has nothing more."""
+    until = run.clock.now() + ms
+    while run.clock.now() < until:
+        run.advance(1_000)
+        run.copy.on_source_response(run.clock.now())
+
+
+def test_attempt_with_nothing_to_send_fences_nobody() -> None:
+    run = harness().opened_with(claimed(4))
+    run.fetch(stable_end=4)
+    wait(run, 60_000)
+    assert run.copy.state is CopyState.COPYING
+    assert not run.writer.acquisitions
+    assert not run.writer.commits
+
+
+def test_nothing_is_sent_before_the_partition_is_acquired() -> None:
+    run = harness().opened_with(claimed(4))
+    run.fetch(young(run, 4))
+    assert run.writer.acquisitions[0][0].offset == 4
+    assert not run.sent
+    run.acquired()
+    assert run.sent == [[b"4"]]
+    run.ack()
+    run.advance(1_000)
+    assert run.committing == 5, "lazily, after the interval"
+    run.commit()
+    run.fetch(young(run, 5))
+    assert run.sent == [[b"4"], [b"5"]], "one fence is enough for an attempt"
+    assert len(run.writer.acquisitions) == 1
+
+
+def test_lazy_progress_says_only_what_is_acknowledged() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.ack()
+    run.fetch(young(run, 1), young(run, 2))
+    run.ack(1)
+    run.advance(1_000)
+    assert run.committing == 2
+    mark = run.writer.commits[-1].progress.target
+    assert mark is not None
+    assert mark.end == 1_002, "behind the acknowledged records"
+
+
+def test_copy_resumes_behind_what_an_earlier_attempt_has_appended() -> None:
+    run = harness().opened_with(claimed(4))
+    run.fetch(young(run, 4), young(run, 5), young(run, 6))
+    found = replace(claimed(6), target=replace(MARK, end=60))
+    run.acquired(found, ProgressTotals(2, 1, 100))
+    assert run.context.read_position == (6, None)
+    assert run.committing == 6, "the position is committed before anything is sent behind it"
+    assert not run.sent
+    run.commit()
+    run.fetch(young(run, 6))
+    assert run.sent == [[b"6"]]
+    assert (run.copy.result.records, run.copy.result.bytes) == (2, 100), "no result has counted them"
+
+
+def test_first_progress_is_a_claim_under_the_fence() -> None:
+    run = harness(10).opened_with(None).resolved()
+    assert len(run.writer.acquisitions) == 1, "before anything was read"
+    claim = run.writer.acquisitions[0][0]
+    assert claim.offset == 0
+    assert claim.generation == run.clock.unix_ms()
+    run.acquired()
+    assert run.committing == 0
+
+
+def test_range_without_records_moves_the_progress_under_a_fence() -> None:
+    run = harness(2).opened_with(claimed(0))
+    run.fetch(made(0, attributes=CONTROL), made(1, attributes=CONTROL))
+    assert not run.copy.done
+    run.acquired()
+    run.commit()
+    assert run.ended_with(Outcome.COMPLETE).end == 2
+
+
+def test_fence_that_takes_too_long_expires() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.advance(10_000)
+    assert run.copy.state is CopyState.ABORTING
+    run.closed()
+    assert "fencing" in run.copy.result.expiries[0]["phase"]
+
+
+def test_fence_that_times_out_expires() -> None:
+    run = harness(1).opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.writer.acquisitions[0][1].set_exception(KafkaTimeout("no coordinator"))
+    run.context.run_until_idle()
+    assert run.ended_with(Outcome.EXPIRED).expiries[0]["phase"] == "fencing"
+
+
+def test_progress_that_another_attempt_has_changed_is_read_again() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.writer.acquisitions[0][1].set_exception(ProgressChanged())
+    run.context.run_until_idle()
+    run.closed()
+    assert run.copy.state is CopyState.OPENING
+    assert len(run.context.writers) == 2
+
+
+@pytest.mark.parametrize("code", [45, 59])
+def test_batch_out_of_order_opens_the_partition_again(code: int) -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.fail(0, BrokerError("odd", code))
+    run.closed()
+    while run.copy.state is CopyState.BACKING_OFF:
+        run.back_off()
+    run.opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    assert len(run.context.writers) == 2
+    assert run.writer.acquisitions, "the next attempt finds out what was appended"
+
+
+def test_fenced_attempt_ends() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.fail(0, Fenced("another attempt", 47))
+    run.ended_with(Outcome.FENCED)
+
+
+def test_old_batch_goes_in_a_transaction_after_all_before_it_is_committed() -> None:
+    """CONFORMANCE: old_or_compacted_goes_in_transactions."""
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0), made(1, timestamp=run.clock.unix_ms() - DAY_MS))
+    run.acquired()
+    assert run.sent == [[b"0"]]
+    run.ack()
+    assert run.committing == 1, "at once: the change waits for it"
+    run.commit()
+    run.closed()
+    assert run.writer.way is Way.TRANSACTIONS
+    assert run.copy.result.retries == 0, "a change of the way is no failure"
+    run.writer.acquired = False  # the claim says that plain batches may follow it
+    run.opened_with(claimed(1))
+    run.fetch(made(1, timestamp=run.clock.unix_ms() - DAY_MS))
+    assert not run.sent
+    run.acquired()
+    assert run.sent == [[b"1"]]
+
+
+def test_partition_goes_by_sequences_again_after_a_minute_without_old_batches() -> None:
+    run = harness().opened_with(progress_at(0))
+    old = run.clock.unix_ms() - DAY_MS
+    run.fetch(made(0, timestamp=old))
+    run.closed()
+    assert run.writer.way is Way.TRANSACTIONS
+    run.opened_with(progress_at(0))
+    run.fetch(made(0, timestamp=old))
+    run.ack()
+    run.advance(1_000)
+    run.commit()
+    run.fetch(young(run, 1))
+    assert run.writer.way is Way.TRANSACTIONS, "too early"
+    run.ack()
+    run.advance(1_000)
+    run.commit()
+    wait(run, HOLD_MS)
+    run.fetch(young(run, 2))
+    run.closed()
+    assert [writer.way for writer in run.context.writers] == [Way.SEQUENCES, Way.TRANSACTIONS, Way.SEQUENCES]
+
+
+def test_flow_that_demands_sequences_names_the_batch_that_is_too_old() -> None:
+    run = harness(3, mode="sequences").opened_with(claimed(0))
+    run.fetch(young(run, 0), made(1, timestamp=run.clock.unix_ms() - DAY_MS), young(run, 2))
+    run.acquired()
+    run.ack()
+    run.advance(1_000)
+    run.commit()
+    result = run.ended_with(Outcome.FAILED)
+    assert result.end == 1, "what is before it is copied"
+    assert "offset 1" in (result.error or "")
+
+
+def test_epoch_ends_while_the_partition_is_acquired() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.copy.wind_up(run.clock.now(), immediately=False)
+    run.context.run_until_idle()
+    assert run.ended_with(Outcome.COMPLETE).end == 0
+
+
+def test_copy_by_sequences_goes_on_under_its_lease() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.ack()
+    run.advance(1_000)
+    run.commit()
+    assert run.copy.hand_over(run.clock.now()).outcome is Outcome.COMPLETE
+    run.fetch(young(run, 1))
+    assert run.sent == [[b"0"], [b"1"]]
+    run.ack()
+    run.advance(1_000)
+    assert run.writer.commits[-1].progress.unreported.records == 1
