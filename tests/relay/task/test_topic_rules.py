@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pytest
 
 from mirror.client import Admin, ConfigResource, Outcomes
 from mirror.cluster.types import ConfigEntry, ConfigSource
-from mirror.errors import AuthorizationFailed, KafkaTimeout
+from mirror.errors import AuthenticationFailed, AuthorizationFailed, KafkaTimeout
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.task.topic_rules import TopicRules, read_topic_rules, smallest_expiration_ms
@@ -70,7 +71,9 @@ def test_the_target_s_topics_are_read_once(pair: FakePair, read: Read) -> None:
     assert sorted((node, name) for node, kind, name in seen if kind == _BROKER) == [(1, "1"), (2, "2")]
 
 
-@pytest.mark.parametrize("policy", [CopyPolicy(exactly_once_by="transactions"), CopyPolicy(exactly_once=False)])
+@pytest.mark.parametrize(
+    "policy", [CopyPolicy(exactly_once_by="transactions"), CopyPolicy(exactly_once=False, exactly_once_by="auto")]
+)
 def test_without_sequences_neither_brokers_nor_the_source_are_read(
     pair: FakePair, read: Read, policy: CopyPolicy
 ) -> None:
@@ -112,11 +115,26 @@ def test_a_source_that_does_not_answer_is_left_to_its_copies(pair: FakePair, rea
     assert pair.target.clock.now() - began_ms < 30_000
 
 
+def test_a_source_that_refuses_the_client_is_left_to_its_copies(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe = Admin.describe_configs
+
+    def refused(admin: Admin, resources: Iterable[ConfigResource], **more: Any) -> object:
+        wanted = list(resources)
+        if ConfigResource.topic("t") in wanted:
+            raise AuthenticationFailed("refused")
+        return describe(admin, wanted, **more)
+
+    monkeypatch.setattr(Admin, "describe_configs", refused)
+    assert read().ways["paris.t"] == WayRules(mode="auto", expiration_ms=DAY, unread="source", delivery_ms=5_000)
+
+
 def test_a_broker_that_does_not_answer_is_left_out_and_delays_the_others_briefly(pair: FakePair, read: Read) -> None:
     pair.target.admin.broker_configs["1"] = {"producer.id.expiration.ms": "80000"}
     silent = Action(hold="before")
     pair.target.control.add(lambda call: silent if call.node == 2 and call.api is Api.DESCRIBE_CONFIGS else None)
+    began_ms = pair.target.clock.now()
     assert read().ways["paris.t"].expiration_ms == 80_000
+    assert pair.target.clock.now() - began_ms < 9_000, "less than the time that topics have"
 
 
 def entry(value: str | None) -> dict[str, ConfigEntry]:

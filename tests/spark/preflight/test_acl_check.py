@@ -231,7 +231,8 @@ def test_a_source_topic_is_named_once() -> None:
 def test_groups_of_the_lazy_progress_are_checked_and_granted_by_the_same_prefix() -> None:
     one = {"orders": TopicPermissions(1, ALL)}
     assert groups_to_check(BY_TRANSACTIONS, one) == ["mirror.f.0", "mirror.f.orders"]
-    assert groups_to_check(flow(delivery="at-least-once"), one) == ["mirror.f.0", "mirror.f.orders"]
+    at_least_once = flow(delivery="at-least-once").model_copy(update={"exactly_once_by": "auto"})
+    assert groups_to_check(at_least_once, one) == ["mirror.f.0", "mirror.f.orders"]
     groups = groups_to_check(AUTO, one)
     assert groups == groups_to_check(FORCED, one) == ["mirror.f.0", "mirror.f.progress.0", "mirror.f.orders"]
     assert lazy_group_of("f", TopicPartition("a.orders", 0)) == groups[1]
