@@ -9,6 +9,7 @@ import pytest
 
 from mirror.client import EARLIEST, Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from mirror.errors import InvalidArgument, KafkaError, KafkaTimeout, NotRetriable
+from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH
 from mirror.runtime import arguments
 from tests.runtime.listener import Listener
 
@@ -150,6 +151,17 @@ def test_a_producers_wrong_argument_is_told_to_its_caller_alone(producer: Any) -
         lambda: producer.send_batch(TP, b"no batch"),
         lambda: producer.flush(-1),
         lambda: producer.close(-1),
+        lambda: producer.add_partitions([("t", "0")]),
+        lambda: producer.add_partitions(5),
+        lambda: producer.adopt(("t", -1), (5, 0), 1),
+        lambda: producer.adopt(TP, 5, 1),
+        lambda: producer.adopt(TP, (-1, 0), 1),
+        lambda: producer.adopt(TP, (5, -1), 1),
+        lambda: producer.adopt(TP, (5, LAST_ADOPTABLE_EPOCH + 1), 1),
+        lambda: producer.adopt(TP, (5, "0"), 1),
+        lambda: producer.adopt(TP, (5, 0), None),
+        lambda: producer.adopt(TP, (5, 0), True),
+        lambda: producer.release("t"),
     ]
     for call in wrong:
         with pytest.raises(InvalidArgument):

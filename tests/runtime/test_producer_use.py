@@ -22,6 +22,7 @@ from mirror.errors import (
     RecordTooLarge,
     WrongState,
 )
+from mirror.producer.batch.queue import ProducerId
 from mirror.runtime.thread import NetworkThread
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
@@ -364,3 +365,34 @@ def test_closing_without_waiting_after_the_threads_death(silent: str) -> None:
     eventually(lambda: producer._thread.dead, what="the thread's death")
     assert producer.close_async().result(0) is None
     assert producer._thread.users == 0
+
+
+def test_adoption_and_release_answer_the_callers_before_them_and_free_their_memory(
+    producer: Producer, silent: str
+) -> None:
+    """Without a broker's answer: there is none. The memory is enough for one batch."""
+    for chain in range(3):
+        producer.adopt(TP, ProducerId(5, chain), chain)
+        sent = producer.send_batch(TP, _full_batch(), chain=chain)
+        if chain == 1:
+            producer.release(TP)
+        else:
+            producer.adopt(TP, ProducerId(6, chain), 10 + chain)
+        with pytest.raises(ClientClosed):
+            sent.result(AT_ONCE_S)
+    refused = producer.send("t", 0, value=b"x" * 800)
+    with pytest.raises(ClientClosed, match="only chain 12 sends here"):
+        refused.result(AT_ONCE_S)
+    other = Producer({"bootstrap.servers": silent})  # the network thread goes on
+    producer.close(0)
+    calls: list[Callable[[], object]] = [lambda: producer.adopt(TP, ProducerId(7, 0), 30), lambda: producer.release(TP)]
+    for call in calls:
+        with pytest.raises(ClientClosed):
+            call()
+    other.close(0)
+
+
+def _full_batch() -> Batch:
+    builder = BatchBuilder("none", 1_000)
+    builder.append(None, b"x" * 800, (), 0)
+    return builder.build()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,8 @@ import pytest
 from mirror.client import Producer, TopicPartition
 from mirror.cluster.events import CompletableEvent
 from mirror.errors import ConfigError, KafkaError, KafkaTimeout, NeedsAbort, NetworkThreadDied, WrongState
-from mirror.producer.events import TransactionEvent
+from mirror.producer.batch.queue import ProducerId
+from mirror.producer.events import AddPartitionsEvent, TransactionEvent
 from tests.polling import eventually
 from tests.runtime.listener import Listener
 
@@ -26,10 +27,13 @@ class Asked:
         self._patch = patch
         self._submit = self.producer._thread.submit
         self._open: list[CompletableEvent[Any]] = []
+        self.added: list[Collection[TopicPartition]] = []
         patch.setattr(self.producer._thread, "submit", self._keep)
 
     def _keep(self, core: Any, event: Any) -> None:
-        if isinstance(event, TransactionEvent):
+        if isinstance(event, AddPartitionsEvent):
+            self.added.append(event._tps)
+        elif isinstance(event, TransactionEvent):
             self._open.append(event)
         elif core is None:
             self._submit(core, event)
@@ -101,6 +105,28 @@ def test_offsets_that_a_commit_overtook_open_nothing_again(error: KafkaError, as
         assert "committing" in asked.state()
     asked.answer()
     asked.producer.begin_transaction()
+
+
+def test_partitions_are_added_within_a_transaction_only(asked: Asked) -> None:
+    producer = asked.producer
+    for state in ("call init_transactions() first", "call begin_transaction() first"):
+        with pytest.raises(WrongState) as wrong:
+            producer.add_partitions([TP])
+        assert "add_partitions(): the producer of 't' is not" in str(wrong.value)
+        assert state in str(wrong.value)
+        if "init" in state:
+            outcome = producer.init_transactions_async()
+            asked.answer()
+            outcome.result(0)
+    producer.begin_transaction()
+    producer.add_partitions([TP, TP])
+    producer.add_partitions([])
+    assert asked.added == [(TP,)]
+    calls: list[Callable[[], object]] = [lambda: producer.adopt(TP, ProducerId(5, 0), 1), lambda: producer.release(TP)]
+    for call in calls:
+        with pytest.raises(WrongState, match="sends under its own identity only"):
+            call()
+    assert producer.identity is None
 
 
 def test_a_commit_whose_end_is_out_cannot_be_aborted(asked: Asked) -> None:
