@@ -9,7 +9,9 @@ may wait that long for the lock after every call on a socket.
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
+import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -304,6 +306,28 @@ def load_transform(name: str) -> Transform:
     return function
 
 
+def one_at_a_time(name: str) -> Transform:
+    """Return the transform called ``name``, which runs for one record at a time in this process. Raises FlowError.
+
+    A transform may keep state, such as the buffer of a decoder, and users are promised that it needs no lock. The
+    encoder's thread calls it, and so do searches for a position in theirs.
+    """
+    transform, lock = load_transform(name), _lock_of(name)
+
+    def call(record: Record) -> Record | None:
+        with lock:
+            return transform(record)
+
+    call.__module__, call.__qualname__ = _name_of(transform)
+    return call
+
+
+@functools.cache
+def _lock_of(name: str) -> threading.Lock:
+    del name
+    return threading.Lock()
+
+
 def _transformed(transform: Transform, record: Record) -> Record | None:
     try:
         copy = transform(record)
@@ -315,10 +339,17 @@ def _transformed(transform: Transform, record: Record) -> Record | None:
 
 
 def _failed(transform: Transform, offset: int, problem: str, error: Exception | None = None) -> FlowError:
-    function = getattr(transform, "__qualname__", type(transform).__qualname__)
+    module, function = _name_of(transform)
     cause = f": {_one_line(error)}" if error is not None else ""
-    module = getattr(transform, "__module__", None) or type(transform).__module__
     return FlowError(f"transform {module}:{function} {problem} at offset {offset}{cause}")
+
+
+def _name_of(transform: Transform) -> tuple[str, str]:
+    """Return the module and the name of ``transform``, which may be any callable object."""
+    kind = type(transform)
+    return getattr(transform, "__module__", None) or kind.__module__, getattr(
+        transform, "__qualname__", kind.__qualname__
+    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.errors import FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.own_appends import OwnAppends
-from mirror.relay.batches.reencode import ReencodeSpec, load_transform
+from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress import stored_json as stored
@@ -53,7 +53,7 @@ class LogPositionSearch:
         self._target: Final = _Consumers(target_options, "read_uncommitted")
         self._spec: Final = ReencodeSpec(
             headers=policy.headers,
-            transform=load_transform(policy.transform) if policy.transform else None,
+            transform=one_at_a_time(policy.transform) if policy.transform else None,
             max_source_bytes=max_decompressed_bytes,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.encoder import Encoder
-from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, load_transform, reencode_steps
+from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, one_at_a_time, reencode_steps
 from mirror.wire.records import AnyBatch
 
 _LOOKUP_THREADS: Final = 4
@@ -25,7 +25,7 @@ class TaskWorkers:
         """``transform`` is the flow's ("package.module:function"), or empty; ``lookups`` replaces the threads."""
         self._encoder: Final = Encoder(buffer_memory)
         self._lookups: Final = lookups or ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="mirror-inquiry")
-        self._transform: Final = load_transform(transform) if transform else None
+        self._transform: Final = one_at_a_time(transform) if transform else None
         self._max_decompressed_bytes: Final = _MAX_EXPANSION * buffer_memory
 
     def submit(self, lookup: Callable[..., Any], *arguments: Any) -> Future[Any]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -17,6 +22,7 @@ from mirror.relay.batches.reencode import (
     TimestampRule,
     Transform,
     load_transform,
+    one_at_a_time,
     reencode,
 )
 from mirror.wire.decode import Record, records_of
@@ -29,8 +35,8 @@ EARLIEST, LATEST = 1_600_000_000_000, 1_700_000_000_000
 def source(times: Sequence[int] = (LATEST,)) -> Batch:
     """Build records b"0", b"1", ... with these timestamps, from offset 0 on."""
     builder = BatchBuilder("none", 1_000_000)
-    for number, time in enumerate(times):
-        assert builder.append(b"key", b"%d" % number, (), time)
+    for number, time_ms in enumerate(times):
+        assert builder.append(b"key", b"%d" % number, (), time_ms)
     return builder.build()
 
 
@@ -169,6 +175,36 @@ def test_transform_that_returns_an_invalid_record_is_named(wrong: dict[str, obje
 def test_transform_is_loaded_by_its_name() -> None:
     assert load_transform("operator:itemgetter") is __import__("operator").itemgetter
     assert load_transform("os.path:basename")("a/b") == "b"  # type: ignore[arg-type,comparison-overlap] # any function
+
+
+def test_transform_runs_for_one_record_at_a_time_in_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder and the searches for a position load it separately."""
+    inside, overlaps = list[int](), list[int]()
+
+    class Keeper:
+        def __call__(self, one: Record) -> Record | None:
+            inside.append(one.offset)
+            time.sleep(0.001)
+            overlaps.append(len(inside))
+            inside.remove(one.offset)
+            return None if one.offset else one
+
+    module = ModuleType("keeping_state")
+    module.keep = Keeper()  # type: ignore[attr-defined] # as if it were imported
+    monkeypatch.setitem(sys.modules, "keeping_state", module)
+    loaded = [one_at_a_time("keeping_state:keep") for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda n: loaded[n % 4](Record(n, 0, None, None, ())), range(20)))
+    assert overlaps == [1] * 20
+    assert [one is not None for one in results] == [True] + [False] * 19
+
+
+def test_transform_that_is_an_object_is_named_by_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("an_object")
+    module.get = operator.itemgetter(9)  # type: ignore[attr-defined] # a record has five fields
+    monkeypatch.setitem(sys.modules, "an_object", module)
+    with pytest.raises(FlowError, match=r"^transform operator:itemgetter failed at offset 0: IndexError"):
+        reencode([source()], ReencodeSpec(transform=one_at_a_time("an_object:get")))
 
 
 @pytest.mark.parametrize("name", ["operator", "operator:", ":itemgetter", ":", "operator.itemgetter"])
