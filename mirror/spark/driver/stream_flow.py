@@ -38,7 +38,8 @@ _TRIGGER: Final = "1 second"
 """The interval at which Spark requests a plan while there is nothing to copy."""
 _STOP_RECEIVED_S: Final = 2.5
 """The time after which every task has received the stop command and committed its progress."""
-_MAX_STARTS: Final = 3
+_MAX_STARTS: Final = 12
+"""Two minutes, since each start takes at least the time that Spark waits."""
 _WORKER_TIMEOUT: Final = "Python worker failed to connect back"
 """Spark waits 10 s for the process that plans (PythonWorkerFactory; not configurable), which a busy machine exceeds."""
 
@@ -248,6 +249,11 @@ class StreamFlow:
             return FlowError("Spark ended before its stream; see Spark's log for the reason")
         if error is not None and (planning := self._ledger.error()) is not None:
             return FlowError(planning.line)
+        if self._worker_timed_out():
+            return FlowError(
+                f"Spark waits 10 s for a Python process to start, which was too short {self._starts} times: this"
+                " machine is too busy; give the driver more cores, or start fewer programs at a time"
+            )
         return error
 
 

@@ -37,6 +37,31 @@ def outcomes(run: StreamFlow) -> dict[tuple[str, int], tuple[Outcome, str | None
     return {(one.topic, one.partition): (one.outcome, one.error) for one in run.report.partitions}
 
 
+class LateWorker:
+    """A query whose planning process did not start in time."""
+
+    isActive = False  # noqa: N815 - Spark's name
+
+    def exception(self) -> Exception:
+        return RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.")
+
+
+def test_query_whose_planning_process_starts_too_late_is_started_for_two_minutes(site: EpochsHarness) -> None:
+    """Spark waits 10 s each time. A scheduler would only start all of the driver again, which takes longer."""
+    run, starts = run_of(site), list[LateWorker]()
+
+    def start() -> LateWorker:
+        starts.append(LateWorker())
+        return starts[-1]
+
+    run._start = cast("Any", start)
+    run._start_query()
+    while not run.ended():
+        assert run._failure() is not None
+    assert len(starts) == 12
+    assert "too short 12 times: this machine is too busy" in str(run._failure())
+
+
 def test_a_stream_that_can_copy_nothing_reports_it_without_an_epoch(site: EpochsHarness) -> None:
     reason = "the brokers refuse it"
     site.ledger.write_targets(TargetTopics(copyable={"orders": 0}, obstacles={"orders": Obstacle(reason)}))
