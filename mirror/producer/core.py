@@ -70,7 +70,8 @@ class ProducerCore:
             return
         self._metadata.want((batch.tp.topic,))
         self.batches.append(batch)
-        self._identity.wanted = self._identity.wanted or self.batches.queue(batch.tp).adopted is None
+        if not batch.completed and self.batches.queue(batch.tp).adopted is None:
+            self._identity.wanted = True
         if self._transactions is not None:
             self._transactions.add_partition(batch.tp, now)
 
