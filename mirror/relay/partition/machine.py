@@ -371,7 +371,7 @@ class PartitionCopy:
     def _advance(self, attempt: CopyAttempt, now: int) -> bool | None:
         """Return whether everything is copied and committed; None if the attempt has ended, or continues elsewhere."""
         try:
-            self._target_check.update(attempt, now, ended=self._reader.ended)
+            self._target_check.update(attempt, self._writer, now, ended=self._reader.ended)
             return attempt.advance(now)
         except PositionFound as position:
             self._resume_at(position.found, now)

@@ -147,9 +147,12 @@ class ResultRecorder:
         counts.add_to(self.result)
         self.progress, self.is_committed = commits.committed, True
         self.result.end = commits.committed.offset
-        if outbox.target_end is not None:
+        mark = commits.committed.target
+        if outbox.target_end is not None and (atomic or mark is None):
             # The transaction's commit marker follows its records.
             self.target_end = outbox.target_end + int(atomic)
+        elif outbox.target_end is not None and mark is not None:
+            self.target_end = mark.end  # more may be acknowledged since than this commit says
         timeline = self.timeline
         timeline.leader_observed("source", commits.committed.leader_epoch)
         if leader is not None:

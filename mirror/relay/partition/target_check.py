@@ -43,13 +43,17 @@ class TargetLogCheck:
 
     def mark(self, attempt: CopyAttempt, writer: TargetWriter) -> TargetMark | None:
         """Return the mark to commit with the progress of ``attempt``."""
-        outbox = attempt.outbox
         if writer.atomic:
-            return self.tracker.mark_at(outbox.expected_end, writer.producer_id, None)
+            return self.tracker.mark_at(attempt.outbox.expected_end, writer.producer_id, None)
         # What is in flight may never arrive: the mark excludes it.
+        return self._acknowledged(attempt, writer)
+
+    def _acknowledged(self, attempt: CopyAttempt, writer: TargetWriter) -> TargetMark | None:
+        """Return the mark of all that is acknowledged: the next commit would say that the log holds it."""
+        outbox = attempt.outbox
         return self.tracker.mark_at(outbox.log_end, writer.producer_id, outbox.last_batch)
 
-    def update(self, attempt: CopyAttempt, now: int, *, ended: bool) -> None:
+    def update(self, attempt: CopyAttempt, writer: TargetWriter, now: int, *, ended: bool) -> None:
         """Process finished lookups, and compare the log if its leader has changed; ``ended``: the range was read.
 
         Raises TargetShrank if the new leader lacks records that the last one had; FlowError if the progress topic,
@@ -73,7 +77,9 @@ class TargetLogCheck:
             elif not self.tracker.on_compared(result_of(compared)):
                 msg = "the target has a new leader, and its log does not reach as far as the last one's"
                 raise TargetShrank(msg)
-        if self._comparison is None and (mark := self.tracker.mark_to_compare(self._leader_epoch())) is not None:
+        if self._comparison is None and (verified := self.tracker.mark_to_compare(self._leader_epoch())) is not None:
+            attempt.outbox.process_answers(now)  # those of the last leader came before the metadata of the new one
+            mark = self._acknowledged(attempt, writer) or verified
             self._comparison = self._context.compare_target(self._copy, mark, self._context.timeouts.stall_ms)
             self._context.step_when_done(self._copy, self._comparison)
         # A commit now would store a higher mark, and hide what the new leader lacks below it.

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
+from mirror.errors import KafkaTimeout
 from mirror.meters import Histogram
 from mirror.producer.batch.queue import ProducerId
 from mirror.producer.settings import ProducerSettings
@@ -19,6 +20,7 @@ from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.flow_control import RateLimiter, SendWindow, SourceBudget
+from mirror.relay.futures import or_else, then
 from mirror.relay.model.observer import NullObserver, TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
@@ -43,6 +45,8 @@ from mirror.timing import Clock
 
 _MAX_WAIT_MS: Final = 1_000
 _PROGRESS_TOPIC_INTERVAL_MS: Final = 3_600_000
+_SEARCH_MS: Final = 30_000
+"""How long one search for a position may take before it begins again, if its leader answers then."""
 _LATE_FRACTION: Final = 8
 """A response that takes longer than this fraction of delivery.timeout.ms shrinks the send window."""
 
@@ -277,11 +281,22 @@ class Task:
     def _find_position(
         self, copy: CopyHandle, progress: Progress, producer_ids: frozenset[int], fence: ProducerId, timeout_ms: int
     ) -> Future[FoundPosition]:
-        assert self._clients.positions is not None  # noqa: S101 - there is one if the copy is exactly once
+        positions, lookups, until = self._clients.positions, self._clients.lookups, self._clock.now() + timeout_ms
+        assert positions is not None  # noqa: S101 - there is one if the copy is exactly once
         query = PositionQuery(
             source=copy.source, target=copy.target, progress=progress, producer_ids=producer_ids, fence=fence
         )
-        return self._workers.submit(self._clients.positions.find, query, timeout_ms)
+
+        def search() -> Future[FoundPosition]:
+            left_ms = max(1, until - self._clock.now())
+            # A leader that is away must not occupy one of the few threads, for which other partitions wait.
+            reachable = lookups.target_bounds(copy.target, left_ms)
+            found: Future[FoundPosition] = then(
+                reachable, lambda _: self._workers.submit(positions.find, query, min(left_ms, _SEARCH_MS))
+            )
+            return or_else(found, KafkaTimeout, search) if left_ms > _SEARCH_MS else found
+
+        return search()
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset`` with the next turn."""

@@ -10,6 +10,7 @@ import pytest
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
 from mirror.producer.batch.batches import Callback, RecordMetadata
 from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import Batch
@@ -247,6 +248,41 @@ def test_at_least_once_acknowledgement_below_the_known_end_is_not_committed() ->
     run.context.run_until_idle()
     assert run.copy.state is CopyState.ABORTING
     assert not run.writer.commits
+
+
+@pytest.mark.parametrize("way", [Way.TRANSACTIONS, None])
+def test_new_leader_is_compared_with_all_that_was_acknowledged(way: Way | None) -> None:
+    """The next commit would say that it is in the log, also what only the last leader had."""
+    run = CopyHarness(100, atomic=way is Way.TRANSACTIONS)
+    run.context.leader = (1, 4)
+    run.opened_with(COMMITTED)
+    run.fetch(made(0, 3))
+    run.writer.sent[0].answer(_appended_at(1_000))
+    run.context.leader = (2, 5)
+    run.context.run_until_idle()
+    ((mark, answer),) = run.context.comparisons
+    assert mark == replace(MARK, end=1_003, producer_id=7, batch=(0, 1))
+    answer.set_result(None)
+    run.context.run_until_idle()
+    assert run.copy.state is CopyState.ABORTING
+    assert not run.writer.commits
+
+
+def test_progress_record_does_not_reach_behind_its_progress() -> None:
+    """What is acknowledged while its commit is in flight would be missing behind a restored progress."""
+    run = CopyHarness(100, atomic=False)
+    run.opened_with(COMMITTED)
+    run.fetch(made(0, 3))
+    run.writer.sent[0].answer(_appended_at(1_000))
+    run.context.run_until_idle()
+    run.advance(TIMES.commit_interval_ms)
+    run.fetch(made(3, 4))
+    run.writer.sent[1].answer(_appended_at(1_003))
+    run.context.run_until_idle()
+    run.commit()
+    recorded = run.copy.recorder.committed_progress
+    assert recorded is not None
+    assert (recorded[0].offset, recorded[1]) == (3, 1_003)
 
 
 def test_completion_waits_until_a_new_target_leader_is_known_to_have_all_records() -> None:
