@@ -192,8 +192,9 @@ class ResultRecorder:
             self.timeline.start(self.result.start, reader.last_stable_offset, outbox.first_time_ms)
 
     def set_way(self, way: Way, reason: str) -> None:
-        """Set by which way batches go from now on, and why, in one clause."""
-        self.result.way, self.result.way_reason = way.value, reason
+        """Set by which way batches go, and why, in one clause; without a reason, none was chosen yet."""
+        if reason:
+            self.result.way, self.result.way_reason = way.value, reason
 
     def on_gap(self, kind: str, offsets: int) -> None:
         """Record a gap in the source that was skipped."""

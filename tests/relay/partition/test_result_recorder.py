@@ -16,6 +16,8 @@ RANGE = Range(
 def test_a_result_has_the_last_way_and_its_reason() -> None:
     recorder = ResultRecorder(RANGE, lambda: 1_800_000_000_000, 0, NullObserver())
     assert (recorder.result.way, recorder.result.way_reason) == ("", "")
+    recorder.set_way(Way.SEQUENCES, "")
+    assert recorder.result.way == "", "no batch has chosen it yet"
     recorder.set_way(Way.SEQUENCES, "records are younger than 12 h")
     handed_over = recorder.interim_result(5, AttemptOutcome(Outcome.COMPLETE, ""), None)
     recorder.set_way(Way.TRANSACTIONS, "records are older than 12 h")
