@@ -27,7 +27,8 @@ CHECKOUT: Final = Path(__file__).parents[3]
 CORES: Final = 2
 """The cores of each executor."""
 EXECUTORS: Final = 2
-SHUTDOWN_S: Final = 15
+SHUTDOWN_S: Final = 40
+"""A quarter of it is what an epoch's end waits for copies that still open, which takes seconds on a busy machine."""
 STOPS_WITHIN_S: Final = SHUTDOWN_S + 30.0
 """``shutdown-timeout-ms``, and the time that Spark needs to end."""
 GONE_WITHIN_S: Final = 30.0
