@@ -45,7 +45,9 @@ def test_young_records_go_by_sequence_and_old_ones_in_transactions(pair: FakePai
     assert said(pair.copy(exactly_once_by="auto")) == (Outcome.COMPLETE, "transactions", OLD)
     assert way_of_progress(pair) is Way.TRANSACTIONS
     assert said(pair.copy(exactly_once_by="auto")) == (Outcome.COMPLETE, "", ""), "nothing was left to choose a way for"
-    assert pair.values() == [b"young", b"old"]
+    write(pair, b"young again", young=True)
+    assert said(pair.copy(exactly_once_by="auto"))[1] == "sequences"
+    assert pair.values() == [b"young", b"old", b"young again"]
 
 
 def test_a_compacted_source_goes_in_transactions(pair: FakePair) -> None:
