@@ -174,7 +174,6 @@ class Metadata:
         known = state.leaders.get(tp.partition)
         if known is not None and known.epoch < state.min_epoch(tp.partition):
             del state.leaders[tp.partition]
-            self.changes += 1
             self._stale = True
 
     def poll(self, now: int) -> Poll:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 import pytest
 
 from mirror.cluster.types import TopicPartition
-from mirror.consumer.events import AssignEvent, PauseEvent, SeekEvent
+from mirror.consumer.events import AssignEvent, PauseEvent, PositionEvent, SeekEvent
 from mirror.consumer.fetch_routes import FetchRoutes
 from mirror.consumer.offsets import Offsets
 from mirror.consumer.positions import Position, Positions
@@ -50,6 +50,24 @@ def test_idle_partitions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(checked) <= 20 * 8
     named = [sum(len(topic.partitions) for topic in call.body.topics) for call in cluster.calls(Api.FETCH)]
     assert sum(named) <= 20
+
+
+def test_a_partition_that_is_assigned_later_is_read_and_its_position_found_also_while_it_is_paused() -> None:
+    """Nothing else changes then: neither the metadata, nor another position."""
+    cluster = FakeCluster()
+    cluster.add_topic("t", 3)
+    tps = [TopicPartition("t", number) for number in range(3)]
+    for tp in tps:
+        cluster.log(*tp).append_values(b"x", b"y")
+    consumer = FakeConsumer(cluster, **{"auto.offset.reset": "earliest"})
+    consumer.submit(consumer.core, AssignEvent(tps[:1]))
+    assert [one.tp for one in consumer.poll()] == tps[:1]
+    consumer.run_for(2_000)
+    consumer.submit(consumer.core, AssignEvent(tps[:2]))
+    assert [one.tp for one in consumer.poll()] == tps[1:2]
+    consumer.submit(consumer.core, AssignEvent(tps, paused=True))
+    consumer.run_for(2_000)
+    assert consumer.call(PositionEvent(tps[2], *consumer.timer()), consumer.core) == 0
 
 
 def _without_empty(by_node: Mapping[int, Collection[object]]) -> dict[int, Collection[object]]:
