@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.cluster.metadata import Leader, Metadata
@@ -26,6 +26,7 @@ class PlannedFetch:
     generation: int
     leader_epoch: int
     topic_id: uuid.UUID | None
+    position: Position = field(compare=False)
 
 
 class FetchRoutes:
@@ -103,7 +104,7 @@ class FetchRoutes:
             self._waiting.add(tp)  # for the time until which it is used
         node = self._replica(position, leader, now)
         topic_id = self._metadata.topic_id(tp.topic)
-        self._put(node, PlannedFetch(tp, offset, position.generation, leader.epoch, topic_id))
+        self._put(node, PlannedFetch(tp, offset, position.generation, leader.epoch, topic_id, position))
         return FOREVER_MS
 
     def _replica(self, position: Position, leader: Leader, now: int) -> int:

@@ -91,11 +91,11 @@ class LastResponse(NamedTuple):
 
 
 class PlannedPosition(Protocol):
-    """A partition of a Fetch, and the generation of its position when that was sent."""
+    """The position of a partition, and its generation when a Fetch was sent."""
 
     @property
-    def tp(self) -> TopicPartition:
-        """The partition."""
+    def position(self) -> Position:
+        """The position; a seek replaces it."""
         ...
 
     @property
@@ -227,15 +227,15 @@ class Positions:
         self.ready.add(fetched)
         self.mark_changed(fetched.tp)
 
-    def answered(self, fetches: Iterable[PlannedPosition], now: int) -> None:
+    @staticmethod
+    def answered(fetches: Iterable[PlannedPosition], now: int) -> None:
         """Record that the broker of ``fetches`` answered without an error for them.
 
         Those that its response does not name have no new records (KIP-227).
         """
-        by_tp = self._by_tp
         for fetch in fetches:
-            position = by_tp.get(fetch.tp)
-            if position is None or position.generation != fetch.generation or position.stopped:
+            position = fetch.position
+            if position.generation != fetch.generation or position.stopped:
                 continue
             position.last_response_ms, position.error = now, None
             if position.state.failures:

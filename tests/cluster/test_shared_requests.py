@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -52,14 +52,15 @@ def group_of(tp: TopicPartition) -> str:
     return GROUPS[tp.partition % len(GROUPS)]
 
 
-def _list(client: FakeClient, tps: Sequence[TopicPartition], time: int = LATEST) -> ListEachOffset:
+def _list(
+    client: FakeClient, tps: Sequence[TopicPartition], time: int = LATEST, *, committed: bool = False
+) -> ListEachOffset:
     deadline_ms, timeout_ms = client.timer()
-    return ListEachOffset(
-        dict.fromkeys(tps, time), read_committed=False, deadline_ms=deadline_ms, timeout_ms=timeout_ms
-    )
+    times = dict.fromkeys(tps, time)
+    return ListEachOffset(times, read_committed=committed, deadline_ms=deadline_ms, timeout_ms=timeout_ms)
 
 
-def submit(client: FakeClient, calls: Sequence[Call[Any, Any]]) -> list[Future[Any]]:
+def submit(client: FakeClient, calls: Iterable[Call[Any, Any]]) -> list[Future[Any]]:
     for call in calls:
         client.submit(None, call)
     return [call.future for call in calls]
@@ -101,6 +102,31 @@ def test_a_refusal_of_one_fails_that_one(cluster: FakeCluster, client: FakeClien
     finish(client, futures)
     assert [number for number, future in enumerate(futures) if future.exception() is not None] == [7]
     assert isinstance(futures[7].exception(), AuthorizationFailed)
+
+
+def test_groups_share_a_request_and_none_takes_what_is_of_another(cluster: FakeCluster, client: FakeClient) -> None:
+    """All have committed the same partition, and one may not be read."""
+    for number, group in enumerate(GROUPS):
+        cluster.groups[group][TPS[0]] = GroupOffset(10 + number, 0, "")
+    cluster.control.on(Api.OFFSET_FETCH, Action(errors={GROUPS[2]: errors.GROUP_AUTHORIZATION_FAILED}), times=None)
+    futures = submit(client, [GroupOffsets(group, [TPS[0]], *client.timer()) for group in GROUPS])
+    finish(client, futures)
+    assert isinstance(futures.pop(2).exception(), AuthorizationFailed)
+    assert [future.result()[TPS[0]].offset for future in futures] == [10, 11, 13]
+    assert len(cluster.calls(Api.OFFSET_FETCH)) == 2, "one for each coordinator"
+
+
+def test_what_differs_in_more_than_its_keys_is_not_shared(cluster: FakeCluster, client: FakeClient) -> None:
+    futures = submit(
+        client,
+        [
+            *(GroupOffsets(GROUPS[0], [TPS[0]], *client.timer(), require_stable=stable) for stable in (True, False)),
+            *(_list(client, [TPS[1]], committed=committed) for committed in (True, False)),
+        ],
+    )
+    finish(client, futures)
+    assert [call.body.require_stable for call in cluster.calls(Api.OFFSET_FETCH)] == [True, False]
+    assert [call.body.isolation_level for call in cluster.calls(Api.LIST_OFFSETS)] == [1, 0]
 
 
 def test_one_that_is_retried_delays_no_other_and_expires_at_its_own_deadline(
