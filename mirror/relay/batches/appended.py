@@ -24,7 +24,7 @@ from mirror.wire.decode import Record, records_of
 from mirror.wire.records import HEADER_BYTES, AnyBatch, Batch
 
 MAX_SHIFTED_RECORDS: Final = 100_000
-"""Of how many of the last records a digest is kept if it is not known which source record is the first: 10 MB."""
+"""Of how many of the last records a digest is kept if it is not known which source record is the first: 20 MB."""
 _DIGEST_BYTES: Final = 16
 _LENGTH: Final = struct.Struct(">q")
 
