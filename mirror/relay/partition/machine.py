@@ -47,9 +47,8 @@ from mirror.relay.partition.states import (
     awaited_text,
     result_of,
 )
-from mirror.relay.partition.takeover import ProgressChanged
 from mirror.relay.partition.target_check import TargetLogCheck
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import Progress, ProgressChanged
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
 from mirror.relay.progress.position import FoundPosition
@@ -294,6 +293,9 @@ class PartitionCopy:
                 self._resolve_progress(now)  # nothing is to be copied: a leader that is away delays nothing
             else:
                 self._expire(DeliveryPhase.METADATA, error, now)
+            return
+        if isinstance(error, ProgressChanged):
+            self._end_attempt(now, None, str(error))
             return
         start: StartPosition = result_of(future)
         self._target_check.begin(start)

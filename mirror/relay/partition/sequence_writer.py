@@ -19,12 +19,11 @@ from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
 from mirror.relay.partition.takeover import (
     PartitionTransactions,
-    ProgressChanged,
     Search,
     read_latest_progress,
     take_over,
 )
-from mirror.relay.progress.committed import Progress, to_offset
+from mirror.relay.progress.committed import Progress, ProgressChanged, to_offset
 from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
 
 if TYPE_CHECKING:

@@ -25,13 +25,6 @@ Search = Callable[[Progress, frozenset[int], ProducerId, int], Future[FoundPosit
 """Finds the exact position: (progress, producer ids of earlier attempts, fence, timeout in ms)."""
 
 
-class ProgressChanged(KafkaError):
-    """Another attempt has changed the progress since it was read: what was concluded from it may be wrong."""
-
-    def __init__(self) -> None:
-        super().__init__("another attempt has changed the progress meanwhile")
-
-
 def transactional_id(flow: str, tp: TopicPartition) -> str:
     """Return the id of a flow and target partition: the next copy fences the last one, however ranges are assigned.
 

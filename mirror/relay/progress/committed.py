@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.errors import KafkaError
 from mirror.relay.model.way import Way
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.target_log import TargetMark, mark_of
@@ -68,6 +69,13 @@ class Progress:
     """The producer id of the attempt that committed it, by sequences; otherwise -1."""
     claimed_ms: int = 0
     """Of lazy progress that was read: when its claim was committed (ms since 1970). It is not stored."""
+
+
+class ProgressChanged(KafkaError):
+    """Another attempt has changed the progress since it was read: what was concluded from it may be wrong."""
+
+    def __init__(self) -> None:
+        super().__init__("another attempt has changed the progress meanwhile")
 
 
 class GroupAdmin(Protocol):

@@ -15,7 +15,7 @@ from mirror.client import EARLIEST, LATEST, Admin, OffsetResult, TopicDescriptio
 from mirror.cluster.types import Outcomes, V
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.futures import done, then
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import Progress, ProgressChanged, group_of
 from mirror.relay.progress.control import RunControl, control_partition, from_offset
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
@@ -191,11 +191,16 @@ class ClusterLookups:
             error = truncated_error(self._flow, tp, expected, log.end, _copied_to(record))
         if error is None and record is not None and self._progress_topic.is_current(tp, record, self._timeout_ms):
             return StartPosition(record.progress, record.target_end, _restored_mark(record, current))
-        if error is None and record is None and log.end == 0:
-            return StartPosition(None, 0, current)
+        if error is None and record is None and (log.end == 0 or self._holds_no_records(tp, log)):
+            return StartPosition(None, log.end, current)
+        if self._target.group_offsets(group_of(self._flow, tp), [tp], timeout_ms=self._timeout_ms):
+            raise ProgressChanged
         if self._start_over:
             return StartPosition(None, log.end, current)
         raise error or self._progress_lost(tp, log, record)
+
+    def _holds_no_records(self, tp: TopicPartition, log: LogBounds) -> bool:
+        return log.first == 0 and self._progress_topic.holds_no_records(tp, 0, self._timeout_ms)
 
     def check_suspect_log(
         self, tp: TopicPartition, progress: Progress, mark: TargetMark, cut: int, current: TargetMark

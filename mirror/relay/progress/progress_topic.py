@@ -162,20 +162,23 @@ class ProgressTopic:
     # --- the target's log
 
     def is_current(self, tp: TopicPartition, record: ProgressRecord, timeout_ms: int) -> bool:
-        """Whether nothing was copied into ``tp`` since ``record`` was written.
+        """Whether nothing was copied into ``tp`` since ``record`` was written; see :meth:`holds_no_records`."""
+        return self.holds_no_records(tp, record.target_end, timeout_ms)
 
-        This is so if the target holds no committed record from ``record.target_end`` on: only markers and aborted
-        batches, or nothing. False also if that cannot be shown: the log begins later, ends earlier (the target lost
-        records), or was compacted there. Open transactions are waited for: until then their records, and all behind
-        them, are undecided. Raises KafkaError, KafkaTimeout if ``timeout_ms`` is not enough.
+    def holds_no_records(self, tp: TopicPartition, offset: int, timeout_ms: int) -> bool:
+        """Whether ``tp`` holds no committed record from ``offset`` on: only markers and aborted batches, or nothing.
+
+        False also if that cannot be shown: the log begins later, ends earlier (the target lost records), or was
+        compacted there. Open transactions are waited for: until then their records, and all behind them, are undecided.
+        Raises KafkaError, KafkaTimeout if ``timeout_ms`` is not enough.
         """
         timer = Timer(SystemClock(), timeout_ms)
         with Admin(self._options) as admin, self._consumer() as consumer:
             start, end = self._bounds(admin, tp, timer)
-            if not start <= record.target_end <= end:
+            if not start <= offset <= end:
                 return False
             try:
-                return _holds_no_records(read_log(consumer, tp, record.target_end, end, timer), record.target_end)
+                return _holds_no_records(read_log(consumer, tp, offset, end, timer), offset)
             except OffsetOutOfRange:
                 return False  # retention or a truncation removed the offset after the bounds were read
 

@@ -12,8 +12,7 @@ from mirror.relay.batches.way_rules import HOLD_MS, WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState
-from mirror.relay.partition.takeover import ProgressChanged
-from mirror.relay.progress.committed import Progress, ProgressTotals
+from mirror.relay.progress.committed import Progress, ProgressChanged, ProgressTotals
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import CONTROL
 from tests.relay.copy_harness import CopyHarness, made, progress_at

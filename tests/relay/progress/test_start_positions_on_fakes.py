@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from mirror.cluster.types import TopicPartition
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.api import Api
+from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action, ServerCall
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -66,3 +70,28 @@ def test_record_that_is_read_late_detects_a_recreated_target(pair: FakePair) -> 
     results = pair.copy_all()
     assert {one.outcome for one in results} == {Outcome.FAILED}, results
     assert {str(one.error).partition(":")[0] for one in results} == {"target-recreated"}
+
+
+def test_target_that_holds_only_markers_and_aborted_records_is_a_place_to_start(pair: FakePair) -> None:
+    """The fence of a first attempt may have been aborted by that of a second one."""
+    pair.log().end_transaction(98, commit=False)
+    pair.aborted_write(b"aborted")
+    assert [one.outcome for one in pair.copy_all()] == [Outcome.COMPLETE] * 2
+    assert pair.values() == [b"0", b"1"]
+
+
+def test_progress_that_another_first_attempt_commits_meanwhile_is_not_lost(pair: FakePair) -> None:
+    pair.log().append_values(b"0", b"1")
+    target = pair.target.topics["paris.t"]
+    mark = TargetMark(topic_id=str(target.topic_id), end=2, leader_epoch=0)
+    source_id = str(pair.source.topics["t"].topic_id)
+    progress = Progress(offset=2, leader_epoch=0, source_cluster_id="paris", topic_id=source_id, target=mark)
+    tp = TopicPartition("paris.t", 0)
+
+    def commit_meanwhile(call: ServerCall) -> None:
+        if call.api is Api.LIST_OFFSETS:
+            pair.target.groups[group_of(FLOW, tp)][tp] = GroupOffset(2, 0, to_offset(progress).metadata)
+
+    pair.target.control.add(commit_meanwhile)
+    assert [one.outcome for one in pair.copy_all()] == [Outcome.COMPLETE] * 2
+    assert pair.values() == [b"0", b"1"]
