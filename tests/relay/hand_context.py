@@ -246,6 +246,7 @@ class HandContext:
 
     def source_error(self, copy: CopyHandle) -> str:
         del copy
+        assert self.read_position is not None, "the consumer knows only the partitions that it reads"
         return self.source_error_text
 
     def run_until_idle(self) -> None:

@@ -34,6 +34,13 @@ class SourceGapCheck:
         self._reader: Final = reader
         self._stall_ms: Final = stall_ms
         self._source_error: Final = source_error
+        self._stall_error = ""
+
+    def begin(self, *, stalled: bool) -> None:
+        """The check begins, while the partition is still read; ``stalled``: because nothing came from the source."""
+        self.stalled = stalled
+        # Afterwards the consumer does not know the partition any more.
+        self._stall_error = self._source_error() if stalled else ""
 
     def on_fetched(self) -> None:
         """The source has returned records."""
@@ -60,8 +67,7 @@ class SourceGapCheck:
         if gap is not None:
             return gap
         if self.stalled:
-            error = self._source_error()
-            raise FlowError(f"{self._source}: nothing came from the source for {self._stall_ms} ms{error}")
+            raise FlowError(f"{self._source}: nothing came from the source for {self._stall_ms} ms{self._stall_error}")
         if reader.error is not None:
             self._unexplained += 1
             if self._unexplained > MAX_UNEXPLAINED_GAPS:

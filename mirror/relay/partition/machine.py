@@ -424,7 +424,7 @@ class PartitionCopy:
 
     def _check_source(self, *, stalled: bool = False) -> None:
         self.state = CopyState.CHECKING_SOURCE
-        self._gap_check.stalled = stalled
+        self._gap_check.begin(stalled=stalled)
         self._context.stop_reading(self)
         self._call.begin(self._context.source_state(self))
 
