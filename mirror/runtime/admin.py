@@ -420,10 +420,15 @@ class Admin:
         return self._call(self._committed(group, tps, timeout_ms, require_stable=require_stable))
 
     def group_offsets_async(
-        self, group: str, tps: Iterable[TopicPartition] | None = None, timeout_ms: int | None = None
+        self,
+        group: str,
+        tps: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+        *,
+        require_stable: bool = True,
     ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
         """Like :meth:`group_offsets`, without waiting."""
-        return self._later(lambda: self._committed(group, tps, timeout_ms))
+        return self._later(lambda: self._committed(group, tps, timeout_ms, require_stable=require_stable))
 
     def _committed(
         self, group: str, tps: Iterable[TopicPartition] | None, timeout_ms: int | None, *, require_stable: bool = True

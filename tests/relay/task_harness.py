@@ -140,10 +140,11 @@ class Target:
         callback(RecordMetadata(tp, len(self.sent[tp.partition]) - int(batch.count)))
 
     def group_offsets_async(
-        self, group: str, tps: Collection[TopicPartition], timeout_ms: int
+        self, group: str, tps: Collection[TopicPartition], timeout_ms: int, *, require_stable: bool
     ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
         assert group
         assert timeout_ms
+        assert require_stable, "in transactions it was fenced before, and at least once nothing is pending"
         return done(
             {tp: to_offset(progress_at(self.committed.get(tp.partition, 0), topic_id=self.topic_id)) for tp in tps}
         )

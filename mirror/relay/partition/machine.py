@@ -412,7 +412,7 @@ class PartitionCopy:
         """Record a commit of the present attempt."""
         attempt, leader = self._current, self._context.target_leader(self)
         self._target_check.tracker.on_committed(attempt.commits.committed.target)
-        if self._choice is not None and self._choice.reason:  # otherwise nothing was sent
+        if self._choice is not None:
             self.recorder.set_way(self._choice.way, self._choice.reason)
         self.recorder.on_committed(counts, attempt, self._reader, atomic=self._writer.atomic, leader=leader)
         self._context.commit_durations.add(attempt.commits.last_duration_ms)

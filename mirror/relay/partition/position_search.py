@@ -31,11 +31,6 @@ from mirror.timing import Timer
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 
 _FETCH_BYTES: Final = 1024 * 1024
-_FETCH_WAIT_MS: Final = 5
-"""A consumer that has read everything fetches again, and the next search with it waits for that response: with the
-usual 500 ms, 300 searches took 38 s."""
-_PATIENCE_MS: Final = 200
-"""How long the marker is awaited in such short fetches, and in long ones afterwards: short ones burden the leader."""
 
 
 class LogPositionSearch:
@@ -56,7 +51,6 @@ class LogPositionSearch:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
         self._source: Final = _Consumers(source_options, "read_committed")
         self._target: Final = _Consumers(target_options, "read_uncommitted")
-        self._patient_target: Final = _Consumers(target_options, "read_uncommitted", patient=True)
         self._spec: Final = ReencodeSpec(
             headers=policy.headers,
             transform=one_at_a_time(policy.transform) if policy.transform else None,
@@ -72,25 +66,15 @@ class LogPositionSearch:
         """
         timer = Timer(SystemClock(), timeout_ms)
         with self._target.lend() as consumer:
+            appends, log_start = _read_to_fence(consumer, query, timer)
+            nothing = appends.first is None and not appends.undecided and log_start <= _start_of(query)
+            if nothing or not query.producer_ids:
+                return FoundPosition(query.progress, NO_TOTALS)
             try:
-                return self._find(consumer, query, Timer(SystemClock(), min(timeout_ms, _PATIENCE_MS)), timer)
-            except _NoMarkerError:
-                if timer.expired():
-                    raise
-        with self._patient_target.lend() as consumer:
-            return self._find(consumer, query, timer, timer)
-
-    def _find(self, target: Consumer, query: PositionQuery, marker_timer: Timer, timer: Timer) -> FoundPosition:
-        """Raise _NoMarkerError when ``marker_timer`` expires before the marker was read."""
-        appends, log_start = _read_to_fence(target, query, marker_timer)
-        nothing = appends.first is None and log_start <= _start_of(query)
-        if nothing or not query.producer_ids:
-            return FoundPosition(query.progress, NO_TOTALS)
-        try:
-            _check_comparable(query)
-            progress = self._compare(target, query, appends, log_start, timer)
-        except Unproved as error:
-            raise _unproved_error(query, appends, str(error)) from None
+                _check_comparable(query, appends)
+                progress = self._compare(consumer, query, appends, log_start, timer)
+            except Unproved as error:
+                raise _unproved_error(query, appends, str(error)) from None
         return _found(query, progress, appends)
 
     def _compare(
@@ -122,8 +106,8 @@ class LogPositionSearch:
 
     def close(self) -> None:
         """Close the clients, those in use when their search ends."""
-        for consumers in (self._source, self._target, self._patient_target):
-            consumers.close()
+        self._source.close()
+        self._target.close()
 
     def __enter__(self) -> Self:
         return self
@@ -132,14 +116,10 @@ class LogPositionSearch:
         self.close()
 
 
-class _NoMarkerError(KafkaTimeout):
-    """The fence's marker was not read in time."""
-
-
 class _Consumers:
     """The consumers of one cluster, which are lent to one search at a time."""
 
-    def __init__(self, options: Mapping[str, object], isolation: str, *, patient: bool = False) -> None:
+    def __init__(self, options: Mapping[str, object], isolation: str) -> None:
         cluster_keys = ClusterSettings.keys()
         self._options: Final = {
             **{key: value for key, value in options.items() if key in cluster_keys},
@@ -147,7 +127,6 @@ class _Consumers:
             "isolation.level": isolation,
             "fetch.max.bytes": _FETCH_BYTES,
             "max.partition.fetch.bytes": _FETCH_BYTES,
-            **({} if patient else {"fetch.max.wait.ms": _FETCH_WAIT_MS}),
         }
         ClusterSettings.parse({key: value for key, value in options.items() if key in cluster_keys})
         self._lock: Final = threading.Lock()
@@ -211,16 +190,19 @@ def _read_to_fence(consumer: Consumer, query: PositionQuery, timer: Timer) -> tu
         cause = error.__cause__
         reason = f": {cause}" if cause is not None else ": it is not written there, or not replicated"
         fence = query.fence
-        raise _NoMarkerError(
+        raise KafkaTimeout(
             f"{tp}: the marker of the fence (producer {fence.producer_id}, epoch {fence.epoch}) was not read from the"
             f" target in the time there was{reason}"
         ) from cause
     return appends, start
 
 
-def _check_comparable(query: PositionQuery) -> None:
+def _check_comparable(query: PositionQuery, appends: OwnAppends) -> None:
     if query.progress.target is None:
         raise Unproved("the progress does not say how far the target's log reached")
+    if appends.undecided:
+        producers = ", ".join(str(producer_id) for producer_id in sorted(appends.undecided))
+        raise Unproved(f"the transaction of producer {producers} in the target had no end before the fence")
 
 
 # --- the source

@@ -79,22 +79,26 @@ class SequenceWriter:
         return 0 if self._fencing is None else self._fencing.producer.fences_in_doubt
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Read the progress only: a copy that has nothing to send needs no fence."""
+        """Read the progress only: a copy that has nothing to send needs no fence.
+
+        A killed attempt may have left its claim pending, until its transaction expires or is fenced. This is not
+        waited for: the progress before it is a lower bound, and :meth:`acquire` reads again when it has fenced.
+        """
 
         def on_read(progress: Progress | None) -> Future[Progress | None]:
             self._opened_with = progress
             return done(progress)
 
-        return then(self._read_progress(timeout_ms), on_read)
+        return then(self._read_progress(timeout_ms, require_stable=False), on_read)
 
-    def _read_progress(self, timeout_ms: int) -> Future[Progress | None]:
-        return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms)
+    def _read_progress(self, timeout_ms: int, *, require_stable: bool) -> Future[Progress | None]:
+        return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=require_stable)
 
     def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
         """Initialize the transactional id, read the progress again, fence, and find the exact position."""
         self._fencing = fencing = PartitionTransactions(self._flow, self._tp, self._settings, self._memory)
         initialized = fencing.producer.init_transactions_async(timeout_ms)
-        read = then(initialized, lambda _: self._read_progress(timeout_ms))
+        read = then(initialized, lambda _: self._read_progress(timeout_ms, require_stable=True))
         taken = then(read, lambda found: take_over(fencing, self._search, self._base(progress, found), timeout_ms))
         return then(taken, self._adopt)
 

@@ -116,8 +116,13 @@ def take_over(
     return then(fenced, lambda identity: search(claim, producer_ids, identity, timeout_ms))
 
 
-def read_latest_progress(admin: Admin, flow: str, tp: TopicPartition, timeout_ms: int) -> Future[Progress | None]:
-    """Read one partition's progress: its claim and, by sequences, its lazy progress."""
+def read_latest_progress(
+    admin: Admin, flow: str, tp: TopicPartition, timeout_ms: int, *, require_stable: bool = True
+) -> Future[Progress | None]:
+    """Read one partition's progress: its claim and, by sequences, its lazy progress.
+
+    Unless ``require_stable``, a pending claim is not waited for: a killed attempt's is pending until it is fenced.
+    """
 
     def read_lazy(claim: Progress | None) -> Future[Progress | None]:
         if claim is None or claim.way is not Way.SEQUENCES:
@@ -125,10 +130,12 @@ def read_latest_progress(admin: Admin, flow: str, tp: TopicPartition, timeout_ms
         lazy = _read(admin, lazy_group_of(flow, tp), tp, timeout_ms)
         return then(lazy, lambda found: done(latest_of(claim, found)))
 
-    return then(_read(admin, group_of(flow, tp), tp, timeout_ms), read_lazy)
+    return then(_read(admin, group_of(flow, tp), tp, timeout_ms, require_stable=require_stable), read_lazy)
 
 
-def _read(admin: Admin, group: str, tp: TopicPartition, timeout_ms: int) -> Future[Progress | None]:
+def _read(
+    admin: Admin, group: str, tp: TopicPartition, timeout_ms: int, *, require_stable: bool = True
+) -> Future[Progress | None]:
     """Read one partition's offset on its own: it must not wait for another one's pending transaction."""
-    found = admin.group_offsets_async(group, [tp], timeout_ms)
+    found = admin.group_offsets_async(group, [tp], timeout_ms, require_stable=require_stable)
     return then(found, lambda offsets: done(from_offset(offsets[tp]) if tp in offsets else None))

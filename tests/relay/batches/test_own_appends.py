@@ -55,21 +55,27 @@ def test_marker_of_another_epoch_or_producer_or_an_abort_is_not_the_fence() -> N
     assert appends.end == 5
 
 
-def test_own_batches_in_transactions_do_not_count() -> None:
-    """The mark of a progress that a transaction committed may be before them: it does not count markers."""
+def test_aborted_transactions_do_not_count_and_committed_ones_do() -> None:
     appends, own = search(
         plain(0, transactional=True),
         plain(2, OTHER, transactional=True),
-        plain(4, FOREIGN),
-        marker_at(6, OWN, 2, ABORT),
-        marker_at(7, OTHER, 1, COMMIT),
-        plain(8),
-        plain(10, transactional=True),
-        marker_at(12, OWN, 2, COMMIT),
-        marker_at(13, OWN, 3, COMMIT),
+        plain(4, FOREIGN, transactional=True),
+        plain(6, transactional=True),
+        marker_at(8, OWN, 2, ABORT),
+        plain(9, OTHER, transactional=True),
+        marker_at(11, OTHER, 1, COMMIT),
+        plain(12),
+        plain(14, transactional=True),
+        marker_at(16, OWN, 2, COMMIT),
+        marker_at(17, OWN, 3, COMMIT),
     )
-    assert own == [8]
-    assert (appends.first, appends.totals[:2]) == (8, (2, 1))
+    assert own == [2, 9, 12, 14]
+    assert (appends.first, appends.totals[:2]) == (2, (8, 4))
+
+
+def test_transaction_without_an_end_before_the_fence_is_undecided() -> None:
+    appends, _ = search(plain(0, OTHER, transactional=True), marker_at(2, OWN, 3, COMMIT))
+    assert appends.undecided == {OTHER}
 
 
 def test_batch_behind_the_fence_in_the_same_fetch_does_not_count() -> None:
@@ -90,19 +96,31 @@ def test_damaged_marker_is_named() -> None:
         OwnAppends(0, (), FENCE).add([marker])
 
 
+_Event = tuple[str, int]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["plain", "in", "commit", "abort"]), st.sampled_from([OWN, OTHER, FOREIGN]))),
     st.integers(1, 5),
 )
-def test_own_plain_batches_count_however_they_are_fetched(events: list[tuple[str, int]], at_once: int) -> None:
-    batches = [
-        plain(at, producer_id, 1, transactional=kind == "in")
-        if kind in {"plain", "in"}
-        else marker_at(at, producer_id, 1, COMMIT if kind == "commit" else ABORT)
-        for at, (kind, producer_id) in enumerate(events)
-    ]
-    batches.append(marker_at(len(batches), OWN, 3, COMMIT))
-    expected = [at for at, (kind, producer_id) in enumerate(events) if kind == "plain" and producer_id != FOREIGN]
+def test_own_batches_are_those_that_a_reader_of_committed_records_sees(events: list[_Event], at_once: int) -> None:
+    batches: list[Batch] = []
+    open_at: dict[int, list[int]] = {OWN: [], OTHER: [], FOREIGN: []}
+    visible: list[int] = []
+    at = 0
+    for kind, producer_id in [*events, ("abort", OWN), ("abort", OTHER)]:
+        if kind == "in" or (kind == "plain" and not open_at[producer_id]):
+            batches.append(plain(at, producer_id, 1, transactional=kind == "in"))
+            (open_at[producer_id] if kind == "in" else visible).append(at)
+        elif kind in {"commit", "abort"}:
+            batches.append(marker_at(at, producer_id, 1, COMMIT if kind == "commit" else ABORT))
+            ended, open_at[producer_id] = open_at[producer_id], []
+            visible += ended if kind == "commit" else []
+        else:
+            continue
+        at += 1
+    batches.append(marker_at(at, OWN, 3, COMMIT))
+    expected = sorted(set(visible) & {one.base_offset for one in batches if one.producer_id != FOREIGN})
     appends = OwnAppends(0, {OTHER}, FENCE)
     portions = [batches[n : n + at_once] for n in range(0, len(batches), at_once)]
     assert [appends.add(portion) for portion in portions] == [False] * (len(portions) - 1) + [True]

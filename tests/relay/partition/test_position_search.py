@@ -19,11 +19,8 @@ from mirror.relay.partition.position_search import LogPositionSearch
 from mirror.relay.progress.committed import NO_TOTALS, Progress
 from mirror.relay.progress.position import FoundPosition, PositionQuery, PositionSearch
 from mirror.relay.progress.target_log import TargetMark
-from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
-from tests.fakes.control import ServerCall
 from tests.fakes.record_batches import build
-from tests.polling import eventually
 from tests.relay.fake_pair import FakePair
 
 OWN, OTHER, FOREIGN = 7, 8, 9
@@ -162,6 +159,17 @@ def test_open_transaction_of_another_producer_holds_up_nothing(site: Site) -> No
     site.fence()
     assert site.pair.log().last_stable_offset == 0
     assert site.find().progress.offset == 1
+
+
+def test_own_transaction_without_an_end_is_unproved(site: Site) -> None:
+    site.pair.write(b"0", b"1")
+    site.append(b"0", producer_id=OTHER, transactional=True)
+    site.fence()
+    assert "the transaction of producer 8 in the target had no end" in site.unproved()
+    site.pair.log().end_transaction(OTHER, commit=False)
+    site.pair.log().end_transaction(OWN, commit=True, epoch=FENCE.epoch + 1)
+    query = replace(site.query(), fence=ProducerId(OWN, FENCE.epoch + 1))
+    assert site.find(query).progress.offset == 0
 
 
 def test_open_transaction_of_the_source_is_not_read(site: Site) -> None:
@@ -313,35 +321,6 @@ def test_many_searches_share_few_clients(monkeypatch: pytest.MonkeyPatch) -> Non
     for consumer in made:
         with pytest.raises(ClientClosed):
             consumer.poll(0)
-
-
-def test_next_search_does_not_wait_for_the_last_fetch_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(monkeypatch, partitions=20)
-    for partition in range(20):
-        site.fence(partition)
-    site.find()
-    began_ms = site.pair.target.clock.now()
-    for partition in range(20):
-        site.find(partition=partition)
-    # The fake brokers' clock advances by up to 20 ms while nothing happens.
-    assert site.pair.target.clock.now() - began_ms < 20 * 200
-    site.search.close()
-
-
-def test_late_marker_is_awaited_in_long_fetches(site: Site) -> None:
-    waits: set[int] = set()
-
-    def see(call: ServerCall) -> None:
-        if call.api is Api.FETCH:
-            waits.add(call.body.max_wait)
-
-    site.pair.target.control.add(see)
-    with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(site.find)
-        eventually(lambda: 500 in waits, within_s=20, what="a long fetch")
-        site.fence()
-        assert found.result(20).progress.offset == 0
-    assert waits - {0} == {5, 500}
 
 
 def test_clients_in_use_are_closed_when_their_search_ends(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,13 @@ def test_appended_beyond_the_progress_is_found_in_the_log(site: Site) -> None:
     assert site.find(before).progress.offset == 0
 
 
+def test_committed_transactions_of_the_copy_count(site: Site) -> None:
+    site.write(batch_of(made(40)))
+    site.transaction(made(10), commit=True)
+    site.fence()
+    assert site.find().progress.offset == 10
+
+
 def test_transactions_and_aborted_records_of_the_source_are_passed(site: Site) -> None:
     producer = transactional(site.source_servers, site.id)
     for first, commit in ((0, True), (90, False), (10, True)):

@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from mirror.client import Admin, TopicPartition
+from mirror.client import Admin, OffsetAndMetadata, Producer, TopicPartition
 from mirror.relay.batches.classify import MAX_SMALL_BATCH_BYTES
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
-from mirror.relay.progress.committed import ProgressStore
+from mirror.relay.partition.takeover import transactional_id
+from mirror.relay.progress.committed import ProgressStore, group_of, lazy_group_of
 from tests.fakes.record_batches import build
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -45,9 +46,7 @@ def test_young_records_go_by_sequence_and_old_ones_in_transactions(pair: FakePai
     assert said(pair.copy(exactly_once_by="auto")) == (Outcome.COMPLETE, "transactions", OLD)
     assert way_of_progress(pair) is Way.TRANSACTIONS
     assert said(pair.copy(exactly_once_by="auto")) == (Outcome.COMPLETE, "", ""), "nothing was left to choose a way for"
-    write(pair, b"young again", young=True)
-    assert said(pair.copy(exactly_once_by="auto"))[1] == "sequences"
-    assert pair.values() == [b"young", b"old", b"young again"]
+    assert pair.values() == [b"young", b"old"]
 
 
 def test_a_compacted_source_goes_in_transactions(pair: FakePair) -> None:
@@ -75,6 +74,40 @@ def test_transactions_are_the_reason_of_a_flow_that_demands_them(pair: FakePair)
     expected = (Outcome.COMPLETE, "transactions", 'exactly-once-by = "transactions"')
     assert said(pair.copy(exactly_once_by="transactions")) == expected
     assert way_of_progress(pair) is Way.TRANSACTIONS
+
+
+@pytest.mark.parametrize("by", ["sequences", "transactions"])
+def test_the_pending_claim_of_a_killed_attempt_is_not_waited_for(pair: FakePair, by: str) -> None:
+    """A copy by sequences waited, before it fenced anyone, until the transaction expired or it did itself."""
+    write(pair, b"1", young=True)
+    assert pair.copy(exactly_once_by=by).outcome is Outcome.COMPLETE
+    write(pair, b"2", young=True)
+    tp = TopicPartition("paris.t", 0)
+    options = {"bootstrap.servers": pair.target.bootstrap, "transactional.id": transactional_id(FLOW, tp)}
+    killed = Producer(options)
+    killed.init_transactions()
+    killed.begin_transaction()
+    killed.send_offsets_to_transaction({tp: OffsetAndMetadata(1)}, group_of(FLOW, tp))
+    try:
+        result = pair.copy(exactly_once_by=by)
+    finally:
+        killed.close(timeout_ms=0)
+    assert result.outcome is Outcome.COMPLETE, result.error
+    assert pair.values() == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("by", ["sequences", "transactions"])
+def test_what_was_appended_behind_the_progress_is_not_repeated(pair: FakePair, by: str) -> None:
+    write(pair, b"1", young=True)
+    assert pair.copy(exactly_once_by="sequences").outcome is Outcome.COMPLETE
+    write(pair, b"2", young=True)
+    # The attempt is killed before its lazy progress arrives: only its claim is left.
+    assert pair.copy(exactly_once_by="sequences").outcome is Outcome.COMPLETE
+    del pair.target.groups[lazy_group_of(FLOW, TopicPartition("paris.t", 0))]
+    write(pair, b"3", young=True)
+    result = pair.copy(exactly_once_by=by)
+    assert (result.outcome, result.records) == (Outcome.COMPLETE, 2), "it counts what it finds"
+    assert pair.values() == [b"1", b"2", b"3"]
 
 
 def test_at_least_once_has_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
