@@ -163,20 +163,3 @@ def test_forced_sequences_name_the_old_record(pair: TwoClusters) -> None:
     assert result.end == 100
     copy(pair, topic)
     pair.equal(topic)
-
-
-def test_progress_of_version_0_1_is_exact_and_goes_on(pair: TwoClusters) -> None:
-    """It names neither the target's log, nor a generation or way."""
-    topic = pair.topics()
-    tp = TopicPartition(topic, 0)
-    fill(pair, topic, 0, 300)
-    copy(pair, topic, "transactions")
-    found = progress(pair, topic)
-    with Admin({"bootstrap.servers": pair.target.address}) as admin:
-        stored = replace(found, target=None, generation=0)
-        admin.commit_group_offsets(group_of(pair.flow, tp), {tp: to_offset(stored)})
-    fill(pair, topic, 300, 300)
-    (result,) = copy(pair, topic)
-    assert result.records == 300
-    pair.equal(topic)
-    assert set(ways(pair, topic)) == set(Way)

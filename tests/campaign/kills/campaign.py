@@ -1,10 +1,12 @@
 """Exactly once under kills: rounds of attempts that are killed, stopped and duplicated, and verified afterwards.
 
     python tests/campaign/kills/campaign.py [--rounds 200] [--seconds 1500] [--seed N] [--attack NAME] [--level N]
+                                             [--by auto|sequences|transactions|mixed]
 
 Each round has its own topics, with a source that grows, and prints its seed: ``--rounds 1 --seed N`` repeats it (its
 choices, but not the machine's timing). The level is that of ``transaction.version``, 1 or 2; without ``--level`` half
-of the rounds have each. The exit status is 1 where a verification has failed.
+of the rounds have each. ``--by`` is the flow's ``exactly-once-by``; "mixed" draws it for each attempt, and without it
+each round draws one. The exit status is 1 where a verification has failed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from rich.console import Console
 
 from mirror.sandbox.cluster import Cluster
 from tests.campaign.kills.attacks import ATTACKS
-from tests.campaign.kills.round import KillRound
+from tests.campaign.kills.round import BY, KillRound
 from tests.e2e.broker_side import Side
 
 PROPERTIES: Final = {
@@ -52,10 +54,16 @@ def play(
     seed: int,
     attacks: Sequence[str] = tuple(ATTACKS),
     attacks_each: int = _ATTACKS_PER_ROUND,
+    by: str | None = None,
 ) -> Counter[str]:
-    """Play a round and return its counts. AssertionError, with the attack's name, where the verification fails."""
+    """Play a round and return its counts. AssertionError, with the attack's name, where the verification fails.
+
+    ``by`` is one of :data:`BY`; None draws one.
+    """
     rng = random.Random(seed)
-    round_ = KillRound(source, Side(target.bootstrap_servers), rng)
+    drawn = rng.choice(BY)
+    round_ = KillRound(source, Side(target.bootstrap_servers), rng, by or drawn)
+    round_.counts[f"by {round_.by}"] += 1
     round_.open()
     try:
         if rng.random() < _NOT_NEW:  # Otherwise the first attack finds empty topics without progress.
@@ -68,7 +76,7 @@ def play(
                 ATTACKS[name][0](round_, target)
                 round_.verifier.check(round_.places, complete=False)
             except AssertionError as error:
-                msg = f"seed {seed}, {name}: {error}"
+                msg = f"seed {seed}, by {round_.by}, {name}: {error}"
                 raise AssertionError(msg) from error
             round_.counts[name] += 1
         round_.grow()
@@ -82,12 +90,13 @@ def play(
 class Campaign:
     """The rounds that were played, and their counts."""
 
-    def __init__(self, seconds: float, attacks: Sequence[str]) -> None:
+    def __init__(self, seconds: float, attacks: Sequence[str], by: str | None) -> None:
         self.rounds = 0
         self.wrong = list[str]()
         self.counts = Counter[str]()
         self._until = time.monotonic() + seconds
         self._attacks = attacks
+        self._by = by
         self._console = Console(soft_wrap=True)
 
     def run(self, level: int, seeds: Sequence[int], until: float = float("inf")) -> None:
@@ -102,7 +111,7 @@ class Campaign:
     def _play(self, level: int, source: Side, target: Cluster, seed: int) -> None:
         begun = time.monotonic()
         try:
-            counts = play(source, target, seed, self._attacks)
+            counts = play(source, target, seed, self._attacks, by=self._by)
             said = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
             self.counts += counts
         except Exception as error:  # noqa: BLE001 - the next round has its own topics
@@ -129,9 +138,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the first round; the others count on from it")
     parser.add_argument("--attack", choices=sorted(ATTACKS), action="append", help="only these")
     parser.add_argument("--level", type=int, choices=(1, 2), help="only this transaction.version")
+    parser.add_argument("--by", choices=BY, help="how all rounds copy exactly once; by default each draws it")
     args = parser.parse_args()
     first = random.SystemRandom().randrange(10**9) if args.seed is None else args.seed
-    campaign = Campaign(args.seconds, args.attack or tuple(ATTACKS))
+    campaign = Campaign(args.seconds, args.attack or tuple(ATTACKS), args.by)
     seeds = range(first, first + args.rounds)
     if args.level is not None:
         campaign.run(args.level, seeds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,9 @@ from tests.e2e.broker_side import CODECS, FIRST_MS, Side
 WITHIN_S: Final = 60.0
 SERIAL: Final = "serial"
 """The header that identifies a record."""
+_YOUNG_MS: Final = 3_600_000
+"""The age of the young records: a small part of the time for which brokers remember a producer (a day)."""
+_AGE_CHANGES: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,17 @@ Truth = dict[int, Record]
 
 
 class GrowingTopic:
-    """A topic and its records; ``compacted``: the records have few keys, and some are tombstones."""
+    """A topic and its records; ``compacted``: the records have few keys, and some are tombstones.
 
-    def __init__(self, side: Side, topic: str, partitions: int, rng: random.Random, *, compacted: bool) -> None:
+    ``old`` is how many of the records are so old that they must go in transactions, from 0 to 1.
+    """
+
+    def __init__(
+        self, side: Side, topic: str, partitions: int, rng: random.Random, *, compacted: bool, old: float = 0
+    ) -> None:
         self.topic: Final = topic
         self.compacted: Final = compacted
+        self.old: Final = old
         self.truth: Final[list[Truth]] = [{} for _ in range(partitions)]
         self._side = side
         self._rng = rng
@@ -141,14 +151,18 @@ class GrowingTopic:
 
     def _records(self, count: int, size: int) -> Iterator[Record]:
         rng = self._rng
+        young_ms = int(time.time() * 1_000) - _YOUNG_MS
+        first_ms = FIRST_MS if rng.random() < self.old else young_ms
         for _ in range(count):
             self._serial += 1
+            if rng.random() < _AGE_CHANGES:
+                first_ms = FIRST_MS if rng.random() < self.old else young_ms
             key = b"k%d" % rng.randrange(12) if self.compacted or rng.random() < 0.8 else None
             body = rng.randbytes(rng.randint(0, size // 2)) + bytes(rng.randint(0, size // 2))
             value = None if rng.random() < 0.05 else body
             more = ((("empty", b""), ("null", None)) if rng.random() < 0.1 else ())[: rng.randint(0, 2)]
             headers = ((SERIAL, b"%d" % self._serial), *more)
-            yield Record(key, value, headers, FIRST_MS + self._serial)
+            yield Record(key, value, headers, first_ms + self._serial)
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mirror.client import Admin
+from mirror.relay.batches.way_rules import HOLD_MS
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.progress_topic import topic_of
@@ -20,31 +21,42 @@ from tests.campaign.kills.verification import Place, Verifier
 from tests.e2e.broker_side import Side
 
 PARTITIONS: Final = 3
+BY: Final = ("auto", "sequences", "transactions", "mixed")
+"""How a round copies exactly once: as the flow's setting of that name; "mixed" draws it for each attempt."""
+_OLD: Final = 0.3
 _COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
 _LIMIT: Final = {"max_message_bytes": 10 << 20}
 
 
 class KillRound:
-    """The topics and the flow of one round. ``rng`` makes all random choices.
+    """The topics and the flow of one round. ``rng`` makes all random choices; ``by`` is one of :data:`BY`.
 
     ``source_name`` is the source cluster's in a configuration, ``cluster_id`` its id.
     """
 
     source_name: Final = "a"
 
-    def __init__(self, source: Side, target: Side, rng: random.Random) -> None:
+    def __init__(self, source: Side, target: Side, rng: random.Random, by: str) -> None:
         self.source: Final = source
         self.target: Final = target
         self.rng: Final = rng
+        self.by: Final = by
         name = uuid.uuid4().hex[:8]  # Not from rng: a seed may be repeated.
         self.flow: Final = f"kills-{name}"
         self.verifier: Final = Verifier(self.flow, source, target)
+        old = rng.choice((0, _OLD))
         self.topics: Final = [
-            GrowingTopic(source, f"plain-{name}", PARTITIONS, rng, compacted=False),
-            GrowingTopic(source, f"compacted-{name}", 1, rng, compacted=True),
+            GrowingTopic(source, f"plain-{name}", PARTITIONS, rng, compacted=False, old=0 if by == "sequences" else old)
         ]
+        if by != "sequences":  # which refuses a compacted topic
+            self.topics.append(GrowingTopic(source, f"compacted-{name}", 1, rng, compacted=True))
         self.places: Final = [
-            Place(topic, f"{self.source_name}.{topic.topic}", partition)
+            Place(
+                topic,
+                f"{self.source_name}.{topic.topic}",
+                partition,
+                by in {"auto", "sequences"} and not (topic.compacted or topic.old),
+            )
             for topic in self.topics
             for partition in range(len(topic.truth))
         ]
@@ -86,7 +98,8 @@ class KillRound:
     def order(self, hold: tuple[str, int] | None = None, *, quick: bool = False) -> AttemptOrder:
         """Plan a copy, sometimes with the starts of an older plan. ``quick``: without random limits."""
         rng = self.rng
-        starts, ends = self.verifier.progress(self.places), self.verifier.ends(self.places)
+        progress, ends = self.verifier.progress(self.places), self.verifier.ends(self.places)
+        starts = [at.offset for at in progress]
         if self._first_plan is None:
             self._first_plan = starts
         elif rng.random() < 0.3:
@@ -106,10 +119,11 @@ class KillRound:
             for place, start, end in zip(self.places, starts, ends, strict=True)
         ]
         reading = {"bootstrap.servers": self.source.address}
-        policy: dict[str, Any] = {}
+        by = rng.choice(("auto", "transactions"))
+        policy: dict[str, Any] = {"exactly_once_by": by if self.by == "mixed" else self.by}
         if not quick:
             reading["max.partition.fetch.bytes"] = str(rng.choice((20_000, 100_000, 1_000_000)))
-            policy["commit_interval_ms"] = rng.choice((30, 200, 1_000))
+            policy["commit_interval_ms"] = rng.choice((30, 200, 1_000, 5_000))
             policy["max_bytes_per_second"] = rng.choice((0, 0, 3_000_000))
         return AttemptOrder(
             source=reading,
@@ -117,6 +131,8 @@ class KillRound:
             ranges=ranges,
             policy=CopyPolicy(**policy),
             hold=hold,
+            # Sequences begin again soon after an old batch, or not before the next attempt.
+            way_hold_ms=rng.choice((0, 100, HOLD_MS)),
         )
 
     @contextlib.contextmanager
@@ -131,7 +147,7 @@ class KillRound:
         unfinished = [f"{one.outcome}: {one.error}" for one in results if one.outcome is not Outcome.COMPLETE]
         assert not unfinished, unfinished
         self.count(results)
-        self.verifier.check(self.places, complete=True)
+        self.verifier.check_finished(self.places)
 
     def count(self, results: list[RangeResult]) -> None:
         self.counts.update(f"result: {one.outcome}" for one in results)

@@ -1,9 +1,13 @@
-"""Verifies that the target has exactly what the progress says, as confluent-kafka reads it at read_committed."""
+"""Verifies that the target has what the progress says, as confluent-kafka reads it at read_committed.
+
+In transactions it has exactly that. By sequences it has at least that, and nothing but the source's next records.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import time
 import uuid
 from collections.abc import Mapping
@@ -14,7 +18,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 import mirror.client
-from mirror.relay.progress.committed import group_of
+import mirror.errors
+from mirror.relay.progress.committed import group_of, lazy_group_of
 from tests.campaign.kills.growing_source import GrowingTopic, Record, Truth
 from tests.e2e.broker_side import Side
 from tests.polling import eventually
@@ -30,11 +35,12 @@ _SILENCE_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A partition: its source and its target."""
+    """A partition: its source and its target. ``plain``: nothing of it goes in transactions."""
 
     source: GrowingTopic
     target_topic: str
     partition: int
+    plain: bool = False
 
     @property
     def truth(self) -> Truth:
@@ -48,6 +54,17 @@ class Place:
         return f"{self.target_topic}-{self.partition}"
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed progress of a place: the next source offset to copy, and whether the target ends there."""
+
+    offset: int
+    exact: bool = True
+
+    def __str__(self) -> str:
+        return str(self.offset) if self.exact else f"at least {self.offset}"
+
+
 class Verifier:
     """Verifies the copies of one flow."""
 
@@ -56,32 +73,50 @@ class Verifier:
         self._source: Final = source
         self._target: Final = target
 
-    def progress(self, places: list[Place]) -> list[int]:
+    def progress(self, places: list[Place]) -> list[Committed]:
         """Return the committed progress of each place, without the transactions that killed attempts have left open."""
-        return [max(0, self._kept(mirror.client.TopicPartition(*place.target))) for place in places]
+        with mirror.client.Admin({"bootstrap.servers": self._target.address}) as admin:
+            return [self._committed(admin, mirror.client.TopicPartition(*place.target)) for place in places]
 
-    def _kept(self, tp: mirror.client.TopicPartition) -> int:
+    def _committed(self, admin: mirror.client.Admin, tp: mirror.client.TopicPartition) -> Committed:
+        claim, of_claim = self._kept(admin, tp, group_of(self._flow, tp))
+        if of_claim.get("way") != "sequences":
+            return Committed(max(0, claim))
+        lazy, of_lazy = self._kept(admin, tp, lazy_group_of(self._flow, tp))
+        counts = of_lazy.get("generation") == of_claim.get("generation")
+        return Committed(max(claim, lazy if counts else claim), exact=False)
+
+    def _kept(
+        self, admin: mirror.client.Admin, tp: mirror.client.TopicPartition, group: str
+    ) -> tuple[int, dict[str, Any]]:
+        """Return the offset that the group has, negative if there is none, and its metadata.
+
+        confluent-kafka reads beyond the end of metadata, so these come from the product's client.
+        """
         consumer = Consumer(
             {
                 "bootstrap.servers": self._target.address,
-                "group.id": group_of(self._flow, tp),
+                "group.id": group,
                 "isolation.level": "read_uncommitted",  # It must not wait for the end of open transactions.
             }
         )
+        found = list[tuple[int, str]]()
+
+        def asked() -> bool:
+            # The coordinators of a restarted broker are not available yet.
+            with contextlib.suppress(KafkaException, mirror.errors.KafkaError):
+                (one,) = consumer.committed([TopicPartition(*tp)], _SILENCE_S)
+                own = admin.group_offsets(group, [tp], require_stable=False).get(tp)
+                # An attempt that was killed may have sent a commit that is executed between the two.
+                if max(-1, one.offset) == (-1 if own is None else own.offset):
+                    found.append((one.offset, "" if own is None else own.metadata or ""))
+            return bool(found)
+
         try:
-            found = list[TopicPartition]()
-
-            def asked() -> bool:
-                with contextlib.suppress(
-                    KafkaException
-                ):  # The coordinators of a restarted broker are not available yet.
-                    found.extend(consumer.committed([TopicPartition(*tp)], _SILENCE_S))
-                return bool(found)
-
             eventually(asked, within_s=_SILENCE_S, what=f"the progress of {tp}")
-            return int(found[0].offset)
         finally:
             consumer.close()
+        return found[0][0], json.loads(found[0][1] or "{}")
 
     def ends(self, places: list[Place]) -> list[int]:
         """Return the source's last stable offsets."""
@@ -94,8 +129,11 @@ class Verifier:
         }
         return [int(next(iter(asked[place].values())).result(_SILENCE_S).offset) for place in places]
 
-    def check(self, places: list[Place], *, complete: bool) -> list[int]:
-        """Verify all places and return their progress. AssertionError where a copy is wrong and remains wrong."""
+    def check(self, places: list[Place], *, complete: bool) -> list[Committed]:
+        """Verify all places and return their progress. AssertionError where a copy is wrong and remains wrong.
+
+        ``complete``: the target must have all that the source has; by sequences the progress may say less.
+        """
         until = time.monotonic() + SETTLED_WITHIN_S
         while True:
             progress = self.progress(places)
@@ -104,23 +142,36 @@ class Verifier:
                 return progress
             assert time.monotonic() < until, "; ".join((*wrong, *self._pending(places)))
 
-    def _wrong(self, places: list[Place], progress: list[int], *, complete: bool) -> list[str]:
-        found = read(self._target, [place.target for place in places])
+    def check_finished(self, places: list[Place]) -> None:
+        """Verify after an undisturbed copy: the target must be complete, and the progress must say so."""
+        for place, at, end in zip(places, self.check(places, complete=True), self.ends(places), strict=True):
+            assert at.offset == end, f"{place}: progress {at}, source end {end}"
+
+    def _wrong(self, places: list[Place], progress: list[Committed], *, complete: bool) -> list[str]:
+        targets = [place.target for place in places]
+        found = read(self._target, targets)
         wrong = []
         for place, at in zip(places, progress, strict=True):
-            actual = found[place.target]
-            due = {offset: record for offset, record in place.truth.items() if offset < at}
-            difference = self._of_compacted(place, due, actual) if place.source.compacted else _of_plain(due, actual)
-            if difference:
+            if difference := self._difference(place, at, found[place.target]):
                 wrong.append(f"{place} at progress {at}: {difference}")
         if complete:
-            ends = self.ends(places)
-            wrong += [
-                f"{place}: progress {at}, source end {end}"
-                for place, at, end in zip(places, progress, ends, strict=True)
-                if at != end
-            ]
+            for place, at, end in zip(places, progress, self.ends(places), strict=True):
+                if lack := _lack(place, at, end, found[place.target]):
+                    wrong.append(f"{place} at progress {at}: {lack}")
+        plain = [(place, at) for place, at in zip(places, progress, strict=True) if place.plain]
+        whole = read(self._target, [place.target for place, _ in plain], isolation="read_uncommitted") if plain else {}
+        for place, at in plain:
+            if at.exact and at.offset > 0:
+                wrong.append(f"{place} at progress {at}: it was copied in transactions")
+            if difference := _of_lower_bound(place.truth, at.offset, whole[place.target]):
+                wrong.append(f"{place} at progress {at}, read uncommitted: {difference}")
         return wrong
+
+    def _difference(self, place: Place, at: Committed, actual: list[Record]) -> str:
+        if not at.exact:
+            return _of_lower_bound(place.truth, at.offset, actual)
+        due = {offset: record for offset, record in place.truth.items() if offset < at.offset}
+        return self._of_compacted(place, due, actual) if place.source.compacted else _of_plain(due, actual)
 
     def _pending(self, places: list[Place]) -> list[str]:
         """Return the records of transactions that have not ended: they may still become visible."""
@@ -143,6 +194,21 @@ class Verifier:
         left = read(self._source, [(place.source.topic, place.partition)])[place.source.topic, place.partition]
         missing = {offset_of[record.serial] for record in left if record.serial in offset_of} - set(copied)
         return f"missing: source offsets {sorted(missing)[:5]}" if missing else ""
+
+
+def _lack(place: Place, at: Committed, end: int, actual: list[Record]) -> str:
+    """Return what of the source's records, which end at ``end``, the target does not have."""
+    if at.exact:
+        return "" if at.offset == end else f"source end {end}"
+    due = sum(offset < end for offset in place.truth)
+    return "" if len(actual) == due else f"{len(actual)} records, not {due}"
+
+
+def _of_lower_bound(truth: Truth, offset: int, actual: list[Record]) -> str:
+    """Compare with the source's first records, which have to be all those before ``offset`` at least."""
+    least = sum(before < offset for before in truth)
+    due = sorted(truth.items())[: max(least, len(actual))]
+    return _of_plain(dict(due), actual)
 
 
 def _of_plain(due: Truth, actual: list[Record]) -> str:
