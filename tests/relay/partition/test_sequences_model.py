@@ -6,6 +6,7 @@ in the end, or the partition has a named error that something which happened jus
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -14,6 +15,8 @@ from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.producer.faults import LOST, Fault, fault
 from tests.relay.partition.sequences_site import DAY_MS, NODES, WRITES, CopySite
+
+pytestmark = pytest.mark.timeout(300)
 
 _MS = st.sampled_from([1, 10, 30, 60, 100, 200, 400, 1_500, 5_000])
 _ROUNDS = st.sampled_from([100_000, 1, 2, 3, 5, 8, 13])
@@ -129,6 +132,6 @@ class LossesModel(SequencesModel):
 
 _MORE = 4 if settings.get_current_profile_name() == "explore" else 1
 TestSequences = SequencesModel.TestCase
-TestSequences.settings = settings(max_examples=50 * _MORE, stateful_step_count=10)
+TestSequences.settings = settings(max_examples=30 * _MORE, stateful_step_count=10)
 TestLosses = LossesModel.TestCase
-TestLosses.settings = settings(max_examples=40 * _MORE, stateful_step_count=10)
+TestLosses.settings = settings(max_examples=30 * _MORE, stateful_step_count=10)

@@ -1,0 +1,55 @@
+"""Races between attempts by sequences that random schedules hit too seldom, with the real code on fake brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mirror.wire.api import Api
+from mirror.wire.records import Batch
+from tests.fakes.control import Action, ServerCall
+from tests.relay.partition.sequences_site import CopySite
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
+def site(request: pytest.FixtureRequest) -> Iterator[CopySite]:
+    """Each source batch is a target batch, one in flight at a time."""
+    options = {"max.in.flight.requests.per.connection": 1, "batch.size": 1}
+    made = CopySite(level=request.param, by="auto", marker_ms=0, jitter_ms=0, seed=1, **options)
+    yield made
+    made.close()
+
+
+def _plain_batches(site: CopySite) -> list[Batch]:
+    return [one for one in site.log.batches() if not one.is_control]
+
+
+def test_batch_of_an_earlier_attempt_that_arrives_before_the_late_marker_is_found(site: CopySite) -> None:
+    """It arrives when the next attempt sends: not before the marker is there, behind which nothing can arrive."""
+    site.source_grows([2] * 6, 0)
+    held = Action(hold="before")
+    produced: list[ServerCall] = []
+
+    def rule(call: ServerCall) -> Action | None:
+        if call.api is not Api.PRODUCE:
+            return None
+        produced.append(call)
+        if len(produced) == 3:
+            return held
+        if site.simulation.owners["berlin", call.connection] == "attempt-1":
+            held.release()
+            return Action(stall_ms=20)
+        return None
+
+    site.target.control.add(rule)
+    first = site.attempt()
+    site.simulation.run(until=lambda: len(produced) == 3, ms=10_000)
+    assert len(_plain_batches(site)) == 2
+    first.suspended = True
+    site.markers_take(1_500)
+    second = site.attempt()
+    site.simulation.run(until=lambda: second.ended, ms=60_000)
+    assert second.results is not None
+    site.check()
+    site.finish()
