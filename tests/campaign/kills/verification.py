@@ -163,13 +163,13 @@ class Verifier:
         for place, at in plain:
             if at.exact and at.offset > 0:
                 wrong.append(f"{place} at progress {at}: it was copied in transactions")
-            if difference := _of_lower_bound(place.truth, at.offset, whole[place.target]):
+            if difference := prefix_difference(place.truth, at.offset, whole[place.target]):
                 wrong.append(f"{place} at progress {at}, read uncommitted: {difference}")
         return wrong
 
     def _difference(self, place: Place, at: Committed, actual: list[Record]) -> str:
         if not at.exact:
-            return _of_lower_bound(place.truth, at.offset, actual)
+            return prefix_difference(place.truth, at.offset, actual)
         due = {offset: record for offset, record in place.truth.items() if offset < at.offset}
         return self._of_compacted(place, due, actual) if place.source.compacted else _of_plain(due, actual)
 
@@ -204,7 +204,7 @@ def _lack(place: Place, at: Committed, end: int, actual: list[Record]) -> str:
     return "" if len(actual) == due else f"{len(actual)} records, not {due}"
 
 
-def _of_lower_bound(truth: Truth, offset: int, actual: list[Record]) -> str:
+def prefix_difference(truth: Truth, offset: int, actual: list[Record]) -> str:
     """Compare with the source's first records, which have to be all those before ``offset`` at least."""
     least = sum(before < offset for before in truth)
     due = sorted(truth.items())[: max(least, len(actual))]
