@@ -44,6 +44,7 @@ WRITES = (
     Api.OFFSET_COMMIT,
 )
 _PASSES = 12
+_LATEST_MS = 3_600_000
 
 
 class _Jitter(Control):
@@ -221,10 +222,11 @@ class CopySite:
             self.target.control.on(api, action(knobs))
 
     def request_comes_again(self, api: Api, number: int) -> None:
-        """A late copy of a request of an older attempt, which it had sent twice."""
+        """A late copy of a request of an older attempt, which it had sent twice; no copy is late by hours."""
         names = {one.name for one in self.simulation.processes[:-1]}
-        owners = self.simulation.owners
-        calls = [call for call in self.target.calls(api) if owners.get(("berlin", call.connection)) in names]
+        owners, since_ms = self.simulation.owners, self.target.clock.now() - _LATEST_MS
+        sent = [call for call in self.target.calls(api) if owners.get(("berlin", call.connection)) in names]
+        calls = [call for call in sent if call.received_ms >= since_ms]
         if calls:
             call = calls[-1 - number % len(calls)]
             again = ServerCall(call.node, -1, api, call.version, 0, call.body, self.target.clock.now())
