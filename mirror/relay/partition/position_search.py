@@ -67,11 +67,11 @@ class LogPositionSearch:
         timer = Timer(SystemClock(), timeout_ms)
         with self._target.lend() as consumer:
             appends, log_start = _read_to_fence(consumer, query, timer)
-            nothing = appends.first is None and not appends.undecided and log_start <= _start_of(query)
+            nothing = appends.first is None and log_start <= _start_of(query)
             if nothing or not query.producer_ids:
                 return FoundPosition(query.progress, NO_TOTALS)
             try:
-                _check_comparable(query, appends)
+                _check_mark(query)
                 progress = self._compare(consumer, query, appends, log_start, timer)
             except Unproved as error:
                 raise _unproved_error(query, appends, str(error)) from None
@@ -197,12 +197,9 @@ def _read_to_fence(consumer: Consumer, query: PositionQuery, timer: Timer) -> tu
     return appends, start
 
 
-def _check_comparable(query: PositionQuery, appends: OwnAppends) -> None:
+def _check_mark(query: PositionQuery) -> None:
     if query.progress.target is None:
         raise Unproved("the progress does not say how far the target's log reached")
-    if appends.undecided:
-        producers = ", ".join(str(producer_id) for producer_id in sorted(appends.undecided))
-        raise Unproved(f"the transaction of producer {producers} in the target had no end before the fence")
 
 
 # --- the source

@@ -55,27 +55,23 @@ def test_marker_of_another_epoch_or_producer_or_an_abort_is_not_the_fence() -> N
     assert appends.end == 5
 
 
-def test_aborted_transactions_do_not_count_and_committed_ones_do() -> None:
+def test_transactions_do_not_count_however_they_ended() -> None:
+    """What they committed is in the progress, even if it is behind its mark."""
     appends, own = search(
         plain(0, transactional=True),
         plain(2, OTHER, transactional=True),
         plain(4, FOREIGN, transactional=True),
-        plain(6, transactional=True),
         marker_at(8, OWN, 2, ABORT),
         plain(9, OTHER, transactional=True),
         marker_at(11, OTHER, 1, COMMIT),
         plain(12),
         plain(14, transactional=True),
         marker_at(16, OWN, 2, COMMIT),
-        marker_at(17, OWN, 3, COMMIT),
+        plain(17, OTHER, transactional=True),
+        marker_at(19, OWN, 3, COMMIT),
     )
-    assert own == [2, 9, 12, 14]
-    assert (appends.first, appends.totals[:2]) == (2, (8, 4))
-
-
-def test_transaction_without_an_end_before_the_fence_is_undecided() -> None:
-    appends, _ = search(plain(0, OTHER, transactional=True), marker_at(2, OWN, 3, COMMIT))
-    assert appends.undecided == {OTHER}
+    assert own == [12]
+    assert (appends.first, appends.totals[:2]) == (12, (2, 1))
 
 
 def test_batch_behind_the_fence_in_the_same_fetch_does_not_count() -> None:
@@ -96,31 +92,20 @@ def test_damaged_marker_is_named() -> None:
         OwnAppends(0, (), FENCE).add([marker])
 
 
-_Event = tuple[str, int]
-
-
 @given(
     st.lists(st.tuples(st.sampled_from(["plain", "in", "commit", "abort"]), st.sampled_from([OWN, OTHER, FOREIGN]))),
     st.integers(1, 5),
 )
-def test_own_batches_are_those_that_a_reader_of_committed_records_sees(events: list[_Event], at_once: int) -> None:
+def test_own_batches_are_the_plain_ones_of_the_copy(events: list[tuple[str, int]], at_once: int) -> None:
     batches: list[Batch] = []
-    open_at: dict[int, list[int]] = {OWN: [], OTHER: [], FOREIGN: []}
-    visible: list[int] = []
-    at = 0
-    for kind, producer_id in [*events, ("abort", OWN), ("abort", OTHER)]:
-        if kind == "in" or (kind == "plain" and not open_at[producer_id]):
+    expected: list[int] = []
+    for at, (kind, producer_id) in enumerate(events):
+        if kind in {"plain", "in"}:
             batches.append(plain(at, producer_id, 1, transactional=kind == "in"))
-            (open_at[producer_id] if kind == "in" else visible).append(at)
-        elif kind in {"commit", "abort"}:
-            batches.append(marker_at(at, producer_id, 1, COMMIT if kind == "commit" else ABORT))
-            ended, open_at[producer_id] = open_at[producer_id], []
-            visible += ended if kind == "commit" else []
+            expected += [at] if kind == "plain" and producer_id != FOREIGN else []
         else:
-            continue
-        at += 1
-    batches.append(marker_at(at, OWN, 3, COMMIT))
-    expected = sorted(set(visible) & {one.base_offset for one in batches if one.producer_id != FOREIGN})
+            batches.append(marker_at(at, producer_id, 1, COMMIT if kind == "commit" else ABORT))
+    batches.append(marker_at(len(events), OWN, 3, COMMIT))
     appends = OwnAppends(0, {OTHER}, FENCE)
     portions = [batches[n : n + at_once] for n in range(0, len(batches), at_once)]
     assert [appends.add(portion) for portion in portions] == [False] * (len(portions) - 1) + [True]
