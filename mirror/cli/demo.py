@@ -50,7 +50,9 @@ def demo(
     started = time.monotonic()
     with _termination_raises(), _clusters() as (source, target):
         _print(f"generating {records:,} order events in topic {_TOPIC!r} ({source})")
-        demo_data.produce_orders(source, _TOPIC, records=records, size=size)
+        # The last event is of now: old records are copied another way than those that people usually have.
+        first_ms = int(time.time() * 1000) - records * demo_data.INTERVAL_MS
+        demo_data.produce_orders(source, _TOPIC, records=records, size=size, first_ms=first_ms)
         summary = _copy(config, report_dir, source, target, as_json=as_json)
         _print("reading both sides with confluent-kafka: keys, values, headers, timestamps, order")
         verdict = copy_verifier.compare(source, _TOPIC, target, _TARGET_TOPIC)

@@ -12,14 +12,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirror.errors import SandboxError
 
-_FIRST_MS: Final = 1_760_000_000_000
+FIRST_MS: Final = 1_760_000_000_000
+"""The time of the first order, in ms since 1970, if none is given."""
+INTERVAL_MS: Final = 7
+"""The time between two orders, in ms."""
 _CITIES: Final = ("Paris", "Berlin", "Kraków", "Zürich", "Oslo", "Lisboa", "Αθήνα")
 _STATES: Final = ("created", "paid", "packed", "shipped", "delivered", "returned")
 _QUEUE_FULL_POLL_S: Final = 0.05
 
 
 def make_order(
-    rng: random.Random, number: int, size: int
+    rng: random.Random, number: int, size: int, first_ms: int = FIRST_MS
 ) -> tuple[bytes, bytes, list[tuple[str, str | bytes | None]], int]:
     """Return an order as (key, value, headers, timestamp in ms); the value has at least ``size`` bytes."""
     customer = rng.randrange(50_000)
@@ -36,7 +39,7 @@ def make_order(
         event["note"] = rng.randbytes((size - len(value)) // 2).hex()
         value = json.dumps(event, ensure_ascii=False).encode()
     headers: list[tuple[str, str | bytes | None]] = [("type", b"order"), ("trace", rng.randbytes(8).hex().encode())]
-    return event["customer"].encode(), value, headers, _FIRST_MS + number * 7 + rng.randrange(5)
+    return event["customer"].encode(), value, headers, first_ms + number * INTERVAL_MS + rng.randrange(5)
 
 
 def produce_orders(
@@ -47,6 +50,7 @@ def produce_orders(
     partitions: int = 4,
     size: int = 0,
     seed: int = 1,
+    first_ms: int = FIRST_MS,
     on_progress: Callable[[int], None] | None = None,
 ) -> None:
     """Create ``topic`` and produce ``records`` orders, compressed with lz4 in large batches.
@@ -72,7 +76,7 @@ def produce_orders(
 
     rng = random.Random(seed)  # noqa: S311 - test data
     for number in range(records):
-        key, value, headers, timestamp = make_order(rng, number, size)
+        key, value, headers, timestamp = make_order(rng, number, size, first_ms)
         while True:
             try:
                 producer.produce(topic, value, key, headers=headers, timestamp=timestamp, on_delivery=delivered)
