@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from mirror.client import Consumer, Producer, TopicPartition
+from mirror.client import Admin, Consumer, Producer, TopicPartition
 from mirror.errors import Fenced
 from mirror.producer.batch.queue import ProducerId
 from mirror.sandbox.cluster import Cluster
@@ -26,6 +26,7 @@ from tests.conformance.raw_brokers import FakeWire, RawProducer, RealWire, Wire,
 from tests.conformance.topics import read
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.record_batches import build, values_of
+from tests.polling import eventually
 
 _OK, _OUT_OF_ORDER, _FENCED = 0, 45, 47
 _VERSIONS = (9, 11, 12)
@@ -188,7 +189,15 @@ def _identity_of_fence(servers: str, name: str, *tps: TopicPartition) -> Produce
         producer.commit_transaction(60_000)
         identity = producer.identity
     assert identity is not None
+    with Admin({"bootstrap.servers": servers}) as admin:
+        # The coordinator answers before its markers are in the logs.
+        eventually(lambda: all(identity in _identities(admin, tp) for tp in tps), what=f"the markers of {name}")
     return identity
+
+
+def _identities(admin: Admin, tp: TopicPartition) -> set[tuple[int, int]]:
+    """The producer ids and epochs that the leader knows."""
+    return {(state.producer_id, state.producer_epoch) for state in admin.describe_producers([tp])[tp]}
 
 
 @pytest.mark.brokers
@@ -223,7 +232,7 @@ def test_a_shared_producer_sends_each_partition_under_the_identity_of_its_fence(
 
 
 @pytest.mark.brokers
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("level", [pytest.param(1, marks=pytest.mark.cluster), 2])
 def test_older_attempt_is_refused_after_the_fence_also_by_a_broker_that_was_killed(
     level: int, unique: Callable[[str], str], new_consumer: NewConsumer
 ) -> None:

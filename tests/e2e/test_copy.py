@@ -36,6 +36,8 @@ RESULT = {
     "stuck_since_ms": type(None),
     "withheld": type(None),
     "counted": str,
+    "way": str,
+    "way_reason": str,
 }
 
 
