@@ -48,6 +48,8 @@ class WayRules:
     """The topic whose configuration could not be read: "source", "target", or "" for neither."""
     log_append_time: bool = False
     """Whether the target's brokers set the timestamps: then producer ids expire after the last append."""
+    skips_gaps: bool = False
+    """Whether the flow continues behind gaps: then the progress may have to move back, which plain commits cannot."""
     delivery_ms: int = 0
     """How long after its choice a batch may still be appended or retried: its producer id must not expire before."""
 
@@ -109,6 +111,8 @@ class WayRules:
     @property
     def _obstacle(self) -> str:
         """Why no batch may go by sequence; empty if some may."""
+        if self.skips_gaps:
+            return 'on-gap = "skip" may move the progress back'
         if self.compacted:
             return f"the {self.compacted} topic is compacted"
         if self.unread:

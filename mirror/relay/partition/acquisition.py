@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
@@ -46,7 +47,8 @@ class Acquisition:
         if not self.done and self._call is None:
             timeout_ms = self._clock.left_ms()
             self._began_ms, self.expires_ms = now, deadline(now, timeout_ms)
-            self._call = self._writer.acquire(self._progress, timeout_ms)
+            claimed = replace(self._progress, time_ms=self._context.unix_ms())
+            self._call = self._writer.acquire(claimed, timeout_ms)
             self._context.step_when_done(self._copy, self._call)
         return self.done
 

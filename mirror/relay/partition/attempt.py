@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mirror.errors import DeliveryTimeout, FlowError, KafkaTimeout, NeedsAbort, RecordTooLarge
+from mirror.errors import DeliveryTimeout, FlowError, KafkaTimeout, NeedsAbort, OutOfOrderSequence, RecordTooLarge
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.timeline import CopyPhase
 from mirror.relay.model.way import Way
@@ -115,6 +115,11 @@ class CopyAttempt:
         """Whether it can use more of the source."""
         may_read = not (self._reader.ended or self._copy.winding_up or self.commits.blocks_sending)
         return may_read and self._reader.pipeline.empty
+
+    @property
+    def may_send(self) -> bool:
+        """Whether the partition is acquired."""
+        return self._acquisition.done
 
     @property
     def phase(self) -> CopyPhase:
@@ -317,11 +322,17 @@ class CopyAttempt:
         were written before.
         """
         blocked = self.comparing_target or not self._acquisition.done
-        if self._writer.atomic or blocked or self.outbox.regression is not None:
+        if self._writer.atomic or blocked or self.outbox.regression is not None or self._is_out_of_order:
             return None
         if self.commits.in_flight is None and self.outbox.acked_offset > self.commits.committed.offset:
             self.commits.begin(self._copy.progress_at, now)
         return None if self.commits.in_flight is None else self.commits.in_flight.future
+
+    @property
+    def _is_out_of_order(self) -> bool:
+        """Whether the leader lacks a batch before one that was sent: acknowledged ones may be lost."""
+        failure = self.outbox.first_failure()
+        return failure is not None and isinstance(failure[1], OutOfOrderSequence)
 
     def end(self, now: int) -> None:
         """Release everything that the attempt holds; only its :meth:`final_commit` continues."""

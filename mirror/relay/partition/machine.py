@@ -242,6 +242,7 @@ class PartitionCopy:
         if retries:
             self._retry.on_attempt_begun()
         self._opened_ms = now
+        self._fences_noted = False
         self._writer: TargetWriter = self._context.new_writer(self, self._way)
         self._attempt = None
         self._call.begin(self._writer.open(self._clock.left_ms()))
@@ -255,6 +256,12 @@ class PartitionCopy:
     def _note_fences(self, *, answered: bool) -> None:
         in_doubt, request_timeout_ms = self._writer.fences_in_doubt, self._context.timeouts.request_timeout_ms
         self._failures.on_fenced_others(in_doubt, answered=answered, request_timeout_ms=request_timeout_ms)
+
+    def _note_late_fences(self) -> None:
+        """Note the fencing requests of a writer by sequences, which fences while it copies, once."""
+        if self.state is CopyState.COPYING and self._writer.way is Way.SEQUENCES and not self._fences_noted:
+            self._fences_noted = True
+            self._note_fences(answered=self._writer.acquired)
 
     def _step_opening(self, now: int) -> None:
         future = self._call.pop_done()
@@ -386,6 +393,7 @@ class PartitionCopy:
             self._target_check.tracker.regression = attempt.outbox.regression
             self._end_attempt(now, None, str(shrank))
         except DeliveryFailed as failure:
+            self._note_late_fences()
             committing_ms = now - attempt.commits.uncommitted_since_ms
             outcome = self._failures.delivery_outcome(
                 failure, committed=attempt.commits.committed.offset, committing_ms=committing_ms
@@ -452,6 +460,7 @@ class PartitionCopy:
         self._fail(expiry_error(self.target, phase, error, age_ms=age_ms), now)
 
     def _fail(self, error: BaseException, now: int) -> None:
+        self._note_late_fences()
         self._end_attempt(now, self._failures.outcome_of(error), str(error))
 
     def _end_attempt(self, now: int, outcome: AttemptOutcome | None, reason: str = "") -> None:
@@ -464,15 +473,14 @@ class PartitionCopy:
         self._close_attempt(now, attempt)
 
     def _close_attempt(self, now: int, attempt: CopyAttempt | None) -> None:
-        if self._policy.exactly_once and self._writer.way is Way.SEQUENCES:
-            self._note_fences(answered=self._writer.acquired)
         self._final_commit = None if attempt is None else attempt.final_commit(now)
         self.state = CopyState.ABORTING
         self._context.stop_reading(self)
         if attempt is not None:
             attempt.end(now)
         self._until_ms = now + ABORT_TIMEOUT_MS
-        self._call.begin(self._final_commit or self._writer.close(ABORT_TIMEOUT_MS))
+        closed = self._writer.close(ABORT_TIMEOUT_MS)
+        self._call.begin(self._final_commit or closed)
 
     def _step_aborting(self, now: int) -> None:
         if self._call.pop_done() is None and now < self._until_ms:
@@ -481,7 +489,7 @@ class PartitionCopy:
             counts, _ = self._current.commits.take_result(now) or (None, None)
             if counts is not None:
                 self.on_committed(counts)
-        if self._changes_way and not self.winding_up:
+        if self._changes_way and not self.winding_up and self.recorder.handed_over is None:
             self._changes_way = False
             self._open(now, retries=False)
             return
@@ -519,7 +527,8 @@ class PartitionCopy:
         A copy in the state COPYING continues, if exactly once, until another attempt fences it. What it copies from now
         on is reported with the progress, and counted by the next epoch.
         """
-        if self._copying is None or self._writer.way is None:
+        # A copy that has not acquired its partition would fence the next epoch's attempt with its first batch.
+        if self._copying is None or self._writer.way is None or not self._copying.may_send:
             self.wind_up(now, immediately=True)
         if (attempt := self._copying) is None:
             return self._retry.interim_result(now)

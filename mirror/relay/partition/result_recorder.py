@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName, TimelineRecorder
+from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import other_source
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskObserver
-    from mirror.relay.model.way import Way
     from mirror.relay.partition.attempt import CopyAttempt
     from mirror.relay.partition.attempt_outcome import AttemptOutcome
     from mirror.relay.partition.outbox import CommitCounts, Outbox
@@ -38,7 +38,7 @@ class ResultRecorder:
 
         What is sent later is reported with the progress, and the next epoch counts it.
         """
-        self._generation = 0
+        self._base: Progress | None = None
         self.topic_id = copied.topic_id
         """The id of the source topic that is read; at first the one in the plan."""
         self.timeline: Final = TimelineRecorder(unix_ms, now, partial(observer.span_ended, copied))
@@ -75,7 +75,7 @@ class ResultRecorder:
             self.result.start = progress.offset
             if self._range.open_ended:
                 self._count(progress.unreported)
-        self.progress, self._generation = progress, progress.generation
+        self.progress = self._base = progress
         self.result.end = progress.offset
         return first
 
@@ -128,7 +128,10 @@ class ResultRecorder:
             topic_id=self.topic_id,
             time_ms=self._unix_ms(),
             unreported=NO_TOTALS if self.handed_over is None else sent.minus(self.handed_over),
-            generation=self._generation,
+            # The writer replaces the way once it may commit. Until then, what was read is a lower bound or exact.
+            way=Way.TRANSACTIONS if self._base is None else self._base.way,
+            generation=0 if self._base is None else self._base.generation,
+            producer_id=-1 if self._base is None else self._base.producer_id,
         )
 
     # --- while an attempt copies

@@ -111,7 +111,7 @@ class SequenceWriter:
             raise ProgressChanged
         # An earlier attempt has copied on until it was fenced.
         target = resolved.target if found.target is None else found.target
-        return replace(found, target=target, claimed_ms=0)
+        return replace(found, target=target, time_ms=resolved.time_ms, claimed_ms=0)
 
     def _adopt(self, found: FoundPosition) -> Future[FoundPosition]:
         fencing = self._fencing

@@ -205,7 +205,8 @@ class AtLeastOnceWriter:
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit with the other partitions of the group; each fails alone."""
-        return self._committer.commit(self._tp, to_offset(progress), timeout_ms)
+        plain = replace(progress, way=Way.TRANSACTIONS, producer_id=-1)
+        return self._committer.commit(self._tp, to_offset(plain), timeout_ms)
 
     def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
         """Commit when the other partitions of the group do."""

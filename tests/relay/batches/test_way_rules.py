@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mirror.client import TopicPartition
@@ -57,6 +59,15 @@ DELETE, COMPACT = entries(cleanup_policy="delete"), entries(cleanup_policy="comp
 def test_records_of_less_than_half_of_the_expiration_go_by_sequence(age_ms: int, way: Way, reason: str) -> None:
     assert (AUTO.way_of(output(age_ms), NOW), AUTO.reason(output(age_ms), NOW)) == (way, reason)
     assert AUTO.fixed is None
+
+
+def test_flow_that_skips_gaps_goes_in_transactions() -> None:
+    """A gap may move the progress back, which lazy progress cannot say."""
+    rules = replace(AUTO, skips_gaps=True)
+    assert rules.fixed is Way.TRANSACTIONS
+    assert rules.reason(None, NOW) == 'on-gap = "skip" may move the progress back'
+    with pytest.raises(FlowError, match="on-gap"):
+        replace(FORCED, skips_gaps=True).way_of(output(), NOW)
 
 
 def test_the_age_is_that_of_the_newest_record_of_a_batch() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirror.errors import BrokerError, Fenced, KafkaTimeout
+from mirror.errors import BrokerError, Fenced, KafkaTimeout, OffsetOutOfRange, OutOfOrderSequence
 from mirror.relay.batches.way_rules import HOLD_MS, WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
@@ -242,3 +242,69 @@ def test_copy_by_sequences_goes_on_under_its_lease() -> None:
     run.ack()
     run.advance(1_000)
     assert run.writer.commits[-1].progress.unreported.records == 1
+
+
+def test_copy_that_has_not_acquired_its_partition_ends_at_the_hand_over() -> None:
+    """Its first batch would fence the next epoch's attempt, which has only read the progress so far."""
+    run = harness().opened_with(claimed(4))
+    run.fetch(stable_end=4)
+    assert run.copy.hand_over(run.clock.now()).outcome is Outcome.COMPLETE
+    run.closed()
+    assert run.copy.done
+
+
+def test_copy_does_not_change_its_way_under_its_lease() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.ack()
+    run.advance(1_000)
+    run.commit()
+    run.copy.hand_over(run.clock.now())
+    run.fetch(made(1, timestamp=run.clock.unix_ms() - DAY_MS))
+    run.closed()
+    assert run.copy.done
+    assert len(run.context.writers) == 1, "another writer would fence the next epoch's attempt"
+
+
+def test_gap_before_the_partition_is_acquired_is_no_exact_progress() -> None:
+    """What an earlier attempt has appended behind the lower bound is looked for all the same."""
+    run = harness(mode="transactions", on_gap="skip").found(claimed(100))
+    run.writer.acquired = False
+    run.resolved(claimed(100), mark=MARK)
+    run.fetch_fails(OffsetOutOfRange("t-0: gone"))
+    run.source_checked(earliest=150, end=1_000)
+    resolved = run.writer.acquisitions[-1][0]
+    assert (resolved.offset, resolved.way, resolved.generation) == (150, Way.SEQUENCES, 5)
+
+
+def test_batch_that_is_out_of_order_leaves_nothing_committed() -> None:
+    """The leader may lack what it had acknowledged: a commit would say that it is there."""
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.ack()
+    run.fetch(young(run, 1))
+    run.fail(1, OutOfOrderSequence("t-0", 45))
+    assert not run.writer.commits
+
+
+def test_writer_is_closed_beside_the_final_commit() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.ack()
+    run.fetch(young(run, 1))
+    run.fail(1, Fenced("another attempt", 47))
+    assert run.committing == 1
+    assert run.writer.closed is not None, "its other batches are not sent any more"
+
+
+def test_fence_by_a_late_request_of_its_own_is_retried() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.writer.fences_in_doubt = 1
+    run.acquired()
+    run.fail(0, Fenced("a late request", 47))
+    run.closed()
+    assert run.copy.state is CopyState.OPENING
