@@ -225,7 +225,7 @@ class FlowConfig(BaseModel):
 
     @property
     def exactly_once(self) -> bool:
-        """Whether records and progress are committed in one transaction."""
+        """Whether each record is copied exactly once, whatever fails."""
         return self.delivery == "exactly-once"
 
     def copy_policy(
