@@ -132,6 +132,6 @@ class LossesModel(SequencesModel):
 
 _MORE = 4 if settings.get_current_profile_name() == "explore" else 1
 TestSequences = SequencesModel.TestCase
-TestSequences.settings = settings(max_examples=20 * _MORE, stateful_step_count=10)
+TestSequences.settings = settings(max_examples=15 * _MORE, stateful_step_count=10)
 TestLosses = LossesModel.TestCase
-TestLosses.settings = settings(max_examples=20 * _MORE, stateful_step_count=10)
+TestLosses.settings = settings(max_examples=15 * _MORE, stateful_step_count=10)
