@@ -61,6 +61,8 @@ class WayRules:
         target: Mapping[str, ConfigEntry],
         expiration_ms: int | None,
         delivery_ms: int,
+        *,
+        skips_gaps: bool = False,
     ) -> Self:
         """Return the rules by the configurations of both topics; those that could not be read are empty."""
         topics = {"source": readable(source), "target": readable(target)}
@@ -72,6 +74,7 @@ class WayRules:
             unread=next((side for side, configs in topics.items() if _CLEANUP not in configs), ""),
             log_append_time=TopicConfig.of(topics["target"]).append_time,
             delivery_ms=delivery_ms,
+            skips_gaps=skips_gaps,
         )
 
     @property

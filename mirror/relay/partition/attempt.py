@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from mirror.errors import DeliveryTimeout, FlowError, KafkaTimeout, NeedsAbort, OutOfOrderSequence, RecordTooLarge
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.timeline import CopyPhase
-from mirror.relay.model.way import Way
 from mirror.relay.partition.acquisition import Acquisition
 from mirror.relay.partition.commits import Commits
 from mirror.relay.partition.context import CopyContext, CopyHandle
@@ -48,10 +47,6 @@ class PositionFound(Exception):
 
 class WayChanged(Exception):
     """The next batch goes the other way; everything before it is committed."""
-
-    def __init__(self, way: Way) -> None:
-        super().__init__(f"the next batch goes by {way}")
-        self.way: Final = way
 
 
 class AttemptOwner(CopyHandle, Protocol):
@@ -105,7 +100,7 @@ class CopyAttempt:
         self._clock = clock
         self._timeouts = context.timeouts
         self._choice = choice
-        self._other_way: Way | None = None
+        self._changes_way = False
         self._acquisition = Acquisition(copy, context, writer, clock, progress)
         self._reencoding: Future[Any] | None = None
         reader.begin(progress.offset, now)
@@ -207,9 +202,9 @@ class CopyAttempt:
 
     def _check_way(self) -> None:
         """Raise WayChanged if the next batch goes the other way, and all before it is committed."""
-        delivered = self.outbox.empty and self.nothing_to_commit and not self.commits.pending
-        if self._other_way is not None and delivered and not self._copy.winding_up:
-            raise WayChanged(self._other_way)
+        ready = self.all_committed and not (self.comparing_target or self._copy.winding_up)
+        if self._changes_way and ready:
+            raise WayChanged
 
     def source_stalled(self, now: int) -> bool:
         """Whether the source, although polled, has returned nothing for too long."""
@@ -261,8 +256,8 @@ class CopyAttempt:
         except FlowError as error:  # the flow allows only the way that the batch must not go
             self._reader.fail(error)
             return True
-        self._other_way = None if way is self._writer.way else way
-        return self._other_way is not None
+        self._changes_way = way is not self._writer.way
+        return self._changes_way
 
     def _next_output(self, unix_ms: int) -> OutputBatch | None:
         try:
@@ -300,7 +295,7 @@ class CopyAttempt:
     def _commit_due_ms(self) -> int:
         if self._copy.winding_up:
             return 0 if self._writer.atomic or self.outbox.empty else FOREVER_MS
-        ended = self._other_way is not None or (self._reader.ended and self._reader.pipeline.empty)
+        ended = self._changes_way or (self._reader.ended and self._reader.pipeline.empty)
         return self.commits.due_ms(caught_up=self._reader.caught_up, ended=ended)
 
     def _process_commit(self, now: int) -> None:

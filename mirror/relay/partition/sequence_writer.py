@@ -4,7 +4,7 @@
 
     open ──► (something is to be sent or committed) ──► acquire: initialize, read, fence, search ──► send, commit
 
-An attempt that has nothing to send fences nobody. What it sends is visible at once to every reader, and needs no
+An attempt that has nothing to send does not fence. What it sends is visible at once to every reader, and needs no
 commit: the log itself says what was appended. The lazy progress only says where the next attempt begins to read.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from mirror.client import Admin, ConfigResource, Outcomes
@@ -48,13 +48,14 @@ def read_topic_rules(
         source_configs = executor.submit(_topic_configs_or_none, source, set(topics.values()))
         expiration = executor.submit(_expiration_ms, target)
         configs, expiration_ms = target_configs.result(), expiration.result()
-        skips_gaps = policy.on_gap == "skip"
         ways = {
-            name: replace(
-                WayRules.of(
-                    policy.exactly_once_by, source_configs.result()[topic], configs[name], expiration_ms, delivery_ms
-                ),
-                skips_gaps=skips_gaps,
+            name: WayRules.of(
+                policy.exactly_once_by,
+                source_configs.result()[topic],
+                configs[name],
+                expiration_ms,
+                delivery_ms,
+                skips_gaps=policy.on_gap == "skip",
             )
             for name, topic in topics.items()
         }

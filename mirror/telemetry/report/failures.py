@@ -7,6 +7,16 @@ from typing import Final
 from mirror.relay.progress.gaps import GapKind
 from mirror.telemetry.report.advice import RUN_AGAIN, Advice, AdviceStep, Level
 
+_COPY_AGAIN: Final = (
+    AdviceStep(
+        "If duplicates do no harm, or the target topic was emptied, set start-over = true under"
+        " [flows.FLOW], run the flow once, and remove the setting."
+    ),
+    AdviceStep(
+        'If you know the last position, copy the rest under another flow name, with "from" and start-over = true.'
+    ),
+)
+
 FAILED: Final[dict[str, tuple[str, Advice]]] = {
     GapKind.RETENTION: (
         r"retention: copied up to offset",
@@ -69,14 +79,7 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             "The target has records of this partition, but the progress of the copy is no longer known. A copy from the"
             " beginning would duplicate them, so it does not start automatically.",
             (
-                AdviceStep(
-                    "If duplicates do no harm, or the target topic was emptied, set start-over = true under"
-                    " [flows.FLOW], run the flow once, and remove the setting."
-                ),
-                AdviceStep(
-                    'If you know the last position, copy the rest under another flow name, with "from" and'
-                    " start-over = true."
-                ),
+                *_COPY_AGAIN,
                 AdviceStep(
                     "The target keeps progress for offsets.retention.minutes after the last run: run the flow more"
                     " often than that."
@@ -136,14 +139,7 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
                 AdviceStep(
                     "Otherwise compare the two partitions with kafka-console-consumer from the offsets in the error on."
                 ),
-                AdviceStep(
-                    "If duplicates do no harm, or the target topic was emptied, set start-over = true under"
-                    " [flows.FLOW], run the flow once, and remove the setting."
-                ),
-                AdviceStep(
-                    'If you know the last position, copy the rest under another flow name, with "from" and'
-                    " start-over = true."
-                ),
+                *_COPY_AGAIN,
             ),
         ),
     ),
