@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from mirror.sandbox import cluster as sandbox
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.node import settings
 from tests import jvm
+from tests.conformance.raw_brokers import FakeWire, RealWire, Wire
 from tests.conformance.topics import Topics
+from tests.fakes.cluster import FakeCluster
 from tests.faults.proxy import Proxy
 
 NewConsumer = Callable[..., Consumer]
@@ -127,3 +130,19 @@ def new_consumer() -> Iterator[NewConsumer]:
     yield make
     for consumer in consumers:
         consumer.close(timeout_ms=0)
+
+
+@pytest.fixture(
+    params=["fake_v1", "fake_v2", *(pytest.param(name, marks=pytest.mark.brokers) for name in ("real_v1", "real_v2"))]
+)
+def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
+    """A connection to the one broker of each kind, which checks often which producer ids have expired."""
+    kind, level = request.param.split("_v")
+    if kind == "fake":
+        cluster = FakeCluster()
+        cluster.features["transaction.version"] = int(level)
+        cluster.admin.broker_configs[""] = dict(_OFTEN)
+        yield FakeWire(cluster)
+        return
+    with closing(RealWire(request.getfixturevalue(f"version_{level}").bootstrap_servers, int(level))) as real:
+        yield real

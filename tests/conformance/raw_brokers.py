@@ -145,15 +145,15 @@ class RawProducer:
     def init(self, who: Identity | None = None) -> Identity:
         """The same, asked again while the coordinator is not there or a transaction is being ended."""
         self.find()
-        told: list[InitProducerIdResponse] = []
+        reply: list[InitProducerIdResponse] = []
 
         def settled() -> bool:
-            told.append(self.init_once(who))
-            return told[-1].error_code not in {14, 15, 16, 51}
+            reply.append(self.init_once(who))
+            return reply[-1].error_code not in {14, 15, 16, 51}
 
         self.wire.until(settled)
-        assert told[-1].error_code == 0
-        return Identity(told[-1].producer_id, told[-1].producer_epoch)
+        assert reply[-1].error_code == 0
+        return Identity(reply[-1].producer_id, reply[-1].producer_epoch)
 
     def add(self, who: Identity, *partitions: TopicPartition) -> list[int]:
         """AddPartitionsToTxn; a code for each."""
@@ -167,8 +167,8 @@ class RawProducer:
             tuple(txn.AddPartitionsTopic(name, tuple(found)) for name, found in topics.items()),
         )
         answer: txn.AddPartitionsToTxnResponse = self.wire.ask(Api.ADD_PARTITIONS_TO_TXN, 3, body)
-        told = {(t.name, p.partition_index): p.partition_error_code for t in answer.results for p in t.results}
-        return [told[tp.topic, tp.partition] for tp in partitions]
+        reply = {(t.name, p.partition_index): p.partition_error_code for t in answer.results for p in t.results}
+        return [reply[tp.topic, tp.partition] for tp in partitions]
 
     def begin(self, who: Identity, *partitions: TopicPartition) -> None:
         """AddPartitionsToTxn, as soon as the end of the last transaction is through."""
@@ -236,16 +236,16 @@ class RawProducer:
         )
         part = ProducePartition(tp.partition, Records.of((data,)))
         body = ProduceRequest(acks, 10_000, (ProduceTopic(tp.topic, None, (part,)),))
-        told = self.wire.ask(Api.PRODUCE, 11, body).responses[0].partition_responses[0]
-        return int(told.error_code), int(told.base_offset)
+        reply = self.wire.ask(Api.PRODUCE, 11, body).responses[0].partition_responses[0]
+        return int(reply.error_code), int(reply.base_offset)
 
     def fence(self, *partitions: TopicPartition) -> Identity:
         """A transaction without data over ``partitions``, committed; the identity that results."""
         who = self.init()
         self.begin(who, *partitions)
-        told = self.end(who, commit=True)
-        assert told.error_code == 0
-        return Identity(who.producer_id, told.producer_epoch) if self.wire.level > 1 else who
+        reply = self.end(who, commit=True)
+        assert reply.error_code == 0
+        return Identity(who.producer_id, reply.producer_epoch) if self.wire.level > 1 else who
 
     def end(self, who: Identity, *, commit: bool, version: int | None = None) -> txn.EndTxnResponse:
         """EndTxn, in the version that the cluster's level asks for."""
@@ -276,8 +276,8 @@ def create_topic(wire: Wire, name: str, partitions: int = 1, **configs: str) -> 
     assert answer.topics[0].error_code == 0
 
     def led() -> bool:
-        told = leaders(wire, name)
-        return len(told) == partitions and min(told.values()) > 0
+        reply = leaders(wire, name)
+        return len(reply) == partitions and min(reply.values()) > 0
 
     wire.until(led)
     return [TopicPartition(name, partition) for partition in range(partitions)]
@@ -285,14 +285,14 @@ def create_topic(wire: Wire, name: str, partitions: int = 1, **configs: str) -> 
 
 def coordinator(wire: Wire, kind: int, key: str) -> int:
     """The node that coordinates ``key`` (GROUP or TRANSACTION), -1 where there is none yet."""
-    told = wire.ask(Api.FIND_COORDINATOR, 4, FindCoordinatorRequest(kind, (key,)))
-    return int(told.coordinators[0].node_id)
+    reply = wire.ask(Api.FIND_COORDINATOR, 4, FindCoordinatorRequest(kind, (key,)))
+    return int(reply.coordinators[0].node_id)
 
 
 def leaders(wire: Wire, topic: str) -> dict[int, int]:
     """Partition -> its leader."""
-    told = wire.ask(Api.METADATA, BY_NAME, MetadataRequest((MetadataRequestTopic(topic),))).topics[0]
-    return {part.partition_index: part.leader_id for part in told.partitions}
+    reply = wire.ask(Api.METADATA, BY_NAME, MetadataRequest((MetadataRequestTopic(topic),))).topics[0]
+    return {part.partition_index: part.leader_id for part in reply.partitions}
 
 
 def await_group(wire: Wire, group: str) -> None:
@@ -307,33 +307,33 @@ def await_group(wire: Wire, group: str) -> None:
 def fetch_offset(wire: Wire, group: str, tp: TopicPartition, *, stable: bool = False) -> tuple[int, int]:
     """(error code, committed offset)."""
     asked = OffsetFetchGroup(group, (OffsetFetchTopic(tp.topic, (tp.partition,)),))
-    told = wire.ask(Api.OFFSET_FETCH, 8, OffsetFetchRequest((asked,), stable)).groups[0]
-    if told.error_code:
-        return told.error_code, -1
-    part = told.topics[0].partitions[0]
+    reply = wire.ask(Api.OFFSET_FETCH, 8, OffsetFetchRequest((asked,), stable)).groups[0]
+    if reply.error_code:
+        return reply.error_code, -1
+    part = reply.topics[0].partitions[0]
     return part.error_code, part.committed_offset
 
 
 def log_of(wire: Wire, tp: TopicPartition) -> tuple[list[Batch], int]:
     """(every batch, last stable offset)."""
-    told = _fetch(wire, tp)
-    return batches_in(told.records or b""), told.last_stable_offset
+    reply = _fetch(wire, tp)
+    return batches_in(reply.records or b""), reply.last_stable_offset
 
 
 def _fetch(wire: Wire, tp: TopicPartition) -> FetchResponsePartition:
     part = FetchPartition(tp.partition, 0, 1 << 20)
     body = FetchRequest(0, 0, 1 << 20, 0, (FetchTopic(tp.topic, None, (part,)),))
-    told: FetchResponsePartition = wire.ask(Api.FETCH, BY_NAME, body).responses[0].partitions[0]
-    assert told.error_code == 0
-    return told
+    reply: FetchResponsePartition = wire.ask(Api.FETCH, BY_NAME, body).responses[0].partitions[0]
+    assert reply.error_code == 0
+    return reply
 
 
 def known_producers(wire: Wire, tp: TopicPartition) -> dict[int, tuple[int, int]]:
     """Producer id -> (epoch, last sequence), as the broker of ``wire`` knows them (KIP-664)."""
     asked = txn.DescribeProducersRequest((txn.DescribeProducersTopic(tp.topic, (tp.partition,)),))
-    told = wire.ask(Api.DESCRIBE_PRODUCERS, 0, asked).topics[0].partitions[0]
-    assert told.error_code == 0
-    return {one.producer_id: (one.producer_epoch, one.last_sequence) for one in told.active_producers}
+    reply = wire.ask(Api.DESCRIBE_PRODUCERS, 0, asked).topics[0].partitions[0]
+    assert reply.error_code == 0
+    return {one.producer_id: (one.producer_epoch, one.last_sequence) for one in reply.active_producers}
 
 
 def high_watermark(wire: Wire, tp: TopicPartition) -> int:

@@ -93,14 +93,14 @@ def replicas(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> It
 
 def _epoch_end(wire: Wire, tp: TopicPartition, epoch: int) -> tuple[int, int]:
     body = OffsetForLeaderEpochRequest((EpochTopic(tp.topic, (EpochPartition(tp.partition, epoch),)),))
-    told = wire.ask(Api.OFFSET_FOR_LEADER_EPOCH, 4, body).topics[0].partitions[0]
-    assert told.error_code == 0
-    return told.leader_epoch, told.end_offset
+    reply = wire.ask(Api.OFFSET_FOR_LEADER_EPOCH, 4, body).topics[0].partitions[0]
+    assert reply.error_code == 0
+    return reply.leader_epoch, reply.end_offset
 
 
 def _leader_epoch(wire: Wire, tp: TopicPartition) -> int:
-    told = wire.ask(Api.METADATA, BY_NAME, MetadataRequest((MetadataRequestTopic(tp.topic),))).topics[0]
-    return int(told.partitions[0].leader_epoch)
+    reply = wire.ask(Api.METADATA, BY_NAME, MetadataRequest((MetadataRequestTopic(tp.topic),))).topics[0]
+    return int(reply.partitions[0].leader_epoch)
 
 
 def test_follower_that_leads_uncleanly_knows_producers_by_its_own_log(

@@ -5,45 +5,22 @@ Every case on the fake and on real brokers, for both transaction protocols (KIP-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from mirror.cluster.types import TopicPartition
-from mirror.sandbox.cluster import Cluster
 from tests.conformance.raw_brokers import (
-    FakeWire,
     Identity,
     RawProducer,
-    RealWire,
     Wire,
     create_topic,
     known_producers,
     log_of,
     shape,
 )
-from tests.fakes.cluster import FakeCluster
 
 DAY_MS = 86_400_000
-CHECKED = {"producer.id.expiration.check.interval.ms": "200"}
-
-
-@pytest.fixture(
-    params=["fake-1", "fake-2", *(pytest.param(name, marks=pytest.mark.brokers) for name in ("real-1", "real-2"))]
-)
-def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
-    """A connection to the one broker of each kind."""
-    kind, level = request.param.split("-")
-    if kind == "fake":
-        cluster = FakeCluster()
-        cluster.features["transaction.version"] = int(level)
-        cluster.admin.broker_configs[""] = dict(CHECKED)
-        yield FakeWire(cluster)
-        return
-    real: Cluster = request.getfixturevalue(f"version_{level}")
-    one = RealWire(real.bootstrap_servers, int(level))
-    yield one
-    one.close()
 
 
 @pytest.fixture
@@ -149,14 +126,14 @@ def test_marker_of_an_epoch_below_the_known_one_is_refused_and_its_transaction_n
     later = _next(who, wire.level)
     assert producer.append(later, tp, 0)[0] == 0
     assert producer.end(who, commit=True).error_code == 0
-    told: list[int] = []
+    codes: list[int] = []
 
     def asked_often() -> bool:
-        told.append(producer.init_once().error_code)
-        return len(told) == 20
+        codes.append(producer.init_once().error_code)
+        return len(codes) == 20
 
     wire.until(asked_often)
-    assert set(told) == {51}
+    assert set(codes) == {51}
     assert shape(wire, tp) == [("data", later.epoch)]
 
 

@@ -6,7 +6,7 @@ Every case on the fake and on real brokers, for both transaction protocols; the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 
 import pytest
@@ -22,31 +22,14 @@ from mirror.wire.messages.produce import ProducePartition, ProduceRequest, Produ
 from mirror.wire.records import Batch
 from tests import jvm
 from tests.conformance.conftest import NewConsumer
-from tests.conformance.raw_brokers import FakeWire, RawProducer, RealWire, Wire, create_topic, log_of, shape
+from tests.conformance.raw_brokers import RawProducer, RealWire, Wire, create_topic, log_of, shape
 from tests.conformance.topics import read
-from tests.fakes.cluster import FakeCluster
 from tests.fakes.record_batches import build, values_of
 from tests.polling import eventually
 
 _OK, _OUT_OF_ORDER, _FENCED = 0, 45, 47
 _VERSIONS = (9, 11, 12)
 """Of Produce: before and after the ones in which brokers add partitions to transactions."""
-
-
-@pytest.fixture(
-    params=["fake_v1", "fake_v2", *(pytest.param(name, marks=pytest.mark.brokers) for name in ("real_v1", "real_v2"))]
-)
-def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
-    """A connection to the one broker of each kind."""
-    kind, level = request.param.split("_v")
-    if kind == "fake":
-        cluster = FakeCluster()
-        cluster.features["transaction.version"] = int(level)
-        yield FakeWire(cluster)
-        return
-    real = RealWire(request.getfixturevalue(f"version_{level}").bootstrap_servers, int(level))
-    yield real
-    real.close()
 
 
 class Attempt:
@@ -81,10 +64,10 @@ def produce(
     for tp, data in sent.items():
         topics.setdefault(tp.topic, []).append(ProducePartition(tp.partition, Records.of((data,))))
     asked = tuple(ProduceTopic(name, None, tuple(parts)) for name, parts in topics.items())
-    told = wire.ask(Api.PRODUCE, version, ProduceRequest(-1, 10_000, asked, None))
+    reply = wire.ask(Api.PRODUCE, version, ProduceRequest(-1, 10_000, asked, None))
     return {
         TopicPartition(topic.name, part.index): (part.error_code, part.base_offset)
-        for topic in told.responses
+        for topic in reply.responses
         for part in topic.partition_responses
     }
 
@@ -133,11 +116,11 @@ def test_many_producer_ids_share_a_request(wire: Wire, unique: Callable[[str], s
     attempts = {tp: Attempt(wire, f"{name}-{tp.partition}", tp) for tp in tps}
     assert len({attempt.who.producer_id for attempt in attempts.values()}) == 3
     for sequence in range(2):
-        told = produce(wire, {tp: attempt.batch(sequence, b"x") for tp, attempt in attempts.items()})
-        assert told == dict.fromkeys(tps, (_OK, sequence + 1))
+        reply = produce(wire, {tp: attempt.batch(sequence, b"x") for tp, attempt in attempts.items()})
+        assert reply == dict.fromkeys(tps, (_OK, sequence + 1))
     Attempt(wire, f"{name}-1", tps[1])
-    told = produce(wire, {tp: attempt.batch(2, b"x") for tp, attempt in attempts.items()})
-    assert [told[tp][0] for tp in tps] == [_OK, _FENCED, _OK]
+    reply = produce(wire, {tp: attempt.batch(2, b"x") for tp, attempt in attempts.items()})
+    assert [reply[tp][0] for tp in tps] == [_OK, _FENCED, _OK]
 
 
 def test_a_fence_covers_all_its_partitions_and_no_other(wire: Wire, unique: Callable[[str], str]) -> None:

@@ -31,7 +31,7 @@ class Append:
     """One partition's part of a request; ``log`` where it was appended, in ``leader_epoch``, up to ``end``."""
 
     topic: ProduceTopic
-    told: ProduceResponsePartition
+    reply: ProduceResponsePartition
     log: PartitionLog | None = None
     leader_epoch: int = 0
     end: int = 0
@@ -48,10 +48,10 @@ class Append:
 
     def response(self) -> ProduceResponsePartition:
         if self._lost:
-            return ProduceResponsePartition(self.told.index, errors.NOT_LEADER, -1)
+            return ProduceResponsePartition(self.reply.index, errors.NOT_LEADER, -1)
         if self.replicated or self.acks >= 0:
-            return self.told
-        return ProduceResponsePartition(self.told.index, errors.REQUEST_TIMED_OUT, -1)
+            return self.reply
+        return ProduceResponsePartition(self.reply.index, errors.REQUEST_TIMED_OUT, -1)
 
 
 def produce(cluster: FakeCluster, call: ServerCall) -> ProduceResponse | None:
@@ -95,8 +95,8 @@ def _produce_one(
     refused, offset = _append(cluster, call, tp, log, part)
     if refused or code:
         return Append(asked, ProduceResponsePartition(part.index, refused or code, -1))
-    told = ProduceResponsePartition(part.index, 0, offset, log_start_offset=log.start_offset)
-    return Append(asked, told, log, log.leader_epoch, log.end_offset, call.body.acks)
+    reply = ProduceResponsePartition(part.index, 0, offset, log_start_offset=log.start_offset)
+    return Append(asked, reply, log, log.leader_epoch, log.end_offset, call.body.acks)
 
 
 def _append(

@@ -67,17 +67,17 @@ def test_none_of_them_waits_for_a_busy_network_thread(admin: Admin) -> None:
     assert time.monotonic() - began < 40
     assert not any(future.done() or future.cancel() for future in futures)
     busy.over.set()
-    told = [future.exception(60) for future in futures[:1000]]
-    assert {type(error) for error in told} == {KafkaTimeout}
+    errors = [future.exception(60) for future in futures[:1000]]
+    assert {type(error) for error in errors} == {KafkaTimeout}
     for found in (future.result(60) for future in futures[1000:]):
         assert (found, type(found.failed[TP])) == ({}, KafkaTimeout)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_they_may_be_made_in_a_callback(name: str, admin: Admin) -> None:
-    told: Future[Future[Any]] = Future()
-    CALLS["read"](admin).add_done_callback(lambda _: told.set_result(CALLS[name](admin)))
-    again = told.result(30)
+    nested: Future[Future[Any]] = Future()
+    CALLS["read"](admin).add_done_callback(lambda _: nested.set_result(CALLS[name](admin)))
+    again = nested.result(30)
     error = again.exception(30) if name != "list" else again.result(30).failed[TP]
     assert isinstance(error, KafkaTimeout)
 

@@ -1,4 +1,4 @@
-"""What a copy's own producers appended is told from everything else in the target's log by the markers alone."""
+"""A copy's own plain batches are distinguished from everything else in the target's log."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def wait(run: CopyHarness, ms: int) -> None:
         run.copy.on_source_response(run.clock.now())
 
 
-def test_attempt_with_nothing_to_send_fences_nobody() -> None:
+def test_attempt_with_nothing_to_send_does_not_fence() -> None:
     run = harness().opened_with(claimed(4))
     run.fetch(stable_end=4)
     wait(run, 60_000)
@@ -278,23 +278,25 @@ def test_gap_before_the_partition_is_acquired_is_no_exact_progress() -> None:
     assert (resolved.offset, resolved.way, resolved.generation) == (150, Way.SEQUENCES, 5)
 
 
-def test_batch_that_is_out_of_order_leaves_nothing_committed() -> None:
-    """The leader may lack what it had acknowledged: a commit would say that it is there."""
+def second_sent() -> CopyHarness:
+    """The first batch is acknowledged and not committed, the second one has no answer."""
     run = harness().opened_with(claimed(0))
     run.fetch(young(run, 0))
     run.acquired()
     run.ack()
     run.fetch(young(run, 1))
+    return run
+
+
+def test_batch_that_is_out_of_order_leaves_nothing_committed() -> None:
+    """The leader may lack what it had acknowledged: a commit would say that it is there."""
+    run = second_sent()
     run.fail(1, OutOfOrderSequence("t-0", 45))
     assert not run.writer.commits
 
 
 def test_writer_is_closed_beside_the_final_commit() -> None:
-    run = harness().opened_with(claimed(0))
-    run.fetch(young(run, 0))
-    run.acquired()
-    run.ack()
-    run.fetch(young(run, 1))
+    run = second_sent()
     run.fail(1, Fenced("another attempt", 47))
     assert run.committing == 1
     assert run.writer.closed is not None, "its other batches are not sent any more"
