@@ -24,7 +24,6 @@ _IN_IT = [(1, api) for api in (*_EXPLICIT, *_BOTH)] + [(2, api) for api in _BOTH
 """The requests in a transaction, under each version."""
 _ALL = [*_IN_IT, (1, Api.INIT_PRODUCER_ID), (2, Api.INIT_PRODUCER_ID)]
 _REQUESTS = pytest.mark.parametrize(("version", "api"), _ALL, ids=lambda one: getattr(one, "name", one))
-_REQUESTS_IN_IT = pytest.mark.parametrize(("version", "api"), _IN_IT, ids=lambda one: getattr(one, "name", one))
 
 
 def _producer(version: int) -> FakeProducer:
@@ -94,8 +93,16 @@ def test_lost_before_or_after_it_was_handled_it_ends_in_a_commit(
     _all_of_it(producer)
 
 
-@_REQUESTS_IN_IT
-@pytest.mark.parametrize("code", [errors.INVALID_TXN_STATE, errors.INVALID_PRODUCER_ID_MAPPING, 59, 120])
+_NOT_OURS = (2, Api.END_TXN, errors.INVALID_TXN_STATE)
+"""Under version 2 the response to a commit of a transaction that a newer producer has aborted."""
+_ABORTABLE = [errors.INVALID_TXN_STATE, errors.INVALID_PRODUCER_ID_MAPPING, 59, 120]
+
+
+@pytest.mark.parametrize(
+    ("version", "api", "code"),
+    [(*one, code) for one in _IN_IT for code in _ABORTABLE if (*one, code) != _NOT_OURS],
+    ids=lambda one: getattr(one, "name", one),
+)
 def test_abortable_codes_end_in_an_abort_and_the_next_transaction_commits(version: int, api: Api, code: int) -> None:
     producer = _producer(version)
     producer.init()
@@ -126,9 +133,10 @@ _FATAL = [
 
 
 @pytest.mark.parametrize(
-    ("version", "api"), [one for one in _IN_IT if one[1] is not Api.PRODUCE], ids=lambda one: getattr(one, "name", one)
+    ("version", "api", "code", "kind"),
+    [(*one, *fatal) for one in _IN_IT for fatal in _FATAL if one[1] is not Api.PRODUCE] + [(*_NOT_OURS, Fenced)],
+    ids=lambda one: getattr(one, "name", getattr(one, "__name__", one)),
 )
-@pytest.mark.parametrize(("code", "kind"), _FATAL)
 def test_fatal_codes_end_the_producer(version: int, api: Api, code: int, kind: type[BrokerError]) -> None:
     producer = _producer(version)
     producer.init()

@@ -199,6 +199,23 @@ def test_whoever_is_fenced_before_the_timeout_is_fenced(then: str) -> None:
     assert isinstance(failure(producer, ask()), Fenced)
 
 
+def test_a_commit_after_a_newer_producer_has_aborted_it_is_fenced() -> None:
+    """The newer producer has no epoch yet: version 2 compares the outcomes, and names no fence."""
+    producer = transactional(2, **TIMES, **{"transaction.timeout.ms": _TIMEOUT_MS})
+    cluster = producer.cluster
+    producer.begin()
+    finish(producer, producer.send(T0, b"hidden"))
+    newer = FakeProducer(cluster, **{"transactional.id": "x"})
+    initialized = newer.init_async()
+    newer.run_until(lambda: cluster.transactions.ids["x"].state is OnCoordinator.ENDED)
+    error = failure(producer, producer.commit())
+    assert isinstance(error, Fenced)
+    assert "INVALID_TXN_STATE" in str(error)
+    newer.finish(initialized)
+    one_more(newer, b"next", 2)
+    assert committed(cluster) == [b"next"]
+
+
 def test_a_commit_whose_answer_was_lost_is_never_called_expired_and_fences_nobody() -> None:
     """It was done; then a newer producer came. The clock alone would say that the coordinator has aborted it."""
     producer = transactional(1, **TIMES, **{"transaction.timeout.ms": _TIMEOUT_MS})

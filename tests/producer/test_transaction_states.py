@@ -120,6 +120,8 @@ def _aborted_before_its_end_is_asked_for(producer: FakeProducer) -> None:
 
 
 def _refused_abortable(producer: FakeProducer) -> None:
+    producer.cluster.control.on(Api.END_TXN, Action(silent=True), times=100)
+    producer.run_for(60_000)  # until the coordinator has aborted it
     producer.cluster.control.clear()
     producer.cluster.control.on(Api.END_TXN, Action(errors={"EndTxn": errors.INVALID_TXN_STATE}))
     producer.run_for(10_000)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from mirror.cluster.coordinators import KeyType
 from mirror.cluster.types import TopicPartition
-from mirror.errors import BrokerError, ConfigError, KafkaError, Problem, TransactionExpired
+from mirror.errors import BrokerError, ConfigError, Fenced, KafkaError, Problem, TransactionExpired
 from mirror.producer.batch.queue import ProducerId
 from mirror.producer.events import AddOffsetsEvent
 from mirror.producer.txn.steps import Transaction, TransactionStep
@@ -127,6 +127,13 @@ class CoordinatorRequestBuilder:
         return TransactionExpired(
             f"the transaction of {self.transactional_id!r} was open for {open_ms} ms, longer than"
             f" transaction.timeout.ms ({self.timeout_ms}): its coordinator has aborted it ({error})",
+            error.code if isinstance(error, BrokerError) else -1,
+        )
+
+    def aborted_by_another(self, error: KafkaError) -> Fenced:
+        """Return the error of a transaction that a newer producer has aborted, as ``error`` shows."""
+        return Fenced(
+            f"a newer producer of {self.transactional_id!r} has aborted this one's transaction ({error})",
             error.code if isinstance(error, BrokerError) else -1,
         )
 

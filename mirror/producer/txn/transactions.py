@@ -390,13 +390,25 @@ class Transactions:
         elif ends_only_the_transaction(self.state, self._txn, error):
             self._coordinator.succeeded()
             self._txn.clear_pending()
-            open_ms = self._txn.open_ms(now)
-            ended_already = (
-                self._step is TransactionStep.END and code == INVALID_TXN_STATE and open_ms >= self._requests.timeout_ms
-            )
-            self.failed(self._requests.expired(error, open_ms) if ended_already else error)
+            self._on_abortable(error, code, self._txn.open_ms(now))
         else:
             self.end(self._requests.timeout_refused(error) if code == INVALID_TRANSACTION_TIMEOUT else error)
+
+    def _on_abortable(self, error: KafkaError, code: int, open_ms: int) -> None:
+        """Let the transaction fail, or the producer end if a newer one has aborted the transaction.
+
+        Under version 2 the coordinator takes the epoch before an abort for that of a repeated EndTxn, and compares the
+        outcomes. So it refuses the commit by INVALID_TXN_STATE, not as fenced, as long as the newer producer has no
+        epoch yet (``TransactionCoordinator.endTransaction``).
+        """
+        if self._step is not TransactionStep.END or code != INVALID_TXN_STATE:
+            self.failed(error)
+        elif open_ms >= self._requests.timeout_ms:
+            self.failed(self._requests.expired(error, open_ms))
+        elif self._txn.implicit and self._txn.on_coordinator:
+            self.end(self._requests.aborted_by_another(error))
+        else:
+            self.failed(error)
 
     def _record_error(self, error: KafkaError) -> None:
         self._last_error = error
