@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -28,6 +28,9 @@ ANY: Final = None
 """The route to the least busy broker."""
 
 Failures = Mapping[Any, KafkaError]
+
+_MAX_SHARED: Final = 50
+"""Calls that share a request: each goes through the whole response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Call(CompletableEvent[T], Generic[T, K]):
     lane: ClassVar[Lane] = Lane.CONTROL
     max_version: ClassVar[int | None] = None
     """The highest version to use, where a later one returns less."""
+    unique_keys: ClassVar[bool] = True
+    """Whether a request may have a key only once. (A group is named once, for the partitions of several calls.)"""
 
     def __init__(self, what: str, keys: Collection[K], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(what, deadline_ms, timeout_ms)
@@ -119,6 +124,17 @@ class Call(CompletableEvent[T], Generic[T, K]):
         """Return the body of the request for ``keys``."""
         raise NotImplementedError
 
+    def shares_with(self) -> Hashable:
+        """Return a value that is equal for calls which may share requests; None: it shares none."""
+        return None
+
+    def shared_request(self, attempts: Sequence[Attempt], view: ClusterView, timeout_ms: int) -> Message:
+        """Return the body of one request for all ``attempts``, of calls with which it shares requests.
+
+        With :attr:`unique_keys`, no key is in two of them. Each call reads its own part of the response.
+        """
+        raise NotImplementedError
+
     def accept(self, keys: Collection[K], response: Any) -> Failures:
         """Process a response; return the keys to retry with their errors. Raises KafkaError if no retry can help."""
         raise NotImplementedError
@@ -131,6 +147,17 @@ class Call(CompletableEvent[T], Generic[T, K]):
         """Drop what ``keys`` were routed by, as they failed at that broker."""
         del keys
         view.metadata.request_update()
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What is requested for one call, of one broker."""
+
+    call: Any
+    """A :class:`Call`."""
+    keys: dict[Any, None]
+    """In order, with fast lookup: there may be thousands."""
+    timeout_ms: int
 
 
 class LeaderCall(Call[T, TopicPartition]):
@@ -199,37 +226,47 @@ def left_out(
 
 
 class Calls:
-    """All pending calls of one cluster."""
+    """All pending calls of one cluster. A turn costs time only for those that have something to request, or back off.
+
+    A copy of many partitions begins with a few calls for each of them. Those that are due in the same turn, at the same
+    broker, share requests (:meth:`Call.shares_with`). Each of them keeps its own deadline, retries and result.
+    """
 
     def __init__(self, settings: ClusterSettings, view: ClusterView, rng: random.Random) -> None:
         self._request_timeout_ms = settings.request_timeout_ms
         self._backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
         self._view = view
-        self._active: list[Call[Any, Any]] = []
+        self._due: dict[Call[Any, Any], None] = {}
 
     def add(self, call: Call[Any, Any]) -> None:
         """Begin ``call``, which ends by completing its future."""
         call.begin(self._view, self._backoff)
-        self._active.append(call)
+        self._due[call] = None
         self._finish(call)
 
     def poll(self, now: int) -> Poll:
         """Return the requests that can be sent now."""
-        if not self._active:
+        if not self._due:
             return IDLE
-        self._active = [call for call in self._active if not call.future.done()]
         requests: list[Request] = []
+        shared: dict[Hashable, list[Attempt]] = {}
         wait = FOREVER_MS
-        for call in self._active:
-            if call.states is None:
-                continue
-            call.pending.update(call.states.rested(now))
-            wait = min(wait, call.states.wait_ms(now))
-            if call.pending:
-                requests += self._attempt(call, now)
+        for call in list(self._due):
+            if call.states is not None and not call.future.done():
+                call.pending.update(call.states.rested(now))
+                wait = min(wait, call.states.wait_ms(now))
+                for node, attempt in self._attempts(call, now) if call.pending else ():
+                    if (share := call.shares_with()) is None:
+                        requests.append(self._request([attempt], node))
+                    else:
+                        shared.setdefault((share, node), []).append(attempt)
+            if call.future.done() or not (call.pending or call.resting):
+                del self._due[call]
+        for (_, node), attempts in shared.items():  # type: ignore[misc]
+            requests += [self._request(bundle, node) for bundle in _bundles(attempts)]
         return Poll(requests, wait)
 
-    def _attempt(self, call: Call[Any, Any], now: int) -> list[Request]:
+    def _attempts(self, call: Call[Any, Any], now: int) -> list[tuple[int | None, Attempt]]:
         if self._view.metadata.fatal_error is not None:
             call.fail(self._view.metadata.fatal_error)
             return []
@@ -242,55 +279,64 @@ class Calls:
             call.wait_for_route(self._view)
             return []
         timeout_ms = min(remaining(call.deadline_ms, now), self._request_timeout_ms)
-        return [self._request(call, node, tuple(keys), timeout_ms) for node, keys in list(routes.items())]
+        attempts = [(node, Attempt(call, dict.fromkeys(keys), timeout_ms)) for node, keys in list(routes.items())]
+        for _, attempt in attempts:
+            call.pending.difference_update(attempt.keys)
+            call.in_flight += 1
+            call.begin_attempt()
+        return attempts
 
-    def _request(self, call: Call[Any, Any], node: int | None, keys: tuple[Any, ...], timeout_ms: int) -> Request:
-        call.pending.difference_update(keys)
-        call.in_flight += 1
-        call.begin_attempt()
+    def _request(self, attempts: Sequence[Attempt], node: int | None) -> Request:
+        first = attempts[0]
+        timeout_ms = max(attempt.timeout_ms for attempt in attempts)  # each call has its own deadline besides
+        if len(attempts) == 1:
+            body = first.call.request(first.keys, self._view, timeout_ms)
+        else:
+            body = first.call.shared_request(attempts, self._view, timeout_ms)
+
+        def on_response(response: Any, now: int) -> None:
+            for attempt in attempts:
+                self._on_response(attempt.call, attempt.keys, response, now)
+
+        def on_failure(error: KafkaError, now: int) -> None:
+            for attempt in attempts:
+                self._on_failure(attempt.call, attempt.keys, error, now)
+
         return Request(
-            api=call.api,
-            body=call.request(keys, self._view, timeout_ms),
+            api=first.call.api,
+            body=body,
             node=node,
-            lane=call.lane,
+            lane=first.call.lane,
             timeout_ms=timeout_ms,
-            on_response=self._on_response(call, keys),
-            on_failure=self._on_failure(call, keys),
-            max_version=call.max_version,
+            on_response=on_response,
+            on_failure=on_failure,
+            max_version=first.call.max_version,
         )
 
-    def _on_response(self, call: Call[Any, Any], keys: tuple[Any, ...]) -> Callable[[Any, int], None]:
-        requested = dict.fromkeys(keys)  # in order, with fast lookup: there may be thousands
+    def _on_response(self, call: Call[Any, Any], requested: dict[Any, None], response: Any, now: int) -> None:
+        call.in_flight -= 1
+        try:
+            # Keys that were not requested are ignored.
+            failures = {key: why for key, why in call.accept(requested, response).items() if key in requested}
+        except KafkaError as error:
+            call.fail(error)
+            return
+        if call.states is not None:
+            call.states.succeeded([key for key in requested if key not in failures])
+        if failures:
+            call.reroute(tuple(failures), self._view)
+            self._retry(call, tuple(failures), next(iter(failures.values())), now)
+        else:
+            call.stepped = True
+            self._finish(call)
 
-        def answer(response: Any, now: int) -> None:
-            call.in_flight -= 1
-            try:
-                # Keys that were not requested are ignored.
-                failures = {key: why for key, why in call.accept(requested, response).items() if key in requested}
-            except KafkaError as error:
-                call.fail(error)
-                return
-            if call.states is not None:
-                call.states.succeeded([key for key in requested if key not in failures])
-            if failures:
-                call.reroute(tuple(failures), self._view)
-                self._retry(call, tuple(failures), next(iter(failures.values())), now)
-            else:
-                call.stepped = True
-                self._finish(call)
-
-        return answer
-
-    def _on_failure(self, call: Call[Any, Any], keys: tuple[Any, ...]) -> Callable[[KafkaError, int], None]:
-        def failed(error: KafkaError, now: int) -> None:
-            call.in_flight -= 1
-            if isinstance(error, NotRetriable):
-                call.fail(error)
-                return
-            call.reroute(keys, self._view)
-            self._retry(call, keys, error, now)
-
-        return failed
+    def _on_failure(self, call: Call[Any, Any], requested: dict[Any, None], error: KafkaError, now: int) -> None:
+        call.in_flight -= 1
+        if isinstance(error, NotRetriable):
+            call.fail(error)
+            return
+        call.reroute(tuple(requested), self._view)
+        self._retry(call, tuple(requested), error, now)
 
     def _retry(self, call: Call[Any, Any], keys: tuple[Any, ...], error: KafkaError, now: int) -> None:
         if call.last_error is None or not isinstance(error, KafkaTimeout):
@@ -299,8 +345,25 @@ class Calls:
         call.stepped = False
         if call.states is not None:
             call.states.failed(keys, now)
+            self._due[call] = None
 
     @staticmethod
     def _finish(call: Call[Any, Any]) -> None:
         if call.finished and not call.future.done():
             call.complete(call.result())
+
+
+def _bundles(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
+    """Divide ``attempts`` into requests, of at most ``_MAX_SHARED`` calls each, so that no key is twice in one."""
+    bundles: list[tuple[list[Attempt], set[Any]]] = []
+    for attempt in attempts:
+        for bundle, keys in bundles:
+            if len(bundle) < _MAX_SHARED and keys.isdisjoint(attempt.keys):
+                break
+        else:
+            bundle, keys = [], set()
+            bundles.append((bundle, keys))
+        bundle.append(attempt)
+        if attempt.call.unique_keys:
+            keys.update(attempt.keys)
+    return [bundle for bundle, _ in bundles]

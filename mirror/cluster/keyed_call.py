@@ -18,7 +18,7 @@ GROUP_ID_NOT_FOUND: Final = 69
 _REQUEST_TIMED_OUT: Final = 7
 _MAX_ERRORS_SHOWN: Final = 20
 """Failures named in one error text; ``Outcomes.failed`` has all of them."""
-_INT32_MAX: Final = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
 
 
 class KeyedCall(Call[Outcomes[K, V], K]):
@@ -58,7 +58,7 @@ class KeyedCall(Call[Outcomes[K, V], K]):
         """Return the request, and keep which keys had an attempt without a response: it may have been executed."""
         self.maybe_done |= self._unanswered.intersection(keys)
         self._unanswered.update(keys)
-        return self.body(keys, view, min(timeout_ms, _INT32_MAX))
+        return self.body(keys, view, min(timeout_ms, INT32_MAX))
 
     def set_result(self, key: K, code: int, value: V, message: str | None = None, *, needs: str | None = None) -> None:
         """Set the outcome of ``key`` by ``code``; ``value`` is its result on success."""

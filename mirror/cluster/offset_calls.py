@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
-from mirror.cluster.calls import ClusterView, Failures, GroupCall, LeaderCall, check, left_out
+from mirror.cluster.calls import Attempt, ClusterView, Failures, GroupCall, LeaderCall, check, left_out
 from mirror.cluster.coordinators import KeyType
-from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, KeyedCall, coordinator
+from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, INT32_MAX, KeyedCall, coordinator
 from mirror.cluster.requests import Lane
 from mirror.cluster.types import OffsetAndMetadata, OffsetResult, Outcomes, TopicPartition, V
 from mirror.errors import KafkaError
@@ -66,6 +66,19 @@ def _offsets_at(
         for topic, partitions in by_topic(times.keys()).items()
     )
     return ListOffsetsRequest(int(read_committed), topics, timeout_ms)
+
+
+def _epochs_at(epochs: Mapping[TopicPartition, int], view: ClusterView) -> OffsetForLeaderEpochRequest:
+    def partition(tp: TopicPartition) -> EpochPartition:
+        leader = view.metadata.leader(tp)
+        return EpochPartition(tp.partition, epochs[tp], leader.epoch if leader else -1)
+
+    return OffsetForLeaderEpochRequest(
+        tuple(
+            EpochTopic(topic, tuple(partition(TopicPartition(topic, p)) for p in partitions))
+            for topic, partitions in by_topic(epochs.keys()).items()
+        )
+    )
 
 
 class ListOffsets(LeaderCall[dict[TopicPartition, OffsetResult]]):
@@ -129,8 +142,17 @@ class ListEachOffset(LeadersCall[OffsetResult]):
         self, times: Mapping[TopicPartition, int], *, read_committed: bool, deadline_ms: int, timeout_ms: int
     ) -> None:
         super().__init__("listing offsets", times.keys(), deadline_ms, timeout_ms)
-        self._times = dict(times)
+        self.times = dict(times)
         self._read_committed = read_committed
+
+    def shares_with(self) -> Hashable:
+        """Share with calls of the same isolation level."""
+        return ListEachOffset, self._read_committed
+
+    def shared_request(self, attempts: Sequence[Attempt], view: ClusterView, timeout_ms: int) -> ListOffsetsRequest:
+        """Request all partitions."""
+        times = {tp: attempt.call.times[tp] for attempt in attempts for tp in attempt.keys}
+        return _offsets_at(times, view, min(timeout_ms, INT32_MAX), read_committed=self._read_committed)
 
     def describe(self, key: TopicPartition) -> str:
         """Return the operation on ``key``, for error texts."""
@@ -138,7 +160,7 @@ class ListEachOffset(LeadersCall[OffsetResult]):
 
     def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> ListOffsetsRequest:
         """Send the known leader epoch (KIP-320)."""
-        times = {tp: self._times[tp] for tp in keys}
+        times = {tp: self.times[tp] for tp in keys}
         return _offsets_at(times, view, timeout_ms, read_committed=self._read_committed)
 
     def accept(self, keys: Collection[TopicPartition], response: ListOffsetsResponse) -> Failures:
@@ -159,26 +181,27 @@ class EpochEndOffsets(LeadersCall[int]):
 
     def __init__(self, epochs: Mapping[TopicPartition, int], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("looking up leader epochs", epochs.keys(), deadline_ms, timeout_ms)
-        self._epochs = dict(epochs)
+        self.epochs = dict(epochs)
+
+    def shares_with(self) -> Hashable:
+        """Share with all calls of this kind."""
+        return EpochEndOffsets
+
+    def shared_request(
+        self, attempts: Sequence[Attempt], view: ClusterView, timeout_ms: int
+    ) -> OffsetForLeaderEpochRequest:
+        """Request all partitions."""
+        del timeout_ms
+        return _epochs_at({tp: attempt.call.epochs[tp] for attempt in attempts for tp in attempt.keys}, view)
 
     def describe(self, key: TopicPartition) -> str:
         """Return the operation on ``key``, for error texts."""
-        return f"looking up leader epoch {self._epochs[key]} of {key}"
+        return f"looking up leader epoch {self.epochs[key]} of {key}"
 
     def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> OffsetForLeaderEpochRequest:
         """Send the known leader epoch, so that a stale leader refuses the request (KIP-320)."""
         del timeout_ms
-
-        def partition(tp: TopicPartition) -> EpochPartition:
-            leader = view.metadata.leader(tp)
-            return EpochPartition(tp.partition, self._epochs[tp], leader.epoch if leader else -1)
-
-        return OffsetForLeaderEpochRequest(
-            tuple(
-                EpochTopic(topic, tuple(partition(TopicPartition(topic, p)) for p in partitions))
-                for topic, partitions in by_topic(keys).items()
-            )
-        )
+        return _epochs_at({tp: self.epochs[tp] for tp in keys}, view)
 
     def accept(self, keys: Collection[TopicPartition], response: OffsetForLeaderEpochResponse) -> Failures:
         """Set the result of each partition."""
@@ -229,6 +252,7 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
     """Fetch the committed offsets of a group; ``require_stable`` waits for pending transactions (KIP-447)."""
 
     api = Api.OFFSET_FETCH
+    unique_keys = False
 
     def __init__(
         self,
@@ -241,25 +265,39 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
     ) -> None:
         super().__init__(f"reading offsets of group {group!r}", group, deadline_ms, timeout_ms)
         self._require_stable = require_stable
-        self._tps = None if tps is None else tuple(tps)
+        self.tps = None if tps is None else frozenset(tps)
         self._found: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def shares_with(self) -> Hashable:
+        """Share with calls that read named partitions, also of other groups (KIP-709), equally stable."""
+        return None if self.tps is None else (GroupOffsets, self._require_stable)
 
     def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetFetchRequest:
         """Request all partitions at once; None requests all that the group has."""
         del keys, view, timeout_ms
-        topics = None
-        if self._tps is not None:
-            topics = tuple(OffsetFetchTopic(topic, tuple(parts)) for topic, parts in by_topic(self._tps).items())
-        return OffsetFetchRequest((OffsetFetchGroup(self.group, topics),), self._require_stable)
+        return OffsetFetchRequest((_group_to_read(self.group, self.tps),), self._require_stable)
+
+    def shared_request(self, attempts: Sequence[Attempt], view: ClusterView, timeout_ms: int) -> OffsetFetchRequest:
+        """Request all partitions of all groups."""
+        del view, timeout_ms
+        wanted: dict[str, set[TopicPartition]] = {}
+        for attempt in attempts:
+            wanted.setdefault(attempt.call.group, set()).update(attempt.call.tps)
+        groups = tuple(_group_to_read(group, tps) for group, tps in wanted.items())
+        return OffsetFetchRequest(groups, self._require_stable)
 
     def accept(self, keys: Collection[str], response: OffsetFetchResponse) -> Failures:
-        """Keep the offsets; a partition with a pending transaction makes the whole group wait."""
+        """Keep the offsets; a partition with a pending transaction makes the whole call wait."""
         del keys
         for group in response.groups:
+            if group.group_id != self.group:
+                continue
             error = check(group.error_code, self.what, needs="Describe")
             for topic in group.topics:
                 for entry in topic.partitions:
                     tp = TopicPartition(topic.name, entry.partition_index)
+                    if self.tps is not None and tp not in self.tps:
+                        continue
                     error = error or check(entry.error_code, f"{self.what}, {tp}", needs="Describe")
                     if entry.committed_offset >= 0:
                         epoch = entry.committed_leader_epoch if entry.committed_leader_epoch >= 0 else None
@@ -272,6 +310,14 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
     def result(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets by partition, without those that have none."""
         return self._found
+
+
+def _group_to_read(group: str, tps: Collection[TopicPartition] | None) -> OffsetFetchGroup:
+    if tps is None:
+        return OffsetFetchGroup(group, None)
+    return OffsetFetchGroup(
+        group, tuple(OffsetFetchTopic(topic, tuple(parts)) for topic, parts in by_topic(tps).items())
+    )
 
 
 def offset_commit_request(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> OffsetCommitRequest:

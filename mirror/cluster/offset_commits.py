@@ -112,14 +112,15 @@ class OffsetCommits:
         self._states.rested(now)
         requests: list[Request] = []
         for name, group in list(self._groups.items()):
+            if group.in_flight:
+                continue
             group.drop_done()
-            if not (group.waiting or group.in_flight):
+            ready = [tp for tp in group.waiting if (name, tp) not in self._states.resting]
+            if not group.waiting:
                 del self._groups[name]
-            elif not group.in_flight:
-                ready = [tp for tp in group.waiting if (name, tp) not in self._states.resting]
-                if ready and (node := self._coordinator(name, group)) is not None:
-                    group.take(ready)
-                    requests.append(self._request(name, group, node))
+            elif ready and (node := self._coordinator(name, group)) is not None:
+                group.take(ready)
+                requests.append(self._request(name, group, node))
         return Poll(requests, self._states.wait_ms(now))
 
     def _coordinator(self, name: str, group: _Group) -> int | None:

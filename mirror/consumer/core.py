@@ -76,6 +76,7 @@ class ConsumerCore:
         """Complete ``event`` as soon as its partition has a position."""
         if (position := self.positions.get(event.tp)) is not None:
             position.awaited = True
+            self.positions.mark_changed(event.tp)
         self._position_events.append(event)
         self._answer_waiting()
 

@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from mirror.backoff import Backoff
@@ -15,13 +14,14 @@ from mirror.cluster.metadata import Leader, Metadata
 from mirror.cluster.request_state import RequestState, Waits
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.types import TopicPartition
+from mirror.consumer.fetch_routes import FetchRoutes, PlannedFetch
 from mirror.consumer.fetched import Fetched, FetchedPart, PartsOf
 from mirror.consumer.positions import Position, Positions
-from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest, Wanted
+from mirror.consumer.sessions import FINAL, FetchSession, SessionRequest
 from mirror.consumer.settings import ConsumerSettings
 from mirror.consumer.topic_check import TopicCheck
 from mirror.errors import CorruptBatch, KafkaError, NotRetriable, OffsetOutOfRange
-from mirror.timing import FOREVER_MS, deadline
+from mirror.timing import deadline
 from mirror.wire.api import Api
 from mirror.wire.error_codes import FETCH_SESSION_ID_NOT_FOUND, OFFSET_OUT_OF_RANGE, ErrorAction, broker_error, verdict
 from mirror.wire.messages.fetch import (
@@ -45,15 +45,8 @@ _PREFERRED_FOR_MS: Final = 300_000
 """How long a preferred replica is used (the default of ``metadata.max.age.ms``); then the leader may name another."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SentFetch:
-    """One partition in a request, with its position at that time, by which late responses are recognised."""
-
-    tp: TopicPartition
-    offset: int
-    generation: int
-    leader_epoch: int
-    topic_id: uuid.UUID | None
+_Sent = dict[TopicPartition, PlannedFetch]
+"""What a request asked for."""
 
 
 class Fetching:
@@ -90,13 +83,13 @@ class Fetching:
         self._metadata = metadata
         self._positions = positions
         self._topics = TopicCheck(metadata, positions, settings.fetch_max_wait_ms)
+        self._routes = FetchRoutes(settings, metadata, positions, self._topics)
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
         self._nodes: dict[int, RequestState] = defaultdict(lambda: RequestState(backoff))
         self._in_flight_bytes: dict[int, int] = {}
         self._largest_batch: dict[str, int] = {}
         # By broker with a backlog: bytes that its response may have beyond its limit, and until when they are reserved.
         self._reserved: dict[int, tuple[int, int]] = {}
-        self._log_ends: dict[TopicPartition, int] = {}
         # The last response with records of each partition: the order for brokers without sessions, which keep none.
         self._last_answer: dict[TopicPartition, int] = {}
         self._answers = itertools.count(1)
@@ -108,46 +101,32 @@ class Fetching:
 
     def poll(self, now: int) -> Poll:
         """Return a Fetch for each broker without one in flight that serves a partition which is due."""
-        by_node: dict[int, list[_SentFetch]] = {}
-        wait = FOREVER_MS
-        for tp, position in self._positions:
-            if not self._wants(position):
+        wait = self._routes.update(now)
+        due: list[int] = []
+        for node, fetches in self._routes.by_node.items():
+            if not fetches:
                 continue
-            if not position.state.can_send(now):
-                wait = min(wait, position.state.wait_ms(now))
-                continue
-            leader = self._metadata.leader(tp)
-            if leader is None:
-                self._metadata.want((tp.topic,))
-                self._metadata.request_update()
-            elif (
-                self._topics.has(tp, position) and not position.needs_validation(leader) and position.fetch is not None
-            ):
-                node = self._replica(position, leader, now)
-                if not self._nodes[node].can_send(now):
-                    wait = min(wait, self._nodes[node].wait_ms(now))
-                elif node not in self._in_flight_bytes:
-                    topic_id = self._metadata.topic_id(tp.topic)
-                    sent = _SentFetch(tp, position.fetch, position.generation, leader.epoch, topic_id)
-                    by_node.setdefault(node, []).append(sent)
-        requests = self._requests(by_node, now)
+            if not self._nodes[node].can_send(now):
+                wait = min(wait, self._nodes[node].wait_ms(now))
+            elif node not in self._in_flight_bytes:
+                due.append(node)
+        requests = self._requests(due, now)
         # Room becomes free by itself only where some is reserved.
         if self._short_of_room and self._reserved:
             wait = min(wait, *(until - now for _, until in self._reserved.values()))
         return Poll(requests, wait)
 
-    def _requests(self, by_node: dict[int, list[_SentFetch]], now: int) -> list[Request]:
+    def _requests(self, due: list[int], now: int) -> list[Request]:
         """Return requests while there is room for their responses; every broker has its share."""
         # The share counts all brokers ever asked: a broker without records must not occupy the room of the others.
-        share = max(1, self._settings.fetch_max_bytes // max(1, len(self._sessions.keys() | by_node.keys())))
+        share = max(1, self._settings.fetch_max_bytes // max(1, len(self._sessions.keys() | due)))
         self._reserved = {node: (size, until) for node, (size, until) in self._reserved.items() if until > now}
         most = max(self._settings.fetch_max_bytes // _MAX_SHARE, self._settings.max_partition_fetch_bytes)
         requests = []
         self._short_of_room = False
         # The broker whose last request is the oldest is first, and none overtakes it, or it might wait for ever.
-        for node in sorted(by_node, key=lambda node: self._last_sent_ms.get(node, -1)):
-            sent = sorted(by_node[node], key=lambda fetch: self._last_answer.get(fetch.tp, 0))
-            behind = [fetch.tp.topic for fetch in sent if self._has_backlog(fetch)]
+        for node in sorted(due, key=lambda node: self._last_sent_ms.get(node, -1)):
+            behind = self._routes.topics_behind(node)
             # The first batch is returned whole, however small the limit of the request is (KIP-74).
             least = max((self._largest_batch.get(topic, 0) for topic in behind), default=0)
             if not self._fits(least) and self._positions.poll_was_empty and not self._in_flight_bytes:
@@ -159,11 +138,8 @@ class Fetching:
             limit = self._in_flight_bytes[node] = min(self._room(), share, most)
             if behind:
                 self._reserved[node] = (max(0, least - limit), deadline(now, _RESERVED_FOR_MS))
-            requests.append(self._request(node, sent, limit))
+            requests.append(self._request(node, limit))
         return requests
-
-    def _has_backlog(self, sent: _SentFetch) -> bool:
-        return sent.offset < self._log_ends.get(sent.tp, sent.offset + 1)
 
     def _room(self) -> int:
         overdrawn = min(0, self._positions.application_room or 0)
@@ -176,21 +152,9 @@ class Fetching:
         alone = self._positions.poll_was_empty and not self._positions.buffered and not self._reserved
         return room > 0 and (alone or least <= room + max(0, application_room))
 
-    def _wants(self, position: Position) -> bool:
-        full = position.buffered >= self._settings.max_partition_fetch_bytes
-        return position.fetch is not None and not (position.paused or position.stopped or full)
-
-    def _replica(self, position: Position, leader: Leader, now: int) -> int:
-        """Return the replica that the leader prefers for this reader (KIP-392), otherwise the leader."""
-        if position.preferred is not None:
-            if position.preferred_until_ms > now and position.preferred in self._metadata.brokers:
-                return position.preferred
-            position.preferred = None
-        return leader.node
-
-    def _request(self, node: int, sent: list[_SentFetch], max_bytes: int) -> Request:
-        wanted = {fetch.tp: Wanted(fetch.topic_id, self._partition(fetch)) for fetch in sent}
-        request = self._sessions[node].next_request(wanted)
+    def _request(self, node: int, max_bytes: int) -> Request:
+        sent: _Sent = dict(self._routes.by_node[node])
+        request = self._session_request(node, sent)
         return Request(
             api=Api.FETCH,
             body=self._body(request, self._settings.fetch_max_wait_ms, max_bytes),
@@ -202,10 +166,12 @@ class Fetching:
             on_failure=lambda error, now: self._on_failure(node, error, sent, now),
         )
 
-    def _partition(self, sent: _SentFetch) -> FetchPartition:
-        return FetchPartition(
-            sent.tp.partition, sent.offset, self._settings.max_partition_fetch_bytes, sent.leader_epoch
-        )
+    def _session_request(self, node: int, sent: _Sent) -> SessionRequest:
+        session, wanted, changed = self._sessions[node], self._routes.wanted, self._routes.take_changed(node)
+        if session.established:
+            return session.next_changes({tp: wanted(sent[tp]) if tp in sent else None for tp in changed})
+        order = sorted(sent.values(), key=lambda fetch: self._last_answer.get(fetch.tp, 0))
+        return session.next_request({fetch.tp: wanted(fetch) for fetch in order})
 
     def _body(self, request: SessionRequest, max_wait_ms: int, max_bytes: int) -> FetchRequest:
         topics: dict[tuple[str, uuid.UUID | None], list[FetchPartition]] = {}
@@ -255,21 +221,21 @@ class Fetching:
         self._in_flight_bytes.pop(node, None)
         self._reserved.pop(node, None)
 
-    def _on_failure(self, node: int, error: KafkaError, sent: list[_SentFetch], now: int) -> None:
+    def _on_failure(self, node: int, error: KafkaError, sent: _Sent, now: int) -> None:
         self._release_room(node)
         self._sessions[node].failed()
-        for fetch in sent:
+        for fetch in sent.values():
             if isinstance(error, NotRetriable) and self._positions.get(fetch.tp, fetch.generation) is not None:
                 self._positions.report(fetch.tp, error)
         self._node_failed(node, error, sent, now)
 
-    def _node_failed(self, node: int, error: KafkaError, sent: list[_SentFetch], now: int) -> None:
+    def _node_failed(self, node: int, error: KafkaError, sent: _Sent, now: int) -> None:
         self._metadata.request_update()
         self._nodes[node].failed(now)
-        for fetch in sent:
+        for fetch in sent.values():
             self._record_error(fetch, error)
 
-    def _on_response(self, node: int, response: FetchResponse, sent: list[_SentFetch], now: int) -> None:
+    def _on_response(self, node: int, response: FetchResponse, sent: _Sent, now: int) -> None:
         self._release_room(node)
         if response.error_code:
             # A session that the broker dropped (70), or that is out of step (71), costs one full fetch and no backoff.
@@ -279,7 +245,6 @@ class Fetching:
             return
         self._nodes[node].succeeded()
         self._sessions[node].answered(response.session_id)
-        by_tp = {fetch.tp: fetch for fetch in sent}
         # All parts are needed before any is released: a page may hold the end of one and the beginning of the next.
         records = [answer.records for topic in response.responses for answer in topic.partitions if answer.records]
         parts = iter(self._parts_of(records))
@@ -289,23 +254,20 @@ class Fetching:
             name = topic.topic or (self._metadata.topic_name(topic.topic_id) if topic.topic_id else None) or ""
             for answer in topic.partitions:
                 part = next(parts, None) if answer.records else None
-                fetch = by_tp.get(TopicPartition(name, answer.partition_index))
+                fetch = sent.get(TopicPartition(name, answer.partition_index))
                 if answer.error_code and fetch is not None:
                     refused.add(fetch.tp)
                 by_name = topic.topic_id is None
                 accepted = fetch is not None and self._accept(fetch, answer, part, waits, now, by_name=by_name)
                 if part is not None and not accepted:
                     part.release()
-        for fetch in sent:
-            # Partitions that the response does not name have no new records (KIP-227).
-            position = None if fetch.tp in refused else self._positions.get(fetch.tp, fetch.generation)
-            if position is not None and not position.stopped:
-                position.state.succeeded()
-                position.last_response_ms, position.error = now, None
+        self._positions.answered(
+            (fetch for tp, fetch in sent.items() if tp not in refused) if refused else sent.values(), now
+        )
 
     def _accept(
         self,
-        sent: _SentFetch,
+        sent: PlannedFetch,
         answer: FetchResponsePartition,
         part: FetchedPart | None,
         waits: Waits,
@@ -320,6 +282,7 @@ class Fetching:
         position = self._positions.get(sent.tp, sent.generation)
         if position is None or position.fetch != sent.offset:
             return False
+        self._positions.mark_changed(sent.tp)
         if answer.error_code:
             self._refused(sent, position, answer, waits, now)
             return False
@@ -331,7 +294,9 @@ class Fetching:
             position.preferred = answer.preferred_read_replica
             position.preferred_until_ms = now + _PREFERRED_FOR_MS
         committed = self._settings.read_committed and answer.last_stable_offset >= 0
-        position.end = self._log_ends[sent.tp] = answer.last_stable_offset if committed else answer.high_watermark
+        position.end = self._routes.log_ends[sent.tp] = (
+            answer.last_stable_offset if committed else answer.high_watermark
+        )
         if not answer.records:
             position.adopt_leader_epoch(sent.leader_epoch)
             return False
@@ -366,7 +331,7 @@ class Fetching:
         position.adopt_leader_epoch(sent.leader_epoch)  # batches of the formats before version 2 have none
         return True
 
-    def _is_ahead(self, sent: _SentFetch, records: memoryview) -> bool:
+    def _is_ahead(self, sent: PlannedFetch, records: memoryview) -> bool:
         """Return whether the records are only beyond the high watermark, for the first time at this offset.
 
         A broker takes the high watermark before it reads, and reads up to a later one (``Partition.readRecords``). The
@@ -382,7 +347,7 @@ class Fetching:
         return True
 
     def _refused(
-        self, sent: _SentFetch, position: Position, answer: FetchResponsePartition, waits: Waits, now: int
+        self, sent: PlannedFetch, position: Position, answer: FetchResponsePartition, waits: Waits, now: int
     ) -> None:
         operation = f"fetching {sent.tp} at offset {sent.offset}"
         if answer.error_code == OFFSET_OUT_OF_RANGE:
@@ -402,7 +367,7 @@ class Fetching:
                 position.state.skip_backoff()
 
     def _out_of_range(
-        self, sent: _SentFetch, position: Position, answer: FetchResponsePartition, operation: str, now: int
+        self, sent: PlannedFetch, position: Position, answer: FetchResponsePartition, operation: str, now: int
     ) -> None:
         known = answer.log_start_offset >= 0
         error = broker_error(
@@ -420,9 +385,11 @@ class Fetching:
             _log.warning("%s; auto.offset.reset decides where to resume", error)
             self._positions.reset(sent.tp, self._settings.offset_reset)
 
-    def _record_error(self, sent: _SentFetch, error: KafkaError) -> None:
+    def _record_error(self, sent: PlannedFetch, error: KafkaError) -> None:
         """Keep the error of a partition that returned no records."""
         position = self._positions.get(sent.tp, sent.generation)
         if position is not None:
+            if position.preferred is not None:
+                self._positions.mark_changed(sent.tp)
             position.preferred = None  # a follower may have failed: return to the leader
             position.error = error

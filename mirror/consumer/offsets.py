@@ -94,6 +94,7 @@ class Offsets:
         self._positions = positions
         self._calls = calls
         self._lookups: list[_OffsetLookup] = []
+        self._metadata_changes = -1
 
     def close(self) -> None:
         """All positions are unassigned: end the pending lookups."""
@@ -111,8 +112,9 @@ class Offsets:
         uncommitted: list[TopicPartition] = []
         resets: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         unvalidated: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
-        for tp, position in self._positions:
-            if position.lookup_pending or position.stopped:
+        for tp in self._changed():
+            position = self._positions.get(tp)
+            if position is None or position.lookup_pending or position.stopped:
                 continue
             if position.reset is not None:
                 resets[tp.topic][tp] = position.reset
@@ -129,6 +131,14 @@ class Offsets:
         for epochs in unvalidated.values():
             self._validate(epochs)
         return IDLE
+
+    def _changed(self) -> Collection[TopicPartition]:
+        """Return the partitions whose positions changed since the last call; all of them if the metadata did."""
+        changed, self._positions.changed_for_lookups = self._positions.changed_for_lookups, set()
+        if self._metadata.changes == self._metadata_changes:
+            return changed
+        self._metadata_changes = self._metadata.changes
+        return [tp for tp, _ in self._positions]
 
     def _needs_validation(self, tp: TopicPartition, position: Position) -> bool:
         """Return whether to validate: not against a recreated topic, whose epochs say nothing about the position."""
@@ -164,6 +174,7 @@ class Offsets:
         error = lookup.call.future.exception()
         for tp, position in wanted.items():
             position.lookup_pending = False
+            self._positions.mark_changed(tp)
             if error is None:
                 lookup.apply(tp, position, lookup.call.future.result())
             else:

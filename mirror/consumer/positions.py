@@ -6,7 +6,7 @@ import itertools
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mirror.backoff import Backoff
 from mirror.cluster.metadata import Leader
@@ -90,6 +90,20 @@ class LastResponse(NamedTuple):
     """The last stable offset, or the high watermark under ``read_uncommitted``; None where it is unknown."""
 
 
+class PlannedPosition(Protocol):
+    """The position of a partition, and its generation when a Fetch was sent."""
+
+    @property
+    def position(self) -> Position:
+        """The position; a seek replaces it."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """The generation."""
+        ...
+
+
 class Taken(NamedTuple):
     """One entry that a poll returned, and the position before it, in case that the application never received it."""
 
@@ -111,6 +125,10 @@ class Positions:
         """The room that the last poll gave, less what it returned; negative after a larger entry; None: no limit."""
         self.poll_was_empty = True
         """The last poll found no records."""
+        self.changed_for_fetching: set[TopicPartition] = set()
+        """The partitions that changed since it was last decided what to fetch."""
+        self.changed_for_lookups: set[TopicPartition] = set()
+        """The partitions that changed since it was last decided which offsets to look up, or to validate."""
 
     @property
     def buffered(self) -> int:
@@ -130,6 +148,14 @@ class Positions:
             return None
         return position
 
+    def mark_changed(self, tp: TopicPartition) -> None:
+        """Have it decided again what to look up and to fetch of ``tp``.
+
+        Whoever changes a :class:`Position` calls this: nobody looks through thousands of idle partitions to find it.
+        """
+        self.changed_for_fetching.add(tp)
+        self.changed_for_lookups.add(tp)
+
     # --- what the application decides
 
     def assign(self, tps: Iterable[TopicPartition], *, paused: bool = False) -> None:
@@ -139,10 +165,12 @@ class Positions:
         self._drop_buffered(removed)
         for tp in removed:
             del self._by_tp[tp]
+            self.mark_changed(tp)
         for tp in wanted:
             if tp not in self._by_tp:
                 self._by_tp[tp] = self._new()
                 self._by_tp[tp].paused = paused
+                self.mark_changed(tp)
 
     def _new(self) -> Position:
         generation = next(self._generations)
@@ -168,12 +196,14 @@ class Positions:
         new = self._new()
         new.paused = self._by_tp[tp].paused
         self._by_tp[tp] = new
+        self.mark_changed(tp)
         return new
 
     def pause(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
         """Pause ``tps`` (neither fetch nor return their records), or resume them."""
         for tp in tps:
             self._by_tp[tp].paused = paused
+            self.mark_changed(tp)
 
     def evict_paused(self) -> None:
         """Drop the buffered batches of paused partitions, which are fetched again later: others need the room now."""
@@ -184,6 +214,7 @@ class Positions:
             position.fetch, position.epoch = position.consumed, position.consumed_epoch
             position.epoch_from_leader = False
             position.generation = next(self._generations)
+            self.mark_changed(tp)
 
     # --- what was fetched
 
@@ -194,6 +225,21 @@ class Positions:
         position.epoch, position.epoch_from_leader = epoch, False
         position.buffered += fetched.size
         self.ready.add(fetched)
+        self.mark_changed(fetched.tp)
+
+    @staticmethod
+    def answered(fetches: Iterable[PlannedPosition], now: int) -> None:
+        """Record that the broker of ``fetches`` answered without an error for them.
+
+        Those that its response does not name have no new records (KIP-227).
+        """
+        for fetch in fetches:
+            position = fetch.position
+            if position.generation != fetch.generation or position.stopped:
+                continue
+            position.last_response_ms, position.error = now, None
+            if position.state.failures:
+                position.state.succeeded()
 
     def report(self, tp: TopicPartition, error: KafkaError) -> None:
         """Report ``error`` to the application once. The partition is still fetched."""
@@ -207,6 +253,7 @@ class Positions:
         """Stop fetching ``tp`` until a seek. The next poll returns the error."""
         position = self._by_tp[tp]
         position.stopped, position.error = True, error
+        self.mark_changed(tp)
         offset = position.fetch if position.fetch is not None else -1
         self.ready.add(Fetched(tp=tp, offset=offset, next_offset=offset, error=error))
 
@@ -237,6 +284,7 @@ class Positions:
         for entry in reversed(back):
             position = self._by_tp[entry.fetched.tp]
             position.buffered += entry.fetched.size
+            self.mark_changed(entry.fetched.tp)
             position.consumed, position.consumed_epoch = entry.consumed, entry.consumed_epoch
 
     def _is_current(self, entry: Taken) -> bool:

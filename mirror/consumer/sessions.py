@@ -46,20 +46,32 @@ class FetchSession:
     epoch: int = _INITIAL
     _on_broker: dict[TopicPartition, Wanted] = field(default_factory=dict)
 
+    @property
+    def established(self) -> bool:
+        """Whether the broker keeps what the requests had so far, so that the next one may have the changes only."""
+        return self.epoch != _INITIAL
+
     def next_request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
         """Return the request after which the session contains exactly ``wanted``."""
-        if self.epoch == _INITIAL:
-            self._on_broker = dict(wanted)
-            # An old session id with epoch 0 closes that session and opens the next.
-            return SessionRequest(self.session_id, _INITIAL, dict(wanted), {})
-        forget: dict[TopicPartition, uuid.UUID | None] = {}
-        for tp, remembered in self._on_broker.items():
-            new = wanted.get(tp)
-            # A recreated topic has another id: the old one must leave the session (KIP-516).
-            if new is None or new.topic_id != remembered.topic_id:
-                forget[tp] = remembered.topic_id
-        send = {tp: new for tp, new in wanted.items() if self._on_broker.get(tp) != new}
+        if self.established:
+            return self.next_changes({tp: wanted.get(tp) for tp in (*self._on_broker, *wanted)})
         self._on_broker = dict(wanted)
+        # An old session id with epoch 0 closes that session and opens the next.
+        return SessionRequest(self.session_id, _INITIAL, dict(wanted), {})
+
+    def next_changes(self, changes: Mapping[TopicPartition, Wanted | None]) -> SessionRequest:
+        """Return the request after which an :attr:`established` session has these changes (None: it is to leave)."""
+        send: dict[TopicPartition, Wanted] = {}
+        forget: dict[TopicPartition, uuid.UUID | None] = {}
+        for tp, new in changes.items():
+            remembered = self._on_broker.pop(tp, None)
+            # A recreated topic has another id: the old one must leave the session (KIP-516).
+            if remembered is not None and (new is None or new.topic_id != remembered.topic_id):
+                forget[tp] = remembered.topic_id
+            if new is not None:
+                self._on_broker[tp] = new
+                if new != remembered:
+                    send[tp] = new
         return SessionRequest(self.session_id, self.epoch, send, forget)
 
     def answered(self, session_id: int) -> None:

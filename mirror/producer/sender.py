@@ -78,9 +78,12 @@ class Sender:
         wait = FOREVER_MS
         busy = list(self._batches.busy.values())
         # A leader verifies the partitions that join a transaction in one request at a time.
-        joining = [queue for queue in busy if queue.is_joining] if len(busy) > 1 else ()
+        several = len(busy) > 1 and self._identity.transactional_id is not None
+        joining = [queue for queue in busy if queue.is_joining] if several else ()
         verifying = {queue.slot.node for queue in joining if queue.slot is not None}
         for queue in busy:
+            if not queue.waiting:
+                continue
             route, queue_wait = self._route(queue, now)
             wait = min(wait, queue_wait)
             if route is not None and not (

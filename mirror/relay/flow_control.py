@@ -228,6 +228,10 @@ class SourceBudget:
         self.any_refused = self.any_refused or not allowed
         return allowed
 
+    def may_refuse(self, fetch_bytes: int) -> bool:
+        """Whether there may be a partition that may not take ``fetch_bytes`` more: one that holds all that is held."""
+        return self._held + fetch_bytes > self.free - fetch_bytes
+
     def add(self, size: int) -> None:
         """Count ``size`` bytes that were taken from the source."""
         self._held += size

@@ -1,12 +1,15 @@
 """How long a record takes from its producer at the source to a reader of committed records at the target.
 
-    PYTHONPATH=. python tests/benchmarks/bench_latency.py [--rate 1000] [--seconds 180] [--epoch-ms 60000] [NAME ...]
+    PYTHONPATH=. python tests/benchmarks/bench_latency.py [--rate 1000] [--partitions 4] [--seconds 180]
+        [--epoch-ms 60000] [--profile FILE] [NAME ...]
 
-NAME: ``mirror`` (`mirror stream`, exactly once) and ``mirrormaker`` (MirrorMaker 2 with exactly-once support), one
-after the other, on clusters of their own; both by default. ``rate`` records of 100 bytes a second over four partitions,
-one producer without linger. Measured is from a record's own time (ms, set when it is handed to the producer) to when
-another client has it. Prints percentiles; the first 20 s after the first record arrived are left out, and the gap
-between epochs is in. Results go to results-latency.json.
+NAME: ``mirror`` (`mirror stream`, exactly once), ``mirror-at-least-once``, ``task`` (one task, at least once, in a
+process of its own without Spark), ``mirrormaker`` (MirrorMaker 2 with exactly-once support) and ``mirrormaker-default``
+(as it comes), one after the other, on clusters of their own; by default ``mirror`` and ``mirrormaker``. ``rate``
+records of 100 bytes a second are spread evenly over the partitions, by one producer without linger. Measured is from a
+record's own time (ms, set when it is handed to the producer) to when another client has it. Prints percentiles, the CPU
+seconds of the copier's processes and of the target's broker, and of ``task`` the requests a second by API; the first 20
+s after the first record arrived are left out, and the gap between epochs is in. Results go to results-latency.json.
 """
 
 from __future__ import annotations
@@ -21,9 +24,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -31,6 +37,7 @@ from mirror.sandbox.cluster import Cluster
 from tests.benchmarks.mirrormaker import mirrormaker, properties
 
 PARTITIONS: Final = 4
+READ_WAIT_MS: Final = 100
 WARM_S: Final = 20.0
 START_WITHIN_S: Final = 120.0
 TOPIC: Final = "orders"
@@ -41,17 +48,18 @@ RESULTS: Final = Path(__file__).with_name("results-latency.json")
 class Feeding(threading.Thread):
     """A record each ``1 / rate`` seconds, until told to stop."""
 
-    def __init__(self, address: str, rate: int) -> None:
+    def __init__(self, address: str, rate: int, partitions: int) -> None:
         super().__init__(name="feeding", daemon=True)
         self.rate = rate
+        self.partitions = partitions
         self.over = threading.Event()
         self.sent = 0
-        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "log_level": 0})
 
     def run(self) -> None:
         began = time.monotonic()
         while not self.over.is_set():
-            self._producer.produce(TOPIC, b"%-100d" % self.sent, partition=self.sent % PARTITIONS)
+            self._producer.produce(TOPIC, b"%-100d" % self.sent, partition=self.sent % self.partitions)
             self.sent += 1
             self._producer.poll(0)
             if (early := began + self.sent / self.rate - time.monotonic()) > 0:
@@ -62,7 +70,7 @@ class Feeding(threading.Thread):
 class Reading(threading.Thread):
     """Each record's latency in ms, by when it came (monotonic seconds)."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, partitions: int) -> None:
         super().__init__(name="reading", daemon=True)
         self.over = threading.Event()
         self.found: list[tuple[float, float]] = []
@@ -72,10 +80,11 @@ class Reading(threading.Thread):
                 "group.id": "latency",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
-                "fetch.wait.max.ms": 10,
+                "log_level": 0,
+                "fetch.wait.max.ms": READ_WAIT_MS,
             }
         )
-        self._consumer.assign([TopicPartition(COPY, number, 0) for number in range(PARTITIONS)])
+        self._consumer.assign([TopicPartition(COPY, number, 0) for number in range(partitions)])
 
     def run(self) -> None:
         while not self.over.is_set():
@@ -86,22 +95,28 @@ class Reading(threading.Thread):
         self._consumer.close()
 
 
-def create(address: str, topic: str) -> None:
+def create(address: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(timeout=30)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=60)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is copied, and for how long an epoch of ours lasts."""
+
+    source: str
+    target: str
+    folder: Path
+    partitions: int
+    epoch_ms: int
+    profile: str = ""
 
 
 @contextlib.contextmanager
-def our_stream(source: str, target: str, folder: Path, epoch_ms: int) -> Iterator[Any]:
-    config = folder / "mirror.toml"
-    flow = f'source = "a"\ntarget = "b"\ntopics = ["{TOPIC}"]\nepoch-ms = {epoch_ms}'
-    clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{at}"' for name, at in (("a", source), ("b", target))]
-    config.write_text("\n".join([*clusters, "[flows.f]", flow]), encoding="utf-8")
-    command = [sys.executable, "-m", "mirror.cli", "stream", "--config", str(config)]
-    command += ["--report-dir", str(folder / "report")]
-    child = subprocess.Popen([*command, "--master", "local[2,4]"], stdout=subprocess.DEVNULL, env=os.environ)
+def ended_after(child: subprocess.Popen[Any]) -> Iterator[int]:
+    """The process id while the block runs; the process is stopped behind it."""
     try:
-        yield child
+        yield child.pid
     finally:
         child.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -110,32 +125,97 @@ def our_stream(source: str, target: str, folder: Path, epoch_ms: int) -> Iterato
         child.wait()
 
 
+def our_stream(delivery: str, load: Load) -> contextlib.AbstractContextManager[int]:
+    config = load.folder / "mirror.toml"
+    flow = f'source = "a"\ntarget = "b"\ntopics = ["{TOPIC}"]\nepoch-ms = {load.epoch_ms}\ndelivery = "{delivery}"'
+    addresses = (("a", load.source), ("b", load.target))
+    clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{at}"' for name, at in addresses]
+    config.write_text("\n".join([*clusters, "[flows.f]", flow]), encoding="utf-8")
+    command = [sys.executable, "-m", "mirror.cli", "stream", "--config", str(config)]
+    command += ["--report-dir", str(load.folder / "report"), "--master", "local[2,4]"]
+    return ended_after(subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ))
+
+
+def one_task(load: Load) -> contextlib.AbstractContextManager[int]:
+    asked: dict[str, object] = {"source": load.source, "target": load.target, "topic": TOPIC, "copy": COPY}
+    asked |= {"partitions": load.partitions, "profile": load.profile, "requests": str(requests_file(load))}
+    command = [sys.executable, "-m", "tests.benchmarks.one_task", json.dumps(asked)]
+    return ended_after(subprocess.Popen(command, env=os.environ))
+
+
+def requests_file(load: Load) -> Path:
+    """Where the task writes how many requests it has made, by cluster and API."""
+    return load.folder / "requests.json"
+
+
 @contextlib.contextmanager
-def their_stream(source: str, target: str, folder: Path, _epoch_ms: int) -> Iterator[Any]:
-    with mirrormaker(folder, properties(source, target, TOPIC, exactly_once=True, tasks=PARTITIONS)) as process:
-        yield process
+def their_stream(exactly_once: bool, load: Load) -> Iterator[int]:
+    settings = properties(load.source, load.target, TOPIC, exactly_once=exactly_once, tasks=PARTITIONS)
+    with mirrormaker(load.folder, settings) as process:
+        yield process.pid
 
 
-STREAMS: Final[dict[str, Callable[[str, str, Path, int], contextlib.AbstractContextManager[Any]]]] = {
-    "mirror": our_stream,
-    "mirrormaker": their_stream,
+STREAMS: Final[dict[str, Callable[[Load], contextlib.AbstractContextManager[int]]]] = {
+    "mirror": partial(our_stream, "exactly-once"),
+    "mirror-at-least-once": partial(our_stream, "at-least-once"),
+    "task": one_task,
+    "mirrormaker": partial(their_stream, True),
+    "mirrormaker-default": partial(their_stream, False),
 }
 
 
-def measure(name: str, rate: int, seconds: float, epoch_ms: int) -> dict[str, float]:
+class Meter:
+    """What the copier's processes and the target's broker have used since it was made."""
+
+    def __init__(self, copier: int, broker: int, requests: Path) -> None:
+        self._copier, self._broker, self._requests = psutil.Process(copier), psutil.Process(broker), requests
+        self._began = time.monotonic()
+        self._first = self._read()
+
+    def figures(self) -> dict[str, float]:
+        seconds = time.monotonic() - self._began
+        last = self._read()
+        used = {name: value - self._first.get(name, 0) for name, value in last.items()}
+        cpu = {name: value for name, value in used.items() if name.endswith("_cpu_s")}
+        return cpu | {f"{name}/s": value / seconds for name, value in used.items() if name not in cpu and value}
+
+    def _read(self) -> dict[str, float]:
+        found = {"copier_cpu_s": _cpu(self._copier), "target_cpu_s": _cpu(self._broker)}
+        if self._requests.exists():
+            found |= json.loads(self._requests.read_text(encoding="utf-8"))
+        return found
+
+
+def _cpu(root: psutil.Process) -> float:
+    total = 0.0
+    for process in [root, *root.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def measure(
+    name: str, rate: int, seconds: float, epoch_ms: int, partitions: int = PARTITIONS, profile: str = ""
+) -> dict[str, float]:
     with Cluster() as a, Cluster() as b, tempfile.TemporaryDirectory(prefix="latency-") as folder:
-        create(a.bootstrap_servers, TOPIC)
-        create(b.bootstrap_servers, COPY)
-        feeding, reading = Feeding(a.bootstrap_servers, rate), Reading(b.bootstrap_servers)
+        create(a.bootstrap_servers, TOPIC, partitions)
+        create(b.bootstrap_servers, COPY, partitions)
+        feeding = Feeding(a.bootstrap_servers, rate, partitions)
+        reading = Reading(b.bootstrap_servers, partitions)
         reading.start()
         feeding.start()
-        with STREAMS[name](a.bootstrap_servers, b.bootstrap_servers, Path(folder), epoch_ms):
+        load = Load(a.bootstrap_servers, b.bootstrap_servers, Path(folder), partitions, epoch_ms, profile)
+        with STREAMS[name](load) as copier:
             until = time.monotonic() + START_WITHIN_S
             while not reading.found and time.monotonic() < until:
                 time.sleep(0.2)
             assert reading.found, f"{name} copied nothing within {START_WITHIN_S} s"
             begins = reading.found[0][0] + WARM_S
-            time.sleep(WARM_S + seconds)
+            time.sleep(WARM_S)
+            meter = Meter(copier, next(iter(b.pids.values())), requests_file(load))
+            time.sleep(seconds)
+            used = meter.figures()
             ends = time.monotonic()
             feeding.over.set()
             feeding.join()
@@ -146,21 +226,26 @@ def measure(name: str, rate: int, seconds: float, epoch_ms: int) -> dict[str, fl
         reading.join()
     found = sorted(ms for at, ms in reading.found if begins <= at <= ends)
     told = {f"p{q}": found[min(len(found) - 1, int(len(found) * q / 100))] for q in (50, 99, 99.9)}
-    return {**told, "max": found[-1], "records": len(found), "missing": feeding.sent - len(reading.found)}
+    missing = feeding.sent - len(reading.found)
+    return {**told, "max": found[-1], "records": len(found), "missing": missing, **used}
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(STREAMS)}")
     parser.add_argument("--rate", type=int, default=1_000)
+    parser.add_argument("--partitions", type=int, default=PARTITIONS)
+    parser.add_argument("--profile", default="", help="where cProfile's figures of `task` go")
     parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--epoch-ms", type=int, default=60_000)
     asked = parser.parse_args(arguments)
     if unknown := set(asked.names) - STREAMS.keys():
         parser.error(f"no such stream: {', '.join(sorted(unknown))}")
     results = {}
-    for name in asked.names or STREAMS:
-        results[name] = measure(name, asked.rate, asked.seconds, asked.epoch_ms)
+    for name in asked.names or ("mirror", "mirrormaker"):
+        results[name] = measure(
+            name, asked.rate, asked.seconds, asked.epoch_ms, partitions=asked.partitions, profile=asked.profile
+        )
         told = json.dumps({key: round(value, 1) for key, value in results[name].items()})
         sys.stdout.write(f"{name} {told}\n")
         sys.stdout.flush()

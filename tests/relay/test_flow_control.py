@@ -158,6 +158,17 @@ def test_partition_that_holds_nothing_finds_room_beside_stuck_ones() -> None:
     assert budget.free == 1_000 - sum(held[1:])
 
 
+@given(st.lists(st.integers(0, 400), max_size=5), st.integers(1, 300))
+def test_a_budget_that_may_refuse_nobody_refuses_nobody(held: list[int], fetch_bytes: int) -> None:
+    budget = SourceBudget(1_000)
+    for size in held:
+        budget.add(size)
+    if not budget.may_refuse(fetch_bytes):
+        assert all(budget.may_fetch(size, fetch_bytes) for size in [0, *held])
+    if not held:
+        assert budget.may_refuse(fetch_bytes) == (2 * fetch_bytes > 1_000)
+
+
 def test_exhausted_budget_refuses_every_partition() -> None:
     budget = SourceBudget(100)
     budget.add(100)

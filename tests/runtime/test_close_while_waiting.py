@@ -67,7 +67,7 @@ def test_an_admin_ends_its_calls_that_nobody_waits_for(silent: str, other: Admin
     admin.close()
     assert [type(call.exception(20)) for call in calls] == [ClientClosed, ClientClosed]
     assert not going_on.done()
-    eventually(lambda: len(other._thread.loop.calls._active) == 1, what="only the other's call is left")
+    eventually(lambda: len(other._thread.loop._reaper) == 1, what="only the other's call is left")
 
 
 def test_a_call_that_is_made_while_the_admin_closes_does_not_wait(silent: str, other: Admin) -> None:

@@ -152,7 +152,7 @@ def test_a_callback_that_exits_leaves_nobody_waiting(silent: str) -> None:
         future.add_done_callback(lambda _: sys.exit("a callback's"))
     with ThreadPoolExecutor(1) as another:
         waiting = another.submit(admin.list_topics)
-        eventually(lambda: admin._thread.loop.calls._active, what="a call under way")
+        eventually(lambda: len(admin._thread.loop._reaper), what="a call under way")
         producer.close(0)
         assert isinstance(waiting.exception(5), NetworkThreadDied)
     assert all(isinstance(future.exception(5), (ClientClosed, NetworkThreadDied)) for future in sent)

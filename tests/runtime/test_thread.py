@@ -92,7 +92,7 @@ def test_callers_in_other_threads_hear_of_it_too(silent: str) -> None:
     consumer = Consumer({"bootstrap.servers": silent})
     with ThreadPoolExecutor(5) as others:
         waiting = [others.submit(client.list_topics) for client in clients]
-        eventually(lambda: len(consumer._thread.loop.calls._active) == 5, what="five calls are under way")
+        eventually(lambda: len(consumer._thread.loop._reaper) == 5, what="five calls are under way")
         break_loop(consumer)
         assert all(isinstance(one.exception(AT_ONCE_S), NetworkThreadDied) for one in waiting)
     for client in clients:

@@ -12,7 +12,7 @@ from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress import stored_json as stored
 
 _UPDATE_ALL_MS: Final = 100
-"""How often all copies are asked whether they want more; a copy that was stepped is asked in the same turn."""
+"""How often paused copies are asked whether they want more; a copy that was stepped is asked in the same turn."""
 _UPDATE_REFUSED_MS: Final = 10
 """How soon after that they are asked again if a copy was refused room in the source budget, and some was freed."""
 _FIRST_RESPONSES_MS: Final = 1_000
@@ -77,13 +77,20 @@ class FetchSteering:
         self._check_responses_at = now + (min(interval_ms, _FIRST_RESPONSES_MS) if first_awaited else interval_ms)
 
     def update(self, now: int, stepped: Iterable[CopyHandle], active: Collection[CopyHandle]) -> None:
-        """Apply new positions, then pause and resume: the ``stepped`` copies, and every 100 ms all ``active`` ones."""
+        """Apply new positions, then pause and resume: the ``stepped`` copies, and every 100 ms the paused ones.
+
+        While the source budget is short, these are all ``active`` copies.
+        """
         candidates = {*stepped, *self._apply_positions()}
         if self._budget.retry_refused:
             # A copy that was refused room is asked before one that has just freed some, which would take it again.
             self._update_all_at = min(self._update_all_at, self._updated_all_at + _UPDATE_REFUSED_MS)
         if now >= self._update_all_at:
-            candidates, self._updated_all_at, self._update_all_at = {*active}, now, now + _UPDATE_ALL_MS
+            self._updated_all_at, self._update_all_at = now, now + _UPDATE_ALL_MS
+            if self._budget.any_refused or self._budget.may_refuse(self._max_partition_bytes):
+                candidates = {*active}
+            else:  # a copy that is fetched wants no less before it is stepped
+                candidates.update(self._reading[tp] for tp in self._paused if tp in self._reading)
             self._budget.clear_refused()
         wanted = {copy.source: self._may_fetch(copy, now) for copy in candidates if copy.source in self._assigned}
         if pause := {tp for tp, wants in wanted.items() if not wants} - self._paused:

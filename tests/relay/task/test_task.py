@@ -14,7 +14,9 @@ import pytest
 from mirror.backoff import Backoff
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress.control import RunControl
+from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.task import Task
 from mirror.wire.decode import Record
 from tests.fakes.clock import FakeClock
@@ -79,6 +81,26 @@ def test_steps_of_a_thousand_partitions_are_proportional_to_their_events(monkeyp
     assert Counter(result.outcome for result in results) == {Outcome.COMPLETE: 999, Outcome.FAILED: 1}
     assert harness.steps < 20 * 1_000
     assert harness.turns < 200
+
+
+def test_idle_partitions_are_not_asked_what_they_want(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was asked ten times a second."""
+    followed = TaskHarness(300, monkeypatch)
+    followed.end = OPEN_END
+    now = followed.clock.now()
+    followed.source.later[0] = [(now + 1_000 + 20 * number, made(2 + number)) for number in range(500)]
+    asked = 0
+
+    def may_fetch(steering: FetchSteering, copy: CopyHandle, now: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return ask(steering, copy, now)
+
+    ask = FetchSteering._may_fetch
+    monkeypatch.setattr(FetchSteering, "_may_fetch", may_fetch)
+    followed.copy(until_ms=followed.clock.unix_ms() + 12_000)
+    assert followed.target.committed[0] == 502
+    assert asked < 300 * 8 + 4 * 500
 
 
 def test_rate_limit_is_waited_for_without_spinning(harness: TaskHarness) -> None:

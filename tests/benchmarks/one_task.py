@@ -1,0 +1,106 @@
+"""Follows a topic with one task, at least once, in this process and without Spark, until it is stopped.
+
+    python -m tests.benchmarks.one_task '{"source": ..., "target": ..., "topic": ..., "copy": ..., "partitions": ...,
+        "requests": FILE, "profile": FILE or ""}'
+
+Each second it writes how many requests it has made into the file ``requests``, by cluster and API. SIGTERM ends it.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mirror.client import Admin
+from mirror.relay.model.observer import NullObserver, TaskSnapshot
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import OPEN_END, Range
+from mirror.relay.task.copy_ranges import copy_ranges
+
+
+class Requests(NullObserver):
+    """Writes the requests so far, each second."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def task_started(self, snapshot: Callable[[], TaskSnapshot]) -> None:
+        threading.Thread(target=self._write, args=(snapshot,), daemon=True).start()
+
+    def _write(self, snapshot: Callable[[], TaskSnapshot]) -> None:
+        while True:
+            time.sleep(1)
+            found: dict[str, float] = {}
+            for cluster, network in snapshot().networks.items():
+                found |= {f"{cluster} {api}": meter.took.count for api, meter in network.requests.items()}
+                found[f"{cluster} network_ms"] = network.busy_ms
+            written = self.path.with_suffix(".new")
+            written.write_text(json.dumps(found), encoding="utf-8")
+            written.replace(self.path)
+
+
+def ranges(asked: dict[str, Any]) -> list[Range]:
+    with Admin({"bootstrap.servers": asked["source"]}) as admin:
+        topic_id = str(admin.describe_topics([asked["topic"]])[asked["topic"]].topic_id)
+        cluster_id = admin.describe_cluster().cluster_id
+    return [
+        Range(
+            flow="f",
+            topic=asked["topic"],
+            target_topic=asked["copy"],
+            partition=number,
+            start=0,
+            end=OPEN_END,
+            source_cluster_id=cluster_id,
+            topic_id=topic_id,
+        )
+        for number in range(asked["partitions"])
+    ]
+
+
+def main(asked: dict[str, Any]) -> None:
+    until_ms = int(time.time() * 1000) + 3_600_000
+    profiles: list[cProfile.Profile] = []
+    if asked["profile"]:
+        run = threading.Thread.run
+
+        def profiled(thread: threading.Thread) -> None:
+            profile = cProfile.Profile(time.thread_time)
+            profiles.append(profile)
+            profile.runcall(run, thread)
+
+        threading.Thread.run = profiled  # type: ignore[method-assign, assignment]
+
+    def end(*_: object) -> None:
+        for number, profile in enumerate(profiles):
+            profile.disable()
+            profile.dump_stats(f"{asked['profile']}.{number}")
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    copying = threading.Thread(
+        target=copy_ranges,
+        args=(ranges(asked),),
+        kwargs={
+            "source_options": {"bootstrap.servers": asked["source"]},
+            "target_options": {"bootstrap.servers": asked["target"]},
+            "policy": CopyPolicy(exactly_once=False, until_ms=until_ms),
+            "watcher": Requests(Path(asked["requests"])),
+        },
+        daemon=True,
+    )
+    copying.start()
+    while copying.is_alive():
+        copying.join(0.2)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
