@@ -12,10 +12,10 @@ from mirror.timing import Timer
 def read_log(
     consumer: Consumer, tp: TopicPartition, start: int | OffsetAndMetadata, end: int, timer: Timer
 ) -> Iterator[Fetched]:
-    """Yield the fetches of ``tp`` from ``start`` until ``end`` is reached; nothing else is assigned to ``consumer``.
+    """Yield the fetches of ``tp`` from ``start`` until ``end`` is reached.
 
-    A fetch may begin in its first batch, and extend beyond ``end``. Raises KafkaError, KafkaTimeout when ``timer``
-    expires.
+    Nothing else is assigned to ``consumer``, and nothing at all once the end is reached. A fetch may begin in its first
+    batch, and extend beyond ``end``. Raises KafkaError, KafkaTimeout when ``timer`` expires.
     """
     at = start if isinstance(start, int) else start.offset
     consumer.assign([tp])
@@ -32,3 +32,4 @@ def read_log(
             reason = f": {cause}" if cause is not None else "; a transaction may be open there"
             msg = f"{tp}: could be read up to offset {at} only, not to {end}, in the time there was{reason}"
             raise KafkaTimeout(msg) from cause
+    consumer.assign([])  # it fetches nothing more while its caller works

@@ -34,6 +34,7 @@ from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.task import Clients, Task
 from mirror.relay.task.topic_rules import read_topic_rules
+from mirror.relay.task.workers import max_decompressed_bytes
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.runtime.memory.malloc_tuning import bound_heap
 
@@ -154,7 +155,14 @@ def _copy(
             producer_settings=producer_settings,
             memory=BufferMemory(buffer_memory),
             producer=stack.enter_context(Producer(_shared_settings(target_options))) if shares_producer else None,
-            positions=stack.enter_context(LogPositionSearch(source_options, target_options, policy)),
+            positions=stack.enter_context(
+                LogPositionSearch(
+                    source_options,
+                    target_options,
+                    policy,
+                    max_decompressed_bytes=max_decompressed_bytes(buffer_memory),
+                )
+            ),
         )
         cluster = producer_settings.cluster
         backoff_max_ms = max(_MIN_BACKOFF_MAX_MS, cluster.reconnect_backoff_max_ms)

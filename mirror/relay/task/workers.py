@@ -18,6 +18,11 @@ _MAX_EXPANSION: Final = 4
 """A batch may decompress to this many times ``buffer.memory``: with the default, from 1 MB to a hundred."""
 
 
+def max_decompressed_bytes(buffer_memory: int) -> int:
+    """Return the largest size of a batch, decompressed, that a task decodes."""
+    return _MAX_EXPANSION * buffer_memory
+
+
 class TaskWorkers:
     """Re-encodes batches and runs lookups, so that the task's loop never waits for either."""
 
@@ -26,7 +31,7 @@ class TaskWorkers:
         self._encoder: Final = Encoder(buffer_memory)
         self._lookups: Final = lookups or ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="mirror-inquiry")
         self._transform: Final = one_at_a_time(transform) if transform else None
-        self._max_decompressed_bytes: Final = _MAX_EXPANSION * buffer_memory
+        self._max_decompressed_bytes: Final = max_decompressed_bytes(buffer_memory)
 
     def submit(self, lookup: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Run ``lookup``, which may wait, in a thread."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.consumer.fetched import Fetched
-from mirror.errors import CorruptBatch
+from mirror.errors import BatchTooLarge, CorruptBatch
 from mirror.relay.batches import appended
 from mirror.relay.batches.appended import ExpectedRecords, Shift, SourcePosition, Unproved, compare, find_shifted
 from mirror.relay.batches.reencode import ReencodeSpec
@@ -166,6 +166,14 @@ def test_damaged_batch_is_named_on_either_side() -> None:
         logs[damaged].view[17] ^= 1
         with pytest.raises(CorruptBatch, match=f"offset {(0, 100)[damaged]}"):
             found([Batch(logs[1].view)], [Batch(logs[0].view)])
+
+
+def test_batch_that_decompresses_beyond_the_limit_is_named() -> None:
+    large = batch_at(0, [Made(b"k", b"x" * 5_000)] * 2, codec="gzip")
+    own = [batch_at(100, [Made(b"k", b"x" * 5_000)] * 2)]
+    assert found(own, [large]) == (2, 0)
+    with pytest.raises(BatchTooLarge, match="offset 0"):
+        found(own, [large], spec=ReencodeSpec(max_source_bytes=9_000))
 
 
 # --- any records, any batches

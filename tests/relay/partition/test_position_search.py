@@ -19,8 +19,11 @@ from mirror.relay.partition.position_search import LogPositionSearch
 from mirror.relay.progress.committed import NO_TOTALS, Progress
 from mirror.relay.progress.position import FoundPosition, PositionQuery, PositionSearch
 from mirror.relay.progress.target_log import TargetMark
+from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
+from tests.fakes.control import ServerCall
 from tests.fakes.record_batches import build
+from tests.polling import eventually
 from tests.relay.fake_pair import FakePair
 
 OWN, OTHER, FOREIGN = 7, 8, 9
@@ -318,6 +321,35 @@ def test_many_searches_share_few_clients(monkeypatch: pytest.MonkeyPatch) -> Non
     for consumer in made:
         with pytest.raises(ClientClosed):
             consumer.poll(0)
+
+
+def test_next_search_does_not_wait_for_the_last_fetch_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch, partitions=20)
+    for partition in range(20):
+        site.fence(partition)
+    site.find()
+    began_ms = site.pair.target.clock.now()
+    for partition in range(20):
+        site.find(partition=partition)
+    # The fake brokers' clock advances by up to 20 ms while nothing happens.
+    assert site.pair.target.clock.now() - began_ms < 20 * 200
+    site.search.close()
+
+
+def test_late_marker_is_awaited_in_long_fetches(site: Site) -> None:
+    waits: set[int] = set()
+
+    def see(call: ServerCall) -> None:
+        if call.api is Api.FETCH:
+            waits.add(call.body.max_wait)
+
+    site.pair.target.control.add(see)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(site.find)
+        eventually(lambda: 500 in waits, within_s=20, what="a long fetch")
+        site.fence()
+        assert found.result(20).progress.offset == 0
+    assert waits - {0} == {5, 500}
 
 
 def test_clients_in_use_are_closed_when_their_search_ends(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
