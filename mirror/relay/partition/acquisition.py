@@ -35,7 +35,11 @@ class Acquisition:
         self._began_ms = 0
         self.expires_ms = FOREVER_MS
         """When the call takes too long."""
-        self.done = writer.acquired
+
+    @property
+    def acquired(self) -> bool:
+        """Whether the attempt may send and commit: the writer may, and the position that was found is known."""
+        return self._writer.acquired and self._call is None
 
     @property
     def in_progress(self) -> bool:
@@ -44,13 +48,13 @@ class Acquisition:
 
     def ensure(self, now: int) -> bool:
         """Begin the call if it is needed; return whether the attempt may send and commit."""
-        if not self.done and self._call is None:
+        if not self.acquired and self._call is None:
             timeout_ms = self._clock.left_ms()
             self._began_ms, self.expires_ms = now, deadline(now, timeout_ms)
             claimed = replace(self._progress, time_ms=self._context.unix_ms())
             self._call = self._writer.acquire(claimed, timeout_ms)
             self._context.step_when_done(self._copy, self._call)
-        return self.done
+        return self.acquired
 
     def take_result(self, now: int) -> FoundPosition | None:
         """Return the position that was found, once; None before.
@@ -63,7 +67,6 @@ class Acquisition:
             if isinstance(error := call.exception(), KafkaTimeout):
                 raise self._expired(error, now)
             found: FoundPosition = result_of(call)
-            self.done = True
             return found
         if now >= self.expires_ms:
             raise self._expired(KafkaTimeout("the calls that fence the partition have not ended in time"), now)

@@ -112,9 +112,9 @@ class CopyAttempt:
         return may_read and self._reader.pipeline.empty
 
     @property
-    def may_send(self) -> bool:
-        """Whether the partition is acquired."""
-        return self._acquisition.done
+    def acquired(self) -> bool:
+        """Whether the partition is acquired, so that the attempt may send and commit."""
+        return self._acquisition.acquired
 
     @property
     def phase(self) -> CopyPhase:
@@ -289,7 +289,7 @@ class CopyAttempt:
 
     @property
     def _may_commit(self) -> bool:
-        blocked = self.commits.on_hold or self.comparing_target or not self._acquisition.done
+        blocked = self.commits.on_hold or self.comparing_target or not self.acquired
         return self.commits.in_flight is None and not blocked
 
     def _commit_due_ms(self) -> int:
@@ -316,7 +316,7 @@ class CopyAttempt:
         There is none if a commit would include what is not acknowledged, or if the target's log may lack records that
         were written before.
         """
-        blocked = self.comparing_target or not self._acquisition.done
+        blocked = self.comparing_target or not self.acquired
         if self._writer.atomic or blocked or self.outbox.regression is not None or self._is_out_of_order:
             return None
         if self.commits.in_flight is None and self.outbox.acked_offset > self.commits.committed.offset:

@@ -8,7 +8,8 @@
     BACKING_OFF ◄──────────────────── ABORTING ──► DONE
 
 Every recovery is the same: close the writer, open another one, which fences the old one, read the progress, and resume
-there. All transitions are in this file. ``attempt_outcome``, ``retry``, ``gap_check`` and ``target_check`` decide.
+there. All transitions are in this file, except for the one inside ``opening``. ``attempt_outcome``, ``retry``,
+``gap_check`` and ``target_check`` decide.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.errors import CorruptBatch, DeliveryPhase, KafkaTimeout, LogTruncated, MirrorError, OffsetOutOfRange
+from mirror.errors import CorruptBatch, LogTruncated, MirrorError, OffsetOutOfRange
 from mirror.relay.batches.trace_parents import TraceParents
 from mirror.relay.batches.way_rules import WayChoice, WayRules
 from mirror.relay.futures import as_mirror_error
@@ -33,8 +34,9 @@ from mirror.relay.partition.attempt import CopyAttempt, DeliveryFailed, Position
 from mirror.relay.partition.attempt_outcome import AttemptOutcome, FailureClassifier
 from mirror.relay.partition.context import CopyContext
 from mirror.relay.partition.delivery_deadline import DeliveryClock
-from mirror.relay.partition.expiries import expiry_error, unreadable
+from mirror.relay.partition.expiries import unreadable
 from mirror.relay.partition.gap_check import SourceGapCheck
+from mirror.relay.partition.opening import Opening, OpeningParts
 from mirror.relay.partition.outbox import CommitCounts
 from mirror.relay.partition.result_recorder import ResultRecorder
 from mirror.relay.partition.retry import RetryController
@@ -50,7 +52,6 @@ from mirror.relay.partition.states import (
 from mirror.relay.partition.target_check import TargetLogCheck
 from mirror.relay.progress.committed import Progress, ProgressChanged
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookups import StartPosition
 from mirror.relay.progress.position import FoundPosition
 from mirror.timing import FOREVER_MS
 
@@ -100,8 +101,18 @@ class PartitionCopy:
             copied, self.recorder, self._clock, self._failures, context.backoff, may_retry, self._awaited_text
         )
         self._call = PendingCall(partial(context.step_when_done, self))
+        self._opening_parts: Final = OpeningParts(
+            copy=self,
+            context=context,
+            policy=policy,
+            recorder=self.recorder,
+            target_check=self._target_check,
+            clock=self._clock,
+            failures=self._failures,
+            reader=self._reader,
+            call=self._call,
+        )
         self._attempt: CopyAttempt | None = None
-        self._found: Progress | None = None
         self._final_commit: Future[None] | None = None
         self._commit_required = False
         self._until_ms = FOREVER_MS
@@ -226,6 +237,8 @@ class PartitionCopy:
             state = self.state
             try:
                 self._STEPS[state](self, now)
+            except ProgressChanged as changed:
+                self._end_attempt(now, None, str(changed))
             except MirrorError as error:
                 self._fail(error, now)
             except Exception as error:  # noqa: BLE001 - it is logged, and ends this copy, and no other
@@ -241,11 +254,10 @@ class PartitionCopy:
         self.state = CopyState.OPENING
         if retries:
             self._retry.on_attempt_begun()
-        self._opened_ms = now
-        self._fences_noted = False
         self._writer: TargetWriter = self._context.new_writer(self, self._way)
         self._attempt = None
-        self._call.begin(self._writer.open(self._clock.left_ms()))
+        after_failure = self._failures.expiries > 0 or self._retry.last_failure is not None
+        self._opening = Opening(self._opening_parts, self._writer, now, after_failure=after_failure)
 
     @property
     def _way(self) -> Way | None:
@@ -253,85 +265,16 @@ class PartitionCopy:
             return self._choice.way
         return Way.TRANSACTIONS if self._policy.exactly_once else None
 
-    def _note_fences(self, *, answered: bool) -> None:
-        in_doubt, request_timeout_ms = self._writer.fences_in_doubt, self._context.timeouts.request_timeout_ms
-        self._failures.on_fenced_others(in_doubt, answered=answered, request_timeout_ms=request_timeout_ms)
-
-    def _note_late_fences(self) -> None:
-        """Note the fencing requests of a writer by sequences, which fences while it copies, once."""
-        if self.state is CopyState.COPYING and self._writer.way is Way.SEQUENCES and not self._fences_noted:
-            self._fences_noted = True
-            self._note_fences(answered=self._writer.acquired)
-
     def _step_opening(self, now: int) -> None:
-        future = self._call.pop_done()
-        if future is None:
+        opened = self._opening.step(now)
+        self.state = self._opening.state
+        if opened is None:
             return
-        error = future.exception()
-        self._note_fences(answered=error is None)
-        if isinstance(error, KafkaTimeout):
-            self._expire(DeliveryPhase.FENCING, error, now)
-        elif error is not None:
-            self._fail(error, now)
-        else:
-            self._found = found = future.result()
-            self.recorder.on_progress_found(found)
-            tracker = self._target_check.tracker
-            if found is not None and found.offset >= self.range.end and tracker.verified is None:
-                # No batch will follow what the target's log may lack, and a leader that is away delays nothing.
-                tracker.verified, self.recorder.is_committed = found.target, True
-                self._begin_at(found, now)
-            else:
-                self._resolve_progress(now)
-
-    def _resolve_progress(self, now: int) -> None:
-        self.state = CopyState.RESOLVING_PROGRESS
-        mark = (None if self._found is None else self._found.target) or self._target_check.tracker.verified
-        left_ms = max(1, self._clock.left_ms() - (now - self._opened_ms))
-        self._call.begin(self._context.resolve_start(self, self._found, mark, left_ms))
-
-    def _step_resolving_progress(self, now: int) -> None:
-        future = self._call.pop_done()
-        if future is None:
-            return
-        if isinstance(error := future.exception(), KafkaTimeout):
-            if self._nothing_was_due:
-                self._opened_ms = now
-                self._resolve_progress(now)  # nothing is to be copied: a leader that is away delays nothing
-            else:
-                self._expire(DeliveryPhase.METADATA, error, now)
-            return
-        if isinstance(error, ProgressChanged):
-            self._end_attempt(now, None, str(error))
-            return
-        start: StartPosition = result_of(future)
-        self._target_check.begin(start)
-        if self._found is not None and start.progress is not None:
-            self.recorder.is_committed = True
-            self._begin_at(replace(start.progress, target=start.mark), now)
-            return
-        self.recorder.target_end = start.target_end
-        # Progress is committed before the first record. A flow that may not commit would copy everything again in each
-        # run, and one that begins at its source's end would begin at a later end each time.
-        # The planned leader epoch detects a log that is cut back and grows again before a record of it is read. A copy
-        # from offset 0 needs none: no log is cut back below that.
-        epoch = self.range.source_epoch if self.range.fresh_start else None
-        progress = start.progress or self.progress_at(self.range.fresh_start, epoch)
-        # What an attempt of before commits late must not count for this copy.
-        progress = replace(progress, target=start.mark, generation=self._context.unix_ms())
-        self._begin_at(progress, now, commit_required=True)
-
-    def _begin_at(self, progress: Progress, now: int, *, commit_required: bool = False) -> None:
-        recorder = self.recorder
-        if recorder.begin_at(progress) or recorder.has_unreported_counts(progress):
-            # The planner sends an empty range to have its progress committed again before brokers delete it.
-            ended = progress.offset >= self._reader.end
-            commit_required = commit_required or ended or recorder.needs_renewal(progress, self._policy.renew_ms)
-        self._commit_required = commit_required
-        if recorder.is_of_recreated_topic(progress) or progress.offset > self._reader.end:
+        progress, self._commit_required = opened
+        if self.recorder.is_of_recreated_topic(progress) or progress.offset > self._reader.end:
             self._check_source()  # behind the planned end: the plan is old, or the source's log was cut back
         else:
-            self._read(progress, now, commit_required=commit_required)
+            self._read(progress, now, commit_required=opened.commit_required)
 
     def _read(self, progress: Progress, now: int, *, commit_required: bool) -> None:
         self.state = CopyState.COPYING
@@ -387,13 +330,11 @@ class PartitionCopy:
         except WayChanged:
             self._changes_way = True
             self._close_attempt(now, attempt)
-        except ProgressChanged as changed:
-            self._end_attempt(now, None, str(changed))
         except TargetShrank as shrank:
             self._target_check.tracker.regression = attempt.outbox.regression
             self._end_attempt(now, None, str(shrank))
         except DeliveryFailed as failure:
-            self._note_late_fences()
+            self._opening.note_acquisition(acquired=attempt.acquired)
             committing_ms = now - attempt.commits.uncommitted_since_ms
             outcome = self._failures.delivery_outcome(
                 failure, committed=attempt.commits.committed.offset, committing_ms=committing_ms
@@ -455,18 +396,15 @@ class PartitionCopy:
 
     # --- the end of an attempt
 
-    def _expire(self, phase: DeliveryPhase, error: KafkaTimeout, now: int) -> None:
-        age_ms = self._clock.age_ms(now - self._opened_ms)
-        self._fail(expiry_error(self.target, phase, error, age_ms=age_ms), now)
-
     def _fail(self, error: BaseException, now: int) -> None:
-        self._note_late_fences()
+        if (attempt := self._copying) is not None:
+            self._opening.note_acquisition(acquired=attempt.acquired)
         self._end_attempt(now, self._failures.outcome_of(error), str(error))
 
     def _end_attempt(self, now: int, outcome: AttemptOutcome | None, reason: str = "") -> None:
         """End this attempt; ``outcome`` and ``reason`` as in :meth:`RetryController.on_attempt_ended`."""
         attempt = self._copying
-        since_ms = self._opened_ms if attempt is None else attempt.undelivered_since_ms
+        since_ms = self._opening.began_ms if attempt is None else attempt.undelivered_since_ms
         if self.state is CopyState.CHECKING_SOURCE:
             since_ms = None  # it is the source that the copy waits for
         self._retry.on_attempt_ended(outcome, reason, None if since_ms is None else now - since_ms)
@@ -528,7 +466,7 @@ class PartitionCopy:
         on is reported with the progress, and counted by the next epoch.
         """
         # A copy that has not acquired its partition would fence the next epoch's attempt with its first batch.
-        if self._copying is None or self._writer.way is None or not self._copying.may_send:
+        if self._copying is None or self._writer.way is None or not self._copying.acquired:
             self.wind_up(now, immediately=True)
         if (attempt := self._copying) is None:
             return self._retry.interim_result(now)
@@ -549,28 +487,19 @@ class PartitionCopy:
                 # An attempt that has not ended yet does not change how the one before it has ended.
                 attempt = self._copying
                 # A new leader of the target that does not answer holds up nothing if no commit waits for it.
-                complete = self._nothing_was_due if attempt is None else self.range.open_ended and attempt.all_committed
+                if attempt is None:
+                    complete = self.opening and self._opening.nothing_was_due
+                else:
+                    complete = self.range.open_ended and attempt.all_committed
                 self._end_attempt(now, self._retry.epoch_outcome(complete=complete))
         self.step(now)
 
     def _awaited_text(self) -> str:
         return awaited_text(self.recorder.timeline.phase, self._context.no_leader_reason(self))
 
-    @property
-    def _nothing_was_due(self) -> bool:
-        """Whether it has only begun to follow, and the plan had nothing to copy, or all of it is committed already."""
-        copied, found = self.range, self._found
-        if not copied.open_ended or self._failures.expiries or self._retry.last_failure is not None:
-            return False
-        if self.state is CopyState.RESOLVING_PROGRESS and found is not None:
-            # The copies of the epoch before go on after the plan was made. What was stuck is below the planned end.
-            of_same_topic = not self.recorder.is_of_recreated_topic(found)
-            return of_same_topic and copied.start <= copied.source_end <= found.offset
-        return self.state is CopyState.OPENING and copied.stuck_since_ms is None and copied.source_end == copied.start
-
     _STEPS: ClassVar[dict[CopyState, Callable[[PartitionCopy, int], None]]] = {
         CopyState.OPENING: _step_opening,
-        CopyState.RESOLVING_PROGRESS: _step_resolving_progress,
+        CopyState.RESOLVING_PROGRESS: _step_opening,
         CopyState.COPYING: _step_copying,
         CopyState.CHECKING_SOURCE: _step_checking_source,
         CopyState.ABORTING: _step_aborting,

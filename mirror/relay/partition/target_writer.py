@@ -41,7 +41,7 @@ class TargetWriter(Protocol):
 
     @property
     def acquired(self) -> bool:
-        """Whether it may send and commit; otherwise :meth:`acquire` comes first."""
+        """Whether it may send and commit: nothing has to be fenced first, or :meth:`acquire` has succeeded."""
         ...
 
     @property
