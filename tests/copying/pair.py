@@ -16,7 +16,7 @@ from mirror.client import EARLIEST, LATEST, Admin, Consumer, TopicPartition
 from mirror.consumer.fetched import without_aborted
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.records import CODEC_MASK, HEADER_BYTES, Batch

@@ -13,7 +13,7 @@ from mirror.client import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.takeover import transactional_id
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from tests import jvm

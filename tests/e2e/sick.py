@@ -10,7 +10,7 @@ from typing import Final
 
 from confluent_kafka.admin import NewTopic
 
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.sandbox.cluster import Cluster
 from tests.e2e.broker_side import WITHIN_S, Side
 from tests.polling import eventually

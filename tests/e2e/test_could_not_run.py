@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from tests.e2e.broker_side import Side
 from tests.e2e.false_brokers import old_broker, silent_server, web_server
 from tests.e2e.site import Run, Site, flow

@@ -9,7 +9,7 @@ import pytest
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.progress.committed import group_of
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.runtime import thread
 from mirror.wire.records import TRANSACTIONAL

@@ -22,6 +22,7 @@ from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
@@ -158,6 +159,7 @@ class HandContext:
         self.source_lookups: list[Future[SourceState]] = []
         self.start_lookups: list[Future[StartPosition]] = []
         self.start_requests: list[tuple[Progress | None, TargetMark | None]] = []
+        self.anchors: list[Anchor] = []
         self.comparisons: list[tuple[TargetMark, Future[TargetMark | None]]] = []
         self.reencodings: list[tuple[Sequence[AnyBatch], ReencodeSpec, Future[ReencodeResult]]] = []
         self.reencodes_by_hand = False
@@ -171,6 +173,10 @@ class HandContext:
 
     def unix_ms(self) -> int:
         return self.clock.unix_ms()
+
+    def keep_anchor(self, copy: CopyHandle, anchor: Anchor) -> None:
+        del copy
+        self.anchors.append(anchor)
 
     def no_leader_reason(self, copy: CopyHandle) -> str:
         del copy

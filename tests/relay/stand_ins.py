@@ -18,7 +18,7 @@ from mirror.consumer.fetched import Fetched
 from mirror.errors import ClientClosed
 from mirror.relay.batches.reencode import ReencodeResult, Steps
 from mirror.relay.futures import done, failed
-from mirror.relay.progress import progress_topic
+from mirror.relay.progress import flow_topic
 from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.task import copy_ranges, task, topic_rules, workers
 from mirror.relay.task.task import Task
@@ -246,7 +246,7 @@ def _replace_waits(simulation: Simulation, patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Consumer, "poll", poll_at_once)
     patch.setattr(Future, "result", result_in_time)
-    patch.setattr(progress_topic, "wait", simulation.wait_for_all)
+    patch.setattr(flow_topic, "wait", simulation.wait_for_all)
     defaults = ClusterLookups.__init__.__kwdefaults__
     assert defaults is not None
     patch.setitem(defaults, "pause", simulation.pause)

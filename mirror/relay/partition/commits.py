@@ -36,6 +36,8 @@ class CommitInFlight:
     """What it commits; None for all that the outbox has counted when it ends (its transaction takes everything)."""
     sent: ProgressTotals
     """What the outbox had sent when it began."""
+    end: int | None
+    """The target offset behind the last record that was acknowledged when it began; None if it was not known."""
     began_ms: int
 
 
@@ -61,6 +63,8 @@ class Commits:
         """While it is set, no commit begins."""
         self.committed_totals = NO_TOTALS
         """What the attempt had sent of what is committed."""
+        self.committed_end: int | None = None
+        """The exact target offset behind the last record that is committed; None if it is not known."""
         self.last_duration_ms = 0
         self.in_flight: CommitInFlight | None = None
         self._writer = writer
@@ -115,7 +119,7 @@ class Commits:
             progress = progress_at(outbox.acked_offset, outbox.acked_epoch)
         future = self._writer.commit(progress, max(1, remaining(until_ms, now)))
         counts = None if atomic else outbox.take_counts()
-        self.in_flight = CommitInFlight(progress, future, counts, outbox.sent, now)
+        self.in_flight = CommitInFlight(progress, future, counts, outbox.sent, outbox.exact_end, now)
         self._bytes, self.uncommitted_since_ms = 0, now
         return future
 
@@ -132,6 +136,8 @@ class Commits:
         if error is None:
             self._outbox.process_answers(now)
             self.committed, self.required, self.committed_totals = ended.progress, False, ended.sent
+            # A transaction commits everything that was sent: all of it is acknowledged by now.
+            self.committed_end = self._outbox.exact_end if self._writer.atomic else ended.end
             return ended.counts or self._outbox.take_counts(), None
         if ended.counts is not None:
             self._outbox.counts.add_all(ended.counts)

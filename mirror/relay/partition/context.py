@@ -14,6 +14,7 @@ from mirror.relay.flow_control import SendWindow, SourceBudget
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range
 from mirror.relay.model.way import Way
+from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
@@ -129,6 +130,10 @@ class CopyContext(Protocol):
 
     def unix_ms(self) -> int:
         """Milliseconds since 1970."""
+        ...
+
+    def keep_anchor(self, copy: CopyHandle, anchor: Anchor) -> None:
+        """Write ``anchor`` to the flow's progress topic some time, if that is possible."""
         ...
 
     def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:

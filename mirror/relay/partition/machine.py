@@ -30,6 +30,7 @@ from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
+from mirror.relay.partition.anchoring import AnchorMaker
 from mirror.relay.partition.attempt import CopyAttempt, DeliveryFailed, PositionFound, TargetShrank, WayChanged
 from mirror.relay.partition.attempt_outcome import AttemptOutcome, FailureClassifier
 from mirror.relay.partition.context import CopyContext
@@ -90,6 +91,7 @@ class PartitionCopy:
             copied.end, limits, policy, batch_size, reencode=context.reencoder(self), budget=context.source_budget
         )
         self._target_check = TargetLogCheck(self, context)
+        self._anchors = AnchorMaker(exactly_once=policy.exactly_once)
         self._failures = FailureClassifier(
             self.source, self.target, policy, limits, self._reader.pipeline, context.unix_ms
         )
@@ -280,6 +282,7 @@ class PartitionCopy:
         self.state = CopyState.COPYING
         self.recorder.set_topic_id(progress.topic_id)
         self.recorder.on_reread(self._attempt)
+        self._anchors.begin_at(progress)
         context, reader = self._context, self._reader
         self._attempt = CopyAttempt(
             self,
@@ -355,7 +358,8 @@ class PartitionCopy:
         if attempt is None:
             return self.recorder.progress_at(offset, leader_epoch)
         progress = self.recorder.progress_at(offset, leader_epoch, attempt.outbox.sent)
-        return replace(progress, target=self._target_check.mark(attempt, self._writer))
+        mark = self._target_check.mark(attempt, self._writer)
+        return replace(progress, target=mark, anchor=self._anchors.count)
 
     def on_committed(self, counts: CommitCounts) -> None:
         """Record a commit of the present attempt."""
@@ -365,6 +369,9 @@ class PartitionCopy:
             self.recorder.set_way(self._choice.way, self._choice.reason)
         self.recorder.on_committed(counts, attempt, self._reader, atomic=self._writer.atomic, leader=leader)
         self._context.commit_durations.add(attempt.commits.last_duration_ms)
+        anchor = self._anchors.on_committed(attempt.commits, counts.bytes, self._context.unix_ms())
+        if anchor is not None:
+            self._context.keep_anchor(self, anchor)
         if self.state is CopyState.COPYING:
             self._clock.stop()
             self._failures.on_committed()

@@ -201,6 +201,14 @@ class Outbox:
         self.log_end = max(self.log_end, self.target_end)
 
     @property
+    def exact_end(self) -> int | None:
+        """The target offset behind the last acknowledged record; None if a response did not say it, or there is none.
+
+        The response to a duplicate may have no offset.
+        """
+        return self.target_end if self.target_end == self.log_end else None
+
+    @property
     def expected_end(self) -> int:
         """The least end of the target's log once everything sent is acknowledged: each record takes an offset."""
         return self.log_end + self.sent.records - self._acked_records

@@ -22,6 +22,7 @@ from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.model.way import Way
 from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress.anchors import NO_ANCHOR, AnchorCount, parse_count
 from mirror.relay.progress.target_log import TargetMark, mark_of
 
 SHARDS: Final = 16
@@ -69,6 +70,8 @@ class Progress:
     """The producer id of the attempt that committed it, by sequences; otherwise -1."""
     claimed_ms: int = 0
     """Of lazy progress that was read: when its claim was committed (ms since 1970). It is not stored."""
+    anchor: AnchorCount = NO_ANCHOR
+    """The last anchor that was made before."""
 
 
 class ProgressChanged(KafkaError):
@@ -131,6 +134,7 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
         **({"way": progress.way, "producer": progress.producer_id} if progress.way is Way.SEQUENCES else {}),
         **({"generation": progress.generation} if progress.generation else {}),
+        **({"anchor": progress.anchor} if progress.anchor != NO_ANCHOR else {}),
     }
     return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(metadata, separators=(",", ":")))
 
@@ -149,6 +153,7 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
         way=Way.SEQUENCES if metadata.get("way") == Way.SEQUENCES else Way.TRANSACTIONS,
         generation=stored.time_ms(metadata.get("generation")) or 0,
         producer_id=_parse_producer_id(metadata.get("producer")),
+        anchor=parse_count(metadata.get("anchor")),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import printable
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.timing import FOREVER_MS
 
 POLL_INTERVAL_MS: Final = 1_000

@@ -15,6 +15,7 @@ from mirror.client import EARLIEST, LATEST, Admin, OffsetResult, TopicDescriptio
 from mirror.cluster.types import Outcomes, V
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.futures import done, then
+from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress, ProgressChanged, group_of
 from mirror.relay.progress.control import RunControl, control_partition, from_offset
 from mirror.relay.progress.gaps import SourceState
@@ -258,10 +259,13 @@ class ClusterLookups:
         return then(found, lambda offsets: done(from_offset(offsets.get(tp))))
 
     def write_progress_records(
-        self, records: dict[TopicPartition, ProgressRecord], timeout_ms: int
+        self,
+        records: dict[TopicPartition, ProgressRecord],
+        timeout_ms: int,
+        anchors: dict[AnchorKey, Anchor] | None = None,
     ) -> dict[TopicPartition, KafkaError]:
         """Write these records to the progress topic; return the errors of those that may not have been written."""
-        return self._progress_topic.write(records, timeout_ms) if records else {}
+        return self._progress_topic.write(records, timeout_ms, anchors)
 
 
 def _result(found: Outcomes[TopicPartition, V], tp: TopicPartition) -> V:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mirror.client import EARLIEST, LATEST, Admin, Consumer, Fetched, Producer, RecordMetadata, TopicPartition
-from mirror.cluster.settings import ClusterSettings
+from mirror.client import Admin, Fetched, TopicPartition
 from mirror.consumer.fetched import without_aborted
-from mirror.errors import KafkaError, KafkaTimeout, OffsetOutOfRange
+from mirror.errors import KafkaError, OffsetOutOfRange
+from mirror.relay.progress import anchors as anchored
 from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress.anchors import NO_ANCHOR, Anchor, AnchorKey, parse_count
 from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, log_bounds
 from mirror.relay.progress.log_reading import read_log
 from mirror.relay.progress.target_log import TargetMark, holds_append, mark_of
 from mirror.runtime.clock import SystemClock
@@ -30,8 +31,6 @@ from mirror.wire.decode import Record
 _log = logging.getLogger(__name__)
 
 _VERSION: Final = 1
-_LOG_PARTITION: Final = 0
-_FETCH_BYTES: Final = 1024 * 1024
 _MAX_OFFSETS_SEARCHED: Final = 100_000
 """How many offsets behind a mark's end are searched for the append of the mark."""
 _INT32_MAX: Final = 2**31 - 1
@@ -48,11 +47,6 @@ class ProgressRecord:
     """The target's offset after the last record and transaction marker of the copy up to ``progress``."""
 
 
-def topic_of(flow: str) -> str:
-    """Return the progress topic of the flow, which is on the target; it is compacted and has one partition."""
-    return f"mirror-progress.{flow}.internal"
-
-
 class ProgressTopic:
     """A flow's progress topic. It may be used by several threads: each call opens and closes its own clients.
 
@@ -61,12 +55,9 @@ class ProgressTopic:
 
     def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
         """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
-        cluster_keys = ClusterSettings.keys()
-        self._options = {key: value for key, value in target_options.items() if key in cluster_keys}
-        self._settings = ClusterSettings.parse(self._options)
-        self._log_tp = TopicPartition(topic_of(flow), _LOG_PARTITION)
+        self._topic: Final = FlowTopic(target_options, flow)
 
-    # --- records
+    # --- progress records
 
     def read(
         self, tps: Collection[TopicPartition], timeout_ms: int | None = None
@@ -77,24 +68,25 @@ class ProgressTopic:
         is empty. Records that cannot be parsed are skipped with a warning.
         """
         wanted = frozenset(tps)
-        timer = Timer(SystemClock(), self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
         if not wanted:
             return {}
-        with Admin(self._options) as admin, self._consumer() as consumer:
-            if self._log_tp.topic not in admin.describe_topics([self._log_tp.topic], timeout_ms=timer.remaining_ms()):
-                return {}
-            start, end = self._bounds(admin, self._log_tp, timer)
-            fetches = read_log(consumer, self._log_tp, start, end, timer)
-            return self._latest((record for fetched in fetches for record in fetched.records()), wanted)
+        return self._latest(self._topic.records(self._timer(timeout_ms)), wanted)
+
+    def _timer(self, timeout_ms: int | None) -> Timer:
+        default_ms = self._topic.settings.default_api_timeout_ms
+        return Timer(SystemClock(), default_ms if timeout_ms is None else timeout_ms)
 
     def _latest(
-        self, records: Iterator[Record], wanted: frozenset[TopicPartition]
+        self, records: Iterable[Record], wanted: frozenset[TopicPartition]
     ) -> dict[TopicPartition, ProgressRecord]:
         found: dict[TopicPartition, ProgressRecord] = {}
         invalid: list[str] = []
         for record in records:
             try:
-                tp = _parse_key(record.key)
+                key = stored.parse_object(record.key)
+                if anchored.parse_key(key) is not None:
+                    continue
+                tp = _parse_key(key)
                 if tp not in wanted:
                     continue
                 if record.value is None:
@@ -108,56 +100,54 @@ class ProgressTopic:
             _log.warning(
                 "%s: %d records are not understood and passed over, the first at %s; another program writes to this"
                 " topic, or a newer version of this one did",
-                self._log_tp.topic,
+                self._topic.tp.topic,
                 len(invalid),
                 invalid[0],
             )
         return found
 
     def write(
-        self, records: Mapping[TopicPartition, ProgressRecord], timeout_ms: int
+        self,
+        records: Mapping[TopicPartition, ProgressRecord],
+        timeout_ms: int,
+        anchors: Mapping[AnchorKey, Anchor] | None = None,
     ) -> dict[TopicPartition, KafkaError]:
         """Write these records within ``timeout_ms``. Return those that may *not* have been written; never raises.
 
-        Best effort: without its record, forgotten progress can only be resolved by hand.
+        Best effort: without its record, forgotten progress can only be resolved by hand. ``anchors`` are written beside
+        them; a missing one makes a search longer.
         """
-        if not records:
-            return {}
-        timer = Timer(SystemClock(), timeout_ms)
-        shortest_ms = self._settings.request_timeout_ms + self._settings.retry_backoff_ms
-        options = {"max.block.ms": timeout_ms, "delivery.timeout.ms": max(timeout_ms, shortest_ms)}
-        errors: dict[TopicPartition, KafkaError] = {}
-        try:
-            producer = Producer({**self._options, **options})
-        except KafkaError as error:
-            return dict.fromkeys(records, error)
-        try:
-            sent = self._send(producer, records, errors)
-            wait(sent.values(), timeout=timer.remaining_ms() / 1000)
-            for tp, future in sent.items():
-                if not future.done():
-                    errors[tp] = KafkaTimeout(f"{self._log_tp.topic} did not take a note within {timeout_ms} ms")
-                elif isinstance(failure := future.exception(), KafkaError):
-                    errors[tp] = failure
-        finally:
-            producer.close(timeout_ms=0)
-        return errors
+        written: dict[TopicPartition | AnchorKey, KeyValue] = {
+            tp: KeyValue(_key(tp), _value(record)) for tp, record in records.items()
+        }
+        errors = self._topic.write({**written, **_encoded(anchors or {})}, timeout_ms)
+        return {tp: errors[tp] for tp in records if tp in errors}
 
-    def _send(
-        self,
-        producer: Producer,
-        records: Mapping[TopicPartition, ProgressRecord],
-        errors: dict[TopicPartition, KafkaError],
-    ) -> dict[TopicPartition, Future[RecordMetadata]]:
-        sent: dict[TopicPartition, Future[RecordMetadata]] = {}
-        for tp, record in records.items():
-            try:
-                sent[tp] = producer.send(*self._log_tp, key=_key(tp), value=_value(record))
-            except KafkaError as error:
-                # All records go to the same partition: after one timeout the others need not wait, too.
-                errors.update(dict.fromkeys(records.keys() - sent.keys(), error))
-                break
-        return sent
+    # --- anchors
+
+    def read_anchors(self, tps: Collection[TopicPartition], timeout_ms: int) -> dict[TopicPartition, list[Anchor]]:
+        """Return the anchors of these target partitions, within ``timeout_ms``. Raises KafkaError.
+
+        What cannot be parsed is left out: it is no anchor that can be used.
+        """
+        wanted = frozenset(tps)
+        found: dict[AnchorKey, Anchor | None] = {}
+        for record in self._topic.records(self._timer(timeout_ms)):
+            key = anchored.parse_key(stored.parse_object(record.key))
+            if key is not None and key.tp in wanted:
+                found[key] = anchored.parse(record.value)
+        kept: dict[TopicPartition, list[Anchor]] = {tp: [] for tp in wanted}
+        for key, anchor in found.items():
+            if anchor is not None:
+                kept[key.tp].append(anchor)
+        return kept
+
+    def write_anchors(self, anchors: Mapping[AnchorKey, Anchor | None], timeout_ms: int) -> dict[AnchorKey, KafkaError]:
+        """Write these anchors within ``timeout_ms``; None deletes one. Return those that may *not* have been written.
+
+        Never raises: a missing anchor makes a search longer.
+        """
+        return self._topic.write(_encoded(anchors), timeout_ms)
 
     # --- the target's log
 
@@ -173,8 +163,8 @@ class ProgressTopic:
         Raises KafkaError, KafkaTimeout if ``timeout_ms`` is not enough.
         """
         timer = Timer(SystemClock(), timeout_ms)
-        with Admin(self._options) as admin, self._consumer() as consumer:
-            start, end = self._bounds(admin, tp, timer)
+        with Admin(self._topic.options) as admin, self._topic.consumer() as consumer:
+            start, end = log_bounds(admin, tp, timer)
             if not start <= offset <= end:
                 return False
             try:
@@ -189,8 +179,8 @@ class ProgressTopic:
         deleted are not missing. Raises KafkaError, KafkaTimeout if ``timeout_ms`` is not enough.
         """
         timer = Timer(SystemClock(), timeout_ms)
-        with Admin(self._options) as admin, self._consumer() as consumer:
-            start, end = self._bounds(admin, tp, timer)
+        with Admin(self._topic.options) as admin, self._topic.consumer() as consumer:
+            start, end = log_bounds(admin, tp, timer)
             if start >= mark.end:
                 return None
             at = max(start, mark.end - 1)
@@ -202,20 +192,6 @@ class ProgressTopic:
             except OffsetOutOfRange:
                 return None  # retention removed the offset after the bounds were read
             return None if found else lost
-
-    def _bounds(self, admin: Admin, tp: TopicPartition, timer: Timer) -> tuple[int, int]:
-        """Return the first offset and the end of the log, open transactions included."""
-        first, end = (
-            admin.list_offsets({tp: spec}, isolation="read_uncommitted", timeout_ms=timer.remaining_ms())[tp].offset
-            for spec in (EARLIEST, LATEST)
-        )
-        return first, end
-
-    def _consumer(self) -> Consumer:
-        return Consumer(
-            {**self._options, "auto.offset.reset": "none", "isolation.level": "read_committed"}
-            | {"fetch.max.bytes": _FETCH_BYTES, "max.partition.fetch.bytes": _FETCH_BYTES}
-        )
 
 
 def _holds_no_records(fetches: Iterator[Fetched], start: int) -> bool:
@@ -231,14 +207,20 @@ def _holds_no_records(fetches: Iterator[Fetched], start: int) -> bool:
     return True
 
 
+def _encoded(anchors: Mapping[AnchorKey, Anchor | None] | Mapping[AnchorKey, Anchor]) -> dict[AnchorKey, KeyValue]:
+    return {
+        key: KeyValue(anchored.encode_key(key), None if anchor is None else anchored.encode(anchor))
+        for key, anchor in anchors.items()
+    }
+
+
 def _key(tp: TopicPartition) -> bytes:
     """Return the key as JSON: as plain text, "a-1" with partition 1 would equal "a" with partition "1-1"."""
     return json.dumps({"topic": tp.topic, "partition": tp.partition}, separators=(",", ":")).encode()
 
 
-def _parse_key(key: bytes | None) -> TopicPartition:
-    """Parse :func:`_key`. Raises ValueError for anything else."""
-    fields = stored.parse_object(key)
+def _parse_key(fields: Mapping[str, Any]) -> TopicPartition:
+    """Parse :func:`_key`, as a JSON object. Raises ValueError for anything else."""
     return TopicPartition(_text(fields, "topic"), _number(fields, "partition"))
 
 
@@ -253,6 +235,7 @@ def _value(record: ProgressRecord) -> bytes:
         "time": progress.time_ms,
         "end": record.target_end,
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
+        **({"anchor": progress.anchor} if progress.anchor != NO_ANCHOR else {}),
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -270,6 +253,7 @@ def _parse_value(value: bytes) -> ProgressRecord:
         topic_id=_text(fields, "topic"),
         time_ms=_number(fields, "time"),
         target=mark_of(fields.get("target")),
+        anchor=parse_count(fields.get("anchor")),
     )
     return ProgressRecord(progress, _number(fields, "end"))
 

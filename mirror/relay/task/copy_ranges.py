@@ -29,6 +29,8 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.partition.position_search import LogPositionSearch
 from mirror.relay.partition.takeover import transactional_id
+from mirror.relay.progress.anchor_keeper import AnchorKeeper
+from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.epoch import HandOver
@@ -163,6 +165,7 @@ def _copy(
                     max_decompressed_bytes=max_decompressed_bytes(buffer_memory),
                 )
             ),
+            anchors=AnchorKeeper(source_admin, progress_topic),
         )
         cluster = producer_settings.cluster
         backoff_max_ms = max(_MIN_BACKOFF_MAX_MS, cluster.reconnect_backoff_max_ms)
@@ -182,7 +185,7 @@ def _copy(
             batch_size = batch_bytes(batch_size, buffer_memory)
         results = task.run(ranges, rules.limits, batch_size, hand_over, rules.ways)
         if task.may_be_last:
-            _write_progress(lookups, task.progress_records())
+            _write_progress(lookups, task.progress_records(), task.unwritten_anchors())
     return results
 
 
@@ -239,6 +242,8 @@ def _source_options(
     }
 
 
-def _write_progress(lookups: ClusterLookups, records: dict[TopicPartition, ProgressRecord]) -> None:
-    for tp, error in lookups.write_progress_records(records, _PROGRESS_TOPIC_TIMEOUT_MS).items():
+def _write_progress(
+    lookups: ClusterLookups, records: dict[TopicPartition, ProgressRecord], anchors: dict[AnchorKey, Anchor]
+) -> None:
+    for tp, error in lookups.write_progress_records(records, _PROGRESS_TOPIC_TIMEOUT_MS, anchors).items():
         _log.warning("the progress of %s is committed, but could not be written to the progress topic: %s", tp, error)

@@ -29,6 +29,8 @@ from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
 from mirror.relay.partition.target_writer import AtLeastOnceWriter, ExactlyOnceWriter, TargetWriter
+from mirror.relay.progress.anchor_keeper import AnchorKeeper
+from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.control import RunControl
@@ -38,6 +40,7 @@ from mirror.relay.progress.position import FoundPosition, PositionQuery, Positio
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.task.anchor_writing import AnchorWriting
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.workers import TaskWorkers
@@ -64,6 +67,8 @@ class Clients:
     """The idempotent producer that all copies share; None if all of them write in transactions."""
     positions: PositionSearch | None
     """Finds what earlier attempts have appended; None at least once."""
+    anchors: AnchorKeeper | None = None
+    """Writes anchors; None: none are written."""
 
 
 class Task:
@@ -121,6 +126,8 @@ class Task:
         self._wake_event: Final = wake_event or threading.Event()
         self._polling = False
         self._workers: Final = TaskWorkers(buffer_memory, policy.transform, lookup_executor)
+        keeper = clients.anchors
+        self._anchors: Final = None if keeper is None else AnchorWriting(keeper, self._workers.submit)
         self._start_positions: Final = StartPositions(clients.lookups, self._workers.submit, clock.now)
 
     def close(self) -> None:
@@ -180,6 +187,10 @@ class Task:
             if (committed := copy.recorder.committed_progress) is not None
         }
 
+    def unwritten_anchors(self) -> dict[AnchorKey, Anchor]:
+        """Return the anchors that were not written in the background, once the task has ended."""
+        return {} if self._anchors is None else self._anchors.take_rest()
+
     # --- one turn
 
     def _turn(self, now: int) -> None:
@@ -223,6 +234,8 @@ class Task:
             self._workers.submit(
                 self._clients.lookups.write_progress_records, self.progress_records(), self.timeouts.stall_ms
             )
+        if self._anchors is not None:
+            self._anchors.write_due(now)
 
     def _wait(self, now: int) -> None:
         """Fetch or wait until something happens, or is due. A copy that is to be stepped meanwhile wakes the task."""
@@ -254,6 +267,11 @@ class Task:
         self._to_step.extend(steering.on_polled(fetched, self._clock.now()))
 
     # --- the context of the copies
+
+    def keep_anchor(self, copy: CopyHandle, anchor: Anchor) -> None:
+        """Write it with those of other copies."""
+        if self._anchors is not None:
+            self._anchors.add(copy.source, copy.target, anchor)
 
     def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:
         """Return (node, leader epoch) from the admin client's metadata."""

@@ -22,7 +22,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin, ConfigResource
 from mirror.errors import AuthorizationFailed, KafkaError
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.obstacles import too_long
 from mirror.spark.preflight.acl_check import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.planning import offsets_retention
 from mirror.spark.planning.range_planner import select_topics

@@ -17,7 +17,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from mirror.errors import SandboxError
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from tests.campaign.chaos import process_counts
 from tests.campaign.chaos.clusters import Clusters
 from tests.campaign.chaos.faults import injection

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from tests.campaign.chaos.compare import Record, difference, prefix_difference, recreated_difference
 from tests.campaign.chaos.injection import PREFIX, RoundContext
 from tests.campaign.chaos.kafka_side import INTERNAL, Place

@@ -13,7 +13,7 @@ from mirror.client import Admin
 from mirror.relay.batches.way_rules import HOLD_MS
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from tests.campaign.kills.attempt import AttemptOrder
 from tests.campaign.kills.attempt_process import AttemptProcess
 from tests.campaign.kills.growing_source import GrowingTopic

@@ -26,7 +26,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.committed import group_of
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import HEAP, Cluster
 from tests.campaign.measurements.healthy_copy import Pair, whole

@@ -10,7 +10,7 @@ from typing import Any, Final
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from tests.e2e.broker_side import Side
 

@@ -27,7 +27,7 @@ from confluent_kafka.admin import NewTopic as ConfluentTopic
 from mirror.client import Admin, Consumer, Producer, TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from tests.campaign.measurements.healthy_copy import Pair, whole

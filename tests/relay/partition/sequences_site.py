@@ -12,7 +12,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.committed import group_of
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.cluster import FakeCluster
@@ -105,6 +105,11 @@ class CopySite:
     @property
     def alive(self) -> list[Process]:
         return [one for one in self.simulation.processes if not one.ended]
+
+    def is_of_target(self, produce: ServerCall) -> bool:
+        """Whether a Produce request is for the target partition; anchors go to another topic."""
+        names = {TARGET.topic, self.target.topics[TARGET.topic].topic_id}
+        return any(one.name in names or one.topic_id in names for one in produce.body.topic_data)
 
     # --- what happens
 

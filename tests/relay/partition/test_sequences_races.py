@@ -32,7 +32,7 @@ def test_batch_of_an_earlier_attempt_that_arrives_before_the_late_marker_is_foun
     produced: list[ServerCall] = []
 
     def rule(call: ServerCall) -> Action | None:
-        if call.api is not Api.PRODUCE:
+        if call.api is not Api.PRODUCE or not site.is_of_target(call):
             return None
         produced.append(call)
         if len(produced) == 3:

@@ -10,10 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout
+from mirror.relay.progress.anchor_keeper import AnchorKeeper
+from mirror.relay.progress.anchors import SLOTS, Anchor, encode_key, key_of
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic, topic_of
+from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.progress.target_log import TargetMark
 from mirror.runtime import thread
 from mirror.wire.api import Api
@@ -329,3 +332,62 @@ def test_append_without_transactions_is_identified_by_its_sequence(
     log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=sequence))
     log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=9))
     assert topic.truncated_at(DATA, replace(MARK, batch=(2, 7)), 1, 10_000) == cut
+
+
+# --- anchors
+
+
+def _anchor(number: int, offset: int) -> Anchor:
+    return Anchor(
+        number=number,
+        offset=offset,
+        leader_epoch=1,
+        source_cluster_id="s",
+        topic_id="t",
+        target=TargetMark(topic_id="i", end=2 * offset, leader_epoch=3),
+        exactly_once=True,
+        time_ms=5,
+    )
+
+
+def test_anchors_are_read_beside_progress_records_and_replace_those_of_their_slot(
+    topic: ProgressTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, other, newer = _anchor(1, 10), _anchor(2, 20), _anchor(1 + 2 * SLOTS, 30)
+    assert topic.write({TP: kept(7)}, 5_000, {key_of(TP, one): one for one in (first, other)}) == {}
+    assert topic.write_anchors({key_of(TP, newer): newer, key_of(OTHER, first): first}, 5_000) == {}
+    assert topic.read_anchors([TP], 5_000) == {TP: [newer, other]}
+    assert topic.write_anchors({key_of(TP, newer): None}, 5_000) == {}
+    assert topic.read_anchors([TP, OTHER, DATA], 5_000) == {TP: [other], OTHER: [first], DATA: []}
+    with caplog.at_level(logging.WARNING):
+        assert topic.read([TP]) == {TP: kept(7)}
+    assert not caplog.records, "an anchor is no record that cannot be understood"
+
+
+def test_anchor_that_cannot_be_read_is_none(cluster: FakeCluster, topic: ProgressTopic) -> None:
+    first = _anchor(1, 10)
+    builder = BatchBuilder("none", 16_384)
+    builder.append(encode_key(key_of(TP, first)), b"nonsense", (), 0)
+    cluster.log(TOPIC).append(bytes(builder.build().view))
+    assert topic.read_anchors([TP], 5_000) == {TP: []}
+
+
+def test_keeper_deletes_anchors_that_the_source_s_retention_made_useless(
+    cluster: FakeCluster, topic: ProgressTopic
+) -> None:
+    cluster.log(*DATA).append_values(*[b"v"] * 30)
+    made = {key_of(TP, one): one for one in (_anchor(number, 10 * number) for number in range(3))}
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as source:
+        keeper = AnchorKeeper(source, topic)
+        assert keeper.write(made, {TP: DATA})
+        cluster.log(*DATA).delete_before(25)
+        last = _anchor(63, 28)
+        assert keeper.write({key_of(TP, last): last}, {TP: DATA})
+    assert {one.offset for one in topic.read_anchors([TP], 5_000)[TP]} == {20, 28}
+
+
+def test_keeper_never_raises(cluster: FakeCluster, topic: ProgressTopic) -> None:
+    cluster.control.on(Api.PRODUCE, Action(errors={TopicPartition(TOPIC, 0): errors.TOPIC_AUTHORIZATION_FAILED}))
+    first = _anchor(63, 1)
+    with Admin({"bootstrap.servers": cluster.bootstrap}) as source:
+        assert not AnchorKeeper(source, topic).write({key_of(TP, first): first}, {TP: DATA})

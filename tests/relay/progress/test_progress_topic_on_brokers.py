@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from mirror.client import EARLIEST, LATEST, Admin, NewTopic, Producer, TopicPartition
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic, topic_of
+from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.sandbox.cluster import Cluster
 
 

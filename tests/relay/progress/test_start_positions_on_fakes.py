@@ -7,7 +7,7 @@ import pytest
 from mirror.cluster.types import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.api import Api
 from tests.fakes.cluster import GroupOffset

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.progress.progress_topic import topic_of
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.wire.api import Api
 from mirror.wire.decode import records_of
 from mirror.wire.encode import BatchBuilder

@@ -1,0 +1,54 @@
+"""Makes the anchors of one copy: where what was copied ends in both logs. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from mirror.relay.partition.commits import Commits
+from mirror.relay.progress.anchors import NO_ANCHOR, Anchor, is_due
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.target_log import TargetMark
+
+
+class AnchorMaker:
+    """Decides after which commits of a copy an anchor is made, over all its attempts."""
+
+    def __init__(self, *, exactly_once: bool) -> None:
+        self.count = NO_ANCHOR
+        """The last anchor; the next progress stores it."""
+        self._exactly_once: Final = exactly_once
+        self._bytes = 0
+
+    def begin_at(self, progress: Progress) -> None:
+        """An attempt begins at ``progress``."""
+        self.count = max(self.count, progress.anchor)
+
+    def on_committed(self, commits: Commits, copied_bytes: int, now_ms: int) -> Anchor | None:
+        """A commit has succeeded, with so many bytes (ms since 1970); return the anchor to write, if one is due."""
+        self._bytes += copied_bytes
+        committed = commits.committed
+        if not is_due(self.count, now_ms, self._bytes) or (target := _exact_mark(commits)) is None:
+            return None
+        self.count, self._bytes = self.count.next(now_ms), 0
+        return Anchor(
+            number=self.count.number,
+            offset=committed.offset,
+            leader_epoch=committed.leader_epoch,
+            source_cluster_id=committed.source_cluster_id,
+            topic_id=committed.topic_id,
+            target=target,
+            exactly_once=self._exactly_once,
+            time_ms=now_ms,
+        )
+
+
+def _exact_mark(commits: Commits) -> TargetMark | None:
+    """Return the mark of the last commit with the exact end; None if that, or the leader epoch, is not known."""
+    mark = commits.committed.target
+    if mark is None or (mark.leader_epoch is None and mark.end > 0):
+        return None
+    if commits.committed_end is not None:
+        return replace(mark, end=commits.committed_end)
+    # Nothing was ever appended: the copy is about to begin at the log's end.
+    return mark if mark.producer_id < 0 else None

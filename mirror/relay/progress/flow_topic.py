@@ -1,0 +1,111 @@
+"""The flow's compacted topic on the target, as keys and values: progress records and anchors.
+
+Each call opens and closes its own clients, so that it may be used by several threads. These share the target's network
+thread with the other clients of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from typing import Final, NamedTuple, TypeVar
+
+from mirror.client import EARLIEST, LATEST, Admin, Consumer, Producer, RecordMetadata, TopicPartition
+from mirror.cluster.settings import ClusterSettings
+from mirror.errors import KafkaError, KafkaTimeout
+from mirror.relay.progress.log_reading import read_log
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
+from mirror.wire.decode import Record
+
+K = TypeVar("K", bound=Hashable)
+
+_LOG_PARTITION: Final = 0
+_FETCH_BYTES: Final = 1024 * 1024
+_COMPRESSION: Final = "zstd"
+"""The records of many partitions, written together, differ little: they take an eighth of their size."""
+
+
+class KeyValue(NamedTuple):
+    """A record to write; without a value, it deletes what the key had."""
+
+    key: bytes
+    value: bytes | None
+
+
+def topic_of(flow: str) -> str:
+    """Return the topic of the flow, which is on the target; it is compacted and has one partition."""
+    return f"mirror-progress.{flow}.internal"
+
+
+class FlowTopic:
+    """Reads and writes all records of a flow's topic."""
+
+    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+        cluster_keys = ClusterSettings.keys()
+        self.options: Final = {key: value for key, value in target_options.items() if key in cluster_keys}
+        self.settings: Final = ClusterSettings.parse(self.options)
+        self.tp: Final = TopicPartition(topic_of(flow), _LOG_PARTITION)
+
+    def records(self, timer: Timer) -> Iterator[Record]:
+        """Yield all records in order; none if there is no such topic. Raises KafkaError, KafkaTimeout."""
+        with Admin(self.options) as admin, self.consumer() as consumer:
+            if self.tp.topic not in admin.describe_topics([self.tp.topic], timeout_ms=timer.remaining_ms()):
+                return
+            start, end = log_bounds(admin, self.tp, timer)
+            for fetched in read_log(consumer, self.tp, start, end, timer):
+                yield from fetched.records()
+
+    def consumer(self, isolation: str = "read_committed") -> Consumer:
+        """Create a consumer of the target."""
+        return Consumer(
+            {**self.options, "auto.offset.reset": "none", "isolation.level": isolation}
+            | {"fetch.max.bytes": _FETCH_BYTES, "max.partition.fetch.bytes": _FETCH_BYTES}
+        )
+
+    def write(self, records: Mapping[K, KeyValue], timeout_ms: int) -> dict[K, KafkaError]:
+        """Write these records within ``timeout_ms``. Return those that may *not* have been written; never raises."""
+        if not records:
+            return {}
+        timer = Timer(SystemClock(), timeout_ms)
+        shortest_ms = self.settings.request_timeout_ms + self.settings.retry_backoff_ms
+        options = {"max.block.ms": timeout_ms, "delivery.timeout.ms": max(timeout_ms, shortest_ms)}
+        errors: dict[K, KafkaError] = {}
+        try:
+            producer = Producer({**self.options, **options, "compression.type": _COMPRESSION})
+        except KafkaError as error:
+            return dict.fromkeys(records, error)
+        try:
+            sent = self._send(producer, records, errors)
+            wait(sent.values(), timeout=timer.remaining_ms() / 1000)
+            for name, future in sent.items():
+                if not future.done():
+                    errors[name] = KafkaTimeout(f"{self.tp.topic} did not take a note within {timeout_ms} ms")
+                elif isinstance(failure := future.exception(), KafkaError):
+                    errors[name] = failure
+        finally:
+            producer.close(timeout_ms=0)
+        return errors
+
+    def _send(
+        self, producer: Producer, records: Mapping[K, KeyValue], errors: dict[K, KafkaError]
+    ) -> dict[K, Future[RecordMetadata]]:
+        sent: dict[K, Future[RecordMetadata]] = {}
+        for name, record in records.items():
+            try:
+                sent[name] = producer.send(*self.tp, key=record.key, value=record.value)
+            except KafkaError as error:
+                # All records go to the same partition: after one timeout the others need not wait, too.
+                errors.update(dict.fromkeys(records.keys() - sent.keys(), error))
+                break
+        return sent
+
+
+def log_bounds(admin: Admin, tp: TopicPartition, timer: Timer) -> tuple[int, int]:
+    """Return the first offset and the end of the log, open transactions included. Raises KafkaError."""
+    first, end = (
+        admin.list_offsets({tp: spec}, isolation="read_uncommitted", timeout_ms=timer.remaining_ms())[tp].offset
+        for spec in (EARLIEST, LATEST)
+    )
+    return first, end
