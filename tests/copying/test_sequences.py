@@ -12,7 +12,15 @@ import pytest
 from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
-from mirror.relay.progress.committed import Progress, ProgressStore, from_offset, group_of, lazy_group_of, to_offset
+from mirror.relay.progress.committed import (
+    Progress,
+    ProgressStore,
+    Searched,
+    from_offset,
+    group_of,
+    lazy_group_of,
+    to_offset,
+)
 from mirror.wire.records import TRANSACTIONAL
 from tests.copying.pair import TwoClusters
 
@@ -116,6 +124,22 @@ def test_appended_beyond_the_progress_is_found_in_the_log(pair: TwoClusters, laz
     (result,) = copy(pair, ranges)
     pair.equal(topic)
     assert result.end == 2_500
+
+
+def test_retention_may_delete_all_that_was_copied(pair: TwoClusters) -> None:
+    """Also the marker of a fence behind which nothing was sent."""
+    topic = pair.topics()
+    fill(pair, topic, 0, 100)
+    copy(pair, topic)
+    copy(pair, topic)
+    found = progress(pair, topic)
+    assert (found.ended, found.searched) == (True, Searched(pair.target.end(topic), 0))
+    for side in (pair.source, pair.target):
+        side.delete_records(topic, side.end(topic))
+    fill(pair, topic, 100, 50)
+    (result,) = copy(pair, topic)
+    assert result.records == 50
+    assert [record.value for record in pair.target.records(topic)] == [b"%d" % number for number in range(100, 150)]
 
 
 def test_old_or_compacted_goes_in_transactions(pair: TwoClusters) -> None:

@@ -30,7 +30,7 @@ class OwnAppends:
 
     def __init__(self, start: int, producer_ids: Collection[int], fence: ProducerId) -> None:
         """``start`` is an offset of the target; ``fence`` is the (producer id, epoch) of the marker to find."""
-        self._start: Final = start
+        self.start: Final = start
         self._producer_ids: Final = {*producer_ids, fence.producer_id}
         self._fence: Final = fence
         self.first: int | None = None
@@ -49,7 +49,7 @@ class OwnAppends:
     def add(self, batches: Iterable[AnyBatch]) -> bool:
         """Take the next batches of the log; return whether the fence's marker was among them. Raises CorruptBatch."""
         for batch in batches:
-            if not isinstance(batch, Batch) or batch.next_offset <= self._start:
+            if not isinstance(batch, Batch) or batch.next_offset <= self.start:
                 continue
             if batch.is_control:
                 if self._is_fence(batch):
@@ -81,5 +81,5 @@ class OwnAppends:
         for batch in batches:
             if not isinstance(batch, Batch) or batch.is_control or not self._is_own(batch):
                 continue
-            if batch.next_offset > self._start and self.end is not None and batch.next_offset <= self.end:
+            if batch.next_offset > self.start and self.end is not None and batch.next_offset <= self.end:
                 yield batch

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from mirror.errors import DeliveryTimeout, FlowError, KafkaTimeout, NeedsAbort, OutOfOrderSequence, RecordTooLarge
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.timeline import CopyPhase
+from mirror.relay.model.way import Way
 from mirror.relay.partition.acquisition import Acquisition
 from mirror.relay.partition.commits import Commits
 from mirror.relay.partition.context import CopyContext, CopyHandle
@@ -61,6 +62,10 @@ class AttemptOwner(CopyHandle, Protocol):
         """Make the progress to commit at a source offset; ``leader_epoch`` is that of the batch before it."""
         ...
 
+    def on_acquired(self, progress: Progress) -> None:
+        """The partition is acquired, and the exact position is that of the progress."""
+        ...
+
     def on_committed(self, counts: CommitCounts) -> None:
         """A commit has succeeded with these counts."""
         ...
@@ -100,7 +105,7 @@ class CopyAttempt:
         self._clock = clock
         self._timeouts = context.timeouts
         self._choice = choice
-        self._changes_way = False
+        self._changes_way = self._committed_last = False
         self._acquisition = Acquisition(copy, context, writer, clock, progress)
         self._reencoding: Future[Any] | None = None
         reader.begin(progress.offset, now)
@@ -175,7 +180,7 @@ class CopyAttempt:
         Raises DeliveryFailed, TargetShrank, PositionFound, WayChanged, and MirrorError for what cannot be sent.
         """
         if self._acquisition.in_progress and (found := self._acquisition.take_result(now)) is not None:
-            self._begin_at(found)
+            self._begin_at(found, now)
         if not self.wants_more:
             self._reader.last_response_ms = now  # nothing is fetched: the source cannot be blamed for its silence
         self.outbox.process_answers(now)
@@ -186,19 +191,22 @@ class CopyAttempt:
             self._process_commit(now)
         if self.commits.required:
             self._acquisition.ensure(now)
-        if not self._copy.winding_up:
+        if not (self._copy.winding_up or self._committed_last):
             self._send_ready(now)
         self._check_way()
         self._check_regression()  # answers may have arrived while batches were sent
         if self._may_commit and self.commits.pending and now >= self._commit_due_ms():
-            self._context.step_when_done(self._copy, self.commits.begin(self._copy.progress_at, now))
+            self._context.step_when_done(self._copy, self._begin_commit(now))
         done = self._reader.ended and self.all_delivered and (self._copy.winding_up or not self._at_end)
         return done and self.commits.in_flight is None and not (self.commits.pending or self.comparing_target)
 
-    def _begin_at(self, found: FoundPosition) -> None:
+    def _begin_at(self, found: FoundPosition, now: int) -> None:
         """Continue if the position is that of the progress; otherwise raise PositionFound."""
         if found.progress.offset != self.commits.committed.offset or found.appended != NO_TOTALS:
             raise PositionFound(found)
+        self._copy.on_acquired(found.progress)
+        if self._writer.way is Way.SEQUENCES:
+            self.commits.on_searched(now)
 
     def _check_way(self) -> None:
         """Raise WayChanged if the next batch goes the other way, and all before it is committed."""
@@ -292,6 +300,20 @@ class CopyAttempt:
         blocked = self.commits.on_hold or self.comparing_target or not self.acquired
         return self.commits.in_flight is None and not blocked
 
+    def _begin_commit(self, now: int) -> Future[None]:
+        # In transactions, all that was committed is in the progress anyway.
+        self._committed_last = self._writer.way is Way.SEQUENCES and self._sends_no_more
+        return self.commits.begin(self._copy.progress_at, now, ended=self._committed_last)
+
+    @property
+    def _sends_no_more(self) -> bool:
+        """Whether all that was sent is acknowledged, and the attempt will not send more; see ``_committed_last``.
+
+        What follows an error of the source may be read again in the same attempt.
+        """
+        all_read = self._reader.ended and self._reader.error is None and not self._at_end
+        return (self.all_delivered and (all_read or self._copy.winding_up)) or (self._changes_way and self.outbox.empty)
+
     def _commit_due_ms(self) -> int:
         if self._copy.winding_up:
             return 0 if self._writer.atomic or self.outbox.empty else FOREVER_MS
@@ -319,8 +341,10 @@ class CopyAttempt:
         blocked = self.comparing_target or not self.acquired
         if self._writer.atomic or blocked or self.outbox.regression is not None or self._is_out_of_order:
             return None
-        if self.commits.in_flight is None and self.outbox.acked_offset > self.commits.committed.offset:
-            self.commits.begin(self._copy.progress_at, now)
+        ends = self._writer.way is Way.SEQUENCES and self.outbox.empty
+        uncommitted = self.outbox.acked_offset > self.commits.committed.offset
+        if self.commits.in_flight is None and (uncommitted or (ends and not self.commits.committed.ended)):
+            self.commits.begin(self._copy.progress_at, now, ended=ends)
         return None if self.commits.in_flight is None else self.commits.in_flight.future
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.relay.model.policy import MAX_TRANSACTION_BYTES
@@ -59,6 +59,8 @@ class Commits:
         """The last committed progress, or that with which the attempt began."""
         self.required = required
         """Commit before sending anything, even if progress is unchanged."""
+        self.unsearched = False
+        """Whether the committed progress does not say yet how far the target's log was searched."""
         self.on_hold = False
         """While it is set, no commit begins."""
         self.committed_totals = NO_TOTALS
@@ -91,7 +93,13 @@ class Commits:
     def pending(self) -> bool:
         """Whether there is something to commit."""
         ready = self._outbox.sent_offset if self._writer.atomic else self._outbox.acked_offset
-        return self.required or ready > self.committed.offset
+        return self.required or self.unsearched or ready > self.committed.offset
+
+    def on_searched(self, now: int) -> None:
+        """The exact position is that of the progress: commit soon how far the target's log was searched."""
+        if not self.pending:
+            self.uncommitted_since_ms = now
+        self.unsearched = True
 
     def due_ms(self, *, caught_up: bool, ended: bool) -> int:
         """When to commit what is pending. ``caught_up``: the source has nothing more now; ``ended``: nor will it.
@@ -107,8 +115,11 @@ class Commits:
             return 0
         return min(latest_ms, self._committed_ms + self._timeouts.commit_min_interval_ms) if caught_up else latest_ms
 
-    def begin(self, progress_at: ProgressAt, now: int) -> Future[None]:
-        """Commit all that is pending, within the time that is left of the oldest batch's delivery.timeout.ms."""
+    def begin(self, progress_at: ProgressAt, now: int, *, ended: bool = False) -> Future[None]:
+        """Commit all that is pending, within the time that is left of the oldest batch's delivery.timeout.ms.
+
+        ``ended``: the attempt has sent nothing that is not acknowledged, and will send nothing more.
+        """
         outbox, atomic = self._outbox, self._writer.atomic
         oldest_ms = outbox.oldest_ms
         until_ms = now if oldest_ms is None else deadline(oldest_ms, _AFTER_BATCHES_MS)
@@ -116,7 +127,7 @@ class Commits:
         if atomic:
             progress = progress_at(outbox.sent_offset, outbox.sent_epoch)
         else:
-            progress = progress_at(outbox.acked_offset, outbox.acked_epoch)
+            progress = replace(progress_at(outbox.acked_offset, outbox.acked_epoch), ended=ended)
         future = self._writer.commit(progress, max(1, remaining(until_ms, now)))
         counts = None if atomic else outbox.take_counts()
         self.in_flight = CommitInFlight(progress, future, counts, outbox.sent, outbox.exact_end, now)
@@ -135,7 +146,8 @@ class Commits:
         error = ended.future.exception()
         if error is None:
             self._outbox.process_answers(now)
-            self.committed, self.required, self.committed_totals = ended.progress, False, ended.sent
+            self.committed, self.committed_totals = ended.progress, ended.sent
+            self.required = self.unsearched = False
             # A transaction commits everything that was sent: all of it is acknowledged by now.
             self.committed_end = self._outbox.exact_end if self._writer.atomic else ended.end
             return ended.counts or self._outbox.take_counts(), None

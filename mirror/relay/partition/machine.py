@@ -361,6 +361,10 @@ class PartitionCopy:
         mark = self._target_check.mark(attempt, self._writer)
         return replace(progress, target=mark, anchor=self._anchors.count)
 
+    def on_acquired(self, progress: Progress) -> None:
+        """The present attempt has acquired the partition, and its progress is exact."""
+        self.recorder.on_acquired(progress)
+
     def on_committed(self, counts: CommitCounts) -> None:
         """Record a commit of the present attempt."""
         attempt, leader = self._current, self._context.target_leader(self)

@@ -22,7 +22,7 @@ from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.committed import NO_TOTALS, Progress
+from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
 from mirror.relay.progress.log_reading import read_log
 from mirror.relay.progress.position import FoundPosition, PositionQuery
 from mirror.relay.progress.target_log import TargetMark
@@ -83,9 +83,9 @@ class LogPositionSearch:
     def _find(self, target: Consumer, query: PositionQuery, marker_timer: Timer, timer: Timer) -> FoundPosition:
         """Raise _NoMarkerError when ``marker_timer`` expires before the marker was read."""
         appends, log_start = _read_to_fence(target, query, marker_timer)
-        nothing = appends.first is None and log_start <= _start_of(query)
-        if nothing or not query.producer_ids:
-            return FoundPosition(query.progress, NO_TOTALS)
+        nothing = appends.first is None and (log_start <= appends.start or query.appenders.ended)
+        if nothing or not query.appenders.producer_ids:
+            return FoundPosition(replace(query.progress, searched=_searched(appends)), NO_TOTALS)
         try:
             _check_mark(query)
             progress = self._compare(target, query, appends, log_start, timer)
@@ -97,7 +97,7 @@ class LogPositionSearch:
         self, target: Consumer, query: PositionQuery, appends: OwnAppends, log_start: int, timer: Timer
     ) -> Progress:
         """Read what was appended once more, and the source beside it. Raises Unproved."""
-        start, first, end = _start_of(query), appends.first, appends.end
+        start, first, end = appends.start, appends.first, appends.end
         with self._source.lend() as source:
             source_start, fetches = _read_source(source, query, timer)
             expected = ExpectedRecords(fetches, source_start, self._spec)
@@ -106,7 +106,7 @@ class LogPositionSearch:
                 return _unless_appended(query, expected, lost, log_start)
             own = (
                 batch
-                for fetched in read_log(target, query.target, _seek(first, query), end, timer)
+                for fetched in read_log(target, query.target, _seek(first, None, query), end, timer)
                 for batch in appends.own(fetched.batches)
             )
             shift = Shift(lost, max(0, min(first, log_start) - start))
@@ -185,14 +185,20 @@ class _Consumers:
 # --- the target
 
 
-def _start_of(query: PositionQuery) -> int:
-    """Return the target offset behind which the batches are searched."""
+def _marked_end(query: PositionQuery) -> int:
     return 0 if query.progress.target is None else query.progress.target.end
 
 
-def _seek(offset: int, query: PositionQuery) -> OffsetAndMetadata:
+def _start_of(query: PositionQuery) -> tuple[int, int | None]:
+    """Return the target offset from which on batches are searched, and the leader epoch before it, if known."""
+    searched, end = query.progress.searched, _marked_end(query)
+    return (searched.end, searched.leader_epoch) if searched is not None and searched.end > end else (end, None)
+
+
+def _seek(offset: int, leader_epoch: int | None, query: PositionQuery) -> OffsetAndMetadata:
     mark = query.progress.target
-    return OffsetAndMetadata(offset, topic_id=None if mark is None else stored.topic_id(mark.topic_id))
+    topic_id = None if mark is None else stored.topic_id(mark.topic_id)
+    return OffsetAndMetadata(offset, leader_epoch, topic_id=topic_id)
 
 
 def _read_to_fence(consumer: Consumer, query: PositionQuery, timer: Timer) -> tuple[OwnAppends, int]:
@@ -200,10 +206,15 @@ def _read_to_fence(consumer: Consumer, query: PositionQuery, timer: Timer) -> tu
 
     A fetch returns nothing from the high watermark on, so the marker, and all before it, is replicated.
     """
-    tp, start = query.target, _start_of(query)
-    appends = OwnAppends(start, query.producer_ids, query.fence)
+    tp, (start, epoch) = query.target, _start_of(query)
     try:
-        start, fetches = _read_from(consumer, tp, _seek(start, query), OPEN_END, timer)
+        try:
+            log_start, fetches = _read_from(consumer, tp, _seek(start, epoch, query), OPEN_END, timer)
+        except LogTruncated:
+            # The log has lost the marker to which it was searched, and none of the records before.
+            start = _marked_end(query)
+            log_start, fetches = _read_from(consumer, tp, _seek(start, None, query), OPEN_END, timer)
+        appends = OwnAppends(start, query.appenders.producer_ids, query.fence)
         for fetched in fetches:
             if appends.add(fetched.batches):
                 break
@@ -215,11 +226,11 @@ def _read_to_fence(consumer: Consumer, query: PositionQuery, timer: Timer) -> tu
             f"{tp}: the marker of the fence (producer {fence.producer_id}, epoch {fence.epoch}) was not read from the"
             f" target in the time there was{reason}"
         ) from cause
-    return appends, start
+    return appends, log_start
 
 
 def _check_mark(query: PositionQuery) -> None:
-    if query.progress.target is None:
+    if query.progress.target is None and query.progress.searched is None:
         raise Unproved("the progress does not say how far the target's log reached")
 
 
@@ -260,10 +271,12 @@ def _read_from(
         fetches = read_log(consumer, tp, seek, end, timer)
         try:
             first = next(fetches, None)
-        except OffsetOutOfRange:
+        except OffsetOutOfRange as error:
             log_start = consumer.beginning_offsets([tp], timer.remaining_ms())[tp]
-            if log_start <= seek.offset or timer.expired():
+            if log_start <= seek.offset:
                 raise  # the log ends before
+            if timer.expired():
+                raise KafkaTimeout(f"{tp}: its log begins at offset {log_start} now, and there was no time") from error
             seek = OffsetAndMetadata(log_start, topic_id=seek.topic_id)
         else:
             return seek.offset, _chained(first, fetches)
@@ -284,13 +297,18 @@ def _found(query: PositionQuery, progress: Progress, appends: OwnAppends) -> Fou
         mark = TargetMark(
             topic_id=topic_id, end=last.end, leader_epoch=epoch, producer_id=last.producer_id, batch=last.batch
         )
-    return FoundPosition(replace(progress, target=mark), appends.totals)
+    return FoundPosition(replace(progress, target=mark, searched=_searched(appends)), appends.totals)
+
+
+def _searched(appends: OwnAppends) -> Searched | None:
+    epoch = appends.leader_epoch
+    return None if epoch is None or appends.end is None else Searched(appends.end, epoch)
 
 
 def _unproved_error(query: PositionQuery, appends: OwnAppends, reason: str) -> FlowError:
     return FlowError(
         f"position-unproved: how far {query.source} was copied into {query.target} cannot be shown from the source's"
-        f" offset {query.progress.offset} and the target's offset {_start_of(query)} on, behind which an earlier"
+        f" offset {query.progress.offset} and the target's offset {appends.start} on, behind which an earlier"
         f" attempt appended {appends.totals.records} records: {reason}; if the flow's transform or headers were"
         " changed since, change them back for one run; otherwise compare the two partitions from these offsets on with"
         " kafka-console-consumer, and copy the rest under another flow name with from, or set start-over = true to copy"

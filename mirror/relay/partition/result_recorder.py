@@ -132,7 +132,14 @@ class ResultRecorder:
             way=Way.TRANSACTIONS if self._base is None else self._base.way,
             generation=0 if self._base is None else self._base.generation,
             producer_id=-1 if self._base is None else self._base.producer_id,
+            earlier_ids=frozenset() if self._base is None else self._base.earlier_ids,
+            ended=self._base is not None and self._base.ended,
+            searched=None if self._base is None else self._base.searched,
         )
+
+    def on_acquired(self, progress: Progress) -> None:
+        """The exact position is that of the progress: ``progress`` says how far the target's log was searched."""
+        self._base = progress
 
     # --- while an attempt copies
 

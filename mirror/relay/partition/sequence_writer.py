@@ -130,7 +130,10 @@ class SequenceWriter:
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit the lazy progress. The claim of a fenced attempt is another one, or is behind it."""
-        lazy = replace(progress, way=Way.SEQUENCES, producer_id=self.producer_id)
+        attempt = -1 if self._fencing is None else self._fencing.claim_epoch
+        lazy = replace(
+            progress, way=Way.SEQUENCES, producer_id=self.producer_id, earlier_ids=frozenset(), attempt=attempt
+        )
         return self._committer.commit(self._tp, to_offset(lazy), timeout_ms)
 
     def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:

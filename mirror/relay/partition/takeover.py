@@ -19,10 +19,10 @@ from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, failed, then
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress, from_offset, group_of, latest_of, lazy_group_of, to_offset
-from mirror.relay.progress.position import FoundPosition
+from mirror.relay.progress.position import Appenders, FoundPosition
 
-Search = Callable[[Progress, frozenset[int], ProducerId, int], Future[FoundPosition]]
-"""Finds the exact position: (progress, producer ids of earlier attempts, fence, timeout in ms)."""
+Search = Callable[[Progress, Appenders, ProducerId, int], Future[FoundPosition]]
+"""Finds the exact position: (progress, earlier attempts, fence, timeout in ms)."""
 
 
 def transactional_id(flow: str, tp: TopicPartition) -> str:
@@ -41,6 +41,8 @@ class PartitionTransactions:
         self._tp: Final = tp
         self._group: Final = group_of(flow, tp)
         self.producer: Final = Producer(replace(settings, transactional_id=transactional_id(flow, tp)), memory=memory)
+        self.claim_epoch = -1
+        """The producer epoch in which :meth:`fence` has committed its claim: no other claim of the producer has it."""
         self._in_transaction = False
 
     def begin(self) -> None:
@@ -64,11 +66,15 @@ class PartitionTransactions:
             self._in_transaction = False
 
     def fence(self, claim: Progress, timeout_ms: int) -> Future[ProducerId]:
-        """Commit ``claim`` in a transaction without data, which writes a marker to the partition.
+        """Commit ``claim`` for this attempt in a transaction without data, which writes a marker to the partition.
 
         The result is the producer id and epoch of the marker, and of what may be sent behind it.
         """
         self.begin()
+        identity = self.producer.identity
+        assert identity is not None  # noqa: S101 - the producer is initialized
+        claim = replace(claim, producer_id=identity.producer_id, attempt=identity.epoch)
+        self.claim_epoch = identity.epoch
         self.producer.add_partitions([self._tp])
         return then(self.commit(claim, timeout_ms), lambda _: self._check_fence(claim, timeout_ms))
 
@@ -78,7 +84,7 @@ class PartitionTransactions:
         if identity.producer_id == claim.producer_id:
             return done(identity)
         # The epochs were used up: the coordinator has assigned another producer id, which the claim has to name.
-        return self.fence(replace(claim, producer_id=identity.producer_id), timeout_ms)
+        return self.fence(claim, timeout_ms)
 
     def close(self, timeout_ms: int) -> Future[None]:
         """Abort the open transaction, and close the producer. The future is done in time, and never fails."""
@@ -107,13 +113,18 @@ def take_over(
 
     The transactional id was initialized, and ``progress`` read afterwards: so no earlier attempt changes the claim.
     """
-    claim = replace(progress, way=Way.SEQUENCES, producer_id=transactions.producer.producer_id)
-    mark = progress.target
-    earlier = {progress.producer_id, -1 if mark is None else mark.producer_id, claim.producer_id} - {-1}
     # In transactions the progress was exact, and nothing that was committed is behind it.
-    producer_ids = frozenset(earlier) if progress.way is Way.SEQUENCES else frozenset()
+    earlier_ids = progress.appender_ids if progress.way is Way.SEQUENCES else frozenset()
+    # Until this attempt commits the position that it finds, the next one searches for all of these, too.
+    claim = replace(progress, way=Way.SEQUENCES, earlier_ids=earlier_ids, ended=False)
     fenced = transactions.fence(claim, timeout_ms)
-    return then(fenced, lambda identity: search(claim, producer_ids, identity, timeout_ms))
+    return then(fenced, lambda identity: search(claim, _appenders(progress, identity), identity, timeout_ms))
+
+
+def _appenders(progress: Progress, fence: ProducerId) -> Appenders:
+    if progress.way is not Way.SEQUENCES:
+        return Appenders(frozenset(), ended=True)
+    return Appenders(progress.appender_ids | {fence.producer_id}, ended=progress.ended)
 
 
 def read_latest_progress(

@@ -16,7 +16,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaError
@@ -41,8 +41,19 @@ class ProgressTotals(NamedTuple):
 
 
 NO_TOTALS: Final = ProgressTotals()
+_INT16_MAX: Final = 2**15 - 1
+_INT32_MAX: Final = 2**31 - 1
 _MAX_UNREPORTED: Final = 2**50
 """More than an epoch can copy after its end; the sum over thousands of partitions still fits into an int64."""
+
+
+class Searched(NamedTuple):
+    """How far a target's log was searched for what earlier attempts had appended: all of it is in the progress."""
+
+    end: int
+    """The target offset behind the marker of the fence."""
+    leader_epoch: int
+    """The leader epoch in which that marker was appended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +79,24 @@ class Progress:
     """Set when a copy starts, or starts over (ms since 1970). Lazy progress of another generation is void."""
     producer_id: int = -1
     """The producer id of the attempt that committed it, by sequences; otherwise -1."""
+    earlier_ids: frozenset[int] = frozenset()
+    """More producer ids of attempts that may have appended behind it: each claim of a search that did not end."""
+    attempt: int = -1
+    """The producer epoch of the claim of the attempt that committed it, by sequences; otherwise -1."""
+    ended: bool = False
+    """Whether that attempt sends nothing more, and nothing of it is behind this progress."""
+    searched: Searched | None = None
+    """How far the target's log was searched, by sequences."""
     claimed_ms: int = 0
     """Of lazy progress that was read: when its claim was committed (ms since 1970). It is not stored."""
     anchor: AnchorCount = NO_ANCHOR
     """The last anchor that was made before."""
+
+    @property
+    def appender_ids(self) -> frozenset[int]:
+        """The producer ids of the attempts that may have appended behind it."""
+        marked = -1 if self.target is None else self.target.producer_id
+        return frozenset({*self.earlier_ids, self.producer_id, marked} - {-1})
 
 
 class ProgressChanged(KafkaError):
@@ -115,12 +140,22 @@ def latest_of(claim: Progress, lazy: Progress | None) -> Progress:
     """Return the later of both. Lazy progress counts only for the way, and in the generation, of the claim.
 
     A fenced attempt may commit its lazy progress late: that is no more than what the target had received from it, and
-    never beyond the claim of a later attempt in transactions, which is exact.
+    never beyond the claim of a later attempt in transactions, which is exact. That its attempt has ended counts only if
+    the claim is that attempt's, too: otherwise another one may have appended since.
     """
     if claim.way is not Way.SEQUENCES or lazy is None or lazy.generation != claim.generation:
         return claim
-    later = (lazy.offset, lazy.time_ms) >= (claim.offset, claim.time_ms)
-    return replace(lazy, way=Way.SEQUENCES, claimed_ms=claim.time_ms) if later else claim
+    if (lazy.offset, lazy.time_ms) < (claim.offset, claim.time_ms):
+        return claim
+    of_claim = claim.attempt >= 0 and (lazy.producer_id, lazy.attempt) == (claim.producer_id, claim.attempt)
+    return replace(
+        lazy,
+        way=Way.SEQUENCES,
+        # The attempt of the claim may have appended, even if it never committed its progress.
+        earlier_ids=frozenset({*claim.earlier_ids, claim.producer_id} - {lazy.producer_id, -1}),
+        ended=lazy.ended and of_claim,
+        claimed_ms=claim.time_ms,
+    )
 
 
 def to_offset(progress: Progress) -> OffsetAndMetadata:
@@ -132,16 +167,28 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         "time": progress.time_ms,
         **({"left": progress.unreported} if progress.unreported != NO_TOTALS else {}),
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
-        **({"way": progress.way, "producer": progress.producer_id} if progress.way is Way.SEQUENCES else {}),
+        **(_sequence_fields(progress) if progress.way is Way.SEQUENCES else {}),
         **({"generation": progress.generation} if progress.generation else {}),
         **({"anchor": progress.anchor} if progress.anchor != NO_ANCHOR else {}),
     }
     return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(metadata, separators=(",", ":")))
 
 
+def _sequence_fields(progress: Progress) -> dict[str, Any]:
+    return {
+        "way": progress.way,
+        "producer": progress.producer_id,
+        **({"producers": sorted(progress.earlier_ids)} if progress.earlier_ids else {}),
+        **({"attempt": progress.attempt} if progress.attempt >= 0 else {}),
+        **({"ended": True} if progress.ended else {}),
+        **({"searched": list(progress.searched)} if progress.searched is not None else {}),
+    }
+
+
 def from_offset(committed: OffsetAndMetadata) -> Progress:
     """Parse a committed offset. Never raises: one that another program committed has no cluster, topic and time."""
     metadata = stored.parse_object(committed.metadata)
+    attempt = stored.number(metadata.get("attempt"), _INT16_MAX)
     return Progress(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
@@ -154,6 +201,10 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
         generation=stored.time_ms(metadata.get("generation")) or 0,
         producer_id=_parse_producer_id(metadata.get("producer")),
         anchor=parse_count(metadata.get("anchor")),
+        earlier_ids=_parse_producer_ids(metadata.get("producers")),
+        attempt=-1 if attempt is None else attempt,
+        ended=metadata.get("ended") is True,
+        searched=_parse_searched(metadata.get("searched")),
     )
 
 
@@ -193,6 +244,18 @@ class ProgressStore:
 def _parse_producer_id(value: object) -> int:
     producer_id = stored.number(value)
     return -1 if producer_id is None else producer_id
+
+
+def _parse_producer_ids(value: object) -> frozenset[int]:
+    parsed = [stored.number(item) for item in value] if isinstance(value, list) else []
+    return frozenset(number for number in parsed if number is not None)
+
+
+def _parse_searched(value: object) -> Searched | None:
+    if not isinstance(value, list) or len(value) != len(Searched._fields):
+        return None
+    end, leader_epoch = stored.number(value[0]), stored.number(value[1], _INT32_MAX)
+    return None if end is None or leader_epoch is None else Searched(end, leader_epoch)
 
 
 def _parse_totals(value: object) -> ProgressTotals:

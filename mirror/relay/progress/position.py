@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mirror.cluster.types import TopicPartition
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import Progress, ProgressTotals
+
+
+class Appenders(NamedTuple):
+    """The earlier attempts, as their progress describes them."""
+
+    producer_ids: frozenset[int]
+    """Their producer ids; empty if all that they wrote were transactions, so that only the marker matters."""
+    ended: bool
+    """Whether the progress says that none of them has appended anything behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +27,7 @@ class PositionQuery:
     target: TopicPartition
     progress: Progress
     """A lower bound, with the mark of the target's log there."""
-    producer_ids: frozenset[int]
-    """The producer ids of the earlier attempts; empty if ``progress`` is exact, so that only the marker matters."""
+    appenders: Appenders
     fence: ProducerId
     """The producer id and epoch of the fence's marker, behind which nothing of an earlier attempt is appended."""
 

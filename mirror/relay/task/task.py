@@ -36,7 +36,7 @@ from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import ClusterLookups, StartPosition
-from mirror.relay.progress.position import FoundPosition, PositionQuery, PositionSearch
+from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
@@ -297,12 +297,12 @@ class Task:
         return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, attempt)
 
     def _find_position(
-        self, copy: CopyHandle, progress: Progress, producer_ids: frozenset[int], fence: ProducerId, timeout_ms: int
+        self, copy: CopyHandle, progress: Progress, appenders: Appenders, fence: ProducerId, timeout_ms: int
     ) -> Future[FoundPosition]:
         positions, lookups, until = self._clients.positions, self._clients.lookups, self._clock.now() + timeout_ms
         assert positions is not None  # noqa: S101 - there is one if the copy is exactly once
         query = PositionQuery(
-            source=copy.source, target=copy.target, progress=progress, producer_ids=producer_ids, fence=fence
+            source=copy.source, target=copy.target, progress=progress, appenders=appenders, fence=fence
         )
 
         def search() -> Future[FoundPosition]:

@@ -257,6 +257,24 @@ class CopySite:
             if not self.target.groups[group_of(FLOW, TARGET)]:
                 self.excused.add("progress-lost")  # what is gone may have been records
 
+    def retention_deletes_what_an_ended_attempt_copied(self, markers: int) -> None:
+        """On both sides, and the markers of as many attempts that had nothing to send: no error is justified."""
+        if self.excused or self.policy.start_over:
+            return
+        for one in self.alive:
+            one.kill()
+        self._heal()
+        if self._attempt_to_the_end().outcome is not Outcome.COMPLETE:
+            return
+        for _ in range(markers):
+            self.log.end_transaction(99, commit=True)
+        self.log.delete_before(self.log.high_watermark)
+        self.source_log.delete_before(self.source_log.end_offset)
+        self.source_grows([1, 2], 0)
+        result = self._attempt_to_the_end()
+        assert result.outcome is Outcome.COMPLETE, result.error
+        self._check_complete()
+
     def target_is_made_again(self, offsets_too: bool) -> None:
         """The topic is deleted and made again, empty; attempts that begin later start over."""
         if self.excused:
@@ -317,6 +335,14 @@ class CopySite:
         self._heal()
         if self.lost or self.policy.start_over:
             self.source_grows([1], 0)  # another log is noticed when something is to be copied
+        self._check_result(self._attempt_to_the_end())
+        for one in self.alive:  # zombies change nothing any more
+            one.suspended = False
+        self.simulation.run(until=lambda: not self.alive)
+        if self.results[-1].outcome is Outcome.COMPLETE:
+            self._check_result(self.results[-1])
+
+    def _attempt_to_the_end(self) -> RangeResult:
         for _ in range(_PASSES):
             process = self.attempt()
             self.simulation.run(until=lambda process=process: process.ended)  # type: ignore[misc]
@@ -326,12 +352,7 @@ class CopySite:
             self.check()
             if result.outcome in {Outcome.COMPLETE, Outcome.FAILED}:
                 break
-        self._check_result(self.results[-1])
-        for one in self.alive:  # zombies change nothing any more
-            one.suspended = False
-        self.simulation.run(until=lambda: not self.alive)
-        if self.results[-1].outcome is Outcome.COMPLETE:
-            self._check_result(self.results[-1])
+        return self.results[-1]
 
     def _heal(self) -> None:
         for one in self.alive:

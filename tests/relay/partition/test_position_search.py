@@ -16,8 +16,8 @@ from mirror.producer.batch.queue import ProducerId
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.partition import position_search
 from mirror.relay.partition.position_search import LogPositionSearch
-from mirror.relay.progress.committed import NO_TOTALS, Progress
-from mirror.relay.progress.position import FoundPosition, PositionQuery, PositionSearch
+from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
+from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
@@ -28,6 +28,7 @@ from tests.relay.fake_pair import FakePair
 
 OWN, OTHER, FOREIGN = 7, 8, 9
 FENCE = ProducerId(OWN, 3)
+EXACT = Appenders(frozenset(), ended=True)
 NO_SUCH_ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
 
 
@@ -56,7 +57,7 @@ class Site:
             source=TopicPartition("t", partition),
             target=TopicPartition("paris.t", partition),
             progress=Progress(offset=offset, **{"target": TargetMark(topic_id="", end=mark), **fields}),
-            producer_ids=frozenset({OTHER}),
+            appenders=Appenders(frozenset({OTHER}), ended=False),
             fence=FENCE,
         )
 
@@ -98,8 +99,42 @@ def test_nothing_appended_leaves_the_progress_and_the_source_unread(
     site.append(b"x", producer_id=FOREIGN)
     site.fence()
     query = site.query(offset=1, leader_epoch=0)
-    assert site.find(query) == FoundPosition(query.progress, NO_TOTALS)
+    assert site.find(query) == FoundPosition(replace(query.progress, searched=Searched(2, 0)), NO_TOTALS)
     assert sources_read == []
+
+
+def test_log_that_was_searched_already_may_be_deleted(site: Site, sources_read: list[TopicPartition]) -> None:
+    site.pair.write(b"0", b"1")
+    site.fence()
+    searched = site.find(offset=1).progress.searched
+    assert searched == Searched(1, 0)
+    site.append(b"x", producer_id=FOREIGN)
+    site.pair.log().delete_before(1)
+    site.pair.log().end_transaction(OWN, commit=True, epoch=FENCE.epoch + 1)
+    later = ProducerId(OWN, FENCE.epoch + 1)
+    found = site.find(replace(site.query(offset=1, searched=searched), fence=later))
+    assert (found.progress.offset, found.progress.searched) == (1, Searched(3, 0))
+    assert "begins at offset 1" in site.unproved(replace(site.query(offset=1), fence=later))
+    sources_read.clear()
+    site.pair.log().delete_before(2)
+    assert "begins at offset 2" in site.unproved(replace(site.query(offset=1, searched=searched), fence=later))
+    ended = replace(site.query(offset=1, searched=searched), fence=later, appenders=Appenders(frozenset({OTHER}), True))
+    assert site.find(ended).progress.offset == 1, "its attempt has ended: nothing of it can have been there"
+
+
+def test_search_begins_at_the_mark_if_the_log_has_lost_the_marker_behind_it(site: Site) -> None:
+    """What is written there instead may be a zombie's, which only the lost marker had fenced."""
+    site.pair.write(b"0", b"1", b"2")
+    site.append(b"0")
+    site.fence()
+    searched = site.find(offset=1, mark=1).progress.searched
+    assert searched == Searched(2, 0)
+    log = site.pair.log()
+    log.truncate(1)
+    log.leader_epoch = 1
+    site.append(b"1", b"2")
+    site.fence()
+    assert site.find(offset=1, mark=1, searched=searched).progress.offset == 3
 
 
 def test_appended_is_counted_and_found(site: Site, sources_read: list[TopicPartition]) -> None:
@@ -135,10 +170,10 @@ def test_exact_progress_waits_for_the_fence_only(site: Site, sources_read: list[
     site.pair.write(b"0", b"1")
     site.append(b"0")
     end = site.fence()
-    found = site.find(replace(site.query(), producer_ids=frozenset()))
-    assert found == FoundPosition(site.query().progress, NO_TOTALS)
+    found = site.find(replace(site.query(), appenders=EXACT))
+    assert found == FoundPosition(replace(site.query().progress, searched=Searched(end, 0)), NO_TOTALS)
     site.pair.log().delete_before(end - 1)
-    assert site.find(replace(site.query(), producer_ids=frozenset())).progress.offset == 0
+    assert site.find(replace(site.query(), appenders=EXACT)).progress.offset == 0
     assert sources_read == []
 
 

@@ -15,7 +15,7 @@ from mirror.producer.batch.queue import ProducerId
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.partition.position_search import LogPositionSearch
 from mirror.relay.progress.committed import NO_TOTALS, Progress
-from mirror.relay.progress.position import FoundPosition, PositionQuery
+from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery
 from mirror.relay.progress.target_log import TargetMark
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
@@ -26,6 +26,7 @@ from tests.conformance.raw_brokers import Identity, RawProducer, RealWire
 from tests.copying.writers import Made, batch_of, made, transactional, write, write_batches
 
 TIMEOUT_MS = 20_000
+EXACT = Appenders(frozenset(), ended=True)
 
 
 class Site:
@@ -89,7 +90,7 @@ class Site:
 
     def await_marker(self) -> None:
         assert self.attempt is not None
-        self.search.find(replace(self.query(), producer_ids=frozenset()), TIMEOUT_MS)
+        self.search.find(replace(self.query(), appenders=EXACT), TIMEOUT_MS)
 
     def transaction(self, records: Sequence[Made], *, commit: bool) -> None:
         """As an attempt of the other way writes."""
@@ -118,7 +119,11 @@ class Site:
         )
         ids = frozenset({self.attempt.producer_id})
         return PositionQuery(
-            source=self.source, target=self.target, progress=progress, producer_ids=ids, fence=self.attempt
+            source=self.source,
+            target=self.target,
+            progress=progress,
+            appenders=Appenders(ids, ended=False),
+            fence=self.attempt,
         )
 
     def find(self, mark: int = 0, offset: int = 0) -> FoundPosition:
@@ -259,7 +264,7 @@ def test_equal_records_are_unproved_once_the_beginning_is_gone(site: Site) -> No
     site.admins[0].delete_records({site.source: 2})
     with pytest.raises(FlowError, match="more than one place"):
         site.search.find(site.query(mark), TIMEOUT_MS)
-    assert site.search.find(replace(site.query(mark, 5), producer_ids=frozenset()), TIMEOUT_MS).progress.offset == 5
+    assert site.search.find(replace(site.query(mark, 5), appenders=EXACT), TIMEOUT_MS).progress.offset == 5
 
 
 def test_recreated_source_is_unproved(site: Site) -> None:

@@ -12,7 +12,7 @@ from mirror.relay.batches.way_rules import HOLD_MS, WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState
-from mirror.relay.progress.committed import Progress, ProgressChanged, ProgressTotals
+from mirror.relay.progress.committed import Progress, ProgressChanged, ProgressTotals, Searched
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import CONTROL
 from tests.relay.copy_harness import CopyHarness, made, progress_at
@@ -82,6 +82,62 @@ def test_lazy_progress_says_only_what_is_acknowledged() -> None:
     mark = run.writer.commits[-1].progress.target
     assert mark is not None
     assert mark.end == 1_002, "behind the acknowledged records"
+
+
+def test_progress_says_that_its_attempt_has_ended_once_it_has_sent_its_last_batch() -> None:
+    run = harness(2).opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.ack()
+    run.advance(1_000)
+    assert not run.commit().ended, "the range goes on"
+    run.fetch(young(run, 1))
+    run.advance(1_000)
+    assert run.committing is None, "the last batch has no answer"
+    run.ack()
+    assert run.commit().ended
+    run.ended_with(Outcome.COMPLETE)
+    assert len(run.writer.commits) == 2
+
+
+def test_ended_attempt_sends_nothing_more_before_the_way_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last commit takes long, and the clock is set back meanwhile, so that the next batch is young again."""
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0), made(1, timestamp=run.clock.unix_ms() - DAY_MS))
+    run.acquired()
+    run.ack()
+    assert run.writer.commits[-1].progress.ended
+    before_ms = run.clock.unix_ms() - DAY_MS
+    monkeypatch.setattr(run.clock, "unix_ms", lambda: before_ms)
+    wait(run, 2 * HOLD_MS)
+    run.copy.step(run.clock.now())
+    assert run.sent == [[b"0"]]
+
+
+def test_attempt_with_a_batch_in_doubt_has_not_ended() -> None:
+    run = second_sent()
+    run.fail(1, Fenced("another attempt", 47))
+    assert not run.commit().ended
+
+
+def test_attempt_that_ends_early_says_so() -> None:
+    run = harness(mode="sequences").opened_with(claimed(0))
+    run.fetch(young(run, 0), made(1, timestamp=run.clock.unix_ms() - DAY_MS))
+    run.acquired()
+    run.ack()
+    assert not run.commit().ended, "what follows an error of the source may be read again"
+    assert run.commit().ended
+
+
+def test_how_far_the_log_was_searched_is_committed_soon_though_nothing_is_sent() -> None:
+    run = harness().opened_with(claimed(4))
+    run.fetch(young(run, 4))
+    run.acquired(replace(claimed(4), searched=Searched(end=52, leader_epoch=3)))
+    assert run.committing is None, "no batch waits for it"
+    assert run.sent == [[b"4"]]
+    run.advance(1_000)
+    committed = run.commit()
+    assert (committed.offset, committed.searched) == (4, Searched(end=52, leader_epoch=3))
 
 
 def test_copy_resumes_behind_what_an_earlier_attempt_has_appended() -> None:
@@ -216,6 +272,7 @@ def test_flow_that_demands_sequences_names_the_batch_that_is_too_old() -> None:
     run.ack()
     run.advance(1_000)
     run.commit()
+    run.commit()
     result = run.ended_with(Outcome.FAILED)
     assert result.end == 1, "what is before it is copied"
     assert "offset 1" in (result.error or "")
@@ -262,7 +319,7 @@ def test_copy_does_not_change_its_way_under_its_lease() -> None:
     run.commit()
     run.copy.hand_over(run.clock.now())
     run.fetch(made(1, timestamp=run.clock.unix_ms() - DAY_MS))
-    run.closed()
+    assert run.commit().ended
     assert run.copy.done
     assert len(run.context.writers) == 1, "another writer would fence the next epoch's attempt"
 

@@ -67,6 +67,7 @@ _LOSSES: st.SearchStrategy[Fault] = st.one_of(
     fault("leader_loses", node=_nodes, batches=st.integers(1, 6), new_replica=st.booleans()),
     fault("source_deletes", batches=st.integers(1, 12)),
     fault("target_deletes", batches=st.integers(1, 12)),
+    fault("retention_deletes_what_an_ended_attempt_copied", markers=st.integers(0, 2)),
     fault("target_is_made_again", offsets_too=st.booleans()),
 )
 

@@ -8,8 +8,9 @@ import pytest
 
 from mirror.wire.api import Api
 from mirror.wire.records import Batch
+from tests.fakes import errors
 from tests.fakes.control import Action, ServerCall
-from tests.relay.partition.sequences_site import CopySite
+from tests.relay.partition.sequences_site import TARGET, CopySite
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
@@ -23,6 +24,37 @@ def site(request: pytest.FixtureRequest) -> Iterator[CopySite]:
 
 def _plain_batches(site: CopySite) -> list[Batch]:
     return [one for one in site.log.batches() if not one.is_control]
+
+
+@pytest.mark.parametrize("markers", [0, 1])
+def test_retention_may_delete_all_that_an_ended_attempt_copied(site: CopySite, markers: int) -> None:
+    """Also what others, or aborted attempts, wrote behind it: nothing of the copy can have been there."""
+    site.source_grows([2] * 3, 0)
+    site.retention_deletes_what_an_ended_attempt_copied(markers)
+    assert len(site.results) == 2
+    site.retention_deletes_what_an_ended_attempt_copied(markers)
+    assert len(site.results) == 4
+    site.finish()
+
+
+def test_fence_without_data_may_be_deleted(site: CopySite) -> None:
+    """The next attempt reads from behind that fence on, since its attempt has committed how far it had searched."""
+    site.source_grows([2], 0)
+    refused = [Action(errors={TARGET: errors.NOT_ENOUGH_REPLICAS})] * 1_000
+    first = site.attempt()
+    site.simulation.run(until=lambda: first.ended, ms=60_000)
+    for one in refused:
+        site.target.control.on(Api.PRODUCE, one)
+    site.source_grows([2], 0)
+    second = site.attempt()
+    site.simulation.run(until=lambda: len(site.log.index) >= 3, ms=60_000)
+    site.simulation.run(ms=2_000)
+    assert not second.ended
+    second.kill()
+    site.target.control.clear()
+    site.log.delete_before(site.log.high_watermark)
+    site.finish()
+    assert site.results[-1].error is None
 
 
 def test_batch_of_an_earlier_attempt_that_arrives_before_the_late_marker_is_found(site: CopySite) -> None:

@@ -16,12 +16,14 @@ from mirror.relay.progress.committed import (
     SHARDS,
     Progress,
     ProgressStore,
+    Searched,
     from_offset,
     group_of,
     latest_of,
     lazy_group_of,
     to_offset,
 )
+from mirror.relay.progress.target_log import TargetMark
 from tests.fakes.client import FakeClient
 from tests.fakes.cluster import FakeCluster
 
@@ -122,6 +124,35 @@ def _claim(offset: int, generation: int = 5, time_ms: int = 77) -> Progress:
 
 def test_claim_and_lazy_progress_are_stored_in_full() -> None:
     assert from_offset(to_offset(_claim(5))) == _claim(5)
+    full = replace(
+        _claim(5), earlier_ids=frozenset({6, 2}), attempt=3, ended=True, searched=Searched(end=70, leader_epoch=2)
+    )
+    assert from_offset(to_offset(full)) == full
+
+
+def test_fields_of_sequences_that_cannot_be_read_count_as_absent() -> None:
+    fields = {"way": "sequences", "producer": 4, "producers": 5, "attempt": 70_000, "ended": 1, "searched": [7]}
+    found = from_offset(OffsetAndMetadata(5, None, json.dumps(fields)))
+    assert (found.earlier_ids, found.attempt, found.ended, found.searched) == (frozenset(), -1, False, None)
+    found = from_offset(OffsetAndMetadata(5, None, json.dumps({"producers": ["x", -3, 9], "searched": [-1, 0]})))
+    assert (found.earlier_ids, found.searched) == (frozenset({9}), None)
+
+
+def test_attempt_has_ended_only_if_no_later_one_has_claimed() -> None:
+    ended = replace(_claim(9), attempt=3, ended=True)
+    assert latest_of(replace(_claim(5), attempt=3), ended).ended
+    assert not latest_of(replace(_claim(5), attempt=4), ended).ended
+    assert not latest_of(replace(_claim(5), attempt=3, producer_id=6), ended).ended
+    assert not latest_of(_claim(5), replace(ended, attempt=-1)).ended, "a version without these fields has claimed"
+
+
+def test_producer_of_the_claim_is_not_lost_behind_the_lazy_progress_of_another_one() -> None:
+    """Its attempt may have appended, and has not committed its progress."""
+    mark = TargetMark(topic_id="a", end=7, producer_id=2)
+    claim = replace(_claim(5), producer_id=6, earlier_ids=frozenset({5, 4}))
+    found = latest_of(claim, replace(_claim(9), target=mark))
+    assert found.producer_id == 4
+    assert found.appender_ids == {2, 4, 5, 6}
 
 
 def test_lazy_progress_counts_from_the_claim_on() -> None:

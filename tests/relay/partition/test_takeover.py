@@ -1,0 +1,65 @@
+"""The takeover of a partition: what the claim says, and whose appends are searched for."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, cast
+
+from mirror.producer.batch.queue import ProducerId
+from mirror.relay.futures import done
+from mirror.relay.model.way import Way
+from mirror.relay.partition.takeover import PartitionTransactions, take_over
+from mirror.relay.progress.committed import NO_TOTALS, Progress, from_offset, to_offset
+from mirror.relay.progress.position import Appenders, FoundPosition
+from mirror.relay.progress.target_log import TargetMark
+from tests.relay.copy_harness import progress_at
+
+
+class Fences:
+    """Fences as this producer, and keeps the claim as it is stored."""
+
+    def __init__(self, identity: ProducerId) -> None:
+        self.identity = identity
+        self.claim = progress_at(0)
+
+    def fence(self, claim: Progress, _: int) -> Future[ProducerId]:
+        claim = replace(claim, producer_id=self.identity.producer_id, attempt=self.identity.epoch)
+        self.claim = from_offset(to_offset(claim))
+        return done(self.identity)
+
+
+def searched_for(progress: Progress, identity: ProducerId) -> tuple[Appenders, Progress]:
+    """Whose appends are searched for, and the claim."""
+    asked: list[Appenders] = []
+    fences = Fences(identity)
+
+    def search(query: Progress, appenders: Appenders, *_: Any) -> Future[FoundPosition]:
+        asked.append(appenders)
+        return done(FoundPosition(query, NO_TOTALS))
+
+    take_over(cast("PartitionTransactions", fences), search, progress, 1_000).result()
+    return asked[0], fences.claim
+
+
+def test_attempts_that_died_before_they_committed_a_position_are_all_searched_for() -> None:
+    """Each has another producer id: the coordinator had forgotten the one before."""
+    mark = TargetMark(topic_id="a", end=50, producer_id=1)
+    progress = replace(progress_at(4), way=Way.SEQUENCES, producer_id=2, target=mark)
+    for number in range(3, 7):
+        appenders, progress = searched_for(progress, ProducerId(number, 0))
+        assert appenders == Appenders(frozenset(range(1, number + 1)), ended=False)
+        assert (progress.offset, progress.producer_id) == (4, number)
+
+
+def test_claim_does_not_say_that_its_own_attempt_has_ended() -> None:
+    progress = replace(progress_at(4), way=Way.SEQUENCES, producer_id=2, attempt=1, ended=True)
+    appenders, claim = searched_for(progress, ProducerId(2, 3))
+    assert appenders.ended
+    assert (claim.ended, claim.attempt) == (False, 3)
+
+
+def test_nothing_is_searched_for_behind_a_transaction() -> None:
+    appenders, claim = searched_for(progress_at(4), ProducerId(2, 3))
+    assert appenders == Appenders(frozenset(), ended=True)
+    assert (claim.way, claim.earlier_ids) == (Way.SEQUENCES, frozenset())
