@@ -191,8 +191,11 @@ class AtLeastOnceWriter:
         return self._producer.producer_id
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Read the progress, which may be that of a copy by sequences."""
-        return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms)
+        """Read the progress, which may be that of a copy by sequences.
+
+        A pending claim of a killed copy is not waited for: the progress before it repeats records, and loses none.
+        """
+        return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=False)
 
     def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
         """Do nothing: no earlier attempt is fenced."""
