@@ -39,6 +39,8 @@ class ResultRecorder:
         What is sent later is reported with the progress, and the next epoch counts it.
         """
         self._base: Progress | None = None
+        self._counted = NO_TOTALS
+        """What this result counts of what the epoch before copied under its lease."""
         self.topic_id = copied.topic_id
         """The id of the source topic that is read; at first the one in the plan."""
         self.timeline: Final = TimelineRecorder(unix_ms, now, partial(observer.span_ended, copied))
@@ -73,8 +75,11 @@ class ResultRecorder:
         first = self.progress is None
         if first:
             self.result.start = progress.offset
-            if self._range.open_ended:
-                self._count(progress.unreported)
+        if self._range.open_ended:
+            # The attempt of the last epoch may have copied more under its lease than an earlier read has found.
+            counted = ProgressTotals(*map(max, progress.unreported, self._counted))
+            self._count(counted.minus(self._counted))
+            self._counted = counted
         self.progress = self._base = progress
         self.result.end = progress.offset
         return first

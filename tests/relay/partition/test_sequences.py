@@ -12,7 +12,7 @@ from mirror.relay.batches.way_rules import HOLD_MS, WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState
-from mirror.relay.progress.committed import Progress, ProgressChanged, ProgressTotals, Searched
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged, ProgressTotals, Searched
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import CONTROL
 from tests.relay.copy_harness import CopyHarness, made, progress_at
@@ -299,6 +299,18 @@ def test_copy_by_sequences_goes_on_under_its_lease() -> None:
     run.ack()
     run.advance(1_000)
     assert run.writer.commits[-1].progress.unreported.records == 1
+
+
+def test_what_the_last_epoch_copied_until_it_was_fenced_is_counted() -> None:
+    """Its attempt has committed again since the progress was read."""
+    run = harness().opened_with(replace(claimed(4), unreported=ProgressTotals(2, 1, 100)))
+    run.fetch(young(run, 4), young(run, 5), young(run, 6), young(run, 7))
+    found = replace(claimed(7), unreported=ProgressTotals(4, 2, 300))
+    run.acquired(found, ProgressTotals(1, 1, 50))
+    committed = run.commit()
+    assert (committed.offset, committed.unreported) == (7, NO_TOTALS)
+    result = run.copy.result
+    assert (result.records, result.batches, result.bytes) == (5, 3, 350)
 
 
 def test_copy_that_has_not_acquired_its_partition_ends_at_the_hand_over() -> None:
