@@ -395,6 +395,9 @@ class PartitionCopy:
         state: SourceState = result_of(future)
         assert self.recorder.progress is not None  # noqa: S101 - reading begins at it
         progress = replace(self.recorder.progress, topic_id=self.copied_topic_id)
+        if self._gap_check.needs_exact(progress, state) and not self._writer.acquired:
+            self._read(progress, now, commit_required=True)  # which acquires it, and finds what was appended
+            return
         gap = self._gap_check.evaluate(progress, state)
         if gap is None:
             self._read(progress, now, commit_required=self._commit_required)

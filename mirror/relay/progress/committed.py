@@ -93,6 +93,11 @@ class Progress:
     """The last anchor that was made before."""
 
     @property
+    def exact(self) -> bool:
+        """Whether the target holds nothing behind it; otherwise it is a lower bound."""
+        return self.way is Way.TRANSACTIONS or self.ended
+
+    @property
     def appender_ids(self) -> frozenset[int]:
         """The producer ids of the attempts that may have appended behind it."""
         marked = -1 if self.target is None else self.target.producer_id

@@ -128,7 +128,8 @@ def plan_range(
     ``follow`` every partition with a position gets a Range, even if its source has no leader now.
 
     A gap between progress and log is a ``failed`` result, unless the flow has ``on-gap = "skip"``: then the Range
-    begins after the gap, and the task counts it. Progress of another source cluster always fails, since the copy would
+    begins after the gap, and the task counts it. If the progress is a lower bound, the task finds out whether retention
+    has made a gap. Progress of another source cluster always fails, since the copy would
     silently mix the records of both.
     """
 
@@ -162,8 +163,10 @@ def plan_range(
         return without_task(Outcome.FAILED, progress.offset, other_source_text(progress, source_cluster_id))
     gap = None if seen.leader == NO_LEADER else find_gap(progress, seen.topic_id, seen.earliest, seen.end)
     beyond = seen.until is not None and progress.offset >= seen.until
-    # Records after the flow's own end may be deleted from the source.
-    if gap is not None and not (beyond and gap.kind is GapKind.RETENTION):
+    # Records after the flow's own end may be deleted from the source. What is behind a lower bound may be copied: only
+    # the task that fences the partition can know.
+    unknown = beyond or not progress.exact
+    if gap is not None and not (unknown and gap.kind is GapKind.RETENTION):
         failed = without_task(Outcome.FAILED, gap.offset, f"{gap}; {gap.advice()}")
         return range_from(gap.resume) if flow.on_gap == "skip" else failed
     if not follow and progress.offset >= seen.stop and progress.time_ms >= recommit_before_ms:

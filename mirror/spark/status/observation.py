@@ -9,7 +9,7 @@ from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, TopicPartitio
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig, readable
 from mirror.relay.progress.committed import ProgressStore
-from mirror.relay.progress.gaps import Gap, find_gap
+from mirror.relay.progress.gaps import Gap, GapKind, find_gap
 from mirror.relay.progress.open_transactions import OpenTransaction, update_open_transactions
 from mirror.spark.ledger.obstacles import colliding, too_long
 from mirror.spark.planning.open_transactions import high_watermarks, with_producers
@@ -196,7 +196,10 @@ class FlowObserver:
         until = self._until.get(tp)
         if until is not None and progress.offset >= until:
             return None  # The flow has come to its end here.
-        return find_gap(progress, topic_id, offsets.earliest, offsets.end)
+        gap = find_gap(progress, topic_id, offsets.earliest, offsets.end)
+        # What is behind a lower bound may be copied: only the task that fences the partition can know.
+        unknown = gap is not None and gap.kind is GapKind.RETENTION and not progress.exact
+        return None if unknown else gap
 
 
 def _list_offsets(

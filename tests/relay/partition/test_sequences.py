@@ -336,15 +336,56 @@ def test_copy_does_not_change_its_way_under_its_lease() -> None:
     assert len(run.context.writers) == 1, "another writer would fence the next epoch's attempt"
 
 
-def test_gap_before_the_partition_is_acquired_is_no_exact_progress() -> None:
-    """What an earlier attempt has appended behind the lower bound is looked for all the same."""
+@pytest.mark.parametrize("mode", ["auto", "transactions"])
+def test_what_is_gone_at_the_source_may_have_been_appended(mode: str) -> None:
+    """Earlier attempts have appended it, and have not committed their progress."""
+    run = harness(mode=mode).found(claimed(100))
+    run.writer.acquired = False
+    run.resolved(claimed(100), mark=MARK)
+    run.fetch_fails(OffsetOutOfRange("t-0: gone"))
+    run.source_checked(earliest=150, end=1_000)
+    claim = run.writer.acquisitions[-1][0]
+    assert (claim.offset, claim.way, claim.generation) == (100, Way.SEQUENCES, 5)
+    run.acquired(claimed(150), ProgressTotals(50, 1, 100))
+    assert run.commit().offset == 150
+    assert run.context.read_position == (150, None)
+    assert run.copy.result.gaps == {}
+
+
+@pytest.mark.parametrize(("found", "gone"), [(100, "offsets 100 to 149"), (120, "offsets 120 to 149")])
+def test_gap_begins_behind_what_was_appended(found: int, gone: str) -> None:
+    run = harness().opened_with(claimed(100))
+    run.fetch_fails(OffsetOutOfRange("t-0: gone"))
+    run.source_checked(earliest=150, end=1_000)
+    run.acquired(claimed(found), ProgressTotals(found - 100, 0, 0))
+    run.commit()
+    run.fetch_fails(OffsetOutOfRange("t-0: gone"))
+    run.source_checked(earliest=150, end=1_000)
+    result = run.ended_with(Outcome.FAILED)
+    assert f"{gone} are gone and were never copied" in (result.error or "")
+    assert result.end == found
+
+
+def test_gap_is_skipped_from_the_exact_position_on() -> None:
     run = harness(mode="transactions", on_gap="skip").found(claimed(100))
     run.writer.acquired = False
     run.resolved(claimed(100), mark=MARK)
     run.fetch_fails(OffsetOutOfRange("t-0: gone"))
     run.source_checked(earliest=150, end=1_000)
-    resolved = run.writer.acquisitions[-1][0]
-    assert (resolved.offset, resolved.way, resolved.generation) == (150, Way.SEQUENCES, 5)
+    run.acquired(claimed(120), ProgressTotals(20, 1, 100))
+    run.commit()
+    run.fetch_fails(OffsetOutOfRange("t-0: gone"))
+    run.source_checked(earliest=150, end=1_000)
+    assert run.commit().offset == 150
+    assert run.copy.result.gaps == {"retention": 30}
+
+
+def test_gap_behind_an_attempt_that_has_ended_is_certain() -> None:
+    run = harness().opened_with(replace(claimed(100), ended=True))
+    run.fetch_fails(OffsetOutOfRange("t-0: gone"))
+    run.source_checked(earliest=150, end=1_000)
+    assert not run.writer.acquisitions
+    assert "offsets 100 to 149" in (run.ended_with(Outcome.FAILED).error or "")
 
 
 def second_sent() -> CopyHarness:

@@ -9,6 +9,7 @@ import pytest
 from mirror.config.models import FlowConfig
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress
 from mirror.spark.planning.range_planner import (
     NO_LEADER,
@@ -166,6 +167,22 @@ def test_a_flow_that_skips_gaps_resumes_after_the_gap(
 ) -> None:
     expected = replace(copy(start, end, partition.first), topic_id=partition.topic_id, source_end=partition.end)
     assert plan_range(flow(on_gap="skip"), HERE, partition, progress) == expected
+
+
+def test_what_is_gone_behind_a_lower_bound_may_be_copied() -> None:
+    """Only the task that fences the partition finds out."""
+    lower = replace(at(7), way=Way.SEQUENCES)
+    for on_gap in ("fail", "skip"):
+        planned = plan_range(flow(on_gap=on_gap), HERE, seen(earliest=10), lower)
+        assert isinstance(planned, Range)
+        assert (planned.start, planned.end) == (7, 100)
+    for certain in (
+        plan_range(flow(), HERE, seen(earliest=10), replace(lower, ended=True)),
+        plan_range(flow(), HERE, seen(topic_id="t2"), lower),
+        plan_range(flow(), HERE, seen(end=5), lower),
+    ):
+        assert isinstance(certain, RangeResult)
+        assert certain.outcome is Outcome.FAILED
 
 
 def test_another_source_is_never_skipped() -> None:

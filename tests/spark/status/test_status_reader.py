@@ -308,6 +308,17 @@ def test_a_gap_sets_state_and_lag(site: StatusHarness) -> None:
     assert kinds == ["retention", "truncated", "recreated"]
 
 
+def test_what_is_gone_behind_a_lower_bound_is_no_gap(site: StatusHarness) -> None:
+    """It may be copied: only a task finds out."""
+    site.a.add_topic("orders", [100], earliest=5)
+    with site.a.change() as state:
+        topic_id = state["topics"]["orders"]["id"]
+    site.commit(2, topic_id=topic_id, way=Way.SEQUENCES)
+    with site.watch() as watch:
+        (found,) = watch.read().partitions
+    assert found.last_error is None
+
+
 @pytest.mark.parametrize("until", ["60", '"1970-01-01T00:00:00.060Z"'])
 def test_there_is_no_lag_after_the_flow_s_end(site: StatusHarness, until: str) -> None:
     """The fake's record n has the time n."""
