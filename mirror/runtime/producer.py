@@ -25,10 +25,10 @@ from mirror.errors import (
     WrongState,
 )
 from mirror.producer.batch.batches import Callback, ProducerBatch, RecordAccumulation, RecordMetadata
-from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, ProducerId
+from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState, ProducerId
 from mirror.producer.blocking import BlockBudget
 from mirror.producer.core import ProducerCore
-from mirror.producer.events import AdoptEvent, AwaitTopicEvent, FlushEvent, ReleaseEvent, WakeEvent
+from mirror.producer.events import AdoptEvent, AwaitTopicEvent, FlushEvent, ReleaseEvent, WakeEvent, YieldEvent
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
 from mirror.runtime.memory.buffer_memory import BufferMemory
@@ -44,6 +44,13 @@ _log = logging.getLogger(__name__)
 
 _RecordHeaders = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 _Record = tuple[bytes | None, bytes | None, Headers, int]
+
+
+def _chain(chain: int) -> int:
+    if type(chain) is not int:
+        msg = f"chain must be an int, not {type(chain).__name__}"
+        raise InvalidArgument(msg)
+    return chain
 
 
 class _Partition:
@@ -328,10 +335,28 @@ class Producer(TransactionCalls):
         """
         tp = arguments.partition(tp)
         adopted = ProducerId(*arguments.producer_id(identity, LAST_ADOPTABLE_EPOCH))
-        if type(chain) is not int:
-            msg = f"chain must be an int, not {type(chain).__name__}"
+        self._submit_adoption("adopt()", AdoptEvent(tp, AdoptedState(adopted), _chain(chain)))
+
+    def continue_adopted(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
+        """Continue what another producer of this process has yielded (:meth:`yield_adopted`), as :meth:`adopt` does.
+
+        Nothing may have been sent under the identity since. Raises as :meth:`adopt` does.
+        """
+        tp = arguments.partition(tp)
+        if not isinstance(state, AdoptedState):
+            msg = f"the state of {tp} must be one that was yielded, not {type(state).__name__}"
             raise InvalidArgument(msg)
-        self._submit_adoption("adopt()", AdoptEvent(tp, adopted, chain))
+        self._submit_adoption("continue_adopted()", AdoptEvent(tp, state, _chain(chain)))
+
+    def yield_adopted(self, tp: TopicPartition) -> Future[AdoptedState | None]:
+        """Forget the identity that ``tp`` has adopted; return what another producer continues (`continue_adopted`).
+
+        None, and nothing is forgotten, if there is none, if a batch under it has no outcome yet, or if one was lost or
+        refused. Does not wait. Raises as :meth:`adopt` does.
+        """
+        event = YieldEvent(arguments.partition(tp), *self._thread.timer(None))
+        self._submit_adoption("yield_adopted()", event)
+        return event.future
 
     def release(self, tp: TopicPartition) -> None:
         """Forget the identity that ``tp`` has adopted, if any; its batches without an outcome fail with ClientClosed.

@@ -1,15 +1,18 @@
 """How long a record takes from its producer at the source to a reader of committed records at the target.
 
     PYTHONPATH=. python tests/benchmarks/bench_latency.py [--rate 1000] [--partitions 4] [--seconds 180]
-        [--epoch-ms 60000] [--profile FILE] [NAME ...]
+        [--epoch-ms 60000] [--profile FILE] [--output FILE] [--records FILE] [NAME ...]
 
-NAME: ``mirror`` (`mirror stream`, exactly once), ``mirror-at-least-once``, ``task`` (one task, at least once, in a
-process of its own without Spark), ``mirrormaker`` (MirrorMaker 2 with exactly-once support) and ``mirrormaker-default``
-(as it comes), one after the other, on clusters of their own; by default ``mirror`` and ``mirrormaker``. ``rate``
-records of 100 bytes a second are spread evenly over the partitions, by one producer without linger. Measured is from a
-record's own time (ms, set when it is handed to the producer) to when another client has it. Prints percentiles, the CPU
-seconds of the copier's processes and of the target's broker, and of ``task`` the requests a second by API; the first 20
-s after the first record arrived are left out, and the gap between epochs is in. Results go to results-latency.json.
+NAME: ``mirror`` (`mirror stream` as it comes), ``mirror-sequences``, ``mirror-transactions``, ``mirror-at-least-once``;
+``task-sequences``, ``task-transactions`` and ``task`` (at least once), which are one task in a process of its own
+without Spark, in one epoch after the other; ``mirrormaker`` (MirrorMaker 2 with exactly-once support) and
+``mirrormaker-default`` (as it comes). They run one after the other, on clusters of their own, and may be repeated; by
+default ``mirror`` and ``mirrormaker``. ``rate`` records of 100 bytes a second are spread evenly over the partitions, by
+one producer without linger. Measured is from a record's own time (ms, set when it is handed to the producer) to when
+another client has it. Prints percentiles, the CPU seconds of the copier's processes and of the target's broker, and of
+a task the requests a second by API; the first 20 s after the first record arrived are left out, and the gap between
+epochs is in. Results go to results-latency.json, or to the file of ``--output``. Each record's (name, seconds since the
+first one, partition, latency in ms) goes to the file of ``--records``, as JSON lines.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -68,12 +72,12 @@ class Feeding(threading.Thread):
 
 
 class Reading(threading.Thread):
-    """Each record's latency in ms, by when it came (monotonic seconds)."""
+    """Each record's partition and latency in ms, by when it came (monotonic seconds)."""
 
     def __init__(self, address: str, partitions: int) -> None:
         super().__init__(name="reading", daemon=True)
         self.over = threading.Event()
-        self.found: list[tuple[float, float]] = []
+        self.found: list[tuple[float, int, float]] = []
         self._consumer = Consumer(
             {
                 "bootstrap.servers": address,
@@ -91,7 +95,7 @@ class Reading(threading.Thread):
             message = self._consumer.poll(0.2)
             if message is not None and message.error() is None:
                 now = time.time()
-                self.found.append((time.monotonic(), now * 1000 - message.timestamp()[1]))
+                self.found.append((time.monotonic(), message.partition() or 0, now * 1000 - message.timestamp()[1]))
         self._consumer.close()
 
 
@@ -125,9 +129,9 @@ def ended_after(child: subprocess.Popen[Any]) -> Iterator[int]:
         child.wait()
 
 
-def our_stream(delivery: str, load: Load) -> contextlib.AbstractContextManager[int]:
+def our_stream(line: str, load: Load) -> contextlib.AbstractContextManager[int]:
     config = load.folder / "mirror.toml"
-    flow = f'source = "a"\ntarget = "b"\ntopics = ["{TOPIC}"]\nepoch-ms = {load.epoch_ms}\ndelivery = "{delivery}"'
+    flow = f'source = "a"\ntarget = "b"\ntopics = ["{TOPIC}"]\nepoch-ms = {load.epoch_ms}\n{line}'
     addresses = (("a", load.source), ("b", load.target))
     clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{at}"' for name, at in addresses]
     config.write_text("\n".join([*clusters, "[flows.f]", flow]), encoding="utf-8")
@@ -136,9 +140,10 @@ def our_stream(delivery: str, load: Load) -> contextlib.AbstractContextManager[i
     return ended_after(subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ))
 
 
-def one_task(load: Load) -> contextlib.AbstractContextManager[int]:
+def one_task(way: str, load: Load) -> contextlib.AbstractContextManager[int]:
     asked: dict[str, object] = {"source": load.source, "target": load.target, "topic": TOPIC, "copy": COPY}
     asked |= {"partitions": load.partitions, "profile": load.profile, "requests": str(requests_file(load))}
+    asked |= {"way": way, "epoch_ms": load.epoch_ms}
     command = [sys.executable, "-m", "tests.benchmarks.one_task", json.dumps(asked)]
     return ended_after(subprocess.Popen(command, env=os.environ))
 
@@ -156,9 +161,13 @@ def their_stream(exactly_once: bool, load: Load) -> Iterator[int]:
 
 
 STREAMS: Final[dict[str, Callable[[Load], contextlib.AbstractContextManager[int]]]] = {
-    "mirror": partial(our_stream, "exactly-once"),
-    "mirror-at-least-once": partial(our_stream, "at-least-once"),
-    "task": one_task,
+    "mirror": partial(our_stream, ""),
+    "mirror-sequences": partial(our_stream, 'exactly-once-by = "sequences"'),
+    "mirror-transactions": partial(our_stream, 'exactly-once-by = "transactions"'),
+    "mirror-at-least-once": partial(our_stream, 'delivery = "at-least-once"'),
+    "task": partial(one_task, ""),
+    "task-sequences": partial(one_task, "sequences"),
+    "task-transactions": partial(one_task, "transactions"),
     "mirrormaker": partial(their_stream, True),
     "mirrormaker-default": partial(their_stream, False),
 }
@@ -196,7 +205,13 @@ def _cpu(root: psutil.Process) -> float:
 
 
 def measure(
-    name: str, rate: int, seconds: float, epoch_ms: int, partitions: int = PARTITIONS, profile: str = ""
+    name: str,
+    rate: int,
+    seconds: float,
+    epoch_ms: int,
+    partitions: int = PARTITIONS,
+    profile: str = "",
+    records: Path | None = None,
 ) -> dict[str, float]:
     with Cluster() as a, Cluster() as b, tempfile.TemporaryDirectory(prefix="latency-") as folder:
         create(a.bootstrap_servers, TOPIC, partitions)
@@ -224,10 +239,14 @@ def measure(
                 time.sleep(0.2)
         reading.over.set()
         reading.join()
-    found = sorted(ms for at, ms in reading.found if begins <= at <= ends)
-    told = {f"p{q}": found[min(len(found) - 1, int(len(found) * q / 100))] for q in (50, 99, 99.9)}
+    if records is not None:
+        with records.open("a", encoding="utf-8") as lines:
+            began = begins - WARM_S
+            lines.writelines(f"{json.dumps([name, at - began, tp, ms])}\n" for at, tp, ms in reading.found)
+    found = sorted(ms for at, _, ms in reading.found if begins <= at <= ends)
+    percentiles = {f"p{q}": found[min(len(found) - 1, int(len(found) * q / 100))] for q in (50, 90, 99, 99.9)}
     missing = feeding.sent - len(reading.found)
-    return {**told, "max": found[-1], "records": len(found), "missing": missing, **used}
+    return {**percentiles, "max": found[-1], "records": len(found), "missing": missing, **used}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -238,18 +257,27 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--profile", default="", help="where cProfile's figures of `task` go")
     parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--epoch-ms", type=int, default=60_000)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--records", type=Path)
     asked = parser.parse_args(arguments)
     if unknown := set(asked.names) - STREAMS.keys():
         parser.error(f"no such stream: {', '.join(sorted(unknown))}")
-    results = {}
+    results: dict[str, list[dict[str, float]]] = defaultdict(list)
     for name in asked.names or ("mirror", "mirrormaker"):
-        results[name] = measure(
-            name, asked.rate, asked.seconds, asked.epoch_ms, partitions=asked.partitions, profile=asked.profile
+        figures = measure(
+            name,
+            asked.rate,
+            asked.seconds,
+            asked.epoch_ms,
+            partitions=asked.partitions,
+            profile=asked.profile,
+            records=asked.records,
         )
-        told = json.dumps({key: round(value, 1) for key, value in results[name].items()})
-        sys.stdout.write(f"{name} {told}\n")
+        results[name].append(figures)
+        sys.stdout.write(f"{name} {json.dumps({key: round(value, 1) for key, value in figures.items()})}\n")
         sys.stdout.flush()
-    RESULTS.write_text(json.dumps({"asked": vars(asked), "ms": results}, indent=2) + "\n", encoding="utf-8")
+    report = {"asked": vars(asked), "ms": results}
+    asked.output.write_text(json.dumps(report, indent=2, default=str) + "\n", encoding="utf-8")
     return 0
 
 

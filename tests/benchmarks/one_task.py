@@ -1,7 +1,8 @@
-"""Follows a topic with one task, at least once, in this process and without Spark, until it is stopped.
+"""Follows a topic with one task in this process, without Spark, in one epoch after the other, until it is stopped.
 
-    python -m tests.benchmarks.one_task '{"source": ..., "target": ..., "topic": ..., "copy": ..., "partitions": ...,
-        "requests": FILE, "profile": FILE or ""}'
+   python -m tests.benchmarks.one_task '{"source": ..., "target": ..., "topic": ..., "copy": ..., "partitions": ...,
+       "way": "sequences", "transactions" or "" (at least once), "epoch_ms": ..., "requests": FILE,
+       "profile": FILE or ""}'
 
 Each second it writes how many requests it has made into the file ``requests``, by cluster and API. SIGTERM ends it.
 """
@@ -9,6 +10,7 @@ Each second it writes how many requests it has made into the file ``requests``, 
 from __future__ import annotations
 
 import cProfile
+import itertools
 import json
 import os
 import signal
@@ -19,27 +21,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mirror.client import Admin
+from mirror.client import Admin, NewTopic
 from mirror.relay.model.observer import NullObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Range
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 
 
 class Requests(NullObserver):
-    """Writes the requests so far, each second."""
+    """Writes the requests so far, each second. The network threads are the same in all epochs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._snapshot: Callable[[], TaskSnapshot] | None = None
 
     def task_started(self, snapshot: Callable[[], TaskSnapshot]) -> None:
-        threading.Thread(target=self._write, args=(snapshot,), daemon=True).start()
+        first, self._snapshot = self._snapshot is None, snapshot
+        if first:
+            threading.Thread(target=self._write, daemon=True).start()
 
-    def _write(self, snapshot: Callable[[], TaskSnapshot]) -> None:
-        while True:
+    def _write(self) -> None:
+        while self._snapshot is not None:
             time.sleep(1)
             found: dict[str, float] = {}
-            for cluster, network in snapshot().networks.items():
+            for cluster, network in self._snapshot().networks.items():
                 found |= {f"{cluster} {api}": meter.took.count for api, meter in network.requests.items()}
                 found[f"{cluster} network_ms"] = network.busy_ms
             written = self.path.with_suffix(".new")
@@ -66,8 +72,29 @@ def ranges(asked: dict[str, Any]) -> list[Range]:
     ]
 
 
+def copy_epochs(asked: dict[str, Any]) -> None:
+    """Copy one epoch after the other; all are planned from the beginning, and the progress says more."""
+    planned, requests = ranges(asked), Requests(Path(asked["requests"]))
+    with Admin({"bootstrap.servers": asked["target"]}) as admin:
+        admin.create_topics([NewTopic(topic_of("f"), 1, 1, {"cleanup.policy": "compact"})])
+    for epoch in itertools.count(1):
+        policy = CopyPolicy(
+            exactly_once=bool(asked["way"]),
+            exactly_once_by=asked["way"] or "transactions",
+            until_ms=int(time.time() * 1000) + asked["epoch_ms"],
+            lease_ms=40_000,
+            epoch=epoch,
+        )
+        copy_ranges(
+            planned,
+            source_options={"bootstrap.servers": asked["source"]},
+            target_options={"bootstrap.servers": asked["target"]},
+            policy=policy,
+            watcher=requests,
+        )
+
+
 def main(asked: dict[str, Any]) -> None:
-    until_ms = int(time.time() * 1000) + 3_600_000
     profiles: list[cProfile.Profile] = []
     if asked["profile"]:
         run = threading.Thread.run
@@ -86,17 +113,7 @@ def main(asked: dict[str, Any]) -> None:
         os._exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    copying = threading.Thread(
-        target=copy_ranges,
-        args=(ranges(asked),),
-        kwargs={
-            "source_options": {"bootstrap.servers": asked["source"]},
-            "target_options": {"bootstrap.servers": asked["target"]},
-            "policy": CopyPolicy(exactly_once=False, until_ms=until_ms),
-            "watcher": Requests(Path(asked["requests"])),
-        },
-        daemon=True,
-    )
+    copying = threading.Thread(target=copy_epochs, args=(asked,), daemon=True)
     copying.start()
     while copying.is_alive():
         copying.join(0.2)

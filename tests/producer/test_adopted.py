@@ -367,3 +367,62 @@ def test_adoptions_at_any_time_append_each_chains_prefix_once(seed: int) -> None
         int(value.split(b"/")[0]) for value in values(cluster)
     )
     assert producer.taken == producer.released
+
+
+# --- what another producer continues
+
+
+def test_another_producer_continues_the_sequences_of_a_yielded_identity() -> None:
+    cluster, producer, identity = _site()
+    finish(producer, producer.send_in_chain(T0, 1, b"a", b"b"), producer.send_in_chain(T0, 1, b"c"))
+    state = producer.yield_adopted(T0)
+    assert state is not None
+    late = producer.send_in_chain(T0, 1, b"late")
+    other = FakeProducer(cluster)
+    other.continue_adopted(T0, state, 7)
+    finish(other, *[other.send_in_chain(T0, 7, value) for value in (b"d", b"e")])
+    assert _stamps(cluster) == [(*identity, 0), (*identity, 2), (*identity, 3), (*identity, 4)]
+    assert values(cluster) == [b"a", b"b", b"c", b"d", b"e"]
+    assert _inits(cluster) == ["x"], "nothing is fenced"
+    assert isinstance(failure(producer, late), KafkaError)
+
+
+def test_identity_with_a_batch_without_an_outcome_is_not_yielded() -> None:
+    cluster, producer, identity = _site()
+    cluster.control.on(Api.PRODUCE, Action(delay_ms=300))
+    first = producer.send_in_chain(T0, 1, b"a")
+    assert producer.yield_adopted(T0) is None
+    finish(producer, first, producer.send_in_chain(T0, 1, b"b"))
+    assert _stamps(cluster) == [(*identity, 0), (*identity, 1)], "it has kept it"
+
+
+def test_identity_that_lost_a_batch_is_not_yielded() -> None:
+    cluster, producer, _ = _site()
+    cluster.control.on(Api.PRODUCE, Action(errors={T0: errors.INVALID_RECORD}))
+    assert isinstance(failure(producer, producer.send_in_chain(T0, 1, b"a")), BrokerError)
+    assert producer.yield_adopted(T0) is None
+
+
+def test_identity_that_was_adopted_twice_is_not_yielded() -> None:
+    """Its next sequence is not known any more."""
+    _, producer, identity = _site()
+    finish(producer, producer.send_in_chain(T0, 1, b"a"))
+    producer.adopt(T0, identity, 2)
+    assert producer.yield_adopted(T0) is None
+
+
+def test_partition_without_an_adopted_identity_yields_nothing() -> None:
+    _, producer, _ = _site()
+    assert producer.yield_adopted(T1) is None
+
+
+def test_continued_identity_does_not_follow_a_topic_that_was_created_again() -> None:
+    """Its log would accept any sequence."""
+    cluster, producer, _ = _site()
+    finish(producer, producer.send_in_chain(T0, 1, b"a"))
+    state = producer.yield_adopted(T0)
+    assert state is not None
+    cluster.add_topic("t", 2)
+    other = FakeProducer(cluster)
+    other.continue_adopted(T0, state, 7)
+    assert isinstance(failure(other, other.send_in_chain(T0, 7, b"b")), TopicRecreated)

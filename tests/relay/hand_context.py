@@ -21,6 +21,7 @@ from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.partition.context import CopyHandle
+from mirror.relay.partition.continuation import Continuation
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
@@ -28,6 +29,7 @@ from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookups import StartPosition
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_log import TargetMark
+from mirror.timing import FOREVER_MS
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import values_of
@@ -76,6 +78,9 @@ class HandWriter:
         self.atomic = way is Way.TRANSACTIONS
         self.acquired = way is not Way.SEQUENCES
         self.acquisitions: list[tuple[Progress, Future[FoundPosition]]] = []
+        self.continues = False
+        self.valid_until_ms = FOREVER_MS
+        self.yielded: list[tuple[Progress, Future[Continuation | None]]] = []
         self.producer_id = 7
         self.fences_in_doubt = 0
         self.open_timeout_ms: int | None = None
@@ -95,6 +100,11 @@ class HandWriter:
         assert timeout_ms > 0
         self.acquisitions.append((progress, Future()))
         return self.acquisitions[-1][1]
+
+    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
+        assert self.closed is None
+        self.yielded.append((progress, Future()))
+        return self.yielded[-1][1]
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         assert self.closed is None

@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -261,7 +262,7 @@ class TaskHarness:
             consumer=cast("Any", self.source),
             admin=target,
             lookups=cast("Any", self.lookups),
-            producer_settings=cast("Any", None),
+            producer_settings=cast("Any", SimpleNamespace(cluster="target")),
             memory=cast("Any", None),
             producer=target,
             positions=None,

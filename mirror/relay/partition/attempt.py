@@ -105,7 +105,7 @@ class CopyAttempt:
         self._clock = clock
         self._timeouts = context.timeouts
         self._choice = choice
-        self._changes_way = self._committed_last = False
+        self._changes_way = self._committed_last = self._ceding = False
         self._acquisition = Acquisition(copy, context, writer, clock, progress)
         self._reencoding: Future[Any] | None = None
         reader.begin(progress.offset, now)
@@ -113,7 +113,7 @@ class CopyAttempt:
     @property
     def wants_more(self) -> bool:
         """Whether it can use more of the source."""
-        may_read = not (self._reader.ended or self._copy.winding_up or self.commits.blocks_sending)
+        may_read = not (self._reader.ended or self._sends_nothing or self.commits.blocks_sending)
         return may_read and self._reader.pipeline.empty
 
     @property
@@ -139,7 +139,7 @@ class CopyAttempt:
     @property
     def awaits_acknowledgement(self) -> bool:
         """Whether it needs acknowledgements to send more, or to end."""
-        return self._reader.ended or self._copy.winding_up or not self._reader.pipeline.empty
+        return self._reader.ended or self._sends_nothing or not self._reader.pipeline.empty
 
     @property
     def undelivered_since_ms(self) -> int | None:
@@ -163,6 +163,21 @@ class CopyAttempt:
         """Whether all that is acknowledged is committed, and no commit or comparison is in flight."""
         committable = self.commits.pending and (self._writer.atomic or self.outbox.empty)
         return self.commits.in_flight is None and not (committable or self.comparing_target)
+
+    @property
+    def _sends_nothing(self) -> bool:
+        return self._copy.winding_up or self._ceding
+
+    def cede(self) -> bool:
+        """Send nothing more, as the next attempt in this process is to continue; return whether it can."""
+        self._ceding = self.acquired and self._writer.way is Way.SEQUENCES and not self._committed_last
+        return self._ceding
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all that was sent is acknowledged, and nothing else is in flight or in doubt."""
+        waits = not self.outbox.empty or self.commits.in_flight is not None or self.comparing_target
+        return not waits and self.outbox.regression is None
 
     def due_ms(self, now: int) -> int:
         """When :meth:`advance` is wanted next if nothing happens before; the send window steps a copy that queues."""
@@ -189,9 +204,10 @@ class CopyAttempt:
             raise DeliveryFailed(failure[1], failure[0])
         if self.commits.in_flight is not None:
             self._process_commit(now)
-        if self.commits.required:
+        if self.commits.required or (self._writer.continues and self._reader.last_stable_offset != FOREVER_MS):
+            # An earlier attempt in this process is continued although nothing is to be sent: its lease ends.
             self._acquisition.ensure(now)
-        if not (self._copy.winding_up or self._committed_last):
+        if not (self._sends_nothing or self._committed_last):
             self._send_ready(now)
         self._check_way()
         self._check_regression()  # answers may have arrived while batches were sent
@@ -264,7 +280,8 @@ class CopyAttempt:
         except FlowError as error:  # the flow allows only the way that the batch must not go
             self._reader.fail(error)
             return True
-        self._changes_way = way is not self._writer.way
+        # Under a fence that may be forgotten, nothing is sent: another attempt fences again.
+        self._changes_way = way is not self._writer.way or (self.acquired and unix_ms >= self._writer.valid_until_ms)
         return self._changes_way
 
     def _next_output(self, unix_ms: int) -> OutputBatch | None:
@@ -335,10 +352,10 @@ class CopyAttempt:
     def final_commit(self, now: int) -> Future[None] | None:
         """Commit what is acknowledged when the attempt ends early; None if there is nothing to wait for.
 
-        There is none if a commit would include what is not acknowledged, or if the target's log may lack records that
-        were written before.
+        There is none if a commit would include what is not acknowledged, if the target's log may lack records that were
+        written before, or if another attempt goes on with what is acknowledged.
         """
-        blocked = self.comparing_target or not self.acquired
+        blocked = self.comparing_target or self._ceding or not self.acquired
         if self._writer.atomic or blocked or self.outbox.regression is not None or self._is_out_of_order:
             return None
         ends = self._writer.way is Way.SEQUENCES and self.outbox.empty

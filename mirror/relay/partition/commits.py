@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.relay.model.policy import MAX_TRANSACTION_BYTES
+from mirror.relay.model.way import Way
 from mirror.relay.partition.outbox import CommitCounts, Outbox
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
 from mirror.timing import deadline, remaining
@@ -79,6 +80,8 @@ class Commits:
     @property
     def blocks_sending(self) -> bool:
         """Whether nothing more should be sent before the next commit ends."""
+        if self._writer.way is Way.SEQUENCES:
+            return False  # the fence has written the claim already
         if not self._writer.atomic:
             return self.required
         return self.required or self._bytes >= MAX_TRANSACTION_BYTES or self.in_flight is not None

@@ -26,7 +26,7 @@ from mirror.consumer.fetched import Fetched
 from mirror.errors import CorruptBatch, LogTruncated, MirrorError, OffsetOutOfRange
 from mirror.relay.batches.trace_parents import TraceParents
 from mirror.relay.batches.way_rules import WayChoice, WayRules
-from mirror.relay.futures import as_mirror_error
+from mirror.relay.futures import as_mirror_error, done
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
@@ -34,6 +34,7 @@ from mirror.relay.partition.anchoring import AnchorMaker
 from mirror.relay.partition.attempt import CopyAttempt, DeliveryFailed, PositionFound, TargetShrank, WayChanged
 from mirror.relay.partition.attempt_outcome import AttemptOutcome, FailureClassifier
 from mirror.relay.partition.context import CopyContext
+from mirror.relay.partition.continuation import Ceding, Continuation
 from mirror.relay.partition.delivery_deadline import DeliveryClock
 from mirror.relay.partition.expiries import unreadable
 from mirror.relay.partition.gap_check import SourceGapCheck
@@ -121,6 +122,7 @@ class PartitionCopy:
         self._traces = TraceParents(now)
         self._choice = WayChoice(rules, self.source) if rules is not None and policy.exactly_once else None
         self._changes_way = False
+        self._ceding: Ceding | None = None
         self._open(now)
 
     # --- queries
@@ -190,7 +192,7 @@ class PartitionCopy:
     def due_ms(self, now: int) -> int:
         """When :meth:`step` is wanted next if nothing happens before."""
         if (attempt := self._copying) is not None:
-            return attempt.due_ms(now)
+            return attempt.due_ms(now) if self._ceding is None else min(attempt.due_ms(now), self._ceding.until_ms)
         return self._until_ms if self.state in {CopyState.BACKING_OFF, CopyState.ABORTING} else FOREVER_MS
 
     # --- the source's responses
@@ -219,6 +221,8 @@ class PartitionCopy:
             self._reader.last_response_ms, self._retry.last_failure = at_ms, None
         if end is not None and self.awaits_first_response and self._reader.confirm_end(end):
             self.recorder.on_nothing_to_fetch(self._current, self._reader)
+            if self._writer.continues:
+                self._context.step_when_done(self, done(None))  # an earlier attempt is to yield
 
     def on_fetch_skipped(self, now: int) -> None:
         """Nothing is fetched at ``now``: the source cannot be blamed for its silence."""
@@ -299,26 +303,32 @@ class PartitionCopy:
             context.read_from(self, progress.offset, progress.leader_epoch, self.recorder.topic_id)
 
     def _step_copying(self, now: int) -> None:
-        attempt, reader = self._current, self._reader
-        commits = attempt.commits
-        done = self._advance(attempt, now)
-        if done is None:
-            if self._copying not in {None, attempt}:
-                self._step_copying(now)  # another attempt copies on
-            return
+        attempt = self._current
+        copied = self._advance(attempt, now)
+        if copied is not None:
+            if self._ceding is not None:
+                self._step_ceding(self._ceding, attempt, now)
+            else:
+                self._on_advanced(attempt, now, copied=copied)
+        elif self._copying not in {None, attempt}:
+            self._step_copying(now)  # another attempt copies on
+
+    def _on_advanced(self, attempt: CopyAttempt, now: int, *, copied: bool) -> None:
+        """Decide whether the attempt goes on; ``copied``: everything is copied and committed."""
+        reader, commits = self._reader, attempt.commits
         if reader.ended:
             self._context.stop_reading(self)
-        corrupt = done and isinstance(reader.error, CorruptBatch)
-        if done and reader.error is None:
+        corrupt = copied and isinstance(reader.error, CorruptBatch)
+        if copied and reader.error is None:
             self._end_attempt(now, AttemptOutcome(Outcome.COMPLETE))
-        elif self.winding_up and attempt.nothing_to_commit and (corrupt or not done):
+        elif self.winding_up and attempt.nothing_to_commit and (corrupt or not copied):
             complete = self.range.open_ended and attempt.outbox.empty
             self._end_attempt(now, self._retry.epoch_outcome(complete=complete))
-        elif done and isinstance(reader.error, (OffsetOutOfRange, LogTruncated)):
+        elif copied and isinstance(reader.error, (OffsetOutOfRange, LogTruncated)):
             self._check_source()
         elif corrupt and self._gap_check.may_refetch(commits.committed.offset):
             self._read(commits.committed, now, commit_required=False)
-        elif done and reader.error is not None:
+        elif copied and reader.error is not None:
             raise unreadable(as_mirror_error(reader.error), self.source, commits.committed.offset)
         elif attempt.source_stalled(now):
             self._check_source(stalled=True)
@@ -426,6 +436,9 @@ class PartitionCopy:
 
     def _close_attempt(self, now: int, attempt: CopyAttempt | None) -> None:
         self._final_commit = None if attempt is None else attempt.final_commit(now)
+        if self._ceding is not None:
+            self._ceding.refuse()
+            self._ceding = None
         self.state = CopyState.ABORTING
         self._context.stop_reading(self)
         if attempt is not None:
@@ -486,6 +499,31 @@ class PartitionCopy:
             return self._retry.interim_result(now)
         unix_ms, interval_ms = self._context.unix_ms(), self._context.timeouts.commit_interval_ms
         return self._retry.hand_over(now, attempt, unix_ms=unix_ms, commit_interval_ms=interval_ms)
+
+    def cede(self, answer: Future[Continuation | None], now: int) -> None:
+        """Yield the partition to the next epoch's copy in this process, if this one copies on under its lease.
+
+        It sends nothing more. ``answer`` gets the continuation once everything sent is acknowledged; None if the next
+        copy has to fence.
+        """
+        attempt = self._copying
+        if self.recorder.handed_over is None or self.winding_up or attempt is None or not attempt.cede():
+            answer.set_result(None)
+            return
+        self._ceding = Ceding(answer, now)
+        self._context.stop_reading(self)
+        self.step(now)
+
+    def _step_ceding(self, ceding: Ceding, attempt: CopyAttempt, now: int) -> None:
+        if attempt.is_quiet:
+            outbox = attempt.outbox
+            progress = self.progress_at(outbox.acked_offset, outbox.acked_epoch)
+            answered = ceding.answer_with(self._writer.yield_to_next(progress))
+            self._ceding = None
+            self._end_attempt(now, AttemptOutcome(Outcome.FENCED, "the next epoch's copy in this process continues"))
+            self._call.begin(answered)
+        elif now >= ceding.until_ms:
+            self._end_attempt(now, AttemptOutcome(Outcome.FENCED, "the next epoch's copy did not wait any longer"))
 
     def wind_up(self, now: int, *, immediately: bool) -> None:
         """The epoch ends: commit what is acknowledged, and abort the rest.

@@ -15,8 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.client import Admin, BufferMemory, Producer, TopicPartition
+from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
+from mirror.relay.partition.continuation import FENCE_VALID_MS, Continuation, Earlier, found_at
 from mirror.relay.partition.takeover import (
     PartitionTransactions,
     Search,
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
     from mirror.producer.settings import ProducerSettings
     from mirror.relay.progress.position import FoundPosition
     from mirror.wire.records import Batch
+
+
+_LAST_EPOCH: Final = LAST_ADOPTABLE_EPOCH - 100
+"""The last epoch under which an attempt sends. Each attempt that is killed before its marker is written uses up an
+epoch, or two: the next marker must still be one of the same producer id, or it would not shut this attempt out."""
 
 
 class SharedClients(NamedTuple):
@@ -56,8 +63,12 @@ class SequenceWriter:
         shared: SharedClients,
         chain: int,
         search: Search,
+        earlier: Earlier | None = None,
     ) -> None:
-        """``settings`` are those of the fencing producer; ``chain`` numbers the attempts in the shared one."""
+        """``settings`` are those of the fencing producer; ``chain`` numbers the attempts in the shared one.
+
+        ``earlier`` asks the attempt of the epoch before, which still runs in this process, to yield.
+        """
         self._flow: Final = flow
         self._tp: Final = tp
         self._settings: Final = settings
@@ -68,6 +79,9 @@ class SequenceWriter:
         self._chain: Final = chain
         self._search: Final = search
         self._fencing: PartitionTransactions | None = None
+        self._earlier = earlier
+        self._fenced_ms = 0
+        self._claim_epoch = -1
         self._opened_with: Progress | None = None
         self._closed = False
         self.producer_id = -1
@@ -77,6 +91,16 @@ class SequenceWriter:
     def fences_in_doubt(self) -> int:
         """As counted by the fencing producer."""
         return 0 if self._fencing is None else self._fencing.producer.fences_in_doubt
+
+    @property
+    def continues(self) -> bool:
+        """Whether an earlier attempt in this process has to be asked to yield."""
+        return self._earlier is not None
+
+    @property
+    def valid_until_ms(self) -> int:
+        """As :attr:`TargetWriter.valid_until_ms`."""
+        return self._fenced_ms + FENCE_VALID_MS
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         """Read the progress only: a copy that has nothing to send needs no fence.
@@ -95,12 +119,29 @@ class SequenceWriter:
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=require_stable)
 
     def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+        """Continue the earlier attempt of this process, or fence: see :meth:`_take_over`."""
+        ask, self._earlier = self._earlier, None
+        if ask is None:
+            return self._take_over(progress, timeout_ms)
+        return then(ask(), lambda earlier: self._continue(earlier, progress, timeout_ms))
+
+    def _continue(self, earlier: Continuation | None, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+        found = None if earlier is None else found_at(earlier, self._opened_with, progress)
+        if earlier is None or found is None:
+            return self._take_over(progress, timeout_ms)
+        if not self._closed:
+            self._shared.continue_adopted(self._tp, earlier.state, self._chain)
+            self._fenced_ms, self._claim_epoch = earlier.fenced_ms, earlier.claim_epoch
+            self.producer_id, self.acquired = earlier.state.identity.producer_id, True
+        return done(found)
+
+    def _take_over(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
         """Initialize the transactional id, read the progress again, fence, and find the exact position."""
         self._fencing = fencing = PartitionTransactions(self._flow, self._tp, self._settings, self._memory)
         initialized = fencing.producer.init_transactions_async(timeout_ms)
         read = then(initialized, lambda _: self._read_progress(timeout_ms, require_stable=True))
         taken = then(read, lambda found: take_over(fencing, self._search, self._base(progress, found), timeout_ms))
-        return then(taken, self._adopt)
+        return then(taken, lambda found: self._adopt(found, progress, timeout_ms))
 
     def _base(self, resolved: Progress, found: Progress | None) -> Progress:
         """Return the progress to claim: ``resolved`` if it follows from what is ``found`` now, or what is found."""
@@ -113,13 +154,16 @@ class SequenceWriter:
         target = resolved.target if found.target is None else found.target
         return replace(found, target=target, time_ms=resolved.time_ms, claimed_ms=0)
 
-    def _adopt(self, found: FoundPosition) -> Future[FoundPosition]:
+    def _adopt(self, found: FoundPosition, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
         fencing = self._fencing
         assert fencing is not None  # noqa: S101 - it has fenced
         identity = fencing.producer.identity
         assert identity is not None  # noqa: S101 - as above
         fencing.producer.close_async()
         if not self._closed:  # otherwise the next attempt may have adopted already
+            if identity.epoch > _LAST_EPOCH:
+                return self._take_over(progress, timeout_ms)  # until the coordinator assigns another producer id
+            self._fenced_ms, self._claim_epoch = progress.time_ms, fencing.claim_epoch
             self._shared.adopt(self._tp, identity, self._chain)
             self.producer_id, self.acquired = identity.producer_id, True
         return done(found)
@@ -130,15 +174,29 @@ class SequenceWriter:
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit the lazy progress. The claim of a fenced attempt is another one, or is behind it."""
-        attempt = -1 if self._fencing is None else self._fencing.claim_epoch
         lazy = replace(
-            progress, way=Way.SEQUENCES, producer_id=self.producer_id, earlier_ids=frozenset(), attempt=attempt
+            progress,
+            way=Way.SEQUENCES,
+            producer_id=self.producer_id,
+            earlier_ids=frozenset(),
+            attempt=self._claim_epoch,
         )
         return self._committer.commit(self._tp, to_offset(lazy), timeout_ms)
 
     def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
         """Commit when the other partitions of the group do."""
         return commit_due_ms(self._tp, pending_since_ms, interval_ms)
+
+    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
+        """Send nothing more, and return what continues this attempt at ``progress``, behind all that was sent.
+
+        None if some of it has no outcome, or was lost.
+        """
+
+        def on_yielded(state: AdoptedState | None) -> Future[Continuation | None]:
+            return done(None if state is None else Continuation(state, progress, self._claim_epoch, self._fenced_ms))
+
+        return then(self._shared.yield_adopted(self._tp), on_yielded)
 
     def close(self, timeout_ms: int) -> Future[None]:
         """Send nothing more. What was sent may still be appended, until the next attempt fences this one."""

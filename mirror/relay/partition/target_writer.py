@@ -15,11 +15,12 @@ from mirror.producer.batch.batches import Callback
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
+from mirror.relay.partition.continuation import Continuation
 from mirror.relay.partition.takeover import PartitionTransactions, Search, read_latest_progress, take_over
 from mirror.relay.progress.committed import NO_TOTALS, Progress, group_of, to_offset
 from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
 from mirror.relay.progress.position import FoundPosition
-from mirror.timing import deadline
+from mirror.timing import FOREVER_MS, deadline
 from mirror.wire.records import Batch
 
 
@@ -42,6 +43,16 @@ class TargetWriter(Protocol):
     @property
     def acquired(self) -> bool:
         """Whether it may send and commit: nothing has to be fenced first, or :meth:`acquire` has succeeded."""
+        ...
+
+    @property
+    def continues(self) -> bool:
+        """Whether :meth:`acquire` can continue what an earlier attempt in this process has acquired."""
+        ...
+
+    @property
+    def valid_until_ms(self) -> int:
+        """Until when it may send (ms since 1970): later, brokers may have forgotten its fence."""
         ...
 
     @property
@@ -77,6 +88,10 @@ class TargetWriter(Protocol):
         """Return when to commit progress that is pending since ``pending_since_ms``: within ``interval_ms``."""
         ...
 
+    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
+        """Let the next attempt in this process continue at ``progress``, behind all that was sent; None: it cannot."""
+        ...
+
     def close(self, timeout_ms: int) -> Future[None]:
         """Abort what is not committed. The future is done after ``timeout_ms`` at the latest, and never fails."""
         ...
@@ -87,6 +102,8 @@ class ExactlyOnceWriter:
 
     atomic = True
     way = Way.TRANSACTIONS
+    continues = False
+    valid_until_ms = FOREVER_MS
 
     def __init__(
         self,
@@ -154,6 +171,11 @@ class ExactlyOnceWriter:
         """Abort immediately: consumers of committed records would wait behind the transaction until it expires."""
         return self._transactions.close(timeout_ms)
 
+    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
+        """Yield nothing: the transactions of the next attempt are those of its own producer."""
+        del progress
+        return done(None)
+
 
 class AtLeastOnceWriter:
     """Writes with the idempotent producer that all partitions of a task share; commits progress afterwards.
@@ -165,6 +187,8 @@ class AtLeastOnceWriter:
     atomic = False
     way = None
     acquired = True
+    continues = False
+    valid_until_ms = FOREVER_MS
     fences_in_doubt = 0
 
     def __init__(
@@ -218,4 +242,9 @@ class AtLeastOnceWriter:
     def close(self, timeout_ms: int) -> Future[None]:
         """Do nothing: what was sent cannot be aborted, and the producer is shared."""
         del timeout_ms
+        return done(None)
+
+    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
+        """Yield nothing: there is no lease under which an attempt could still run."""
+        del progress
         return done(None)

@@ -81,7 +81,9 @@ class FetchSteering:
 
         While the source budget is short, these are all ``active`` copies.
         """
-        candidates = {*stepped, *self._apply_positions()}
+        if sought := self._apply_positions():
+            self._check_responses_at = min(self._check_responses_at, now + _FIRST_RESPONSES_MS)
+        candidates = {*stepped, *sought}
         if self._budget.retry_refused:
             # A copy that was refused room is asked before one that has just freed some, which would take it again.
             self._update_all_at = min(self._update_all_at, self._updated_all_at + _UPDATE_REFUSED_MS)

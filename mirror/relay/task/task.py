@@ -43,6 +43,7 @@ from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.task.anchor_writing import AnchorWriting
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
+from mirror.relay.task.running_copies import CedeRequests, running_copies
 from mirror.relay.task.workers import TaskWorkers
 from mirror.timing import Clock
 
@@ -128,6 +129,7 @@ class Task:
         self._workers: Final = TaskWorkers(buffer_memory, policy.transform, lookup_executor)
         keeper = clients.anchors
         self._anchors: Final = None if keeper is None else AnchorWriting(keeper, self._workers.submit)
+        self._cede_requests: Final = CedeRequests(self._wake)
         self._start_positions: Final = StartPositions(clients.lookups, self._workers.submit, clock.now)
 
     def close(self) -> None:
@@ -151,6 +153,8 @@ class Task:
         """
         self.observer.task_started(self.snapshot)
         now = self._clock.now()
+        if hand_over is not None and self._clients.producer is not None:
+            hand_over = self._announcing(hand_over)
         self._epoch.begin(hand_over, now)
         for copied in ranges:
             topic = copied.target_topic
@@ -158,9 +162,35 @@ class Task:
             copy = PartitionCopy(copied, self._policy, limits[topic], batch_size, self, now, rules)
             self._copies.append(copy)
             self._active.add(copy)
-        while self._active:
-            self._turn(self._clock.now())
+        try:
+            while self._active:
+                self._turn(self._clock.now())
+        finally:
+            running_copies.remove(self._cede_requests)
+            self._cede_requests.end()
         return [copy.result for copy in self._copies]
+
+    def _announcing(self, hand_over: HandOver) -> HandOver:
+        """Let the next epoch's task in this process find the copies that continue, before it can begin."""
+
+        def announced(results: list[RangeResult]) -> None:
+            cluster, flow = self._clients.producer_settings.cluster, self._copies[0].range.flow
+            running_copies.add(cluster, flow, [copy.target for copy in self._active], self._cede_requests)
+            hand_over(results)
+
+        return announced
+
+    def _cede(self, now: int) -> None:
+        if not (asked := self._cede_requests.take()):
+            return
+        active = {copy.target: copy for copy in self._active}
+        for target, answer in asked:
+            copy = active.get(target)
+            if copy is None:
+                answer.set_result(None)
+            else:
+                copy.cede(answer, now)
+                self._to_step.append(copy)
 
     def snapshot(self) -> TaskSnapshot:
         """Return the present use of memory and network; from any thread."""
@@ -194,6 +224,7 @@ class Task:
     # --- one turn
 
     def _turn(self, now: int) -> None:
+        self._cede(now)
         stepped = self._step_due(now)
         self._step_queued(now, stepped)
         self._to_step.extend(self._epoch.update(now, self._copies, self._active))
@@ -293,7 +324,8 @@ class Task:
         committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
         if way is Way.SEQUENCES:
             shared = SharedClients(clients.producer, committer, admin, memory)
-            return SequenceWriter(flow, copy.target, settings, shared, attempt, search)
+            earlier = running_copies.take(settings.cluster, flow, copy.target)
+            return SequenceWriter(flow, copy.target, settings, shared, attempt, search, earlier)
         return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, attempt)
 
     def _find_position(

@@ -59,6 +59,8 @@ class AnsweringWriter:
     atomic = True
     way = Way.TRANSACTIONS
     acquired = True
+    continues = False
+    valid_until_ms = OPEN_END
     producer_id = 7
     fences_in_doubt = 0
 

@@ -1,0 +1,91 @@
+"""The copies of ended epochs that still run in this process, so that the next epoch's attempts can continue them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from mirror.cluster.types import TopicPartition
+from mirror.relay.futures import done
+
+if TYPE_CHECKING:
+    from mirror.relay.partition.continuation import Continuation, Earlier
+
+
+class CedeRequests:
+    """What a task is asked for by tasks that began later; any thread asks, and the task's thread takes."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake: Final = wake
+        self._lock: Final = threading.Lock()
+        self._waiting: list[tuple[TopicPartition, Future[Continuation | None]]] = []
+        self._asked: list[Future[Continuation | None]] = []
+        self._ended = False
+
+    def ask(self, target: TopicPartition) -> Future[Continuation | None]:
+        """Ask the copy of ``target`` to yield. The future never fails, and is done at the latest when the task ends."""
+        answer: Future[Continuation | None] = Future()
+        with self._lock:
+            if self._ended:
+                return done(None)
+            self._waiting.append((target, answer))
+            self._asked.append(answer)
+        self._wake()
+        return answer
+
+    def take(self) -> list[tuple[TopicPartition, Future[Continuation | None]]]:
+        """Return what was asked for since the last call."""
+        if not self._waiting:
+            return []
+        with self._lock:
+            taken, self._waiting = self._waiting, []
+        return taken
+
+    def end(self) -> None:
+        """Answer everything, also what is asked for later: no copy of the task runs any more."""
+        with self._lock:
+            self._ended = True
+            asked, self._asked, self._waiting = self._asked, [], []
+        for answer in asked:
+            with suppress(InvalidStateError):
+                answer.set_result(None)
+
+
+class RunningCopies:
+    """Which task of this process copies a target partition under the lease of an ended epoch."""
+
+    def __init__(self) -> None:
+        self.known: Final[dict[tuple[Hashable, str, TopicPartition], CedeRequests]] = {}
+        """By target cluster, flow and target partition."""
+        self.renew_lock()
+
+    def renew_lock(self) -> None:
+        """Replace the lock, and forget all, after a fork: their threads do not exist in this process."""
+        self._lock = threading.Lock()
+        self.known.clear()
+
+    def add(self, cluster: Hashable, flow: str, targets: Iterable[TopicPartition], requests: CedeRequests) -> None:
+        """The task behind ``requests`` copies on, of ``flow``, to these partitions of the target ``cluster``."""
+        with self._lock:
+            for target in targets:
+                self.known[cluster, flow, target] = requests
+
+    def remove(self, requests: CedeRequests) -> None:
+        """The task behind ``requests`` has ended."""
+        with self._lock:
+            for key in [key for key, known in self.known.items() if known is requests]:
+                del self.known[key]
+
+    def take(self, cluster: Hashable, flow: str, target: TopicPartition) -> Earlier | None:
+        """Return a function that asks the copy which runs on to yield; None if there is none. Once for each copy."""
+        with self._lock:
+            requests = self.known.pop((cluster, flow, target), None)
+        return None if requests is None else lambda: requests.ask(target)
+
+
+running_copies: Final = RunningCopies()
+os.register_at_fork(after_in_child=running_copies.renew_lock)

@@ -1,0 +1,199 @@
+"""An attempt by sequences that yields its partition to the next epoch's attempt in the same process."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pytest
+
+from mirror.errors import ClientClosed
+from mirror.producer.batch.queue import AdoptedState, ProducerId
+from mirror.relay.batches.way_rules import WayRules
+from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.model.way import Way
+from mirror.relay.partition.continuation import CEDE_WITHIN_MS, FENCE_VALID_MS, Continuation, found_at
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
+from mirror.relay.progress.target_log import TargetMark
+from tests.relay.copy_harness import CopyHarness, made, progress_at
+
+MARK = TargetMark(topic_id="a", end=50, leader_epoch=3, producer_id=7)
+STATE = AdoptedState(ProducerId(7, 3), 5)
+
+
+def claimed(offset: int, **fields: object) -> Progress:
+    return replace(
+        progress_at(offset),
+        way=Way.SEQUENCES,
+        generation=5,
+        target=MARK,
+        producer_id=7,
+        attempt=2,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def harness() -> CopyHarness:
+    return CopyHarness(OPEN_END, rules=WayRules(mode="sequences", expiration_ms=86_400_000)).opened_with(claimed(0))
+
+
+def fetch(run: CopyHarness, offset: int) -> None:
+    run.fetch(made(offset, timestamp=run.clock.unix_ms()))
+
+
+def leased() -> CopyHarness:
+    """A copy that has copied a record, and goes on under its lease."""
+    run = harness()
+    fetch(run, 0)
+    run.acquired()
+    run.ack()
+    run.advance(1_000)
+    run.commit()
+    run.copy.hand_over(run.clock.now())
+    return run
+
+
+def cede(run: CopyHarness) -> Future[Continuation | None]:
+    answer: Future[Continuation | None] = Future()
+    run.copy.cede(answer, run.clock.now())
+    run.context.run_until_idle()
+    return answer
+
+
+def test_attempt_under_its_lease_yields_its_exact_position_and_sends_nothing_more() -> None:
+    run = leased()
+    fetch(run, 1)
+    run.ack()
+    answer = cede(run)
+    ((progress, yielded),) = run.writer.yielded
+    assert (progress.offset, progress.unreported.records) == (2, 1)
+    assert run.context.read_position is None
+    assert not answer.done()
+    yielded.set_result(Continuation(STATE, progress, 2, 1))
+    assert answer.result(0) == Continuation(STATE, progress, 2, 1)
+    assert run.committing is None, "a late commit would be behind that of the next attempt"
+    run.context.run_until_idle()
+    assert run.ended_with(Outcome.FENCED).records == 1
+
+
+def test_batch_without_an_outcome_is_awaited() -> None:
+    run = leased()
+    fetch(run, 1)
+    answer = cede(run)
+    assert not run.writer.yielded
+    run.advance(CEDE_WITHIN_MS // 2)
+    run.fetch(made(2, timestamp=run.clock.unix_ms()), offset=2)
+    run.ack()
+    assert len(run.sent) == 2, "it sends nothing more"
+    assert run.writer.yielded[0][0].offset == 2
+    assert not answer.done()
+
+
+def test_commit_in_flight_is_awaited() -> None:
+    """It could arrive after one of the next attempt."""
+    run = leased()
+    fetch(run, 1)
+    run.ack()
+    run.advance(1_000)
+    assert run.committing == 2
+    cede(run)
+    assert not run.writer.yielded
+    run.commit()
+    assert run.writer.yielded
+
+
+def test_next_attempt_fences_if_an_outcome_takes_too_long() -> None:
+    run = leased()
+    fetch(run, 1)
+    answer = cede(run)
+    run.advance(CEDE_WITHIN_MS)
+    assert answer.result(0) is None
+    run.ended_with(Outcome.FENCED)
+    assert not run.writer.yielded
+
+
+def test_next_attempt_fences_if_a_batch_fails_meanwhile() -> None:
+    run = leased()
+    fetch(run, 1)
+    answer = cede(run)
+    run.fail(0 if len(run.sent) == 1 else 1, ClientClosed("closed"))
+    assert answer.result(0) is None
+
+
+def test_next_attempt_fences_if_the_identity_cannot_be_yielded() -> None:
+    run = leased()
+    answer = cede(run)
+    run.writer.yielded[0][1].set_exception(ClientClosed("closed"))
+    assert answer.result(0) is None
+
+
+def test_attempt_before_its_epoch_s_end_yields_nothing() -> None:
+    """Its result would not count what it has sent."""
+    run = harness()
+    fetch(run, 0)
+    run.acquired()
+    assert cede(run).result(0) is None
+    run.ack()
+    fetch(run, 1)
+    assert len(run.sent) == 2, "it copies on"
+
+
+def test_attempt_that_continues_another_one_asks_it_once_its_source_has_answered() -> None:
+    """Also if it has nothing to send: the lease of the other one ends."""
+    run = CopyHarness(OPEN_END, rules=WayRules(mode="sequences", expiration_ms=86_400_000))
+    run.writer.continues = True
+    run.opened_with(claimed(4))
+    assert not run.writer.acquisitions
+    run.fetch(stable_end=4)
+    assert len(run.writer.acquisitions) == 1
+
+
+def test_fence_that_may_be_forgotten_sends_nothing_more() -> None:
+    run = harness()
+    fetch(run, 0)
+    run.acquired()
+    run.ack()
+    run.writer.valid_until_ms = run.clock.unix_ms()
+    fetch(run, 1)
+    assert len(run.sent) == 1
+    run.commit()
+    run.closed()
+    assert len(run.context.writers) == 2, "another attempt fences again"
+    assert run.copy.result.retries == 0
+
+
+# --- whether a continuation serves
+
+OPENED = claimed(4, unreported=ProgressTotals(2, 1, 20), time_ms=1_000)
+EARLIER = Continuation(
+    STATE, replace(OPENED, offset=6, unreported=ProgressTotals(5, 3, 50), way=Way.TRANSACTIONS), 2, 500
+)
+
+
+def test_it_begins_behind_the_earlier_attempt_with_the_counts_that_no_result_has() -> None:
+    found = found_at(EARLIER, OPENED, replace(OPENED, time_ms=2_000))
+    assert found is not None
+    assert (found.progress.offset, found.progress.unreported) == (6, ProgressTotals(5, 3, 50))
+    assert (found.appended, found.progress.way, found.progress.producer_id) == (NO_TOTALS, Way.SEQUENCES, 7)
+
+
+@pytest.mark.parametrize(
+    ("opened", "resolved"),
+    [
+        pytest.param(None, OPENED, id="no progress"),
+        pytest.param(replace(OPENED, way=Way.TRANSACTIONS), OPENED, id="a claim of transactions"),
+        pytest.param(replace(OPENED, producer_id=8), OPENED, id="a claim of another producer"),
+        pytest.param(replace(OPENED, attempt=3), OPENED, id="a claim of another attempt"),
+        pytest.param(replace(OPENED, ended=True), OPENED, id="an attempt that has ended"),
+        pytest.param(replace(OPENED, generation=6), replace(OPENED, generation=6), id="started over"),
+        pytest.param(OPENED, replace(OPENED, generation=6), id="starts over"),
+        pytest.param(replace(OPENED, topic_id="other"), OPENED, id="another source topic"),
+        pytest.param(OPENED, replace(OPENED, source_cluster_id="rome"), id="another source cluster"),
+        pytest.param(replace(OPENED, offset=7), OPENED, id="another attempt is further"),
+        pytest.param(OPENED, replace(OPENED, time_ms=500 + FENCE_VALID_MS), id="an old fence"),
+        pytest.param(OPENED, replace(OPENED, time_ms=499), id="a clock that went back"),
+    ],
+)
+def test_it_fences_if_the_claim_is_not_that_of_the_earlier_attempt(opened: Progress | None, resolved: Progress) -> None:
+    assert found_at(EARLIER, OPENED, replace(OPENED, time_ms=2_000)) is not None
+    assert found_at(EARLIER, opened, resolved) is None
