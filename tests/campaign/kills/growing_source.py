@@ -18,7 +18,7 @@ WITHIN_S: Final = 60.0
 SERIAL: Final = "serial"
 """The header that identifies a record."""
 _YOUNG_MS: Final = 3_600_000
-"""The age of the young records: a small part of the time for which brokers remember a producer (a day)."""
+"""The usual age of the young records: a small part of the time for which brokers remember a producer (a day)."""
 _AGE_CHANGES: Final = 0.02
 
 
@@ -46,16 +46,26 @@ Truth = dict[int, Record]
 class GrowingTopic:
     """A topic and its records; ``compacted``: the records have few keys, and some are tombstones.
 
-    ``old`` is how many of the records are so old that they must go in transactions, from 0 to 1.
+    ``old`` is how many of the records are so old that they must go in transactions, from 0 to 1; ``young_ms`` is the
+    age of the others.
     """
 
     def __init__(
-        self, side: Side, topic: str, partitions: int, rng: random.Random, *, compacted: bool, old: float = 0
+        self,
+        side: Side,
+        topic: str,
+        partitions: int,
+        rng: random.Random,
+        *,
+        compacted: bool,
+        old: float = 0,
+        young_ms: int = _YOUNG_MS,
     ) -> None:
         self.topic: Final = topic
         self.compacted: Final = compacted
         self.old: Final = old
         self.truth: Final[list[Truth]] = [{} for _ in range(partitions)]
+        self._young_ms: Final = young_ms
         self._side = side
         self._rng = rng
         self._serial = 0
@@ -151,7 +161,7 @@ class GrowingTopic:
 
     def _records(self, count: int, size: int) -> Iterator[Record]:
         rng = self._rng
-        young_ms = int(time.time() * 1_000) - _YOUNG_MS
+        young_ms = int(time.time() * 1_000) - self._young_ms
         first_ms = FIRST_MS if rng.random() < self.old else young_ms
         for _ in range(count):
             self._serial += 1

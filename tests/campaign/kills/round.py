@@ -25,37 +25,42 @@ BY: Final = ("auto", "sequences", "transactions", "mixed")
 """How a round copies exactly once: as the flow's setting of that name; "mixed" draws it for each attempt."""
 _OLD: Final = 0.3
 _COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
+_WRITING: Final = {"delivery.timeout.ms": 60_000}
+_BRIEFLY: Final = {"delivery.timeout.ms": 4_000, "request.timeout.ms": 2_000}
 _LIMIT: Final = {"max_message_bytes": 10 << 20}
 
 
 class KillRound:
     """The topics and the flow of one round. ``rng`` makes all random choices; ``by`` is one of :data:`BY`.
 
-    ``source_name`` is the source cluster's in a configuration, ``cluster_id`` its id.
+    ``source_name`` is the source cluster's in a configuration, ``cluster_id`` its id. ``forgets_soon``: the target's
+    brokers forget producers within a round, so that batches may be retried for a short time only, and what is left to
+    copy may become too old for sequences.
     """
 
     source_name: Final = "a"
 
-    def __init__(self, source: Side, target: Side, rng: random.Random, by: str) -> None:
+    def __init__(self, source: Side, target: Side, rng: random.Random, by: str, *, forgets_soon: bool = False) -> None:
         self.source: Final = source
         self.target: Final = target
         self.rng: Final = rng
         self.by: Final = by
+        self._writing: Final = _BRIEFLY if forgets_soon else _WRITING
+        young = forgets_soon or by == "sequences"
         name = uuid.uuid4().hex[:8]  # Not from rng: a seed may be repeated.
         self.flow: Final = f"kills-{name}"
         self.verifier: Final = Verifier(self.flow, source, target)
         old = rng.choice((0, _OLD))
-        self.topics: Final = [
-            GrowingTopic(source, f"plain-{name}", PARTITIONS, rng, compacted=False, old=0 if by == "sequences" else old)
-        ]
-        if by != "sequences":  # which refuses a compacted topic
+        plain: dict[str, Any] = {"old": 0 if young else old, **({"young_ms": 0} if forgets_soon else {})}
+        self.topics: Final = [GrowingTopic(source, f"plain-{name}", PARTITIONS, rng, compacted=False, **plain)]
+        if not young:  # sequences refuse a compacted topic
             self.topics.append(GrowingTopic(source, f"compacted-{name}", 1, rng, compacted=True))
         self.places: Final = [
             Place(
                 topic,
                 f"{self.source_name}.{topic.topic}",
                 partition,
-                by in {"auto", "sequences"} and not (topic.compacted or topic.old),
+                by in {"auto", "sequences"} and not (topic.compacted or topic.old or forgets_soon),
             )
             for topic in self.topics
             for partition in range(len(topic.truth))
@@ -127,7 +132,7 @@ class KillRound:
             policy["max_bytes_per_second"] = rng.choice((0, 0, 3_000_000))
         return AttemptOrder(
             source=reading,
-            target={"bootstrap.servers": self.target.address, "delivery.timeout.ms": 60_000},
+            target={"bootstrap.servers": self.target.address, **self._writing},
             ranges=ranges,
             policy=CopyPolicy(**policy),
             hold=hold,
@@ -151,3 +156,4 @@ class KillRound:
 
     def count(self, results: list[RangeResult]) -> None:
         self.counts.update(f"result: {one.outcome}" for one in results)
+        self.counts.update(f"way: {one.way}" for one in results if one.way)
