@@ -72,6 +72,7 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
             _once(flow, most),
             *_last_errors(flow, most),
             *_ways(flow),
+            *_target_losses(flow, most),
             *_open_transactions(flow, _MAX_TRANSACTIONS_SHOWN),
         ]
     return Group(*parts)
@@ -92,6 +93,12 @@ def _ways(flow: FlowStatus) -> list[Text]:
     """Return a line for each reason why partitions go in transactions, unless the flow says so."""
     ways = (PartitionWay(f"{_tp(partition)}", partition.way, partition.way_reason) for partition in flow.partitions)
     return [Text(line) for line in way_notes(ways)]
+
+
+def _target_losses(flow: FlowStatus, most: int | None) -> list[Text]:
+    """Return a line for each partition whose target lost records that were copied again, up to ``most``."""
+    losses = [f"{_tp(partition)}: {partition.target_loss}" for partition in flow.partitions if partition.target_loss]
+    return [Text(line) for line in losses[:most]]
 
 
 def _listed(numbers: list[str]) -> str:

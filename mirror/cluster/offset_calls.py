@@ -8,7 +8,7 @@ from mirror.cluster.calls import Attempt, ClusterView, Failures, GroupCall, Lead
 from mirror.cluster.coordinators import KeyType
 from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, INT32_MAX, KeyedCall, coordinator
 from mirror.cluster.requests import Lane
-from mirror.cluster.types import OffsetAndMetadata, OffsetResult, Outcomes, TopicPartition, V
+from mirror.cluster.types import EpochEndOffset, OffsetAndMetadata, OffsetResult, Outcomes, TopicPartition, V
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
 from mirror.wire.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, broker_error
@@ -173,7 +173,7 @@ class ListEachOffset(LeadersCall[OffsetResult]):
         return self.unresolved(keys)
 
 
-class EpochEndOffsets(LeadersCall[int]):
+class EpochEndOffsets(LeadersCall[EpochEndOffset]):
     """Get the end offset of a leader epoch of each partition: the first offset of a later epoch at its leader."""
 
     api = Api.OFFSET_FOR_LEADER_EPOCH
@@ -207,7 +207,8 @@ class EpochEndOffsets(LeadersCall[int]):
         """Set the result of each partition."""
         for topic in response.topics:
             for entry in topic.partitions:
-                self.set_result(TopicPartition(topic.topic, entry.partition), entry.error_code, entry.end_offset)
+                found = EpochEndOffset(entry.leader_epoch, entry.end_offset)
+                self.set_result(TopicPartition(topic.topic, entry.partition), entry.error_code, found)
         return self.unresolved(keys)
 
 

@@ -65,6 +65,15 @@ class OffsetAndMetadata:
     topic_id: uuid.UUID | None = None
 
 
+class EpochEndOffset(NamedTuple):
+    """Where a leader epoch ends in a log."""
+
+    leader_epoch: int
+    """The largest epoch that the log has, up to the requested one; -1 if it has none."""
+    end_offset: int
+    """The first offset of a later epoch, or the log's end; -1 if the leader does not know the requested epoch."""
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetResult:
     """An offset found by time or position; ``offset`` is -1 where no record is that young."""

@@ -52,6 +52,7 @@ from mirror.cluster.types import (
     ConfigChange,
     ConfigEntry,
     ConfigResource,
+    EpochEndOffset,
     GroupDescription,
     GroupListing,
     K,
@@ -316,12 +317,8 @@ class Admin:
 
     def epoch_ends_async(
         self, epochs: Mapping[TopicPartition, int], timeout_ms: int | None = None
-    ) -> Future[Outcomes[TopicPartition, int]]:
-        """Return the end offset of the given leader epoch of each partition (KIP-320), without waiting.
-
-        It is the first offset of a later epoch. Without a later epoch it is the end of the log, and it is -1 if the
-        leader does not know the epoch.
-        """
+    ) -> Future[Outcomes[TopicPartition, EpochEndOffset]]:
+        """Return where the given leader epoch of each partition ends (KIP-320), without waiting."""
         return self._later(lambda: EpochEndOffsets(arguments.leader_epochs(epochs), *self._timer(timeout_ms)))
 
     def delete_records(

@@ -108,6 +108,8 @@ delivery = "at-least-once"
 commit-interval-ms = 500
 commit-min-interval-ms = 50
 on-gap = "skip"
+on-target-loss = "fail"
+on-target-recreated = "start-over"
 on-too-large = "skip"
 on-bad-timestamp = "clamp"
 on-no-key = "skip"
@@ -126,6 +128,8 @@ def test_the_policy_of_a_task(read: Load) -> None:
         commit_interval_ms=500,
         commit_min_interval_ms=50,
         on_gap="skip",
+        on_target_loss="fail",
+        on_target_recreated="start-over",
         on_too_large="skip",
         on_bad_timestamp="clamp",
         on_no_key="skip",

@@ -26,9 +26,10 @@ from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookups import StartPosition
+from mirror.relay.progress.lookup_results import StartPosition
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.progress.target_loss import TargetLoss
 from mirror.timing import FOREVER_MS
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
@@ -81,6 +82,7 @@ class HandWriter:
         self.continues = False
         self.valid_until_ms = FOREVER_MS
         self.yielded: list[tuple[Progress, Future[Continuation | None]]] = []
+        self.losses: list[TargetLoss | None] = []
         self.producer_id = 7
         self.fences_in_doubt = 0
         self.open_timeout_ms: int | None = None
@@ -95,9 +97,10 @@ class HandWriter:
         self.open_timeout_ms = timeout_ms
         return self.opened
 
-    def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         assert self.closed is None
         assert timeout_ms > 0
+        self.losses.append(loss)
         self.acquisitions.append((progress, Future()))
         return self.acquisitions[-1][1]
 
@@ -170,6 +173,7 @@ class HandContext:
         self.start_lookups: list[Future[StartPosition]] = []
         self.start_requests: list[tuple[Progress | None, TargetMark | None]] = []
         self.anchors: list[Anchor] = []
+        self.shrunk_to: int | None = None
         self.comparisons: list[tuple[TargetMark, Future[TargetMark | None]]] = []
         self.reencodings: list[tuple[Sequence[AnyBatch], ReencodeSpec, Future[ReencodeResult]]] = []
         self.reencodes_by_hand = False
@@ -217,9 +221,15 @@ class HandContext:
         return self.source_lookups[-1]
 
     def resolve_start(
-        self, copy: CopyHandle, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+        self,
+        copy: CopyHandle,
+        progress: Progress | None,
+        mark: TargetMark | None,
+        timeout_ms: int,
+        shrunk_to: int | None,
     ) -> Future[StartPosition]:
         del copy, timeout_ms
+        self.shrunk_to = shrunk_to
         self.start_requests.append((progress, mark))
         self.start_lookups.append(Future())
         return self.start_lookups[-1]

@@ -94,13 +94,26 @@ class ExpectedRecords:
         self.position = SourcePosition(batch.next_offset, batch.leader_epoch)
         return True
 
-    def take(self) -> Record | None:
-        """Take the next record; None if the source has no more. Its ``offset`` is that in the source."""
+    def is_next(self, batch: Batch) -> bool:
+        """Whether the first record of ``batch`` is the next one. Raises CorruptBatch, BatchTooLarge."""
+        first, wanted = next(records_of(batch, self.max_bytes), None), self._peek()
+        if first is None or wanted is None:
+            return False
+        return not _difference(first, wanted, timestamps=not batch.has_log_append_time)
+
+    def _peek(self) -> Record | None:
         while (record := self._peek_in_batch()) is None:
             batch = self._peek_batch()
             if batch is None:
                 return None
             self._records = self._changed(batch)
+        return record
+
+    def take(self) -> Record | None:
+        """Take the next record; None if the source has no more. Its ``offset`` is that in the source."""
+        record = self._peek()
+        if record is None:
+            return None
         self._next = None
         if self._batch is not None:
             self.position = SourcePosition(record.offset + 1, self._batch.leader_epoch)

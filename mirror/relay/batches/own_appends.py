@@ -20,6 +20,23 @@ class LastAppend(NamedTuple):
     """Its producer epoch and base sequence."""
 
 
+class SeenBatch(NamedTuple):
+    """What is kept of a batch: its bytes belong to a response, whose memory would be kept with them."""
+
+    base_offset: int
+    next_offset: int
+    append: LastAppend
+    records: int
+    size: int
+    has_log_append_time: bool
+
+    @classmethod
+    def of(cls, batch: Batch) -> SeenBatch:
+        """Return what is kept of ``batch``."""
+        append = LastAppend(batch.next_offset, batch.producer_id, (batch.producer_epoch, batch.base_sequence))
+        return cls(batch.base_offset, batch.next_offset, append, batch.count, batch.size, batch.has_log_append_time)
+
+
 class OwnAppends:
     """Takes the batches of the log from ``start`` on, and keeps offsets and counts of them only.
 
@@ -53,33 +70,37 @@ class OwnAppends:
                 continue
             if batch.is_control:
                 if self._is_fence(batch):
-                    self.end = batch.next_offset
-                    self.leader_epoch = batch.leader_epoch if batch.leader_epoch >= 0 else None
-                    return True
-            elif self._is_own(batch):
-                self._count(batch)
+                    return self._on_fence(batch)
+            elif self._counts(batch):
+                self._count(SeenBatch.of(batch))
         return False
+
+    def _on_fence(self, marker: Batch) -> bool:
+        self.end = marker.next_offset
+        self.leader_epoch = marker.leader_epoch if marker.leader_epoch >= 0 else None
+        return True
 
     def _is_fence(self, marker: Batch) -> bool:
         of_fence = (marker.producer_id, marker.producer_epoch) == self._fence
         return of_fence and is_commit_marker(marker)
 
-    def _is_own(self, batch: Batch) -> bool:
+    def _counts(self, batch: Batch) -> bool:
         """Whether it was appended by sequence; compaction may have removed the records of a batch."""
         return batch.producer_id in self._producer_ids and not batch.is_transactional and batch.count > 0
 
-    def _count(self, batch: Batch) -> None:
-        if self.first is None:
+    def _count(self, batch: SeenBatch) -> None:
+        if self.first is None or batch.base_offset < self.first:
             self.first = batch.base_offset
-        self.last = LastAppend(batch.next_offset, batch.producer_id, (batch.producer_epoch, batch.base_sequence))
+        if self.last is None or batch.next_offset > self.last.end:
+            self.last = batch.append
         records, batches, size = self.totals
-        self.totals = ProgressTotals(records + batch.count, batches + 1, size + batch.size)
+        self.totals = ProgressTotals(records + batch.records, batches + 1, size + batch.size)
         self.has_append_time = self.has_append_time or batch.has_log_append_time
 
     def own(self, batches: Iterable[AnyBatch]) -> Iterable[Batch]:
         """Yield those of ``batches`` that are counted in :attr:`totals`, once the marker was found."""
         for batch in batches:
-            if not isinstance(batch, Batch) or batch.is_control or not self._is_own(batch):
+            if not isinstance(batch, Batch) or batch.is_control or not self._counts(batch):
                 continue
             if batch.next_offset > self.start and self.end is not None and batch.next_offset <= self.end:
                 yield batch

@@ -32,6 +32,10 @@ class CopyPolicy:
     """What to do about a record whose timestamp the target refuses: "fail", "skip" or "clamp"."""
     on_no_key: str = "fail"
     """What to do about a record without a key that a compacted target refuses: "fail" or "skip"."""
+    on_target_loss: str = "heal"
+    """What to do about a target that lost acknowledged records: "heal" (copy them again, in order) or "fail"."""
+    on_target_recreated: str = "fail"
+    """What to do about a target topic that was deleted and made again: "fail" or "start-over"."""
     start_over: bool = False
     """Whether a copy may start again if its progress is lost, or its target's log is not the one it wrote to."""
     max_bytes_per_second: int = 0

@@ -111,6 +111,11 @@ class RangeResult:
     """Source offsets that did not exist, by reason."""
     expiries: list[dict[str, Any]] = field(default_factory=list)
     """One record for each expiry: :meth:`mirror.errors.DeliveryTimeout.describe`, its offsets and its time."""
+    target_losses: list[dict[str, Any]] = field(default_factory=list)
+    """What the target has lost of earlier copies, and this one has copied again from its source offset ``start`` on.
+
+    See :meth:`mirror.relay.progress.target_loss.TargetLoss.to_record`.
+    """
     retries: int = 0
     """Attempts after the first."""
     stuck_since_ms: int | None = None

@@ -57,6 +57,7 @@ class EventName(enum.StrEnum):
     THROTTLED = "mirror.throttled"
     """The target throttled the copy (KIP-219): ``throttle_ms``."""
     GAP = "mirror.gap"
+    TARGET_LOSS = "mirror.target_loss"
     """Source offsets that no longer exist were skipped: ``kind``, ``offsets``."""
     FENCED = "mirror.fenced"
     """Another attempt has taken over: ``error``."""

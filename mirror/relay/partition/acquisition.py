@@ -17,20 +17,28 @@ if TYPE_CHECKING:
     from mirror.relay.partition.delivery_deadline import DeliveryClock
     from mirror.relay.partition.target_writer import TargetWriter
     from mirror.relay.progress.committed import Progress
+    from mirror.relay.progress.target_loss import TargetLoss
 
 
 class Acquisition:
     """The call of :meth:`TargetWriter.acquire` of one attempt, if the writer needs it."""
 
     def __init__(
-        self, copy: CopyHandle, context: CopyContext, writer: TargetWriter, clock: DeliveryClock, progress: Progress
+        self,
+        copy: CopyHandle,
+        context: CopyContext,
+        writer: TargetWriter,
+        clock: DeliveryClock,
+        progress: Progress,
+        loss: TargetLoss | None,
     ) -> None:
-        """``progress`` is where the attempt begins."""
+        """``progress`` is where the attempt begins. After a ``loss`` that is an anchor, and another one resumes."""
         self._copy: Final = copy
         self._context: Final = context
         self._writer: Final = writer
         self._clock: Final = clock
         self._progress: Final = progress
+        self._loss: Final = loss
         self._call: Future[FoundPosition] | None = None
         self._began_ms = 0
         self.expires_ms = FOREVER_MS
@@ -39,7 +47,7 @@ class Acquisition:
     @property
     def acquired(self) -> bool:
         """Whether the attempt may send and commit: the writer may, and the position that was found is known."""
-        return self._writer.acquired and self._call is None
+        return self._loss is None and self._writer.acquired and self._call is None
 
     @property
     def in_progress(self) -> bool:
@@ -52,7 +60,7 @@ class Acquisition:
             timeout_ms = self._clock.left_ms()
             self._began_ms, self.expires_ms = now, deadline(now, timeout_ms)
             claimed = replace(self._progress, time_ms=self._context.unix_ms())
-            self._call = self._writer.acquire(claimed, timeout_ms)
+            self._call = self._writer.acquire(claimed, timeout_ms, self._loss)
             self._context.step_when_done(self._copy, self._call)
         return self.acquired
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from mirror.relay.partition.commits import Commits
-from mirror.relay.progress.anchors import NO_ANCHOR, Anchor, is_due
+from mirror.relay.progress.anchors import NO_ANCHOR, Anchor, AnchorCount, is_due
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark
 
@@ -15,24 +15,33 @@ class AnchorMaker:
     """Decides after which commits of a copy an anchor is made, over all its attempts."""
 
     def __init__(self, *, exactly_once: bool) -> None:
-        self.count = NO_ANCHOR
-        """The last anchor; the next progress stores it."""
+        self._count = NO_ANCHOR
+        """The last anchor that was made."""
         self._exactly_once: Final = exactly_once
         self._bytes = 0
 
     def begin_at(self, progress: Progress) -> None:
         """An attempt begins at ``progress``."""
-        self.count = max(self.count, progress.anchor)
+        self._count = max(self._count, progress.anchor)
+
+    def count_of_commit(self, now_ms: int, pending_bytes: int) -> AnchorCount:
+        """Return what the progress of a commit that begins now (ms since 1970) stores, with so many bytes.
+
+        It includes the anchor that is made when the commit has succeeded: otherwise the next attempt would use its
+        number again, and replace it.
+        """
+        due = is_due(self._count, now_ms, self._bytes + pending_bytes)
+        return self._count.next(now_ms) if due else self._count
 
     def on_committed(self, commits: Commits, copied_bytes: int, now_ms: int) -> Anchor | None:
         """A commit has succeeded, with so many bytes (ms since 1970); return the anchor to write, if one is due."""
         self._bytes += copied_bytes
         committed = commits.committed
-        if not is_due(self.count, now_ms, self._bytes) or (target := _exact_mark(commits)) is None:
+        if committed.anchor.number <= self._count.number or (target := _exact_mark(commits)) is None:
             return None
-        self.count, self._bytes = self.count.next(now_ms), 0
+        self._count, self._bytes = committed.anchor, 0
         return Anchor(
-            number=self.count.number,
+            number=self._count.number,
             offset=committed.offset,
             leader_epoch=committed.leader_epoch,
             source_cluster_id=committed.source_cluster_id,

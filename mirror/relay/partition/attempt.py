@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mirror.relay.partition.delivery_deadline import DeliveryClock
     from mirror.relay.partition.source_reader import SourceReader
     from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.progress.target_loss import TargetLoss
 
 
 class DeliveryFailed(Exception):
@@ -85,9 +86,10 @@ class CopyAttempt:
         progress: Progress,
         *,
         commit_required: bool,
+        loss: TargetLoss | None,
         now: int,
     ) -> None:
-        """``choice`` chooses the way of each batch; None if there is only one."""
+        """``choice`` chooses the way of each batch; None if there is only one. ``loss`` is to be mended first."""
         log_end = 0 if progress.target is None else progress.target.end
         on_answered = partial(context.on_batch_answered, copy)
         self.outbox: Final = Outbox(
@@ -106,7 +108,7 @@ class CopyAttempt:
         self._timeouts = context.timeouts
         self._choice = choice
         self._changes_way = self._committed_last = self._ceding = False
-        self._acquisition = Acquisition(copy, context, writer, clock, progress)
+        self._acquisition = Acquisition(copy, context, writer, clock, progress, loss)
         self._reencoding: Future[Any] | None = None
         reader.begin(progress.offset, now)
 
@@ -218,7 +220,8 @@ class CopyAttempt:
 
     def _begin_at(self, found: FoundPosition, now: int) -> None:
         """Continue if the position is that of the progress; otherwise raise PositionFound."""
-        if found.progress.offset != self.commits.committed.offset or found.appended != NO_TOTALS:
+        moved = found.progress.offset != self.commits.committed.offset or found.appended != NO_TOTALS
+        if moved or found.loss is not None:
             raise PositionFound(found)
         self._copy.on_acquired(found.progress)
         if self._writer.way is Way.SEQUENCES:

@@ -19,6 +19,7 @@ from mirror.timing import deadline, remaining
 if TYPE_CHECKING:
     from mirror.relay.model.policy import CopyTimeouts
     from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.progress.target_log import TargetMark
 
 _AFTER_BATCHES_MS: Final = 500
 """A commit times out this long after its oldest batch: the batch's own error says more, and should come first."""
@@ -74,6 +75,7 @@ class Commits:
         self._outbox = outbox
         self._timeouts = timeouts
         self._bytes = 0
+        self._mark_is_short = False
         self.uncommitted_since_ms = self._committed_ms = now
         """When the first batch that is not committed was sent."""
 
@@ -96,13 +98,22 @@ class Commits:
     def pending(self) -> bool:
         """Whether there is something to commit."""
         ready = self._outbox.sent_offset if self._writer.atomic else self._outbox.acked_offset
-        return self.required or self.unsearched or ready > self.committed.offset
+        return self.required or self.unsearched or self._mark_is_short or ready > self.committed.offset
 
     def on_searched(self, now: int) -> None:
         """The exact position is that of the progress: commit soon how far the target's log was searched."""
         if not self.pending:
             self.uncommitted_since_ms = now
         self.unsearched = True
+
+    def _is_short_of(self, mark: TargetMark | None) -> bool:
+        """Whether the target's log reaches beyond ``mark``, which was stored before the data had offsets.
+
+        Markers, and aborted records of earlier attempts, take offsets, too. Another commit stores the true end: below
+        it the loss of the last records would not be noticed.
+        """
+        end = self._outbox.target_end
+        return mark is not None and end is not None and mark.end < end
 
     def due_ms(self, *, caught_up: bool, ended: bool) -> int:
         """When to commit what is pending. ``caught_up``: the source has nothing more now; ``ended``: nor will it.
@@ -153,6 +164,9 @@ class Commits:
             self.required = self.unsearched = False
             # A transaction commits everything that was sent: all of it is acknowledged by now.
             self.committed_end = self._outbox.exact_end if self._writer.atomic else ended.end
+            if self._writer.atomic:
+                self._outbox.on_transaction_committed()
+                self._mark_is_short = self._is_short_of(ended.progress.target)
             return ended.counts or self._outbox.take_counts(), None
         if ended.counts is not None:
             self._outbox.counts.add_all(ended.counts)

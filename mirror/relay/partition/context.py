@@ -17,7 +17,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookups import StartPosition
+from mirror.relay.progress.lookup_results import StartPosition
 from mirror.relay.progress.target_log import TargetMark
 
 if TYPE_CHECKING:
@@ -164,12 +164,18 @@ class CopyContext(Protocol):
         ...
 
     def resolve_start(
-        self, copy: CopyHandle, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+        self,
+        copy: CopyHandle,
+        progress: Progress | None,
+        mark: TargetMark | None,
+        timeout_ms: int,
+        shrunk_to: int | None,
     ) -> Future[StartPosition]:
         """Check that the target holds what ``progress`` and ``mark`` say; without progress, whether it was lost.
 
-        FlowError if progress is lost, or the target's log was recreated or lost records. KafkaTimeout if the target
-        partition does not answer within ``timeout_ms``.
+        ``shrunk_to`` is an offset at which the target has acknowledged a batch although its log had reached further.
+        FlowError if progress is lost, or the target's log was recreated or lost records, and the policy does not mend
+        that. KafkaTimeout if the target partition does not answer within ``timeout_ms``.
         """
         ...
 

@@ -55,6 +55,7 @@ from mirror.relay.partition.target_check import TargetLogCheck
 from mirror.relay.progress.committed import Progress, ProgressChanged
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.position import FoundPosition
+from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -116,6 +117,10 @@ class PartitionCopy:
             call=self._call,
         )
         self._attempt: CopyAttempt | None = None
+        self._loss: TargetLoss | None = None
+        """What the target has lost, while the attempt has not found the position behind what still stands."""
+        self._mended: tuple[TargetLoss, int] | None = None
+        """A loss of the target, and the source offset at which the copy resumed; None once a commit has recorded it."""
         self._final_commit: Future[None] | None = None
         self._commit_required = False
         self._until_ms = FOREVER_MS
@@ -276,7 +281,10 @@ class PartitionCopy:
         self.state = self._opening.state
         if opened is None:
             return
-        progress, self._commit_required = opened
+        progress, self._commit_required, loss = opened
+        self._loss = loss
+        if loss is not None and loss.kind is LossKind.RECREATED:
+            self._loss, self._mended = None, (loss, progress.offset)
         if self.recorder.is_of_recreated_topic(progress) or progress.offset > self._reader.end:
             self._check_source()  # behind the planned end: the plan is old, or the source's log was cut back
         else:
@@ -297,6 +305,7 @@ class PartitionCopy:
             self._choice,
             progress,
             commit_required=commit_required,
+            loss=self._loss,
             now=now,
         )
         if not (reader.ended or self.winding_up):
@@ -359,6 +368,9 @@ class PartitionCopy:
         """Resume behind what earlier attempts have appended, and count it with the first commit."""
         self._target_check.tracker.on_committed(found.progress.target)
         self.recorder.begin_at(found.progress)
+        if found.loss is not None:
+            self._loss, self._mended = None, (found.loss, found.progress.offset)
+            self.recorder.resume_behind_loss(found.progress.offset)
         self._read(found.progress, now, commit_required=True)
         self._current.outbox.counts.add_totals(found.appended)
 
@@ -369,7 +381,8 @@ class PartitionCopy:
             return self.recorder.progress_at(offset, leader_epoch)
         progress = self.recorder.progress_at(offset, leader_epoch, attempt.outbox.sent)
         mark = self._target_check.mark(attempt, self._writer)
-        return replace(progress, target=mark, anchor=self._anchors.count)
+        count = self._anchors.count_of_commit(self._context.unix_ms(), attempt.outbox.counts.bytes)
+        return replace(progress, target=mark, anchor=count)
 
     def on_acquired(self, progress: Progress) -> None:
         """The present attempt has acquired the partition, and its progress is exact."""
@@ -383,6 +396,9 @@ class PartitionCopy:
             self.recorder.set_way(self._choice.way, self._choice.reason)
         self.recorder.on_committed(counts, attempt, self._reader, atomic=self._writer.atomic, leader=leader)
         self._context.commit_durations.add(attempt.commits.last_duration_ms)
+        if self._mended is not None:
+            (loss, resumed), self._mended = self._mended, None
+            self.recorder.on_target_loss(loss, resumed)
         anchor = self._anchors.on_committed(attempt.commits, counts.bytes, self._context.unix_ms())
         if anchor is not None:
             self._context.keep_anchor(self, anchor)
@@ -405,7 +421,8 @@ class PartitionCopy:
         state: SourceState = result_of(future)
         assert self.recorder.progress is not None  # noqa: S101 - reading begins at it
         progress = replace(self.recorder.progress, topic_id=self.copied_topic_id)
-        if self._gap_check.needs_exact(progress, state) and not self._writer.acquired:
+        acquired = self._writer.acquired and self._loss is None
+        if self._gap_check.needs_exact(progress, state) and not acquired:
             self._read(progress, now, commit_required=True)  # which acquires it, and finds what was appended
             return
         gap = self._gap_check.evaluate(progress, state)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from mirror.relay.partition.source_reader import SourceReader
     from mirror.relay.partition.target_check import TargetLogCheck
     from mirror.relay.partition.target_writer import TargetWriter
-    from mirror.relay.progress.lookups import StartPosition
+    from mirror.relay.progress.lookup_results import StartPosition
+    from mirror.relay.progress.target_loss import TargetLoss
 
 
 class Opened(NamedTuple):
@@ -34,6 +35,8 @@ class Opened(NamedTuple):
     progress: Progress
     commit_required: bool
     """Whether to commit it before anything is sent."""
+    loss: TargetLoss | None = None
+    """What the target has lost: then ``progress`` is an anchor, or the flow's start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Opening:
         self._writer: Final = writer
         self._after_failure: Final = after_failure
         self._found: Progress | None = None
+        self._shrunk_to: int | None = None
         self._acquisition_noted = False
         parts.call.begin(writer.open(parts.clock.left_ms()))
 
@@ -115,8 +119,9 @@ class Opening:
         self.state = CopyState.RESOLVING_PROGRESS
         parts, found = self._parts, self._found
         mark = (None if found is None else found.target) or parts.target_check.tracker.verified
+        self._shrunk_to = parts.target_check.shrunk_to(mark, atomic=self._writer.atomic)
         left_ms = max(1, parts.clock.left_ms() - (now - self.began_ms))
-        parts.call.begin(parts.context.resolve_start(parts.copy, found, mark, left_ms))
+        parts.call.begin(parts.context.resolve_start(parts.copy, found, mark, left_ms, self._shrunk_to))
 
     def _take_start(self, now: int) -> Opened | None:
         parts = self._parts
@@ -130,7 +135,11 @@ class Opening:
             self._resolve(now)  # nothing is to be copied: a leader that is away delays nothing
             return None
         start: StartPosition = result_of(future)
-        parts.target_check.begin(start)
+        parts.target_check.begin(start, self._shrunk_to)
+        if start.progress is not None and start.loss is not None:
+            # What an attempt of before commits late is beyond what the target holds now.
+            anchored = replace(start.progress, target=start.mark, generation=parts.context.unix_ms())
+            return self._begin_at(anchored, commit_required=True, loss=start.loss)
         if self._found is not None and start.progress is not None:
             parts.recorder.is_committed = True
             return self._begin_at(replace(start.progress, target=start.mark))
@@ -144,16 +153,16 @@ class Opening:
         progress = start.progress or parts.recorder.progress_at(copied.fresh_start, epoch)
         # What an attempt of before commits late must not count for this copy.
         progress = replace(progress, target=start.mark, generation=parts.context.unix_ms())
-        return self._begin_at(progress, commit_required=True)
+        return self._begin_at(progress, commit_required=True, loss=start.loss)
 
-    def _begin_at(self, progress: Progress, *, commit_required: bool = False) -> Opened:
+    def _begin_at(self, progress: Progress, *, commit_required: bool = False, loss: TargetLoss | None = None) -> Opened:
         recorder = self._parts.recorder
         if recorder.begin_at(progress) or recorder.has_unreported_counts(progress):
             # The planner sends an empty range to have its progress committed again before brokers delete it.
             ended = progress.offset >= self._parts.reader.end
             expires = recorder.needs_renewal(progress, self._parts.policy.renew_ms)
             commit_required = commit_required or ended or expires
-        return Opened(progress, commit_required)
+        return Opened(progress, commit_required, loss)
 
     def _expired(self, phase: DeliveryPhase, error: KafkaTimeout, now: int) -> DeliveryTimeout:
         age_ms = self._parts.clock.age_ms(now - self.began_ms)

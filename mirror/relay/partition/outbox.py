@@ -108,6 +108,8 @@ class Outbox:
         self.regression: tuple[int, int] | None = None
         """(acknowledged offset, log end before it), if a batch was acknowledged below the log end."""
         self._acked_records = 0
+        self._after_commit = 0
+        """The target offset behind the marker of the last transaction that was committed."""
         self.sent = NO_TOTALS
         """All that was sent, acknowledged or not."""
         self.counts = CommitCounts()
@@ -211,7 +213,13 @@ class Outbox:
     @property
     def expected_end(self) -> int:
         """The least end of the target's log once everything sent is acknowledged: each record takes an offset."""
-        return self.log_end + self.sent.records - self._acked_records
+        unanswered = self.sent.records - self._acked_records
+        return max(self.log_end, self._after_commit) + unanswered if unanswered else self.log_end
+
+    def on_transaction_committed(self) -> None:
+        """A transaction with all that was sent is committed: its marker is behind it, and takes an offset."""
+        if self.target_end is not None:
+            self._after_commit = self.target_end + 1
 
     def on_answer(self, pending: PendingBatch, outcome: RecordMetadata | KafkaError) -> None:
         """Store the outcome of ``pending``. Called on the network thread, possibly before :meth:`add`."""

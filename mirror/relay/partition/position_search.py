@@ -19,16 +19,19 @@ from mirror.errors import FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRang
 from mirror.relay.batches.appended import ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.own_appends import OwnAppends
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
+from mirror.relay.batches.standing_appends import StandingAppends
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
 from mirror.relay.progress.log_reading import read_log
 from mirror.relay.progress.position import FoundPosition, PositionQuery
-from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.progress.target_log import TargetMark, truncated_error
+from mirror.relay.progress.target_loss import TargetLoss
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
+from mirror.wire.records import Batch
 
 _FETCH_BYTES: Final = 1024 * 1024
 _FETCH_WAIT_MS: Final = 5
@@ -90,6 +93,8 @@ class LogPositionSearch:
             _check_mark(query)
             progress = self._compare(target, query, appends, log_start, timer)
         except Unproved as error:
+            if query.loss is not None:
+                raise _unhealed_error(query, query.loss, str(error)) from None
             raise _unproved_error(query, appends, str(error)) from None
         return _found(query, progress, appends)
 
@@ -104,12 +109,14 @@ class LogPositionSearch:
             lost = max(0, source_start - query.progress.offset)
             if first is None or end is None:
                 return _unless_appended(query, expected, lost, log_start)
-            own = (
+            own: Iterable[Batch] = (
                 batch
                 for fetched in read_log(target, query.target, _seek(first, None, query), end, timer)
                 for batch in appends.own(fetched.batches)
             )
             shift = Shift(lost, max(0, min(first, log_start) - start))
+            if isinstance(appends, StandingAppends):
+                own = appends.known(own) if shift.possible else appends.copied(own, expected)
             if shift.possible:
                 find_shifted(own, start, expected, shift, timestamps=not appends.has_append_time)
             else:
@@ -207,6 +214,7 @@ def _read_to_fence(consumer: Consumer, query: PositionQuery, timer: Timer) -> tu
     A fetch returns nothing from the high watermark on, so the marker, and all before it, is replicated.
     """
     tp, (start, epoch) = query.target, _start_of(query)
+    kind = OwnAppends if query.loss is None else StandingAppends
     try:
         try:
             log_start, fetches = _read_from(consumer, tp, _seek(start, epoch, query), OPEN_END, timer)
@@ -214,7 +222,7 @@ def _read_to_fence(consumer: Consumer, query: PositionQuery, timer: Timer) -> tu
             # The log has lost the marker to which it was searched, and none of the records before.
             start = _marked_end(query)
             log_start, fetches = _read_from(consumer, tp, _seek(start, None, query), OPEN_END, timer)
-        appends = OwnAppends(start, query.appenders.producer_ids, query.fence)
+        appends = kind(start, query.appenders.producer_ids, query.fence)
         for fetched in fetches:
             if appends.add(fetched.batches):
                 break
@@ -303,6 +311,15 @@ def _found(query: PositionQuery, progress: Progress, appends: OwnAppends) -> Fou
 def _searched(appends: OwnAppends) -> Searched | None:
     epoch = appends.leader_epoch
     return None if epoch is None or appends.end is None else Searched(appends.end, epoch)
+
+
+def _unhealed_error(query: PositionQuery, loss: TargetLoss, reason: str) -> FlowError:
+    unhealed = (
+        f"what still stands from the target's offset {_marked_end(query)} on is not what the source has: {reason}"
+    )
+    copied_to = None if loss.progress is None else loss.progress.offset
+    mark = TargetMark(topic_id="", end=loss.end)
+    return truncated_error(loss.flow, query.target, mark, loss.cut, copied_to, unhealed)
 
 
 def _unproved_error(query: PositionQuery, appends: OwnAppends, reason: str) -> FlowError:

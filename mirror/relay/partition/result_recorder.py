@@ -12,6 +12,7 @@ from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName, Time
 from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import other_source
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
+from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -214,6 +215,22 @@ class ResultRecorder:
     def on_gap(self, kind: str, offsets: int) -> None:
         """Record a gap in the source that was skipped."""
         self.timeline.add_event(EventName.GAP, kind=kind, offsets=offsets)
+
+    def resume_behind_loss(self, offset: int) -> None:
+        """The copy resumes at the source ``offset``: what stands behind the anchor, where it began, is not copied."""
+        if not self.result.records:
+            self.result.start = offset
+
+    def on_target_loss(self, loss: TargetLoss, resumed: int) -> None:
+        """Record that the target lost records, and the copy has resumed at the source offset ``resumed``.
+
+        Nothing is recorded if nothing of what was copied is missing.
+        """
+        record = loss.to_record(resumed, self._unix_ms())
+        if loss.kind is LossKind.TRUNCATED and record["start"] >= record["end"]:
+            return
+        self.result.target_losses.append(record)
+        self.timeline.add_event(EventName.TARGET_LOSS, **{key: each for key, each in record.items() if key != "time"})
 
     # --- when an attempt, or the copy, ends
 

@@ -24,6 +24,7 @@ from mirror.relay.partition.takeover import (
     Search,
     read_latest_progress,
     take_over,
+    take_over_after_loss,
 )
 from mirror.relay.progress.committed import Progress, ProgressChanged, to_offset
 from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mirror.producer.batch.batches import Callback
     from mirror.producer.settings import ProducerSettings
     from mirror.relay.progress.position import FoundPosition
+    from mirror.relay.progress.target_loss import TargetLoss
     from mirror.wire.records import Batch
 
 
@@ -118,30 +120,37 @@ class SequenceWriter:
     def _read_progress(self, timeout_ms: int, *, require_stable: bool) -> Future[Progress | None]:
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=require_stable)
 
-    def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         """Continue the earlier attempt of this process, or fence: see :meth:`_take_over`."""
         ask, self._earlier = self._earlier, None
-        if ask is None:
-            return self._take_over(progress, timeout_ms)
+        if ask is None or loss is not None:
+            return self._take_over(progress, timeout_ms, loss)
         return then(ask(), lambda earlier: self._continue(earlier, progress, timeout_ms))
 
     def _continue(self, earlier: Continuation | None, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
         found = None if earlier is None else found_at(earlier, self._opened_with, progress)
         if earlier is None or found is None:
-            return self._take_over(progress, timeout_ms)
+            return self._take_over(progress, timeout_ms, None)
         if not self._closed:
             self._shared.continue_adopted(self._tp, earlier.state, self._chain)
             self._fenced_ms, self._claim_epoch = earlier.fenced_ms, earlier.claim_epoch
             self.producer_id, self.acquired = earlier.state.identity.producer_id, True
         return done(found)
 
-    def _take_over(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+    def _take_over(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         """Initialize the transactional id, read the progress again, fence, and find the exact position."""
         self._fencing = fencing = PartitionTransactions(self._flow, self._tp, self._settings, self._memory)
         initialized = fencing.producer.init_transactions_async(timeout_ms)
         read = then(initialized, lambda _: self._read_progress(timeout_ms, require_stable=True))
-        taken = then(read, lambda found: take_over(fencing, self._search, self._base(progress, found), timeout_ms))
-        return then(taken, lambda found: self._adopt(found, progress, timeout_ms))
+
+        def take(found: Progress | None) -> Future[FoundPosition]:
+            if loss is None:
+                return take_over(fencing, self._search, self._base(progress, found), timeout_ms)
+            if found != self._opened_with:
+                raise ProgressChanged  # the loss was that of another progress
+            return take_over_after_loss(fencing, self._search, progress, loss, timeout_ms)
+
+        return then(then(read, take), lambda found: self._adopt(found, progress, timeout_ms, loss))
 
     def _base(self, resolved: Progress, found: Progress | None) -> Progress:
         """Return the progress to claim: ``resolved`` if it follows from what is ``found`` now, or what is found."""
@@ -154,7 +163,9 @@ class SequenceWriter:
         target = resolved.target if found.target is None else found.target
         return replace(found, target=target, time_ms=resolved.time_ms, claimed_ms=0)
 
-    def _adopt(self, found: FoundPosition, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+    def _adopt(
+        self, found: FoundPosition, progress: Progress, timeout_ms: int, loss: TargetLoss | None
+    ) -> Future[FoundPosition]:
         fencing = self._fencing
         assert fencing is not None  # noqa: S101 - it has fenced
         identity = fencing.producer.identity
@@ -162,7 +173,7 @@ class SequenceWriter:
         fencing.producer.close_async()
         if not self._closed:  # otherwise the next attempt may have adopted already
             if identity.epoch > _LAST_EPOCH:
-                return self._take_over(progress, timeout_ms)  # until the coordinator assigns another producer id
+                return self._take_over(progress, timeout_ms, loss)  # until the coordinator assigns another producer id
             self._fenced_ms, self._claim_epoch = progress.time_ms, fencing.claim_epoch
             self._shared.adopt(self._tp, identity, self._chain)
             self.producer_id, self.acquired = identity.producer_id, True

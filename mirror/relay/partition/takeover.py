@@ -18,11 +18,23 @@ from mirror.producer.batch.queue import ProducerId
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, failed, then
 from mirror.relay.model.way import Way
-from mirror.relay.progress.committed import Progress, from_offset, group_of, latest_of, lazy_group_of, to_offset
+from mirror.relay.progress.committed import (
+    NO_TOTALS,
+    Progress,
+    from_offset,
+    group_of,
+    latest_of,
+    lazy_group_of,
+    to_offset,
+)
 from mirror.relay.progress.position import Appenders, FoundPosition
+from mirror.relay.progress.target_loss import TargetLoss
 
-Search = Callable[[Progress, Appenders, ProducerId, int], Future[FoundPosition]]
-"""Finds the exact position: (progress, earlier attempts, fence, timeout in ms)."""
+Search = Callable[[Progress, Appenders, ProducerId, int, TargetLoss | None], Future[FoundPosition]]
+"""Finds the exact position: (progress, earlier attempts, fence, timeout in ms, loss).
+
+With a loss, the progress is an anchor, and what transactions have committed behind it counts, too.
+"""
 
 
 def transactional_id(flow: str, tp: TopicPartition) -> str:
@@ -71,20 +83,30 @@ class PartitionTransactions:
         The result is the producer id and epoch of the marker, and of what may be sent behind it.
         """
         self.begin()
+        claim = self._sign(claim)
+        self.producer.add_partitions([self._tp])
+        return then(self.commit(claim, timeout_ms), lambda _: self._check_identity(claim, timeout_ms, self.fence))
+
+    def claim(self, claim: Progress, timeout_ms: int) -> Future[ProducerId]:
+        """Commit ``claim`` in a transaction that writes no marker to the partition: it was fenced before."""
+        claim = self._sign(claim)
+        return then(self.commit(claim, timeout_ms), lambda _: self._check_identity(claim, timeout_ms, self.claim))
+
+    def _sign(self, claim: Progress) -> Progress:
         identity = self.producer.identity
         assert identity is not None  # noqa: S101 - the producer is initialized
-        claim = replace(claim, producer_id=identity.producer_id, attempt=identity.epoch)
         self.claim_epoch = identity.epoch
-        self.producer.add_partitions([self._tp])
-        return then(self.commit(claim, timeout_ms), lambda _: self._check_fence(claim, timeout_ms))
+        return replace(claim, producer_id=identity.producer_id, attempt=identity.epoch)
 
-    def _check_fence(self, claim: Progress, timeout_ms: int) -> Future[ProducerId]:
+    def _check_identity(
+        self, claim: Progress, timeout_ms: int, again: Callable[[Progress, int], Future[ProducerId]]
+    ) -> Future[ProducerId]:
         identity = self.producer.identity
         assert identity is not None  # noqa: S101 - a transaction was committed under it
         if identity.producer_id == claim.producer_id:
             return done(identity)
         # The epochs were used up: the coordinator has assigned another producer id, which the claim has to name.
-        return self.fence(claim, timeout_ms)
+        return again(claim, timeout_ms)
 
     def close(self, timeout_ms: int) -> Future[None]:
         """Abort the open transaction, and close the producer. The future is done in time, and never fails."""
@@ -118,13 +140,39 @@ def take_over(
     # Until this attempt commits the position that it finds, the next one searches for all of these, too.
     claim = replace(progress, way=Way.SEQUENCES, earlier_ids=earlier_ids, ended=False)
     fenced = transactions.fence(claim, timeout_ms)
-    return then(fenced, lambda identity: search(claim, _appenders(progress, identity), identity, timeout_ms))
+    return then(fenced, lambda identity: search(claim, _appenders(progress, identity), identity, timeout_ms, None))
 
 
 def _appenders(progress: Progress, fence: ProducerId) -> Appenders:
     if progress.way is not Way.SEQUENCES:
         return Appenders(frozenset(), ended=True)
     return Appenders(progress.appender_ids | {fence.producer_id}, ended=progress.ended)
+
+
+def take_over_after_loss(
+    transactions: PartitionTransactions, search: Search, anchored: Progress, loss: TargetLoss, timeout_ms: int
+) -> Future[FoundPosition]:
+    """Fence earlier attempts, find what still stands behind the anchor ``anchored``, and claim that position.
+
+    The fence's claim is the progress as it was: until the position is known, each attempt detects the loss again. The
+    new claim is committed before anything is sent. It is behind the old one, and lazy progress cannot say that.
+    """
+    lost = loss.progress
+    assert lost is not None  # noqa: S101 - a truncation is shown by the progress
+    earlier = loss.producer_ids | lost.appender_ids
+
+    def claim(found: FoundPosition) -> Future[FoundPosition]:
+        claimed = replace(found.progress, way=Way.SEQUENCES, earlier_ids=frozenset(), ended=False)
+        # What stands there was counted when it was copied.
+        mended = replace(found, appended=NO_TOTALS, loss=loss)
+        return then(transactions.claim(claimed, timeout_ms), lambda _: done(mended))
+
+    def find(fence: ProducerId) -> Future[FoundPosition]:
+        appenders = Appenders((earlier | {fence.producer_id}) - {-1}, ended=False)
+        return search(anchored, appenders, fence, timeout_ms, loss)
+
+    fenced = transactions.fence(replace(lost, earlier_ids=lost.appender_ids, ended=False), timeout_ms)
+    return then(then(fenced, find), claim)
 
 
 def read_latest_progress(

@@ -11,7 +11,7 @@ from mirror.relay.partition.attempt import CopyAttempt, TargetShrank
 from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.states import result_of
-from mirror.relay.progress.lookups import StartPosition
+from mirror.relay.progress.lookup_results import StartPosition
 from mirror.relay.progress.target_log import TargetLogTracker, TargetMark, truncated_error
 
 if TYPE_CHECKING:
@@ -30,16 +30,26 @@ class TargetLogCheck:
         self._record_check: Future[None] | None = None
         self._comparison: Future[TargetMark | None] | None = None
 
-    def begin(self, start: StartPosition) -> None:
-        """The start was resolved. Raises FlowError if the attempt before had shown that the log lost records."""
+    def shrunk_to(self, mark: TargetMark | None, *, atomic: bool) -> int | None:
+        """Return the offset that the attempt before was given although the log had reached further; None if none was.
+
+        It is sufficient proof of a loss below the progress, even if the log has grown again since. Unless the writer is
+        ``atomic``, ``mark`` is the exact end of what the progress covers: a loss behind that is no loss of it.
+        """
+        if self.tracker.regression is None:
+            return None
+        acked, _ = self.tracker.regression
+        return acked if atomic or mark is None or acked < mark.end else None
+
+    def begin(self, start: StartPosition, shrunk_to: int | None) -> None:
+        """The start was resolved. Raises FlowError if a loss that :meth:`shrunk_to` had shown is not mended."""
         self.tracker.verified, self._record_check, self._comparison = start.mark, start.deferred_check, None
         if start.deferred_check is not None:
             self._context.step_when_done(self._copy, start.deferred_check)
-        if (regression := self.tracker.take_regression()) is not None and start.progress is not None:
-            # The acknowledged offset is sufficient proof, even if the log has grown again since.
-            acked, log_end = regression
-            mark = TargetMark(topic_id="", end=log_end)
-            raise truncated_error(self._copy.range.flow, self._copy.target, mark, acked, start.progress.offset)
+        regression = self.tracker.take_regression()
+        if regression is not None and shrunk_to is not None and start.progress is not None and start.loss is None:
+            mark = TargetMark(topic_id="", end=regression[1])
+            raise truncated_error(self._copy.range.flow, self._copy.target, mark, shrunk_to, start.progress.offset)
 
     def mark(self, attempt: CopyAttempt, writer: TargetWriter) -> TargetMark | None:
         """Return the mark to commit with the progress of ``attempt``."""

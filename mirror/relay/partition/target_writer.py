@@ -16,10 +16,17 @@ from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
 from mirror.relay.partition.continuation import Continuation
-from mirror.relay.partition.takeover import PartitionTransactions, Search, read_latest_progress, take_over
+from mirror.relay.partition.takeover import (
+    PartitionTransactions,
+    Search,
+    read_latest_progress,
+    take_over,
+    take_over_after_loss,
+)
 from mirror.relay.progress.committed import NO_TOTALS, Progress, group_of, to_offset
 from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
 from mirror.relay.progress.position import FoundPosition
+from mirror.relay.progress.target_loss import TargetLoss
 from mirror.timing import FOREVER_MS, deadline
 from mirror.wire.records import Batch
 
@@ -69,10 +76,11 @@ class TargetWriter(Protocol):
         """Read the progress. In transactions, fence earlier attempts first."""
         ...
 
-    def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         """Fence earlier attempts that send plain batches, and find out what they have appended behind ``progress``.
 
-        Fails with FlowError if that cannot be found out, KafkaTimeout after ``timeout_ms``.
+        With a ``loss`` of the target, ``progress`` is an anchor, and what still stands behind it is found out. Fails
+        with FlowError if that is not possible, KafkaTimeout after ``timeout_ms``.
         """
         ...
 
@@ -144,14 +152,18 @@ class ExactlyOnceWriter:
         read = then(fenced, lambda _: read_latest_progress(self._admin, self._flow, self._tp, timeout_ms))
         return then(read, check)
 
-    def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         """Write a marker, behind which plain batches of earlier attempts are refused."""
 
         def on_found(found: FoundPosition) -> Future[FoundPosition]:
             self.acquired = True
             return done(found)
 
-        return then(take_over(self._transactions, self._search, progress, timeout_ms), on_found)
+        if loss is None:
+            taken = take_over(self._transactions, self._search, progress, timeout_ms)
+        else:
+            taken = take_over_after_loss(self._transactions, self._search, progress, loss, timeout_ms)
+        return then(taken, on_found)
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         """Send in the transaction, which begins with its first batch."""
@@ -221,10 +233,10 @@ class AtLeastOnceWriter:
         """
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=False)
 
-    def acquire(self, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
-        """Do nothing: no earlier attempt is fenced."""
+    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
+        """Do nothing: no earlier attempt is fenced, and what stands behind an anchor is repeated."""
         del timeout_ms
-        return done(FoundPosition(progress, NO_TOTALS))
+        return done(FoundPosition(progress, NO_TOTALS, loss))
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
         """Send in order, in this attempt's chain."""

@@ -6,12 +6,12 @@ Most of these calls block, for at most ``default.api.timeout.ms`` each, in threa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
-from mirror.client import EARLIEST, LATEST, Admin, OffsetResult, TopicDescription, TopicPartition
+from mirror.client import EARLIEST, LATEST, Admin, OffsetResult, TopicPartition
 from mirror.cluster.types import Outcomes, V
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.futures import done, then
@@ -19,42 +19,17 @@ from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress, ProgressChanged, group_of
 from mirror.relay.progress.control import RunControl, control_partition, from_offset
 from mirror.relay.progress.gaps import SourceState
+from mirror.relay.progress.healing import TargetHealing
+from mirror.relay.progress.lookup_results import LogBounds, StartPosition, TargetTopics
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.progress.target_log import TargetMark, is_other_topic, recreated_error, truncated_error
+from mirror.relay.progress.target_loss import LossKind, TargetLoss
 
 _Offsets = Outcomes[TopicPartition, OffsetResult]
 _CONFIRM_AFTER_S: Final = 1.0
 _ATTEMPTS: Final = 10
 _DELETED: Final = "deleted"
 _CHANGED: Final = "changed"
-
-
-class LogBounds(NamedTuple):
-    """The offsets ``[first, end)`` of a log, open transactions included."""
-
-    first: int
-    end: int
-    leader_epoch: int | None = None
-    """The leader epoch at ``end``; None if the broker does not report it."""
-
-
-class TargetTopics:
-    """The descriptions of the target's topics, taken with one call."""
-
-    def __init__(self, topics: Mapping[str, TopicDescription]) -> None:
-        self._topics: Final = topics
-
-    def topic_id(self, tp: TopicPartition) -> str:
-        """Return the id of the topic of ``tp``; empty if the topic does not exist, or has no id."""
-        topic = self._topics.get(tp.topic)
-        return "" if topic is None else str(topic.topic_id or "")
-
-    def leader_epoch(self, tp: TopicPartition) -> int | None:
-        """Return the leader epoch of ``tp``; None if it is not known."""
-        topic = self._topics.get(tp.topic)
-        partitions = () if topic is None else topic.partitions
-        epoch = next((partition.leader_epoch for partition in partitions if partition.partition == tp.partition), -1)
-        return None if epoch < 0 else epoch
 
 
 class ClusterLookups:
@@ -69,13 +44,16 @@ class ClusterLookups:
         targets: Collection[TopicPartition],
         *,
         start_over: bool,
+        restart_recreated: bool = False,
+        healing: TargetHealing | None = None,
         timeout_ms: int,
         now: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """``timeout_ms`` limits comparisons with the target's log; the calls of Admin have a default of their own.
 
-        ``now`` and ``pause`` are in seconds.
+        ``restart_recreated``: a copy begins again if its target topic was made again. ``healing`` finds where a copy
+        continues whose target lost records; None: it fails. ``now`` and ``pause`` are in seconds.
         """
         self._flow: Final = flow
         self._timeout_ms: Final = timeout_ms
@@ -84,6 +62,8 @@ class ClusterLookups:
         self._progress_topic: Final = progress_topic
         self._targets: Final = frozenset(targets)
         self._start_over: Final = start_over
+        self._restart_recreated: Final = start_over or restart_recreated
+        self._healing: Final = healing
         self._now: Final = now
         self._pause: Final = pause
         # By topic name: the unconfirmed id that was found instead of the copied one, and since when.
@@ -161,7 +141,7 @@ class ClusterLookups:
             ends = self._target.list_offsets_async({tp: LATEST}, isolation="read_uncommitted", timeout_ms=timeout_ms)
             return then(ends, lambda found: done(_result(found, tp).offset))
         epoch_ends = self._target.epoch_ends_async({tp: leader_epoch}, timeout_ms)
-        return then(epoch_ends, lambda found: done(_result(found, tp)))
+        return then(epoch_ends, lambda found: done(_result(found, tp).end_offset))
 
     # --- the target, in a thread that may block
 
@@ -196,32 +176,56 @@ class ClusterLookups:
             return StartPosition(None, log.end, current)
         if self._target.group_offsets(group_of(self._flow, tp), [tp], timeout_ms=self._timeout_ms):
             raise ProgressChanged
-        if self._start_over:
-            return StartPosition(None, log.end, current)
+        recreated = self._recreated(tp, expected, record, current) is not None
+        if self._start_over or (recreated and self._restart_recreated):
+            known = None if record is None else record.progress
+            loss = _recreation(self._flow, known, expected) if recreated and expected is not None else None
+            return StartPosition(None, log.end, current, loss=loss)
         raise error or self._progress_lost(tp, log, record)
 
     def _holds_no_records(self, tp: TopicPartition, log: LogBounds) -> bool:
         return log.first == 0 and self._progress_topic.holds_no_records(tp, 0, self._timeout_ms)
 
     def check_suspect_log(
-        self, tp: TopicPartition, progress: Progress, mark: TargetMark, cut: int, current: TargetMark
+        self,
+        tp: TopicPartition,
+        progress: Progress,
+        mark: TargetMark,
+        cut: int,
+        current: TargetMark,
+        shrunk_to: int | None = None,
     ) -> StartPosition:
         """Find out whether records are missing from the log of target ``tp``, which differs from ``mark``.
 
         ``cut`` is where it left the mark's leader epoch (-1: not known), ``current`` the mark that holds if nothing is
-        missing. Raises FlowError if records are missing, KafkaError.
+        missing, ``shrunk_to`` an offset at which the log acknowledged a batch although it had reached further. Raises
+        FlowError if records are missing and the copy cannot continue, KafkaError.
         """
         if is_other_topic(mark, current.topic_id):
             error = recreated_error(self._flow, tp, mark, current.topic_id, progress.offset)
-        else:
+            if not self._restart_recreated:
+                raise error
+            untouched = TargetMark(topic_id=current.topic_id, end=0)
+            return self._begin_again(tp, untouched, _recreation(self._flow, progress, mark))
+        if shrunk_to is None:
             lost = self._progress_topic.truncated_at(tp, mark, cut, self._timeout_ms)
-            if lost is None:
-                return StartPosition(progress, mark.end, current)
-            error = truncated_error(self._flow, tp, mark, lost, progress.offset)
+        else:
+            lost, mark = shrunk_to, replace(mark, end=max(mark.end, shrunk_to + 1))
+        if lost is None:
+            return StartPosition(progress, mark.end, current)
+        error = truncated_error(self._flow, tp, mark, lost, progress.offset)
+        if self._healing is not None:
+            try:
+                return self._healing.start_at_anchor(tp, progress, mark, lost, current, self._timeout_ms)
+            except FlowError as unhealed:
+                error = unhealed
         if not self._start_over:
             raise error
+        return self._begin_again(tp, current, None)
+
+    def _begin_again(self, tp: TopicPartition, current: TargetMark, loss: TargetLoss | None) -> StartPosition:
         log = self.target_bounds(tp, self._timeout_ms).result()
-        return StartPosition(None, log.end, replace(current, end=log.end, leader_epoch=log.leader_epoch))
+        return StartPosition(None, log.end, replace(current, end=log.end, leader_epoch=log.leader_epoch), loss=loss)
 
     def check_recreated(self, tp: TopicPartition, record: ProgressRecord | None, current: TargetMark) -> None:
         """Check that target ``tp`` was not recreated. Raises FlowError.
@@ -229,7 +233,7 @@ class ClusterLookups:
         For a copy that started at the empty log ``current`` before its record in the progress topic could be read.
         """
         error = self._recreated(tp, None if record is None else _mark_of(record), record, current)
-        if error is not None and not self._start_over:
+        if error is not None and not self._restart_recreated:
             raise error
 
     def _recreated(
@@ -274,6 +278,10 @@ def _result(found: Outcomes[TopicPartition, V], tp: TopicPartition) -> V:
     return found[tp]
 
 
+def _recreation(flow: str, progress: Progress | None, mark: TargetMark) -> TargetLoss:
+    return TargetLoss(flow=flow, kind=LossKind.RECREATED, progress=progress, end=mark.end, cut=0)
+
+
 def _copied_to(record: ProgressRecord | None) -> int | None:
     return None if record is None else record.progress.offset
 
@@ -292,17 +300,3 @@ def _restored_mark(record: ProgressRecord, current: TargetMark) -> TargetMark:
     if mark.end < current.end:
         mark = replace(mark, end=current.end, batch=None)
     return replace(mark, topic_id=current.topic_id, leader_epoch=current.leader_epoch)
-
-
-@dataclass(frozen=True, slots=True)
-class StartPosition:
-    """Where a copy starts."""
-
-    progress: Progress | None
-    """Found or restored progress; None: at the start of the flow."""
-    target_end: int
-    """The end of the target's log."""
-    mark: TargetMark | None = None
-    """What is known about the target's log."""
-    deferred_check: Future[None] | None = None
-    """Set if the copy starts before the progress topic was read: fails with FlowError if the target held records."""

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from mirror.cluster.types import TopicPartition
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import Progress, ProgressTotals
+from mirror.relay.progress.target_loss import TargetLoss
 
 
 class Appenders(NamedTuple):
@@ -30,6 +31,8 @@ class PositionQuery:
     appenders: Appenders
     fence: ProducerId
     """The producer id and epoch of the fence's marker, behind which nothing of an earlier attempt is appended."""
+    loss: TargetLoss | None = None
+    """Set if the target lost records: then ``progress`` is an anchor, and committed transactions behind it count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class FoundPosition:
     """Behind everything that was appended; its mark is behind the last batch of it."""
     appended: ProgressTotals
     """What was found behind the progress that was asked about."""
+    loss: TargetLoss | None = None
+    """What the target has lost, if that is why the position was searched."""
 
 
 class PositionSearch(Protocol):

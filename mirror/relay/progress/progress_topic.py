@@ -179,7 +179,8 @@ class ProgressTopic:
         deleted are not missing. Raises KafkaError, KafkaTimeout if ``timeout_ms`` is not enough.
         """
         timer = Timer(SystemClock(), timeout_ms)
-        with Admin(self._topic.options) as admin, self._topic.consumer() as consumer:
+        # A transaction whose marker was lost, too, is open for ever: nothing behind it would be read as committed.
+        with Admin(self._topic.options) as admin, self._topic.consumer("read_uncommitted") as consumer:
             start, end = log_bounds(admin, tp, timer)
             if start >= mark.end:
                 return None
@@ -188,7 +189,7 @@ class ProgressTopic:
             if end < mark.end or mark.producer_id < 0:
                 return lost
             try:
-                found = holds_append(read_log(consumer, tp, at, min(end, at + _MAX_OFFSETS_SEARCHED), timer), mark, at)
+                found = holds_append(read_log(consumer, tp, at, end, timer), mark, at, at + _MAX_OFFSETS_SEARCHED)
             except OffsetOutOfRange:
                 return None  # retention removed the offset after the bounds were read
             return None if found else lost

@@ -11,7 +11,8 @@ from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.futures import done, or_else, then
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.lookups import ClusterLookups, LogBounds, StartPosition, TargetTopics
+from mirror.relay.progress.lookup_results import LogBounds, StartPosition, TargetTopics
+from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.target_log import TargetMark, is_other_topic
 
@@ -48,9 +49,17 @@ class StartPositions:
         self._full_read: Future[ProgressRecords] | None = None
 
     def resolve_start(
-        self, tp: TopicPartition, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+        self,
+        tp: TopicPartition,
+        progress: Progress | None,
+        mark: TargetMark | None,
+        timeout_ms: int,
+        shrunk_to: int | None = None,
     ) -> Future[StartPosition]:
-        """Find where the copy into ``tp`` starts, given its progress and its last known state of the target's log."""
+        """Find where the copy into ``tp`` starts, given its progress and its last known state of the target's log.
+
+        ``shrunk_to`` is an offset at which the log has acknowledged a batch although it had reached further.
+        """
         lookups = self._lookups
         if tp in self._started:
             # Its last attempt failed: the shared description may be older than a recreated topic.
@@ -61,9 +70,10 @@ class StartPositions:
         if progress is not None and mark is not None:
 
             def check(comparison: _Comparison) -> Future[StartPosition]:
-                if comparison.holds:
-                    return done(StartPosition(progress, comparison.current.end, comparison.current))
-                return self._submit(lookups.check_suspect_log, tp, progress, mark, comparison.cut, comparison.current)
+                cut, current = comparison.cut, comparison.current
+                if comparison.holds and shrunk_to is None:
+                    return done(StartPosition(progress, current.end, current))
+                return self._submit(lookups.check_suspect_log, tp, progress, mark, cut, current, shrunk_to)
 
             return then(self._compare(tp, mark, topics, timeout_ms), check)
         bounds = lookups.target_bounds(tp, timeout_ms)

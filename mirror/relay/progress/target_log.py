@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from mirror.cluster.types import TopicPartition
-from mirror.consumer.fetched import Fetched, without_aborted
+from mirror.consumer.fetched import Fetched
 from mirror.errors import FlowError
 from mirror.relay.progress import stored_json as stored
-from mirror.wire.records import AnyBatch, Batch
+from mirror.wire.records import AnyBatch, Batch, is_commit_marker
 
 _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
@@ -76,32 +76,38 @@ def is_other_topic(mark: TargetMark, topic_id: str) -> bool:
     return mark.end > 0 and bool(mark.topic_id and topic_id) and mark.topic_id != topic_id
 
 
-def holds_append(fetched: Iterable[Fetched], mark: TargetMark, at: int) -> bool:
+def holds_append(fetched: Iterable[Fetched], mark: TargetMark, at: int, until: int) -> bool:
     """Whether the target still holds the append of ``mark``, as far as its batches from offset ``at`` on show.
 
-    Needed if the log entered a later leader epoch than the mark's below the mark's end: either the append itself is of
-    that epoch, or the log was truncated and has grown again.
+    They are read with those of open transactions; those from ``until`` on do not count. Needed if the log entered a
+    later leader epoch than the mark's below the mark's end: either the append itself is of that epoch, or the log was
+    truncated and has grown again.
 
     Each commit stores its own mark, so everything that a transactional producer wrote after the mark was aborted: a
-    batch of that producer that is not aborted is the append. A producer without transactions may have continued behind
+    batch of that producer that is committed is the append. A producer without transactions may have continued behind
     the loss: its append is identified by its sequence. If compaction has removed the batches at that place, nothing
     can be shown, and no loss is reported.
     """
-    expected = at
-    for fetch in fetched:
-        for batch, aborted in without_aborted(fetch.batches, fetch.aborted):
-            if batch.next_offset <= at:
-                continue
-            if batch.base_offset > expected:
+    expected, in_transaction = at, False
+    for batch in (batch for fetch in fetched for batch in fetch.batches if batch.next_offset > at):
+        if batch.base_offset > expected:
+            return True
+        expected = batch.next_offset
+        if batch.base_offset < until and _is_append(batch, mark):
+            if not batch.is_transactional:
                 return True
-            if not (aborted or batch.is_control) and _is_append(batch, mark):
+            in_transaction = True
+        elif isinstance(batch, Batch) and batch.is_control and batch.producer_id == mark.producer_id:
+            if in_transaction and is_commit_marker(batch):
                 return True
-            expected = batch.next_offset
+            in_transaction = False
+        if batch.base_offset >= until and not in_transaction:
+            return False
     return False
 
 
-def _is_append(batch: AnyBatch, mark: TargetMark) -> bool:
-    if not isinstance(batch, Batch) or not batch.producer_id == mark.producer_id >= 0:
+def _is_append(batch: AnyBatch, mark: TargetMark) -> TypeGuard[Batch]:
+    if not isinstance(batch, Batch) or batch.is_control or not batch.producer_id == mark.producer_id >= 0:
         return False
     return mark.batch in {None, (batch.producer_epoch, batch.base_sequence)}
 
@@ -175,15 +181,19 @@ def recreated_error(flow: str, tp: TopicPartition, mark: TargetMark, topic_id: s
     )
 
 
-def truncated_error(flow: str, tp: TopicPartition, mark: TargetMark, cut: int, copied_to: int | None) -> FlowError:
+def truncated_error(
+    flow: str, tp: TopicPartition, mark: TargetMark, cut: int, copied_to: int | None, unhealed: str = ""
+) -> FlowError:
     """Return the error of a target log that was truncated to ``cut``, and may have grown again.
 
-    ``copied_to`` is the source offset of the progress; None if there is no progress.
+    ``copied_to`` is the source offset of the progress; None if there is no progress. ``unhealed`` is the reason why
+    what is missing cannot be copied again in order; empty if this was not tried.
     """
+    because = f"; they cannot be copied again in order: {unhealed}" if unhealed else ""
     return FlowError(
         f"target-truncated: target {tp} lost records that it had acknowledged: flow {flow} had written up to offset"
-        f" {mark.end}, and the log was cut back to {cut}: {mark.end - cut} offsets are missing{_copied(copied_to)};"
-        f" {_ADVICE}"
+        f" {mark.end}, and the log was cut back to {cut}: {mark.end - cut} offsets are missing{_copied(copied_to)}"
+        f"{because}; {_ADVICE}"
     )
 
 

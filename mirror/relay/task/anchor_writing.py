@@ -25,6 +25,7 @@ class AnchorWriting:
         self._submit: Final = submit
         self._pending: dict[AnchorKey, Anchor] = {}
         self._sources: Final[dict[TopicPartition, TopicPartition]] = {}
+        self._in_flight: dict[AnchorKey, Anchor] = {}
         self._writing: Future[Any] | None = None
         self._next_ms = 0
 
@@ -40,9 +41,11 @@ class AnchorWriting:
         failed = self._writing is not None and not self._writing.result()
         self._next_ms = now + (_AFTER_FAILURE_MS if failed else _INTERVAL_MS)
         anchors, self._pending = self._pending, {}
+        self._in_flight = anchors
         self._writing = self._submit(self._keeper.write, anchors, dict(self._sources))
 
     def take_rest(self) -> dict[AnchorKey, Anchor]:
-        """Return what is not written yet, for the caller to write it; called when the task has ended."""
-        anchors, self._pending = self._pending, {}
+        """Return what may not be written yet, for the caller to write it; called when the task has ended."""
+        in_flight = {} if self._writing is None or self._writing.done() else self._in_flight
+        anchors, self._pending = {**in_flight, **self._pending}, {}
         return anchors

@@ -31,6 +31,7 @@ from mirror.relay.partition.position_search import LogPositionSearch
 from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.anchors import Anchor, AnchorKey
+from mirror.relay.progress.healing import TargetHealing
 from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.epoch import HandOver
@@ -143,6 +144,8 @@ def _copy(
             progress_topic,
             targets,
             start_over=policy.start_over,
+            restart_recreated=policy.on_target_recreated == "start-over",
+            healing=_healing(flow, admin, progress_topic, policy),
             timeout_ms=timeouts.stall_ms,
         )
         delivery_ms = timeouts.delivery_timeout_ms + timeouts.request_timeout_ms
@@ -240,6 +243,12 @@ def _source_options(
         "max.partition.fetch.bytes": min(of_partition, ahead),
         "fetch.max.bytes": ahead,
     }
+
+
+def _healing(flow: str, target: Admin, progress_topic: ProgressTopic, policy: CopyPolicy) -> TargetHealing | None:
+    if policy.on_target_loss != "heal":
+        return None
+    return TargetHealing(flow, target, progress_topic, exactly_once=policy.exactly_once)
 
 
 def _write_progress(

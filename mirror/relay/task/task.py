@@ -35,11 +35,13 @@ from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookups import ClusterLookups, StartPosition
+from mirror.relay.progress.lookup_results import StartPosition
+from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.progress.target_loss import TargetLoss
 from mirror.relay.task.anchor_writing import AnchorWriting
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
@@ -329,12 +331,18 @@ class Task:
         return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, attempt)
 
     def _find_position(
-        self, copy: CopyHandle, progress: Progress, appenders: Appenders, fence: ProducerId, timeout_ms: int
+        self,
+        copy: CopyHandle,
+        progress: Progress,
+        appenders: Appenders,
+        fence: ProducerId,
+        timeout_ms: int,
+        loss: TargetLoss | None,
     ) -> Future[FoundPosition]:
         positions, lookups, until = self._clients.positions, self._clients.lookups, self._clock.now() + timeout_ms
         assert positions is not None  # noqa: S101 - there is one if the copy is exactly once
         query = PositionQuery(
-            source=copy.source, target=copy.target, progress=progress, appenders=appenders, fence=fence
+            source=copy.source, target=copy.target, progress=progress, appenders=appenders, fence=fence, loss=loss
         )
 
         def search() -> Future[FoundPosition]:
@@ -361,10 +369,15 @@ class Task:
         return self._workers.submit(self._clients.lookups.source_state, copy.source, copy.copied_topic_id)
 
     def resolve_start(
-        self, copy: CopyHandle, progress: Progress | None, mark: TargetMark | None, timeout_ms: int
+        self,
+        copy: CopyHandle,
+        progress: Progress | None,
+        mark: TargetMark | None,
+        timeout_ms: int,
+        shrunk_to: int | None,
     ) -> Future[StartPosition]:
         """Query the target on the network thread; lookups that wait run in a thread."""
-        return self._start_positions.resolve_start(copy.target, progress, mark, timeout_ms)
+        return self._start_positions.resolve_start(copy.target, progress, mark, timeout_ms, shrunk_to)
 
     def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
         """Query the target on the network thread."""

@@ -13,6 +13,7 @@ from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.model.way_notes import PartitionWay, way_notes
 from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
+from mirror.relay.progress.target_loss import loss_text
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def remarks(result: RangeResult) -> str:
     gaps = [f"{count:,} offsets ({kind})" for kind, count in sorted(result.gaps.items()) if kind in _LOSSES]
     if gaps:
         texts.append(f"gaps skipped: {', '.join(gaps)}")
+    texts += [loss_text(record) for record in result.target_losses[-1:]]
     dropped = [f"{count:,} ({why})" for why, count in sorted(result.skipped.items()) if why not in _NOTHING_TO_COPY]
     if dropped:
         texts.append(f"left out: {', '.join(dropped)}")

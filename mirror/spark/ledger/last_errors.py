@@ -1,4 +1,4 @@
-"""What the ledger has of each partition: its last error or expiry, and why it goes its way.
+"""What the ledger has of each partition: its last error or expiry, its target's losses, and why it goes its way.
 
 Reads only; unreadable files count as empty.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import TopicPartition
+from mirror.relay.progress.target_loss import loss_text
 from mirror.spark.ledger.atomic_write import TARGETS_FILE
 from mirror.spark.ledger.obstacles import TargetTopics
 
@@ -37,6 +38,7 @@ class LastErrors:
     def __init__(self, report_dir: Path, flow: str) -> None:
         self._folder: Final = report_dir / "ledger" / flow
         self._cache: dict[tuple[Path, int], dict[TopicPartition, LastError]] = {}
+        self._losses: tuple[tuple[Path, int] | None, dict[TopicPartition, str]] = None, {}
         self._reasons: tuple[tuple[Path, int] | None, dict[tuple[TopicPartition, str], str]] = None, {}
 
     def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LastError]:
@@ -59,6 +61,15 @@ class LastErrors:
         if self._reasons[0] != last:
             self._reasons = last, _way_reasons_in(last[0])
         return self._reasons[1]
+
+    def target_losses(self) -> dict[TopicPartition, str]:
+        """Return what the target had lost, and was copied again, by source partition, in the last results."""
+        last = next((file for file in self._files() if file[0].suffix == ".parquet"), None)
+        if last is None:
+            return {}
+        if self._losses[0] != last:
+            self._losses = last, _target_losses_in(last[0])
+        return self._losses[1]
 
     def targets(self) -> TargetTopics | None:
         """Return the outcome of the last run's preparation of the target's topics; None if it cannot be read."""
@@ -110,6 +121,18 @@ def _way_reasons_in(path: Path) -> dict[tuple[TopicPartition, str], str]:
         return {}
     rows.sort(key=lambda row: int(row["attempt"]))
     return {(TopicPartition(row["topic"], row["partition"]), row["way"]): row["way_reason"] for row in rows}
+
+
+def _target_losses_in(path: Path) -> dict[TopicPartition, str]:
+    """Return the last loss of each partition in one file of results; none if it cannot be read, or has none."""
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path, columns=["topic", "partition", "target_losses"]).to_pylist()
+        losses = {TopicPartition(row["topic"], row["partition"]): json.loads(row["target_losses"]) for row in rows}
+    except (OSError, ValueError, TypeError):
+        return {}
+    return {tp: loss_text(found[-1]) for tp, found in losses.items() if found}
 
 
 def _failed_results(path: Path) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _COUNTS: Final = pa.map_(pa.string(), pa.int64())
 _MAPS: Final = ("skipped", "deep", "gaps")
-_EXPIRIES: Final = "expiries"
+_LISTS: Final = ("expiries", "target_losses")
 _TIMELINE: Final = "story"
 
 SCHEMA: Final = pa.schema(
@@ -55,9 +55,10 @@ SCHEMA: Final = pa.schema(
         ("traceback", pa.string()),
         ("way", pa.string()),
         ("way_reason", pa.string()),
+        ("target_losses", pa.string()),
     ]
 )
-"""The fields of ``RangeResult`` (``expiries`` and ``story`` as JSON), with the epoch, task and attempt."""
+"""The fields of ``RangeResult`` (lists and ``story`` as JSON), with the epoch, task and attempt."""
 
 
 def results_file(ledger: Path, epoch: int) -> Path:
@@ -100,7 +101,7 @@ def _row(attempt: Attempt, epoch: int) -> dict[str, Any]:
     )
     timeline = attempt.result.story
     timeline_json = None if timeline is None else json.dumps(field_values(timeline), separators=(",", ":"))
-    return {**row, _EXPIRIES: json.dumps(row[_EXPIRIES]), _TIMELINE: timeline_json}
+    return {**row, **{name: json.dumps(row[name]) for name in _LISTS}, _TIMELINE: timeline_json}
 
 
 def from_parquet(content: bytes) -> list[Attempt]:
@@ -112,7 +113,7 @@ def _attempt(row: dict[str, Any]) -> Attempt:
     task, attempt, traceback = row.pop("task"), row.pop("attempt"), row.pop("traceback")
     del row["epoch"]
     row.update({name: dict(row[name]) for name in _MAPS})
-    row[_EXPIRIES] = json.loads(row[_EXPIRIES])
-    # Ledgers of an older version have no timeline and no way.
+    # Ledgers of an older version have no timeline, no way and no losses of the target.
+    row.update({name: json.loads(row.get(name) or "[]") for name in _LISTS})
     row[_TIMELINE] = CopyTimeline(**json.loads(row[_TIMELINE])) if row.get(_TIMELINE) else None
     return Attempt(task, attempt, RangeResult(**{**row, "outcome": Outcome(row["outcome"])}), traceback)

@@ -229,7 +229,8 @@ class StreamTotals:
 
 
 def _has_counts(result: RangeResult) -> bool:
-    return bool(result.records or result.skipped or result.gaps or result.expiries)
+    counts = result.records or result.skipped or result.gaps or result.expiries or result.target_losses
+    return bool(counts)
 
 
 def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
@@ -248,6 +249,7 @@ def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
         deep=_sum_by_key(previous.deep, result.deep),
         gaps=_sum_by_key(previous.gaps, result.gaps),
         expiries=[*previous.expiries, *result.expiries][-MAX_EXPIRIES:],
+        target_losses=[*previous.target_losses, *result.target_losses][-MAX_EXPIRIES:],
         retries=previous.retries + result.retries,
         way=result.way or previous.way,
         way_reason=result.way_reason if result.way else previous.way_reason,

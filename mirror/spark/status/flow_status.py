@@ -39,6 +39,8 @@ class PartitionStatus:
     """The value of the :class:`mirror.relay.model.way.Way` by which the progress was committed; empty if unknown."""
     way_reason: str = ""
     """Why the partition goes that way, in one clause; empty if unknown."""
+    target_loss: str = ""
+    """What the target had lost of it, and was copied again, according to the last results; empty if nothing."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; an infinite time is None, as an unknown one is."""
@@ -59,6 +61,7 @@ class PartitionStatus:
             "withheld": None if self.withheld is None else self.withheld.to_json(),
             "way": self.way,
             "way_reason": self.way_reason,
+            "target_loss": self.target_loss,
         }
 
 

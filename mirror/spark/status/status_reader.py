@@ -106,6 +106,7 @@ class StatusReader:
         lags = self._lags_of(observation, retention_ms)
         last_errors = self._last_errors_of(observation, lags)
         ways = self._ways_of(observation)
+        losses = {} if self._last_errors is None else self._last_errors.target_losses()
         return FlowStatus(
             flow=self.flow.name,
             source=self.flow.source,
@@ -115,7 +116,13 @@ class StatusReader:
             totals=totals(lags.values()),
             partitions=[
                 _partition_status(
-                    tp, self.flow.target_topic(tp.topic), observation, lag, last_errors.get(tp), ways.get(tp, ("", ""))
+                    tp,
+                    self.flow.target_topic(tp.topic),
+                    observation,
+                    lag,
+                    last_errors.get(tp),
+                    ways.get(tp, ("", "")),
+                    losses.get(tp, ""),
                 )
                 for tp, lag in lags.items()
             ],
@@ -167,6 +174,7 @@ def _partition_status(
     lag: Lag,
     last_error: LastError | None,
     way: tuple[str, str],
+    target_loss: str,
 ) -> PartitionStatus:
     offsets, progress = observation.offsets[tp], observation.progress.get(tp)
     return PartitionStatus(
@@ -183,6 +191,7 @@ def _partition_status(
         withheld=observation.withheld.get(tp),
         way=way[0],
         way_reason=way[1],
+        target_loss=target_loss,
     )
 
 

@@ -127,6 +127,13 @@ SKIPPED: Final = Instrument(
 GAPS: Final = Instrument(
     "mirror.gaps", Kind.COUNTER, "{record}", ("flow", "kind"), "source offsets that do not, or no longer, exist"
 )
+TARGET_LOSSES: Final = Instrument(
+    "mirror.target_losses",
+    Kind.COUNTER,
+    "{loss}",
+    ("flow", "topic", "kind"),
+    "losses of the target that were mended: what it lacked was copied again",
+)
 EXPIRIES: Final = Instrument(
     "mirror.expiries",
     Kind.COUNTER,

@@ -42,6 +42,8 @@ def _record_batches(metrics: MetricStore, flow: str, result: RangeResult) -> Non
         metrics.add(instruments.SKIPPED, count, flow=flow, reason=reason)
     for kind, count in result.gaps.items():
         metrics.add(instruments.GAPS, count, flow=flow, kind=kind)
+    for loss in result.target_losses:
+        metrics.add(instruments.TARGET_LOSSES, 1, flow=flow, topic=result.topic, kind=str(loss.get("kind")))
 
 
 def record_task(metrics: MetricStore, flow: str, report: TaskReport) -> None:

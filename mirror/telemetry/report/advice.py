@@ -279,6 +279,19 @@ FENCED: Final = Advice(
     ),
 )
 
+TARGET_LOSSES_MENDED: Final = Advice(
+    Level.WARNING,
+    "The target lost what had been copied, and it was copied again",
+    "Its log lost acknowledged records, usually by an unclean leader election, or the topic was made again. The records"
+    " that it lacked are there again, in order. Consumers that had read beyond the loss read them again at other"
+    " offsets.",
+    (
+        AdviceStep(
+            "Find the cause on the target: check unclean.leader.election.enable, min.insync.replicas, the topic's"
+            " replicas, and the brokers' logs."
+        ),
+    ),
+)
 GAPS_SKIPPED: Final = Advice(
     Level.WARNING,
     "Records that the source lost were skipped",

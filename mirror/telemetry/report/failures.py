@@ -96,8 +96,9 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             " them out, so the copy does not continue automatically.",
             (
                 AdviceStep(
-                    "To copy everything that the source still has into the new topic, set start-over = true under"
-                    " [flows.FLOW], run the flow once, and remove the setting."
+                    "To copy everything that the source still has into the new topic, set"
+                    ' on-target-recreated = "start-over" under [flows.FLOW]; remove it after a run if this is not to'
+                    " happen by itself the next time."
                 ),
                 AdviceStep("Find out who deletes topics on the target: records that the source has deleted are lost."),
             ),
@@ -109,7 +110,8 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             Level.CRITICAL,
             "The target lost records that it had acknowledged",
             "The target's log was truncated, usually by an unclean leader election, or because the broker with the only"
-            " replica lost its disk. The error says how many offsets are missing.",
+            " replica lost its disk. The error says how many offsets are missing, and why they were not copied again:"
+            ' the flow has on-target-loss = "fail", or no anchor of its progress topic is in what is left of the log.',
             (
                 AdviceStep(
                     "Find the cause on the target: check unclean.leader.election.enable, min.insync.replicas, the"

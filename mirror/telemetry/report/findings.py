@@ -13,6 +13,7 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyPhase, EventName
 from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
+from mirror.relay.progress.target_loss import loss_text
 from mirror.telemetry.report import advice
 from mirror.telemetry.report.advice import Advice, AdviceStep, Level
 from mirror.telemetry.report.failures import FAILED
@@ -117,6 +118,8 @@ def _missing_records(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
     lost = {kind: count for kind, count in result.gaps.items() if kind in LOSSES}
     if lost:
         yield "gaps skipped", advice.GAPS_SKIPPED, _counts(lost, "offsets")
+    if result.target_losses:
+        yield "target losses mended", advice.TARGET_LOSSES_MENDED, loss_text(result.target_losses[-1])
     skipped = {reason: count for reason, count in result.skipped.items() if reason not in NOTHING_TO_COPY}
     if skipped:
         yield "records skipped", advice.RECORDS_SKIPPED, _counts(skipped, "records")

@@ -236,6 +236,7 @@ def _result_attributes(result: RangeResult) -> dict[str, Value | None]:
         **{f"mirror.deep.{_key(reason)}": count for reason, count in result.deep.items()},
         **{f"mirror.skipped.{_key(reason)}": count for reason, count in result.skipped.items()},
         **{f"mirror.gap.{_key(kind)}": count for kind, count in result.gaps.items()},
+        "mirror.target_losses": len(result.target_losses) or None,
         "mirror.retries": result.retries,
         "mirror.expiries": len(result.expiries),
         # Some stores (Zipkin) search for equal values only, and do not search events.

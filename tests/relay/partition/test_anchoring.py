@@ -8,7 +8,7 @@ import pytest
 
 from mirror.producer.batch.batches import RecordMetadata
 from mirror.relay.model.ranges import OPEN_END
-from mirror.relay.progress.anchors import INTERVAL_MS, NO_ANCHOR, AnchorCount
+from mirror.relay.progress.anchors import INTERVAL_MS, AnchorCount
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark
 from tests.relay.copy_harness import CopyHarness, made, progress_at
@@ -64,10 +64,11 @@ def _copy_one(run: CopyHarness, offset: int) -> Progress:
 
 def test_no_anchor_follows_within_a_minute_and_one_does_after_it() -> None:
     run = _run(end=OPEN_END)
-    assert _copy_one(run, 0).anchor == NO_ANCHOR
+    counted = _copy_one(run, 0).anchor
     (first,) = run.context.anchors
+    assert counted.number == first.number == 0, "the next attempt does not use its number again"
     run.clock.advance(INTERVAL_MS - 1_000)
-    assert _copy_one(run, 1).anchor == AnchorCount(0, first.time_ms), "the next progress counts it"
+    assert _copy_one(run, 1).anchor == counted
     assert run.context.anchors == [first]
     run.clock.advance(1_000)
     _copy_one(run, 2)

@@ -169,7 +169,8 @@ def test_unreadable_progress_topic_does_not_stop_a_copy_that_has_begun(caplog: p
     record_check.set_exception(AuthorizationFailed("no Read on the notes", 29))
     run.fetch(made(0, 10))
     run.ack_all()
-    run.commit()
+    assert run.commit().target == replace(MARK, end=10, producer_id=7), "it was stored before the data had offsets"
+    assert run.commit().target == replace(MARK, end=1_010, producer_id=7), "another commit stores the true end"
     run.ended_with(Outcome.COMPLETE)
     assert "no Read on the notes" in caplog.text
 

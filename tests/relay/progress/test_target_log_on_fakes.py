@@ -35,12 +35,12 @@ def _copied(pair: FakePair) -> None:
 def _fails(pair: FakePair, name: str, *words: str) -> None:
     before, kept = pair.values(), pair.committed()
     pair.write(b"5", b"6")
-    result = pair.copy()
+    result = pair.copy(on_target_loss="fail")
     assert result.outcome is Outcome.FAILED, "nothing is skipped in silence"
     assert str(result.error).startswith(f"{name}: target paris.t-0 "), result.error
     assert all(word in str(result.error) for word in ("start-over = true", *words)), result.error
     assert (result.records, pair.values(), pair.committed()) == (0, before, kept)
-    again = pair.copy(start_over=True)
+    again = pair.copy(start_over=True, on_target_loss="fail")
     assert (again.outcome, again.start, again.records) == (Outcome.COMPLETE, 0, 7), again.error
     assert pair.values() == before + [b"%d" % n for n in range(7)]
     _goes_on(pair, 7)
@@ -278,7 +278,7 @@ def test_loss_of_the_target_during_a_copy_is_detected(
 
     pair.target.control.add(rule)
     for _ in range(2):  # and the next run says so again
-        result = pair.copy(commit_interval_ms=5, commit_min_interval_ms=1)
+        result = pair.copy(commit_interval_ms=5, commit_min_interval_ms=1, on_target_loss="fail")
         assert result.outcome is Outcome.FAILED, result
         assert str(result.error).startswith((f"{name}: ", "progress-lost: ")[: 1 + (happens is _made_again)]), result
     assert seen >= at

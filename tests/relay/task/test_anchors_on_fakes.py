@@ -41,7 +41,8 @@ def test_copy_writes_an_anchor_at_its_start_and_counts_on(monkeypatch: pytest.Mo
     assert pair.copy(**options).outcome is Outcome.COMPLETE
     last = _anchors(pair)[-1]
     records = [one for one in pair.log().batches() if not one.is_control]
-    assert (last.number, last.offset, last.target.end) == (1, 4, records[-1].next_offset)
+    assert last.number >= 1
+    assert (last.offset, last.target.end) == (4, records[-1].next_offset)
     assert last.exactly_once is (way != "at least once")
     assert last.target.topic_id == str(pair.target.topics["paris.t"].topic_id)
 

@@ -159,6 +159,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
             "deep": {"offset gaps": 3},
             "gaps": {"retention": 7},
             "expiries": [EXPIRY],
+            "target_losses": [],
             "retries": 1,
             "stuck_since_ms": None,
             "story": {**asdict(CopyTimeline(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
@@ -226,7 +227,7 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
 def test_results_of_a_ledger_without_ways_are_read() -> None:
     table = pq.read_table(pa.BufferReader(to_parquet([Attempt(0, 0, result(0, way="sequences", way_reason="why"))], 7)))
     older = pa.BufferOutputStream()
-    pq.write_table(table.drop_columns(["way", "way_reason"]), older)
+    pq.write_table(table.drop_columns(["way", "way_reason", "target_losses"]), older)
     assert from_parquet(bytes(older.getvalue())) == [Attempt(0, 0, result(0))]
 
 

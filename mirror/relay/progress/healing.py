@@ -1,0 +1,93 @@
+"""Finds where a copy continues if its target has lost acknowledged records: at the newest anchor that still stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from mirror.client import Admin, TopicPartition
+from mirror.relay.model.way import Way
+from mirror.relay.progress.anchors import Anchor, stands, usable
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.lookup_results import StartPosition
+from mirror.relay.progress.progress_topic import ProgressTopic
+from mirror.relay.progress.target_log import TargetMark, truncated_error
+from mirror.relay.progress.target_loss import LossKind, TargetLoss
+
+
+class TargetHealing:
+    """Looks for standing anchors; may be called by several threads, which wait."""
+
+    def __init__(self, flow: str, target: Admin, topic: ProgressTopic, *, exactly_once: bool) -> None:
+        self._flow: Final = flow
+        self._target: Final = target
+        self._topic: Final = topic
+        self._exactly_once: Final = exactly_once
+
+    def start_at_anchor(
+        self, tp: TopicPartition, progress: Progress, mark: TargetMark, cut: int, current: TargetMark, timeout_ms: int
+    ) -> StartPosition:
+        """Return the anchor at which the copy of ``progress`` into ``tp`` begins, whose log was cut back to ``cut``.
+
+        ``mark`` is what the log had, ``current`` describes its present topic and leader. Raises FlowError
+        (``target-truncated``) if there is no usable anchor, KafkaError.
+        """
+        kept = self._topic.read_anchors([tp], timeout_ms)[tp]
+        candidates = usable(
+            kept,
+            source_cluster_id=progress.source_cluster_id,
+            topic_id=progress.topic_id,
+            target_topic_id=current.topic_id,
+            exactly_once=self._exactly_once,
+        )
+        anchor = self._newest_standing(tp, candidates, timeout_ms)
+        if anchor is None:
+            raise truncated_error(self._flow, tp, mark, cut, progress.offset, _none_stands(kept, candidates))
+        stood = replace(anchor.target, topic_id=current.topic_id, leader_epoch=current.leader_epoch)
+        loss = TargetLoss(
+            flow=self._flow,
+            kind=LossKind.TRUNCATED,
+            progress=progress,
+            end=mark.end,
+            cut=cut,
+            producer_ids=frozenset(one.target.producer_id for one in kept) | {mark.producer_id},
+        )
+        begin = replace(
+            progress,
+            offset=anchor.offset,
+            leader_epoch=anchor.leader_epoch,
+            target=stood,
+            way=Way.SEQUENCES,  # a lower bound
+            ended=False,
+            searched=None,
+        )
+        return StartPosition(begin, stood.end, stood, loss=loss)
+
+    def _newest_standing(self, tp: TopicPartition, candidates: Iterable[Anchor], timeout_ms: int) -> Anchor | None:
+        ends: dict[int, tuple[int, int]] = {}
+        for anchor in candidates:
+            epoch = anchor.target.leader_epoch
+            if epoch is None:
+                known = -1, -1
+            elif (found := ends.get(epoch)) is not None:
+                known = found
+            else:
+                known = ends[epoch] = self._epoch_end(tp, epoch, timeout_ms)
+            if stands(anchor, *known):
+                return anchor
+        return None
+
+    def _epoch_end(self, tp: TopicPartition, epoch: int, timeout_ms: int) -> tuple[int, int]:
+        found = self._target.epoch_ends_async({tp: epoch}, timeout_ms).result()
+        if tp in found.failed:
+            raise found.failed[tp]
+        return found[tp].leader_epoch, found[tp].end_offset
+
+
+def _none_stands(kept: list[Anchor], candidates: list[Anchor]) -> str:
+    if not kept:
+        return "the progress topic has no anchor of it, from which on it could be completed (version 0.1 wrote none)"
+    if not candidates:
+        return "its anchors are of other topics, or of a copy at least once, which is not exact"
+    return "none of its anchors is in what is left of the log"
