@@ -35,6 +35,7 @@ from mirror.relay.progress.healing import TargetHealing
 from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.epoch import HandOver
+from mirror.relay.task.neighbours import Neighbours
 from mirror.relay.task.task import Clients, Task
 from mirror.relay.task.topic_rules import read_topic_rules
 from mirror.relay.task.workers import max_decompressed_bytes
@@ -169,6 +170,7 @@ def _copy(
                 )
             ),
             anchors=AnchorKeeper(source_admin, progress_topic),
+            neighbours=stack.enter_context(Neighbours(policy.run, flow)) if policy.lease_ms else None,
         )
         cluster = producer_settings.cluster
         backoff_max_ms = max(_MIN_BACKOFF_MAX_MS, cluster.reconnect_backoff_max_ms)

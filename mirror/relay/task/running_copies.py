@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -25,6 +26,8 @@ class CedeRequests:
         self._waiting: list[tuple[TopicPartition, Future[Continuation | None]]] = []
         self._asked: list[Future[Continuation | None]] = []
         self._ended = False
+        self.since_ms: Final = time.monotonic_ns() // 1_000_000
+        """When the task began, by the clock that all processes of the host share."""
 
     def ask(self, target: TopicPartition) -> Future[Continuation | None]:
         """Ask the copy of ``target`` to yield. The future never fails, and is done at the latest when the task ends."""
@@ -79,6 +82,18 @@ class RunningCopies:
         with self._lock:
             for key in [key for key, known in self.known.items() if known is requests]:
                 del self.known[key]
+
+    def held(self, flow: str) -> dict[TopicPartition, int]:
+        """Return the target partitions of ``flow``, and when the task that copies each began (monotonic ms)."""
+        with self._lock:
+            return {key[2]: requests.since_ms for key, requests in self.known.items() if key[1] == flow}
+
+    def ask(self, flow: str, target: TopicPartition) -> Future[Continuation | None]:
+        """Ask the copy of ``target`` to yield to another process; None if there is none."""
+        with self._lock:
+            keys = [key for key in self.known if key[1:] == (flow, target)]
+            asked = [self.known.pop(key) for key in keys]
+        return asked[0].ask(target) if len(asked) == 1 else done(None)
 
     def take(self, cluster: Hashable, flow: str, target: TopicPartition) -> Earlier | None:
         """Return a function that asks the copy which runs on to yield; None if there is none. Once for each copy."""

@@ -45,6 +45,7 @@ from mirror.relay.progress.target_loss import TargetLoss
 from mirror.relay.task.anchor_writing import AnchorWriting
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
+from mirror.relay.task.neighbours import Neighbours, serve_neighbours
 from mirror.relay.task.running_copies import CedeRequests, running_copies
 from mirror.relay.task.workers import TaskWorkers
 from mirror.timing import Clock
@@ -72,6 +73,8 @@ class Clients:
     """Finds what earlier attempts have appended; None at least once."""
     anchors: AnchorKeeper | None = None
     """Writes anchors; None: none are written."""
+    neighbours: Neighbours | None = None
+    """Asks the other processes of the host for partitions; None: nobody is asked."""
 
 
 class Task:
@@ -178,6 +181,8 @@ class Task:
         def announced(results: list[RangeResult]) -> None:
             cluster, flow = self._clients.producer_settings.cluster, self._copies[0].range.flow
             running_copies.add(cluster, flow, [copy.target for copy in self._active], self._cede_requests)
+            if self._clients.neighbours is not None:
+                serve_neighbours(self._policy.run, running_copies)
             hand_over(results)
 
         return announced
@@ -327,6 +332,8 @@ class Task:
         if way is Way.SEQUENCES:
             shared = SharedClients(clients.producer, committer, admin, memory)
             earlier = running_copies.take(settings.cluster, flow, copy.target)
+            if earlier is None and clients.neighbours is not None:
+                earlier = clients.neighbours.take(copy.target)
             return SequenceWriter(flow, copy.target, settings, shared, attempt, search, earlier)
         return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, attempt)
 

@@ -12,6 +12,7 @@ from rich.filesize import decimal
 from mirror.client import Admin
 from mirror.errors import MAX_NAMES_SHOWN, FlowError, MirrorError
 from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.task.neighbours import remove_folder
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.stream_progress import StreamProgress
@@ -239,6 +240,7 @@ class StreamFlow:
         with contextlib.suppress(MirrorError), Admin(target_options) as target:
             RunControlClient(target, self._flow.name, self._options.run).end()
         remove_socket(self._ledger.path)  # Spark may have killed the planner
+        remove_folder(self._options.run)  # and the tasks' processes
         self.report.ended = datetime.now(UTC)
         return failure
 

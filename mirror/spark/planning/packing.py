@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from mirror.relay.model.ranges import Range
 
+LIGHT_BYTES: Final = 64 * 1024
+"""A followed partition with a smaller backlog is lightly loaded."""
 _SIGNIFICANT_BITS: Final = 5
 """Sizes are rounded down to this many significant bits, so by a sixteenth at most."""
 
@@ -17,6 +19,20 @@ _SIGNIFICANT_BITS: Final = 5
 def records_of(range_: Range) -> int:
     """Return a range's backlog in offsets."""
     return range_.end - range_.start
+
+
+def steady_size(size_of: Callable[[Range], int]) -> Callable[[Range], int]:
+    """Return ``size_of`` for ranges that are followed, in which lightly loaded partitions count as nothing.
+
+    Whether one has a record more or less when an epoch is planned says nothing about its load, and would send it to
+    another task, and so to another process, in each epoch.
+    """
+
+    def size(range_: Range) -> int:
+        found = size_of(range_)
+        return 0 if found < LIGHT_BYTES else found
+
+    return size
 
 
 def no_lane(_: Range) -> bool:

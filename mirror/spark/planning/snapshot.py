@@ -26,7 +26,7 @@ from mirror.spark.planning.limits import Backlog, LimitResult, apply_limits
 from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
 from mirror.spark.planning.offsets_retention import recommit_after_ms
 from mirror.spark.planning.open_transactions import with_producers
-from mirror.spark.planning.packing import no_lane, pack
+from mirror.spark.planning.packing import no_lane, pack, steady_size
 from mirror.spark.planning.range_planner import (
     NO_LEADER,
     SourcePartition,
@@ -227,7 +227,8 @@ def _packed(request: PlanRequest, record_sizes_: RecordSizes, ranges: list[Range
     def slow(range_: Range) -> bool:
         return is_unhealthy(range_) or size_of(range_) >= FAR_BEHIND_BYTES
 
-    return pack(ranges, request.parallelism, size_of=size_of, slow=slow if request.lanes else no_lane)
+    packed_size = steady_size(size_of) if request.follow else size_of
+    return pack(ranges, request.parallelism, size_of=packed_size, slow=slow if request.lanes else no_lane)
 
 
 def _bounded(decision: Range | RangeResult, bounds: DrainBounds) -> Range | RangeResult:

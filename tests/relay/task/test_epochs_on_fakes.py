@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.progress.committed import ProgressStore
 from mirror.relay.task import running_copies as running
+from mirror.relay.task.neighbours import Neighbours
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes.record_batches import build
@@ -134,6 +137,23 @@ def test_idle_partition_is_continued_before_its_lease_ends(stream: Stream) -> No
     stream.epoch(lease_ms=0)
     stream.check()
     assert stream.fences == 1
+
+
+def test_partition_that_goes_to_another_process_of_the_host_is_continued_there(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirror.relay.task.copy_ranges.Neighbours", partial(Neighbours, own=True))
+    monkeypatch.setattr(running.RunningCopies, "take", lambda *_: None)
+    run = f"run-{uuid.uuid4()}"
+    stream.write()
+    results = [stream.epoch(run=run)]
+    for lease_ms in (LEASE_MS, 0):
+        stream.write()
+        stream.copied()
+        results.append(stream.epoch(run=run, lease_ms=lease_ms or 1))
+    stream.check()
+    assert stream.fences == 1
+    assert [result.records for result in results] == [1, 1, 1]
 
 
 def _goes_elsewhere(_: Stream) -> None:

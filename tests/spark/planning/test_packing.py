@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.relay.model.ranges import Range
-from mirror.spark.planning.packing import pack, records_of
+from mirror.spark.planning.packing import LIGHT_BYTES, pack, records_of, steady_size
 
 SIZES = st.lists(st.integers(0, 10**9), max_size=60)
 TASKS = st.integers(1, 12)
@@ -134,3 +134,19 @@ def test_sizes_may_be_bytes() -> None:
     weights = {0: 1, 1: 1, 2: 1, 3: 30}
     packed = pack(backlogs([9, 9, 9, 1]), 2, size_of=lambda each: weights[each.partition])
     assert partitions(packed) == [[3], [0, 1, 2]]
+
+
+@given(st.lists(st.integers(0, LIGHT_BYTES - 1), min_size=1, max_size=40), st.randoms(use_true_random=False), TASKS)
+def test_lightly_loaded_partitions_that_are_followed_stay_in_their_tasks(
+    sizes: list[int], rng: Random, tasks: int
+) -> None:
+    size_of = steady_size(records_of)
+    later = [rng.randrange(LIGHT_BYTES) for _ in sizes]
+    first, second = (partitions(pack(backlogs(each), tasks, size_of=size_of)) for each in (sizes, later))
+    assert [sorted(task) for task in first] == [sorted(task) for task in second]
+
+
+def test_followed_partitions_with_a_load_are_spread_by_it() -> None:
+    sizes = [9 * LIGHT_BYTES, 0, 8 * LIGHT_BYTES, 1, 7 * LIGHT_BYTES, 2]
+    packed = partitions(pack(backlogs(sizes), 2, size_of=steady_size(records_of)))
+    assert [sorted(set(task) & {0, 2, 4}) for task in packed] == [[0], [2, 4]]

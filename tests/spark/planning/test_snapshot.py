@@ -246,6 +246,16 @@ def test_backlogs_are_packed_by_bytes(pair: PlannerHarness) -> None:
     assert [[each.topic for each in task] for task in pair.plan(one).tasks] == [["orders"], ["clicks"] * 3]
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_record_more_or_less_sends_no_followed_partition_to_another_task(pair: PlannerHarness, follow: bool) -> None:
+    pair.a.add_topic("orders", [5, 0, 3, 0])
+    pair.prepare(flow())
+    request = PlanRequest(flow=flow(), now_ms=NOW_MS, parallelism=2, follow=follow)
+    plan = make_plan(request, pair.source, pair.target)
+    tasks = [sorted(range_.partition for range_ in task) for task in plan.tasks]
+    assert (tasks == [[0, 2], [1, 3]]) is follow
+
+
 def test_backlogs_without_sizes_are_packed_by_records(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [9]).add_topic("clicks", [8, 8], configs={"record_bytes": "1"})
     pair.a.set_moods({"log_dirs": "the permission Describe on the cluster is missing"})

@@ -1,0 +1,261 @@
+"""Passes partitions on between the processes of a host: Spark may run a task's next epoch in another one.
+
+Each process with copies under a lease answers on a Unix socket, in a folder of the run that only its user can enter.
+The protocol is a JSON object per line. What is not understood, or not answered, means that the next attempt fences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import queue
+import shutil
+import socket
+import stat
+import tempfile
+import threading
+import uuid
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.producer.batch.queue import AdoptedState, ProducerId
+from mirror.relay.futures import done
+from mirror.relay.model.way import Way
+from mirror.relay.partition.continuation import Continuation
+from mirror.relay.progress.committed import from_offset, to_offset
+from mirror.relay.task.running_copies import RunningCopies
+
+if TYPE_CHECKING:
+    from mirror.relay.partition.continuation import Earlier
+
+_log: Final = logging.getLogger(__name__)
+_PREFIX: Final = "mirror-copies-"
+_MAX_PATH_BYTES: Final = 90
+_TIMEOUT_S: Final = 2.0
+"""How long a process may take to say which partitions it has."""
+
+
+def folder_of(run: str) -> Path | None:
+    """Return the folder of a run's sockets, which exists afterwards; None if it cannot be used safely."""
+    name = f"{_PREFIX}{os.getuid()}-{hashlib.sha256(run.encode()).hexdigest()[:16]}"
+    folder = Path(tempfile.gettempdir(), name)
+    if len(os.fsencode(folder)) > _MAX_PATH_BYTES:
+        folder = Path("/tmp", name)  # noqa: S108 - its owner and mode are checked
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        _log.info("no partition is passed on to other processes: %s", error)
+        return None
+    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    if not private:
+        _log.warning("%s is not a private folder of this user: no partition is passed on to other processes", folder)
+    return folder if private else None
+
+
+def remove_folder(run: str) -> None:
+    """Remove the folder of a run that has ended, with the sockets of processes that were killed."""
+    if (folder := folder_of(run)) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class CopyServer:
+    """Answers the other processes of the host; one for each run and process. Its threads are daemons."""
+
+    def __init__(self, folder: Path, copies: RunningCopies) -> None:
+        """Raises OSError if there can be no socket."""
+        self._copies: Final = copies
+        self.path: Final = folder / str(os.getpid())
+        self.path.unlink(missing_ok=True)
+        self._listener: Final = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, name="mirror-copies", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer nothing more."""
+        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), name="mirror-copies", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        # Answers come on network threads, which must not wait for a process that does not read.
+        answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        sending = threading.Thread(target=_send_all, args=(connection, answers), name="mirror-copies", daemon=True)
+        sending.start()
+        with connection:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                for line in connection.makefile("rb"):
+                    self._on_request(json.loads(line), answers)
+            answers.put(None)
+            sending.join()
+
+    def _on_request(self, asked: dict[str, Any], answers: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+        if "flow" in asked:
+            held = self._copies.held(str(asked["flow"]))
+            answers.put({"held": [[*target, since_ms] for target, since_ms in held.items()]})
+            return
+        flow, topic, number = asked["cede"]
+        target = TopicPartition(str(topic), int(number))
+
+        def on_yielded(yielded: Future[Continuation | None]) -> None:
+            given = yielded.result()
+            answers.put({"target": list(target), "continuation": None if given is None else _to_json(given)})
+
+        self._copies.ask(str(flow), target).add_done_callback(on_yielded)
+
+
+def _send_all(connection: socket.socket, answers: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+    with contextlib.suppress(OSError):
+        while (answer := answers.get()) is not None:
+            connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+_servers: Final[dict[tuple[int, str], CopyServer]] = {}
+"""By process and run."""
+
+
+def serve_neighbours(run: str, copies: RunningCopies) -> None:
+    """Have the other processes of this host find the ``copies`` of a run, from now on."""
+    key = os.getpid(), run
+    if not run or key in _servers or (folder := folder_of(run)) is None:
+        return
+    for other in [other for other in _servers if other[0] == key[0]]:
+        _servers.pop(other).close()  # a worker of Spark serves one run
+    try:
+        _servers[key] = CopyServer(folder, copies)
+    except OSError as error:
+        _log.info("no partition is passed on to other processes: %s", error)
+
+
+class Neighbours:
+    """The other processes of this host that copy partitions of a flow under leases."""
+
+    def __init__(self, run: str, flow: str, *, own: bool = False) -> None:
+        """``own``: ask this process, too."""
+        self._flow: Final = flow
+        self._lock: Final = threading.Lock()
+        self._connections: Final[list[socket.socket]] = []
+        self._held: Final[dict[TopicPartition, tuple[int, socket.socket]]] = {}
+        self._pending: Final[dict[tuple[socket.socket, TopicPartition], Future[Continuation | None]]] = {}
+        folder = folder_of(run) if run else None
+        for path in sorted(folder.iterdir()) if folder is not None else ():
+            if own or path.name != str(os.getpid()):
+                self._connect(path)
+
+    def _connect(self, path: Path) -> None:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_TIMEOUT_S)
+        try:
+            connection.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)  # its process was killed
+            connection.close()
+            return
+        except OSError:
+            connection.close()
+            return
+        try:
+            connection.sendall(json.dumps({"flow": self._flow}).encode() + b"\n")
+            lines = connection.makefile("rb")
+            held = {TopicPartition(str(topic), int(number)): int(at) for topic, number, at in _parsed(lines)["held"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            connection.close()
+            return
+        connection.settimeout(None)
+        self._connections.append(connection)
+        for target, since_ms in held.items():
+            if target not in self._held or self._held[target][0] < since_ms:
+                self._held[target] = since_ms, connection
+        threading.Thread(target=self._read, args=(connection, lines), name="mirror-neighbour", daemon=True).start()
+
+    def take(self, target: TopicPartition) -> Earlier | None:
+        """Return a function that asks the process which copies ``target`` to yield; None if there is none. Once."""
+        held = self._held.pop(target, None)
+        return None if held is None else lambda: self._ask(target, held[1])
+
+    def _ask(self, target: TopicPartition, connection: socket.socket) -> Future[Continuation | None]:
+        answer: Future[Continuation | None] = Future()
+        with self._lock:
+            self._pending[connection, target] = answer
+        try:
+            connection.sendall(json.dumps({"cede": [self._flow, *target]}).encode() + b"\n")
+        except OSError:
+            return done(None)
+        return answer
+
+    def _read(self, connection: socket.socket, lines: Any) -> None:
+        try:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                while message := _parsed(lines):
+                    topic, number = message["target"]
+                    given = message["continuation"]
+                    continuation = None if given is None else _from_json(given)
+                    self._complete(connection, TopicPartition(str(topic), int(number)), continuation)
+        finally:
+            with self._lock:
+                left = [target for owner, target in self._pending if owner is connection]
+            for target in left:
+                self._complete(connection, target, None)
+
+    def _complete(self, connection: socket.socket, target: TopicPartition, given: Continuation | None) -> None:
+        with self._lock:
+            answer = self._pending.pop((connection, target), None)
+        if answer is not None:
+            with contextlib.suppress(InvalidStateError):
+                answer.set_result(given)
+
+    def close(self) -> None:
+        """Ask nobody any more: what is asked for is fenced."""
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # it ends the reading thread
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _parsed(lines: Any) -> dict[str, Any]:
+    line = lines.readline()
+    return dict(json.loads(line)) if line else {}
+
+
+def _to_json(given: Continuation) -> dict[str, Any]:
+    (producer_id, epoch), sequence, topic_id = given.state
+    offset = to_offset(replace(given.progress, way=Way.SEQUENCES, producer_id=producer_id))
+    return {
+        "producer": [producer_id, epoch, sequence],
+        "topic": None if topic_id is None else str(topic_id),
+        "progress": [offset.offset, offset.leader_epoch, offset.metadata],
+        "claim": given.claim_epoch,
+        "fenced": given.fenced_ms,
+    }
+
+
+def _from_json(given: dict[str, Any]) -> Continuation:
+    producer_id, epoch, sequence = map(int, given["producer"])
+    topic_id = None if given["topic"] is None else uuid.UUID(given["topic"])
+    offset, leader_epoch, metadata = given["progress"]
+    progress = from_offset(OffsetAndMetadata(int(offset), leader_epoch, str(metadata)))
+    state = AdoptedState(ProducerId(producer_id, epoch), sequence, topic_id)
+    return Continuation(state, progress, int(given["claim"]), int(given["fenced"]))

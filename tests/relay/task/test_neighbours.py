@@ -1,0 +1,184 @@
+"""Processes of a host that ask each other to yield partitions; here both ends are in one process."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mirror.cluster.types import TopicPartition
+from mirror.producer.batch.queue import AdoptedState, ProducerId
+from mirror.relay.model.way import Way
+from mirror.relay.partition.continuation import Continuation
+from mirror.relay.progress.committed import ProgressTotals, Searched
+from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.task.neighbours import CopyServer, Neighbours, folder_of, remove_folder
+from mirror.relay.task.running_copies import CedeRequests, RunningCopies
+from tests.polling import eventually
+from tests.relay.copy_harness import progress_at
+
+TARGET, OTHER = TopicPartition("paris.t", 0), TopicPartition("paris.t", 1)
+PROGRESS = replace(
+    progress_at(6, topic_id=str(uuid.UUID(int=1))),
+    way=Way.SEQUENCES,
+    generation=5,
+    producer_id=7,
+    attempt=2,
+    time_ms=1_000,
+    unreported=ProgressTotals(5, 3, 50),
+    target=TargetMark(topic_id="a", end=50, leader_epoch=3, producer_id=7),
+    searched=Searched(40, 3),
+)
+GIVEN = Continuation(AdoptedState(ProducerId(7, 3), 5, uuid.UUID(int=2)), PROGRESS, 2, 500)
+
+
+class Site:
+    """A process that copies TARGET under a lease, and a run that it belongs to."""
+
+    def __init__(self) -> None:
+        self.run = f"run-{uuid.uuid4()}"
+        self.copies = RunningCopies()
+        self.requests = CedeRequests(lambda: None)
+        self.copies.add("cluster", "flow", [TARGET], self.requests)
+        folder = folder_of(self.run)
+        assert folder is not None
+        self.folder = folder
+        self.server = CopyServer(folder, self.copies)
+
+    def asked(self) -> list[tuple[TopicPartition, Future[Continuation | None]]]:
+        """What its task is asked for, as soon as it is."""
+        taken: list[tuple[TopicPartition, Future[Continuation | None]]] = []
+
+        def asked() -> bool:
+            taken.extend(self.requests.take())
+            return bool(taken)
+
+        eventually(asked, within_s=10, what="a request")
+        return taken
+
+    def close(self) -> None:
+        self.server.close()
+        for path in self.folder.iterdir():
+            path.unlink()
+        self.folder.rmdir()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        site = Site()
+        yield site
+        site.close()
+
+
+def test_continuation_is_passed_on_as_it_is(site: Site) -> None:
+    with Neighbours(site.run, "flow", own=True) as neighbours:
+        earlier = neighbours.take(TARGET)
+        assert earlier is not None
+        asked = earlier()
+        ((target, answer),) = site.asked()
+        assert target == TARGET
+        answer.set_result(GIVEN)
+        assert asked.result(10) == GIVEN
+        assert neighbours.take(TARGET) is None, "it is asked once"
+
+
+def test_partitions_of_nobody_and_of_other_flows_are_not_asked_for(site: Site) -> None:
+    with Neighbours(site.run, "flow", own=True) as neighbours:
+        assert neighbours.take(OTHER) is None
+    with Neighbours(site.run, "another", own=True) as neighbours:
+        assert neighbours.take(TARGET) is None
+    with Neighbours(f"{site.run}-2", "flow", own=True) as neighbours:
+        assert neighbours.take(TARGET) is None
+    with Neighbours(site.run, "flow") as neighbours:
+        assert neighbours.take(TARGET) is None, "this process knows its own copies"
+
+
+def test_process_that_dies_answers_that_the_next_attempt_has_to_fence(site: Site) -> None:
+    with Neighbours(site.run, "flow", own=True) as neighbours:
+        earlier = neighbours.take(TARGET)
+        assert earlier is not None
+        asked = earlier()
+        neighbours.close()  # both ends of the connection close
+        assert asked.result(10) is None
+
+
+def test_task_that_ends_answers_that_the_next_attempt_has_to_fence(site: Site) -> None:
+    with Neighbours(site.run, "flow", own=True) as neighbours:
+        earlier = neighbours.take(TARGET)
+        assert earlier is not None
+        site.requests.end()
+        assert earlier().result(10) is None
+
+
+def test_copy_that_yielded_to_another_process_is_not_asked_again(site: Site) -> None:
+    with Neighbours(site.run, "flow", own=True) as one, Neighbours(site.run, "flow", own=True) as two:
+        first, second = one.take(TARGET), two.take(TARGET)
+        assert first is not None
+        assert second is not None
+        asked = first()
+        assert len(site.asked()) == 1
+        assert second().result(10) is None
+        site.requests.end()
+        assert asked.result(10) is None
+
+
+def test_socket_of_a_killed_process_is_removed(site: Site) -> None:
+    path = site.folder / "1"
+    killed = socket.socket(socket.AF_UNIX)
+    killed.bind(str(path))
+    killed.close()
+    with Neighbours(site.run, "flow", own=True) as neighbours:
+        assert neighbours.take(TARGET) is not None, "the others are asked"
+    assert not path.exists()
+
+
+def test_nonsense_is_not_believed(site: Site) -> None:
+    site.server.close()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(site.folder / "nonsense"))
+    listener.listen()
+    listener.settimeout(10)
+    with Neighbours("", "flow") as nobody:
+        assert nobody.take(TARGET) is None
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rwb") as stream:
+            stream.readline()
+            stream.write(json.dumps({"held": [[*TARGET, 1]]}).encode() + b"\n")
+            stream.flush()
+            stream.readline()
+            stream.write(b'{"target": ["paris.t", 0], "continuation": {"producer": [7]}}\n')
+            stream.flush()
+            stream.readline()
+
+    with ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer)
+        with Neighbours(site.run, "flow", own=True) as neighbours:
+            earlier = neighbours.take(TARGET)
+            assert earlier is not None
+            assert earlier().result(10) is None
+        answered.result(10)
+    listener.close()
+
+
+def test_folder_of_an_ended_run_is_removed(site: Site) -> None:
+    remove_folder(site.run)
+    assert not site.folder.exists()
+    site.folder.mkdir()
+
+
+def test_folder_that_others_may_enter_is_not_used(site: Site) -> None:
+    Path(site.folder).chmod(0o755)
+    assert folder_of(site.run) is None
+    with Neighbours(site.run, "flow", own=True) as neighbours:
+        assert neighbours.take(TARGET) is None
