@@ -163,6 +163,8 @@ class HandContext:
         self.send_window = SendWindow(memory, TIMES.delivery_timeout_ms // 8, self.clock.now())
         self.source_budget = SourceBudget(memory)
         self.backoff = Backoff(100, 1_000, random.Random(1))
+        self.acquires = True
+        self.acquiring: list[Future[Any]] = []
         self.writers: list[HandWriter] = []
         self.read_position: tuple[int, int | None] | None = None
         """(offset, leader epoch) of the last ``read_from``; None since ``stop_reading``."""
@@ -204,6 +206,13 @@ class HandContext:
         del copy
         self.writers.append(HandWriter(way))
         return self.writers[-1]
+
+    def may_acquire(self, copy: CopyHandle) -> bool:
+        del copy
+        return self.acquires
+
+    def on_acquiring(self, call: Future[Any]) -> None:
+        self.acquiring.append(call)
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         del copy

@@ -56,11 +56,12 @@ class Acquisition:
 
     def ensure(self, now: int) -> bool:
         """Begin the call if it is needed; return whether the attempt may send and commit."""
-        if not self.acquired and self._call is None:
+        if not self.acquired and self._call is None and self._context.may_acquire(self._copy):
             timeout_ms = self._clock.left_ms()
             self._began_ms, self.expires_ms = now, deadline(now, timeout_ms)
             claimed = replace(self._progress, time_ms=self._context.unix_ms())
             self._call = self._writer.acquire(claimed, timeout_ms, self._loss)
+            self._context.on_acquiring(self._call)
             self._context.step_when_done(self._copy, self._call)
         return self.acquired
 

@@ -148,6 +148,14 @@ class CopyContext(Protocol):
         """Create the writer of another attempt, which goes this ``way``; None: at least once."""
         ...
 
+    def may_acquire(self, copy: CopyHandle) -> bool:
+        """Whether ``copy`` may begin to acquire its partition, as few others do; if not, it is stepped when it may."""
+        ...
+
+    def on_acquiring(self, call: Future[Any]) -> None:
+        """A copy acquires its partition until ``call`` is done."""
+        ...
+
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset``; a leader epoch is validated against the source's log first (KIP-320).
 

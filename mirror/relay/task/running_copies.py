@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -15,6 +15,7 @@ from mirror.relay.futures import done
 
 if TYPE_CHECKING:
     from mirror.relay.partition.continuation import Continuation, Earlier
+    from mirror.relay.partition.machine import PartitionCopy
 
 
 class CedeRequests:
@@ -47,6 +48,21 @@ class CedeRequests:
         with self._lock:
             taken, self._waiting = self._waiting, []
         return taken
+
+    def pass_on(self, active: Collection[PartitionCopy], now: int) -> list[PartitionCopy]:
+        """Ask those of the ``active`` copies that were asked for; return them, to be stepped."""
+        if not (asked := self.take()):
+            return []
+        by_target = {copy.target: copy for copy in active}
+        ceding: list[PartitionCopy] = []
+        for target, answer in asked:
+            copy = by_target.get(target)
+            if copy is None:
+                answer.set_result(None)
+            else:
+                copy.cede(answer, now)
+                ceding.append(copy)
+        return ceding
 
     def end(self) -> None:
         """Answer everything, also what is asked for later: no copy of the task runs any more."""

@@ -47,6 +47,7 @@ from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.neighbours import Neighbours, serve_neighbours
 from mirror.relay.task.running_copies import CedeRequests, running_copies
+from mirror.relay.task.turns import AcquisitionTurns
 from mirror.relay.task.workers import TaskWorkers
 from mirror.timing import Clock
 
@@ -135,6 +136,7 @@ class Task:
         keeper = clients.anchors
         self._anchors: Final = None if keeper is None else AnchorWriting(keeper, self._workers.submit)
         self._cede_requests: Final = CedeRequests(self._wake)
+        self._turns: Final = AcquisitionTurns(self._wake)
         self._start_positions: Final = StartPositions(clients.lookups, self._workers.submit, clock.now)
 
     def close(self) -> None:
@@ -176,7 +178,7 @@ class Task:
         return [copy.result for copy in self._copies]
 
     def _announcing(self, hand_over: HandOver) -> HandOver:
-        """Let the next epoch's task in this process find the copies that continue, before it can begin."""
+        """Let the next epoch's task on this host find the copies that continue, before it can begin."""
 
         def announced(results: list[RangeResult]) -> None:
             cluster, flow = self._clients.producer_settings.cluster, self._copies[0].range.flow
@@ -186,18 +188,6 @@ class Task:
             hand_over(results)
 
         return announced
-
-    def _cede(self, now: int) -> None:
-        if not (asked := self._cede_requests.take()):
-            return
-        active = {copy.target: copy for copy in self._active}
-        for target, answer in asked:
-            copy = active.get(target)
-            if copy is None:
-                answer.set_result(None)
-            else:
-                copy.cede(answer, now)
-                self._to_step.append(copy)
 
     def snapshot(self) -> TaskSnapshot:
         """Return the present use of memory and network; from any thread."""
@@ -231,7 +221,8 @@ class Task:
     # --- one turn
 
     def _turn(self, now: int) -> None:
-        self._cede(now)
+        self._to_step.extend(self._cede_requests.pass_on(self._active, now))
+        self._to_step.extend(self._turns.take_ready(self._active))
         stepped = self._step_due(now)
         self._step_queued(now, stepped)
         self._to_step.extend(self._epoch.update(now, self._copies, self._active))
@@ -362,6 +353,14 @@ class Task:
             return or_else(found, KafkaTimeout, search) if left_ms > _SEARCH_MS else found
 
         return search()
+
+    def may_acquire(self, copy: CopyHandle) -> bool:
+        """Limit how many copies do so at a time."""
+        return self._turns.may_begin(copy)
+
+    def on_acquiring(self, call: Future[Any]) -> None:
+        """Count it until it is done."""
+        self._turns.begun(call)
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset`` with the next turn."""

@@ -70,6 +70,20 @@ def test_nothing_is_sent_before_the_partition_is_acquired() -> None:
     assert len(run.writer.acquisitions) == 1
 
 
+def test_copy_that_waits_for_its_turn_does_not_expire() -> None:
+    """Many others acquire their partitions before it."""
+    run = harness().opened_with(claimed(4))
+    run.context.acquires = False
+    run.fetch(young(run, 4))
+    wait(run, 600_000)
+    assert not run.writer.acquisitions
+    run.context.acquires = True
+    run.copy.step(run.clock.now())
+    assert run.writer.acquisitions[0][1] in run.context.acquiring
+    run.acquired()
+    assert run.sent == [[b"4"]]
+
+
 def test_lazy_progress_says_only_what_is_acknowledged() -> None:
     run = harness().opened_with(claimed(0))
     run.fetch(young(run, 0))

@@ -1,0 +1,82 @@
+"""How many partitions of a task are acquired at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import Future
+from typing import cast
+
+import pytest
+
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.partition.context import CopyHandle
+from mirror.relay.task import turns as module
+from mirror.relay.task.turns import AcquisitionTurns
+from mirror.wire.api import Api
+from tests.fakes.control import Action, ServerCall
+from tests.fakes.record_batches import build
+from tests.relay.fake_pair import FakePair
+
+A, B, C = (cast("CopyHandle", name) for name in ("a", "b", "c"))
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ACQUISITIONS", 1)
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_copies_begin_in_their_order_when_others_have_ended() -> None:
+    woken: list[bool] = []
+    turns = AcquisitionTurns(lambda: woken.append(True))
+    calls: list[Future[None]] = [Future(), Future()]
+    assert turns.may_begin(A)
+    turns.begun(calls[0])
+    assert not turns.may_begin(B)
+    assert not turns.may_begin(C)
+    assert turns.take_ready({A, B, C}) == []
+    assert not woken
+    calls[0].set_exception(ValueError("it has failed"))
+    assert woken
+    assert turns.take_ready({A, B, C}) == [B]
+    assert turns.may_begin(B)
+    turns.begun(calls[1])
+    assert turns.take_ready({A, B, C}) == []
+    calls[1].set_result(None)
+    assert turns.take_ready({A, B, C}) == [C]
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_copies_that_have_ended_take_no_turn() -> None:
+    turns = AcquisitionTurns(lambda: None)
+    call: Future[None] = Future()
+    turns.begun(call)
+    assert not turns.may_begin(A)
+    assert not turns.may_begin(B)
+    call.set_result(None)
+    assert turns.take_ready({B}) == [B]
+
+
+def test_many_partitions_are_acquired_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ACQUISITIONS", 5)
+    pair = FakePair(monkeypatch, partitions=40)
+    for partition in range(40):
+        pair.source.log("t", partition).append(build((b"x",), timestamp=int(time.time() * 1000)))
+    pair.target.admin.broker_configs[""] = {"producer.id.expiration.ms": str(86_400_000)}
+    begun: Counter[str] = Counter()
+    most = 0
+
+    def see(call: ServerCall) -> Action | None:
+        nonlocal most
+        if call.api is Api.INIT_PRODUCER_ID and call.body.transactional_id:
+            begun["all"] += 1
+        if call.api is Api.END_TXN:
+            begun["ended"] += 1
+        most = max(most, begun["all"] - begun["ended"])
+        return None
+
+    pair.target.control.add(see)
+    results = pair.copy_all(exactly_once_by="sequences")
+    assert Counter(result.outcome for result in results) == {Outcome.COMPLETE: 40}
+    assert 1 <= most <= 5
