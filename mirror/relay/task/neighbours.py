@@ -42,15 +42,18 @@ _TIMEOUT_S: Final = 2.0
 """How long a process may take to say which partitions it has."""
 
 
-def folder_of(run: str) -> Path | None:
-    """Return the folder of a run's sockets, which exists afterwards; None if it cannot be used safely."""
+def folder_of(run: str, *, create: bool = False) -> Path | None:
+    """Return the folder of a run's sockets; None if there is none, or it cannot be used safely."""
     name = f"{_PREFIX}{os.getuid()}-{hashlib.sha256(run.encode()).hexdigest()[:16]}"
     folder = Path(tempfile.gettempdir(), name)
     if len(os.fsencode(folder)) > _MAX_PATH_BYTES:
         folder = Path("/tmp", name)  # noqa: S108 - its owner and mode are checked
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        if create:
+            folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
+    except FileNotFoundError:
+        return None
     except OSError as error:
         _log.info("no partition is passed on to other processes: %s", error)
         return None
@@ -132,7 +135,7 @@ _servers: Final[dict[tuple[int, str], CopyServer]] = {}
 def serve_neighbours(run: str, copies: RunningCopies) -> None:
     """Have the other processes of this host find the ``copies`` of a run, from now on."""
     key = os.getpid(), run
-    if not run or key in _servers or (folder := folder_of(run)) is None:
+    if not run or key in _servers or (folder := folder_of(run, create=True)) is None:
         return
     for other in [other for other in _servers if other[0] == key[0]]:
         _servers.pop(other).close()  # a worker of Spark serves one run

@@ -17,7 +17,7 @@ from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.progress.committed import ProgressStore
 from mirror.relay.task import running_copies as running
-from mirror.relay.task.neighbours import Neighbours
+from mirror.relay.task.neighbours import Neighbours, folder_of, remove_folder
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes.record_batches import build
@@ -154,6 +154,8 @@ def test_partition_that_goes_to_another_process_of_the_host_is_continued_there(
     stream.check()
     assert stream.fences == 1
     assert [result.records for result in results] == [1, 1, 1]
+    assert folder_of(run) is not None
+    remove_folder(run)
 
 
 def _goes_elsewhere(_: Stream) -> None:

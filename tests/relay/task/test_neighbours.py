@@ -47,7 +47,8 @@ class Site:
         self.copies = RunningCopies()
         self.requests = CedeRequests(lambda: None)
         self.copies.add("cluster", "flow", [TARGET], self.requests)
-        folder = folder_of(self.run)
+        assert folder_of(self.run) is None, "nothing is created by asking"
+        folder = folder_of(self.run, create=True)
         assert folder is not None
         self.folder = folder
         self.server = CopyServer(folder, self.copies)
