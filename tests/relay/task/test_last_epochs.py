@@ -1,0 +1,40 @@
+"""Copies by sequences whose producer epochs are almost used up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.partition.takeover import transactional_id
+from tests.fakes.record_batches import build
+from tests.fakes.transactions import LAST_EPOCH
+from tests.relay.fake_pair import FLOW, FakePair
+
+TARGET = TopicPartition("paris.t", 0)
+MARGIN = 100
+
+
+def write(pair: FakePair, value: bytes) -> None:
+    pair.source.log("t").append(build((value,), timestamp=int(time.time() * 1000)))
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_attempt_in_the_last_epochs_fences_until_it_has_another_producer_id(
+    monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    """Attempts that die before their markers are written use up epochs: a later fence must still have this id."""
+    pair = FakePair(monkeypatch)
+    pair.target.upgrade("transaction.version", level)
+    write(pair, b"0")
+    assert pair.copy(exactly_once_by="sequences").outcome is Outcome.COMPLETE
+    pair.target.transactions.ids[transactional_id(FLOW, TARGET)].epoch = LAST_EPOCH - MARGIN // 2
+    write(pair, b"1")
+    result = pair.copy(exactly_once_by="sequences")
+    assert (result.outcome, result.retries) == (Outcome.COMPLETE, 0), result.error
+    assert pair.values() == [b"0", b"1"]
+    first, second = (one for one in pair.log().batches() if not one.is_control)
+    assert second.producer_id != first.producer_id
+    assert second.producer_epoch < LAST_EPOCH - MARGIN
