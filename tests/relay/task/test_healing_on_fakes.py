@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress import anchors
 from mirror.relay.progress.anchors import key_of
+from mirror.relay.progress.committed import ProgressStore
 from mirror.relay.progress.progress_topic import ProgressTopic
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
@@ -96,6 +97,16 @@ def test_what_was_lost_is_sent_again_behind_what_stands(site: Site) -> None:
     assert (result.start, result.end, result.records) == (5, 11, 6)
     assert site.write_and_copy(1).target_losses == []
     assert site.pair.values() == site.values(0, 12)
+
+
+def test_progress_is_that_of_the_healed_copy(site: Site) -> None:
+    """It is behind the claim of the attempt whose records were lost, which lazy progress alone could not say."""
+    site.write_and_copy(6)
+    site.lose(0)
+    site.write_and_copy(1)
+    with Admin({"bootstrap.servers": site.pair.target.bootstrap}) as admin:
+        found = ProgressStore(admin, FLOW).read([TARGET])[TARGET]
+    assert (found.offset, found.target.end if found.target else None) == (7, site.end_of(b"6"))
 
 
 def test_everything_is_sent_again_if_the_whole_log_is_lost(site: Site) -> None:
