@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -14,12 +15,28 @@ from mirror.relay.progress.lookup_results import StartPosition
 from mirror.relay.progress.progress_topic import ProgressTopic
 from mirror.relay.progress.target_log import TargetMark, truncated_error
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
+from mirror.runtime.clock import SystemClock
+
+_KEPT_MS: Final = 10_000
 
 
 class TargetHealing:
     """Looks for standing anchors; may be called by several threads, which wait."""
 
-    def __init__(self, flow: str, target: Admin, topic: ProgressTopic, *, exactly_once: bool) -> None:
+    def __init__(
+        self,
+        flow: str,
+        target: Admin,
+        topic: ProgressTopic,
+        targets: Collection[TopicPartition],
+        *,
+        exactly_once: bool,
+    ) -> None:
+        """``targets`` are all partitions that may be asked for: one read of the progress topic serves them all."""
+        self._targets: Final = frozenset(targets)
+        self._lock: Final = threading.Lock()
+        self._kept: dict[TopicPartition, list[Anchor]] = {}
+        self._kept_until_ms = 0
         self._flow: Final = flow
         self._target: Final = target
         self._topic: Final = topic
@@ -33,7 +50,7 @@ class TargetHealing:
         ``mark`` is what the log had, ``current`` describes its present topic and leader. Raises FlowError
         (``target-truncated``) if there is no usable anchor, KafkaError.
         """
-        kept = self._topic.read_anchors([tp], timeout_ms)[tp]
+        kept = self._anchors_of(tp, timeout_ms)
         candidates = usable(
             kept,
             source_cluster_id=progress.source_cluster_id,
@@ -63,6 +80,18 @@ class TargetHealing:
             searched=None,
         )
         return StartPosition(begin, stood.end, stood, loss=loss)
+
+    def _anchors_of(self, tp: TopicPartition, timeout_ms: int) -> list[Anchor]:
+        """Return what is known of ``tp``; a broker that loses records loses them in many partitions at once.
+
+        An anchor that was written since is missing: an older one serves, too.
+        """
+        clock = SystemClock()
+        with self._lock:
+            if clock.now() >= self._kept_until_ms:
+                self._kept = self._topic.read_anchors(self._targets, timeout_ms)
+                self._kept_until_ms = clock.now() + _KEPT_MS
+            return self._kept[tp]
 
     def _newest_standing(self, tp: TopicPartition, candidates: Iterable[Anchor], timeout_ms: int) -> Anchor | None:
         ends: dict[int, tuple[int, int]] = {}

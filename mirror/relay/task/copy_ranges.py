@@ -146,7 +146,7 @@ def _copy(
             targets,
             start_over=policy.start_over,
             restart_recreated=policy.on_target_recreated == "start-over",
-            healing=_healing(flow, admin, progress_topic, policy),
+            healing=_healing(flow, admin, progress_topic, targets, policy),
             timeout_ms=timeouts.stall_ms,
         )
         delivery_ms = timeouts.delivery_timeout_ms + timeouts.request_timeout_ms
@@ -247,10 +247,12 @@ def _source_options(
     }
 
 
-def _healing(flow: str, target: Admin, progress_topic: ProgressTopic, policy: CopyPolicy) -> TargetHealing | None:
+def _healing(
+    flow: str, target: Admin, progress_topic: ProgressTopic, targets: Sequence[TopicPartition], policy: CopyPolicy
+) -> TargetHealing | None:
     if policy.on_target_loss != "heal":
         return None
-    return TargetHealing(flow, target, progress_topic, exactly_once=policy.exactly_once)
+    return TargetHealing(flow, target, progress_topic, targets, exactly_once=policy.exactly_once)
 
 
 def _write_progress(

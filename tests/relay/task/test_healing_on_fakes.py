@@ -28,7 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.cluster, id="version 1"), pytest.param(2, id="version 2")])
 def level(request: pytest.FixtureRequest) -> int:
     found: int = request.param
     return found
@@ -270,3 +270,24 @@ def test_policy_for_a_recreated_topic_is_none_for_lost_records(site: Site) -> No
     site.write(1)
     result = site.copy(on_target_loss="fail", on_target_recreated="start-over")
     assert str(result.error).startswith("target-truncated: ")
+
+
+def test_one_read_of_the_progress_topic_serves_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, reads = FakePair(monkeypatch, partitions=3), 0
+    for partition in range(3):
+        pair.write(b"0", partition=partition)
+    pair.copy_all()
+    for partition in range(3):
+        pair.target.elect_uncleanly("paris.t", partition, pair.log(partition).leader, 0)
+        pair.write(b"1", partition=partition)
+    read = ProgressTopic.read_anchors
+
+    def counted(topic: ProgressTopic, *arguments: Any) -> dict[TopicPartition, list[anchors.Anchor]]:
+        nonlocal reads
+        reads += 1
+        return read(topic, *arguments)
+
+    monkeypatch.setattr(ProgressTopic, "read_anchors", counted)
+    assert {result.outcome for result in pair.copy_all()} == {Outcome.COMPLETE}
+    assert [pair.values(partition) for partition in range(3)] == [[b"0", b"1"]] * 3
+    assert reads == 1
