@@ -84,7 +84,7 @@ class HandWriter:
         self.yielded: list[tuple[Progress, Future[Continuation | None]]] = []
         self.losses: list[TargetLoss | None] = []
         self.producer_id = 7
-        self.fences_in_doubt = 0
+        self.fences_in_doubt = self.advanced_ms = 0
         self.open_timeout_ms: int | None = None
         self.opened: Future[Progress | None] = Future()
         self.sent: list[SentBatch] = []

@@ -11,7 +11,7 @@ from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.states import result_of
 from mirror.relay.progress.position import FoundPosition
-from mirror.timing import FOREVER_MS, deadline
+from mirror.timing import deadline
 
 if TYPE_CHECKING:
     from mirror.relay.partition.delivery_deadline import DeliveryClock
@@ -40,9 +40,7 @@ class Acquisition:
         self._progress: Final = progress
         self._loss: Final = loss
         self._call: Future[FoundPosition] | None = None
-        self._began_ms = 0
-        self.expires_ms = FOREVER_MS
-        """When the call takes too long."""
+        self._began_ms = self._timeout_ms = 0
 
     @property
     def acquired(self) -> bool:
@@ -54,13 +52,17 @@ class Acquisition:
         """Whether the call has not ended, or its result has not been taken."""
         return self._call is not None
 
+    @property
+    def expires_ms(self) -> int:
+        """When the call, which is in progress, takes too long: a search that reads on may take as long as it needs."""
+        return deadline(max(self._began_ms, self._writer.advanced_ms), self._timeout_ms)
+
     def ensure(self, now: int) -> bool:
         """Begin the call if it is needed; return whether the attempt may send and commit."""
         if not self.acquired and self._call is None and self._context.may_acquire(self._copy):
-            timeout_ms = self._clock.left_ms()
-            self._began_ms, self.expires_ms = now, deadline(now, timeout_ms)
+            self._began_ms, self._timeout_ms = now, self._clock.left_ms()
             claimed = replace(self._progress, time_ms=self._context.unix_ms())
-            self._call = self._writer.acquire(claimed, timeout_ms, self._loss)
+            self._call = self._writer.acquire(claimed, self._timeout_ms, self._loss)
             self._context.on_acquiring(self._call)
             self._context.step_when_done(self._copy, self._call)
         return self.acquired

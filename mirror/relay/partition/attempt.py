@@ -322,7 +322,7 @@ class CopyAttempt:
 
     def _begin_commit(self, now: int) -> Future[None]:
         # In transactions, all that was committed is in the progress anyway.
-        self._committed_last = self._writer.way is Way.SEQUENCES and self._sends_no_more
+        self._committed_last = self._writer.way is Way.SEQUENCES and self._sends_no_more and not self._ceding
         return self.commits.begin(self._copy.progress_at, now, ended=self._committed_last)
 
     @property
@@ -348,7 +348,7 @@ class CopyAttempt:
             return
         if (failure := self.outbox.first_failure()) is not None:
             raise DeliveryFailed(failure[1], failure[0])
-        if self._writer.atomic or self.commits.required or (self._reader.ended and self.all_delivered):
+        if self._writer.atomic or self.commits.blocks_sending or (self._reader.ended and self.all_delivered):
             raise DeliveryFailed((error.__cause__ if isinstance(error, NeedsAbort) else None) or error, None)
         # Otherwise the next commit includes it.
 

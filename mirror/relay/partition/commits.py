@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from mirror.relay.model.policy import MAX_TRANSACTION_BYTES
+from mirror.relay.model.policy import MAX_TRANSACTION_BYTES, MAX_UNCONFIRMED_BYTES
 from mirror.relay.model.way import Way
 from mirror.relay.partition.outbox import CommitCounts, Outbox
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
@@ -83,10 +83,15 @@ class Commits:
     def blocks_sending(self) -> bool:
         """Whether nothing more should be sent before the next commit ends."""
         if self._writer.way is Way.SEQUENCES:
-            return False  # the fence has written the claim already
+            return self._is_far_behind  # otherwise not: the fence has written the claim already
         if not self._writer.atomic:
             return self.required
         return self.required or self._bytes >= MAX_TRANSACTION_BYTES or self.in_flight is not None
+
+    @property
+    def _is_far_behind(self) -> bool:
+        unconfirmed = self._outbox.sent.bytes - self.committed_totals.bytes
+        return unconfirmed >= MAX_UNCONFIRMED_BYTES
 
     def on_send(self, size: int, now: int) -> None:
         """Count ``size`` bytes that are being sent."""

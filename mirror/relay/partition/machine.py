@@ -52,7 +52,7 @@ from mirror.relay.partition.states import (
     result_of,
 )
 from mirror.relay.partition.target_check import TargetLogCheck
-from mirror.relay.progress.committed import Progress, ProgressChanged
+from mirror.relay.progress.committed import Progress, StartChanged
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
@@ -248,7 +248,7 @@ class PartitionCopy:
             state = self.state
             try:
                 self._STEPS[state](self, now)
-            except ProgressChanged as changed:
+            except StartChanged as changed:
                 self._end_attempt(now, None, str(changed))
             except MirrorError as error:
                 self._fail(error, now)

@@ -8,14 +8,14 @@ fence's marker is all that was appended. It is compared with the source, record 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Self
 
 from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
+from mirror.errors import ClientClosed, FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.own_appends import OwnAppends
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
@@ -25,11 +25,11 @@ from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
 from mirror.relay.progress.log_reading import read_log
-from mirror.relay.progress.position import FoundPosition, PositionQuery
+from mirror.relay.progress.position import FoundPosition, PositionQuery, TargetLogCut
 from mirror.relay.progress.target_log import TargetMark, truncated_error
 from mirror.relay.progress.target_loss import TargetLoss
 from mirror.runtime.clock import SystemClock
-from mirror.timing import Timer
+from mirror.timing import Clock, Timer, deadline, remaining
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 from mirror.wire.records import Batch
 
@@ -37,14 +37,19 @@ _FETCH_BYTES: Final = 1024 * 1024
 _FETCH_WAIT_MS: Final = 5
 """A consumer that has read everything fetches again, and the next search with it waits for that response: with the
 usual 500 ms, 300 searches took 38 s."""
-_PATIENCE_MS: Final = 200
-"""How long the marker is awaited in such short fetches, and in long ones afterwards: short ones burden the leader."""
+_MARKER_PATIENCE_MS: Final = 100
+"""How long a slice waits for more of the target: fetches as short as these burden its leader."""
+_MIN_PATIENCE_MS: Final = 1_000
+_MAX_PATIENCE_MS: Final = 32_000
+"""How long a slice waits for the logs that it compares. It is doubled for the next one if that was not enough."""
+_POLL_MS: Final = 500
+"""How soon a search notices that it is to stop."""
 
 
 class LogPositionSearch:
-    """The :class:`PositionSearch` of a task. Each search waits, in a thread of its own.
+    """The :class:`PositionSearch` of a task.
 
-    Its clients are created when they are needed, and kept: at most as many of each cluster as there were searches at
+    Its clients are created when they are needed, and kept: at most as many of each cluster as slices were running at
     once. They share the network threads with the other clients of the process.
     """
 
@@ -57,64 +62,166 @@ class LogPositionSearch:
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
-        self._source: Final = _Consumers(source_options, "read_committed")
-        self._target: Final = _Consumers(target_options, "read_uncommitted")
-        self._patient_target: Final = _Consumers(target_options, "read_uncommitted", patient=True)
-        self._spec: Final = ReencodeSpec(
+        self.source: Final = _Consumers(source_options, "read_committed")
+        self.target: Final = _Consumers(target_options, "read_uncommitted")
+        self.spec: Final = ReencodeSpec(
             headers=policy.headers,
             transform=one_at_a_time(policy.transform) if policy.transform else None,
             max_source_bytes=max_decompressed_bytes,
         )
 
-    def find(self, query: PositionQuery, timeout_ms: int) -> FoundPosition:
-        """Return the position behind all that was appended before the fence.
+    def begin(self, query: PositionQuery) -> LogSearch:
+        """Return a search that has read nothing yet."""
+        return LogSearch(query, self)
 
-        Raises FlowError (``position-unproved``) if the logs do not show it, KafkaTimeout if they could not be read, or
-        the fence's marker was not replicated, within ``timeout_ms``; KafkaError. It may be called again: nothing is
-        kept of a search.
+    def close(self) -> None:
+        """Close the clients, those in use when their slice ends, which is soon."""
+        for consumers in (self.source, self.target):
+            consumers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LogSearch:
+    """The search for one exact position, in slices; only one thread at a time advances it."""
+
+    def __init__(self, query: PositionQuery, clients: LogPositionSearch) -> None:
+        self._query: Final = query
+        self._clients: Final = clients
+        self._clock: Final = SystemClock()
+        self._stopped = False
+        self._late: KafkaTimeout | None = None
+        self._patience_ms = _MIN_PATIENCE_MS
+        self._farthest = -1, -1
+        self.advanced_ms = self._clock.now()
+        searched, marked_end = query.progress.searched, _marked_end(query)
+        if searched is not None and searched.end > marked_end:
+            self._restart(searched.end, searched.leader_epoch)
+        else:
+            self._restart(marked_end, None)
+
+    def _restart(self, start: int, leader_epoch: int | None, log_start: int = 0) -> None:
+        """Read the target from ``start`` on, or from ``log_start`` if the log begins behind it."""
+        self._validated = leader_epoch is not None
+        self._log_start = max(start, log_start)
+        kind = OwnAppends if self._query.loss is None else StandingAppends
+        self._appends = kind(start, self._query.appenders.producer_ids, self._query.fence)
+        self._next = _seek(self._log_start, leader_epoch, self._query)
+
+    @property
+    def awaited_offset(self) -> int | None:
+        """The target offset at which more is awaited; None once the fence's marker was read."""
+        return self._next.offset if self._appends.end is None else None
+
+    def advance(self) -> FoundPosition | None:
+        """Read on until the position is found, or nothing more comes for a while; then return None.
+
+        Raises FlowError ``position-unproved``, TargetLogCut, ClientClosed after :meth:`stop`, KafkaError.
         """
-        timer = Timer(SystemClock(), timeout_ms)
-        with self._target.lend() as consumer:
-            try:
-                return self._find(consumer, query, Timer(SystemClock(), min(timeout_ms, _PATIENCE_MS)), timer)
-            except _NoMarkerError:
-                if timer.expired():
-                    raise
-        with self._patient_target.lend() as consumer:
-            return self._find(consumer, query, timer, timer)
+        try:
+            with self._clients.target.lend() as target:
+                if self._appends.end is None:
+                    self._read_to_fence(target)
+                return self._conclude(target)
+        except KafkaTimeout as error:
+            self._late = error
+            return None
 
-    def _find(self, target: Consumer, query: PositionQuery, marker_timer: Timer, timer: Timer) -> FoundPosition:
-        """Raise _NoMarkerError when ``marker_timer`` expires before the marker was read."""
-        appends, log_start = _read_to_fence(target, query, marker_timer)
-        nothing = appends.first is None and (log_start <= appends.start or query.appenders.ended)
+    def stop(self) -> None:
+        """Have a slice that is running raise ClientClosed soon. May be called from any thread."""
+        self._stopped = True
+
+    def timeout_error(self) -> KafkaTimeout:
+        """Return the error of a search that has not advanced for too long."""
+        cause = self._late.__cause__ if self._late is not None else None
+        if self._appends.end is not None:
+            return KafkaTimeout(f"{self._query.target}: what was appended was not compared in time: {self._late}")
+        reason = f": {cause}" if cause is not None else ": it is not written there, or not replicated"
+        fence = self._query.fence
+        error = KafkaTimeout(
+            f"{self._query.target}: the marker of the fence (producer {fence.producer_id}, epoch {fence.epoch}) was not"
+            f" read from the target in the time there was{reason}"
+        )
+        error.__cause__ = cause
+        return error
+
+    def _timer(self, patience_ms: int) -> _Patience:
+        return _Patience(self._clock, patience_ms, lambda: self._stopped or self._clients.target.closed)
+
+    def _advanced(self, phase: int, offset: int) -> None:
+        """Something was read that no slice before has read."""
+        if (phase, offset) > self._farthest:
+            self._farthest = phase, offset
+            self.advanced_ms = self._clock.now()
+
+    # --- the target, up to the fence's marker
+
+    def _read_to_fence(self, target: Consumer) -> None:
+        """Read on. A fetch returns nothing from the high watermark on: the marker, and all before it, is replicated."""
+        tp, timer = self._query.target, self._timer(_MARKER_PATIENCE_MS)
+        while self._appends.end is None:
+            try:
+                for fetched in read_log(target, tp, self._next, OPEN_END, timer):
+                    self._take(fetched)
+                    timer.extend()
+                    if self._appends.end is not None:
+                        break
+            except OffsetOutOfRange as error:
+                log_start = target.beginning_offsets([tp], _MIN_PATIENCE_MS)[tp]
+                if log_start <= self._next.offset:
+                    raise TargetLogCut(f"{tp} ends before offset {self._next.offset} now") from error
+                self._restart(self._appends.start, None, log_start)
+            except LogTruncated as error:
+                if not self._validated:
+                    raise TargetLogCut(f"{tp} was cut back while it was searched: {error}") from error
+                # The log has lost the marker to which it was searched, and none of the records before.
+                self._restart(_marked_end(self._query), None)
+
+    def _take(self, fetched: Fetched) -> None:
+        self._appends.add(fetched.batches)
+        epoch = max((batch.leader_epoch for batch in fetched.batches if isinstance(batch, Batch)), default=-1)
+        self._next = _seek(fetched.next_offset, epoch if epoch >= 0 else None, self._query)
+        self._validated = False
+        self._advanced(0, fetched.next_offset)
+
+    # --- both logs, beside each other
+
+    def _conclude(self, target: Consumer) -> FoundPosition | None:
+        query, appends = self._query, self._appends
+        nothing = appends.first is None and (self._log_start <= appends.start or query.appenders.ended)
         if nothing or not query.appenders.producer_ids:
             return FoundPosition(replace(query.progress, searched=_searched(appends)), NO_TOTALS)
         try:
             _check_mark(query)
-            progress = self._compare(target, query, appends, log_start, timer)
+            return _found(query, self._compare(target), appends)
         except Unproved as error:
             if query.loss is not None:
                 raise _unhealed_error(query, query.loss, str(error)) from None
             raise _unproved_error(query, appends, str(error)) from None
-        return _found(query, progress, appends)
+        except (OffsetOutOfRange, LogTruncated):
+            # Retention, or a new leader, has removed what was to be compared: see what is left.
+            self._restart(appends.start, None)
+            return None
+        except KafkaTimeout:
+            self._patience_ms = min(_MAX_PATIENCE_MS, 2 * self._patience_ms)
+            raise
 
-    def _compare(
-        self, target: Consumer, query: PositionQuery, appends: OwnAppends, log_start: int, timer: Timer
-    ) -> Progress:
+    def _compare(self, target: Consumer) -> Progress:
         """Read what was appended once more, and the source beside it. Raises Unproved."""
+        query, appends, timer = self._query, self._appends, self._timer(self._patience_ms)
         start, first, end = appends.start, appends.first, appends.end
-        with self._source.lend() as source:
+        with self._clients.source.lend() as source:
             source_start, fetches = _read_source(source, query, timer)
-            expected = ExpectedRecords(fetches, source_start, self._spec)
+            expected = ExpectedRecords(fetches, source_start, self._clients.spec)
             lost = max(0, source_start - query.progress.offset)
             if first is None or end is None:
-                return _unless_appended(query, expected, lost, log_start)
-            own: Iterable[Batch] = (
-                batch
-                for fetched in read_log(target, query.target, _seek(first, None, query), end, timer)
-                for batch in appends.own(fetched.batches)
-            )
-            shift = Shift(lost, max(0, min(first, log_start) - start))
+                return _unless_appended(query, expected, lost, self._log_start)
+            own = self._own(read_log(target, query.target, _seek(first, None, query), end, timer), timer)
+            shift = Shift(lost, max(0, min(first, self._log_start) - start))
             if isinstance(appends, StandingAppends):
                 own = appends.known(own) if shift.possible else appends.copied(own, expected)
             if shift.possible:
@@ -127,26 +234,37 @@ class LogPositionSearch:
         epoch = position.leader_epoch if position.leader_epoch >= 0 else None
         return replace(query.progress, offset=position.offset, leader_epoch=epoch)
 
-    def close(self) -> None:
-        """Close the clients, those in use when their search ends."""
-        for consumers in (self._source, self._target, self._patient_target):
-            consumers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _own(self, fetches: Iterable[Fetched], timer: _Patience) -> Iterable[Batch]:
+        for fetched in fetches:
+            timer.extend()
+            self._advanced(1, fetched.next_offset)
+            yield from self._appends.own(fetched.batches)
 
 
-class _NoMarkerError(KafkaTimeout):
-    """The fence's marker was not read in time."""
+class _Patience(Timer):
+    """Expires if nothing was read for some time; raises ClientClosed once the search is to stop."""
+
+    def __init__(self, clock: Clock, patience_ms: int, stopped: Callable[[], bool]) -> None:
+        super().__init__(clock, patience_ms)
+        self._patience_ms: Final = patience_ms
+        self._stopped: Final = stopped
+        self._until_ms = self.deadline_ms
+
+    def extend(self) -> None:
+        """Something was read."""
+        self._until_ms = deadline(self._clock.now(), self._patience_ms)
+
+    def remaining_ms(self) -> int:
+        """Return the milliseconds to wait before it is asked again. Raises ClientClosed."""
+        if self._stopped():
+            raise ClientClosed("the search for the exact position was stopped")
+        return min(_POLL_MS, remaining(self._until_ms, self._clock.now()))
 
 
 class _Consumers:
     """The consumers of one cluster, which are lent to one search at a time."""
 
-    def __init__(self, options: Mapping[str, object], isolation: str, *, patient: bool = False) -> None:
+    def __init__(self, options: Mapping[str, object], isolation: str) -> None:
         cluster_keys = ClusterSettings.keys()
         self._options: Final = {
             **{key: value for key, value in options.items() if key in cluster_keys},
@@ -154,12 +272,12 @@ class _Consumers:
             "isolation.level": isolation,
             "fetch.max.bytes": _FETCH_BYTES,
             "max.partition.fetch.bytes": _FETCH_BYTES,
-            **({} if patient else {"fetch.max.wait.ms": _FETCH_WAIT_MS}),
+            "fetch.max.wait.ms": _FETCH_WAIT_MS,
         }
         ClusterSettings.parse({key: value for key, value in options.items() if key in cluster_keys})
         self._lock: Final = threading.Lock()
         self._idle: Final = list[Consumer]()
-        self._closed = False
+        self.closed = False
 
     @contextmanager
     def lend(self) -> Iterator[Consumer]:
@@ -173,7 +291,7 @@ class _Consumers:
             yield consumer
             consumer.assign([])
             with self._lock:
-                kept = not self._closed
+                kept = not self.closed
                 if kept:
                     self._idle.append(consumer)
         finally:
@@ -183,7 +301,7 @@ class _Consumers:
     def close(self) -> None:
         """Close those that are not in use, and the others when they are returned."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             idle, self._idle[:] = list(self._idle), []
         for consumer in idle:
             consumer.close(timeout_ms=0)
@@ -196,45 +314,10 @@ def _marked_end(query: PositionQuery) -> int:
     return 0 if query.progress.target is None else query.progress.target.end
 
 
-def _start_of(query: PositionQuery) -> tuple[int, int | None]:
-    """Return the target offset from which on batches are searched, and the leader epoch before it, if known."""
-    searched, end = query.progress.searched, _marked_end(query)
-    return (searched.end, searched.leader_epoch) if searched is not None and searched.end > end else (end, None)
-
-
 def _seek(offset: int, leader_epoch: int | None, query: PositionQuery) -> OffsetAndMetadata:
     mark = query.progress.target
     topic_id = None if mark is None else stored.topic_id(mark.topic_id)
     return OffsetAndMetadata(offset, leader_epoch, topic_id=topic_id)
-
-
-def _read_to_fence(consumer: Consumer, query: PositionQuery, timer: Timer) -> tuple[OwnAppends, int]:
-    """Read the target up to the fence's marker; return what is there, and the offset where the reading began.
-
-    A fetch returns nothing from the high watermark on, so the marker, and all before it, is replicated.
-    """
-    tp, (start, epoch) = query.target, _start_of(query)
-    kind = OwnAppends if query.loss is None else StandingAppends
-    try:
-        try:
-            log_start, fetches = _read_from(consumer, tp, _seek(start, epoch, query), OPEN_END, timer)
-        except LogTruncated:
-            # The log has lost the marker to which it was searched, and none of the records before.
-            start = _marked_end(query)
-            log_start, fetches = _read_from(consumer, tp, _seek(start, None, query), OPEN_END, timer)
-        appends = kind(start, query.appenders.producer_ids, query.fence)
-        for fetched in fetches:
-            if appends.add(fetched.batches):
-                break
-    except KafkaTimeout as error:
-        cause = error.__cause__
-        reason = f": {cause}" if cause is not None else ": it is not written there, or not replicated"
-        fence = query.fence
-        raise _NoMarkerError(
-            f"{tp}: the marker of the fence (producer {fence.producer_id}, epoch {fence.epoch}) was not read from the"
-            f" target in the time there was{reason}"
-        ) from cause
-    return appends, log_start
 
 
 def _check_mark(query: PositionQuery) -> None:
@@ -245,11 +328,11 @@ def _check_mark(query: PositionQuery) -> None:
 # --- the source
 
 
-def _read_source(consumer: Consumer, query: PositionQuery, timer: Timer) -> tuple[int, Iterator[Fetched]]:
+def _read_source(consumer: Consumer, query: PositionQuery, timer: _Patience) -> tuple[int, Iterator[Fetched]]:
     """Return where the reading begins, at the progress or at the log's start behind it, and the fetches from there."""
     tp, progress = query.source, query.progress
     # All that was appended had been below the last stable offset.
-    end = consumer.end_offsets([tp], timer.remaining_ms())[tp]
+    end = consumer.end_offsets([tp], _MIN_PATIENCE_MS)[tp]
     seek = OffsetAndMetadata(progress.offset, progress.leader_epoch, topic_id=stored.topic_id(progress.topic_id))
     try:
         return _read_from(consumer, tp, seek, end, timer)
@@ -264,11 +347,8 @@ def _unless_appended(query: PositionQuery, expected: ExpectedRecords, lost: int,
     raise Unproved(f"the target's log begins at offset {log_start} now, so what was appended before is not there")
 
 
-# --- both
-
-
 def _read_from(
-    consumer: Consumer, tp: TopicPartition, seek: OffsetAndMetadata, end: int, timer: Timer
+    consumer: Consumer, tp: TopicPartition, seek: OffsetAndMetadata, end: int, timer: _Patience
 ) -> tuple[int, Iterator[Fetched]]:
     """Return the offset where the reading begins, and the fetches from there to ``end``.
 
@@ -280,20 +360,24 @@ def _read_from(
         try:
             first = next(fetches, None)
         except OffsetOutOfRange as error:
-            log_start = consumer.beginning_offsets([tp], timer.remaining_ms())[tp]
+            log_start = consumer.beginning_offsets([tp], _MIN_PATIENCE_MS)[tp]
             if log_start <= seek.offset:
-                raise  # the log ends before
-            if timer.expired():
-                raise KafkaTimeout(f"{tp}: its log begins at offset {log_start} now, and there was no time") from error
+                raise Unproved(f"the source's log ends before offset {seek.offset} now") from error
             seek = OffsetAndMetadata(log_start, topic_id=seek.topic_id)
         else:
-            return seek.offset, _chained(first, fetches)
+            return seek.offset, _chained(first, fetches, timer)
 
 
-def _chained(first: Fetched | None, rest: Iterable[Fetched]) -> Iterator[Fetched]:
+def _chained(first: Fetched | None, rest: Iterable[Fetched], timer: _Patience) -> Iterator[Fetched]:
     if first is not None:
+        timer.extend()
         yield first
-    yield from rest
+    for fetched in rest:
+        timer.extend()
+        yield fetched
+
+
+# --- the result
 
 
 def _found(query: PositionQuery, progress: Progress, appends: OwnAppends) -> FoundPosition:

@@ -90,6 +90,11 @@ class SequenceWriter:
         self.acquired = False
 
     @property
+    def advanced_ms(self) -> int:
+        """As the search says."""
+        return self._search.advanced_ms
+
+    @property
     def fences_in_doubt(self) -> int:
         """As counted by the fencing producer."""
         return 0 if self._fencing is None else self._fencing.producer.fences_in_doubt
@@ -212,6 +217,7 @@ class SequenceWriter:
     def close(self, timeout_ms: int) -> Future[None]:
         """Send nothing more. What was sent may still be appended, until the next attempt fences this one."""
         self._closed = True
+        self._search.close()
         if self.acquired:
             self._shared.release(self._tp)
             return done(None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from mirror.client import Admin, BufferMemory, Producer, TopicPartition
 from mirror.errors import KafkaError
@@ -30,11 +30,28 @@ from mirror.relay.progress.committed import (
 from mirror.relay.progress.position import Appenders, FoundPosition
 from mirror.relay.progress.target_loss import TargetLoss
 
-Search = Callable[[Progress, Appenders, ProducerId, int, TargetLoss | None], Future[FoundPosition]]
-"""Finds the exact position: (progress, earlier attempts, fence, timeout in ms, loss).
 
-With a loss, the progress is an anchor, and what transactions have committed behind it counts, too.
-"""
+class Search(Protocol):
+    """Finds the exact position for one attempt."""
+
+    @property
+    def advanced_ms(self) -> int:
+        """When it last read something new, in monotonic ms; 0 before it began."""
+        ...
+
+    def find(
+        self, progress: Progress, appenders: Appenders, fence: ProducerId, timeout_ms: int, loss: TargetLoss | None
+    ) -> Future[FoundPosition]:
+        """Find the position behind what ``appenders`` have appended before ``fence``.
+
+        With a ``loss``, the progress is an anchor, and what transactions have committed behind it counts, too. The
+        future fails with KafkaTimeout if it has read nothing new for ``timeout_ms``.
+        """
+        ...
+
+    def close(self) -> None:
+        """Read nothing more; a search that has not ended fails."""
+        ...
 
 
 def transactional_id(flow: str, tp: TopicPartition) -> str:
@@ -140,7 +157,7 @@ def take_over(
     # Until this attempt commits the position that it finds, the next one searches for all of these, too.
     claim = replace(progress, way=Way.SEQUENCES, earlier_ids=earlier_ids, ended=False)
     fenced = transactions.fence(claim, timeout_ms)
-    return then(fenced, lambda identity: search(claim, _appenders(progress, identity), identity, timeout_ms, None))
+    return then(fenced, lambda identity: search.find(claim, _appenders(progress, identity), identity, timeout_ms, None))
 
 
 def _appenders(progress: Progress, fence: ProducerId) -> Appenders:
@@ -169,7 +186,7 @@ def take_over_after_loss(
 
     def find(fence: ProducerId) -> Future[FoundPosition]:
         appenders = Appenders((earlier | {fence.producer_id}) - {-1}, ended=False)
-        return search(anchored, appenders, fence, timeout_ms, loss)
+        return search.find(anchored, appenders, fence, timeout_ms, loss)
 
     fenced = transactions.fence(replace(lost, earlier_ids=lost.appender_ids, ended=False), timeout_ms)
     return then(then(fenced, find), claim)

@@ -63,6 +63,11 @@ class TargetWriter(Protocol):
         ...
 
     @property
+    def advanced_ms(self) -> int:
+        """When :meth:`acquire` last read something new of the logs, in monotonic ms; 0 if it has not."""
+        ...
+
+    @property
     def producer_id(self) -> int:
         """The producer id of the batches; -1 while there is none."""
         ...
@@ -80,7 +85,7 @@ class TargetWriter(Protocol):
         """Fence earlier attempts that send plain batches, and find out what they have appended behind ``progress``.
 
         With a ``loss`` of the target, ``progress`` is an anchor, and what still stands behind it is found out. Fails
-        with FlowError if that is not possible, KafkaTimeout after ``timeout_ms``.
+        with FlowError if that is not possible, KafkaTimeout after ``timeout_ms`` without progress.
         """
         ...
 
@@ -136,6 +141,11 @@ class ExactlyOnceWriter:
         return self._transactions.producer.producer_id
 
     @property
+    def advanced_ms(self) -> int:
+        """As the search says."""
+        return self._search.advanced_ms
+
+    @property
     def fences_in_doubt(self) -> int:
         """As counted by the producer."""
         return self._transactions.producer.fences_in_doubt
@@ -181,6 +191,7 @@ class ExactlyOnceWriter:
 
     def close(self, timeout_ms: int) -> Future[None]:
         """Abort immediately: consumers of committed records would wait behind the transaction until it expires."""
+        self._search.close()
         return self._transactions.close(timeout_ms)
 
     def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
@@ -201,7 +212,7 @@ class AtLeastOnceWriter:
     acquired = True
     continues = False
     valid_until_ms = FOREVER_MS
-    fences_in_doubt = 0
+    fences_in_doubt = advanced_ms = 0
 
     def __init__(
         self,

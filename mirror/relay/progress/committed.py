@@ -104,7 +104,11 @@ class Progress:
         return frozenset({*self.earlier_ids, self.producer_id, marked} - {-1})
 
 
-class ProgressChanged(KafkaError):
+class StartChanged(KafkaError):
+    """Where an attempt began is not valid any more: the next one resolves its start again."""
+
+
+class ProgressChanged(StartChanged):
     """Another attempt has changed the progress since it was read: what was concluded from it may be wrong."""
 
     def __init__(self) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mirror.cluster.types import TopicPartition
+from mirror.errors import KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
-from mirror.relay.progress.committed import Progress, ProgressTotals
+from mirror.relay.progress.committed import Progress, ProgressTotals, StartChanged
 from mirror.relay.progress.target_loss import TargetLoss
 
 
@@ -47,12 +48,41 @@ class FoundPosition:
     """What the target has lost, if that is why the position was searched."""
 
 
+class TargetLogCut(StartChanged):
+    """The target's log lost a part that was to be searched, or was searched already: it has to be resolved again."""
+
+
+class SearchRun(Protocol):
+    """One search, which advances in slices: only one thread at a time advances it."""
+
+    advanced_ms: int
+    """When it last read something that it had not read before, in monotonic ms."""
+
+    @property
+    def awaited_offset(self) -> int | None:
+        """The target offset at which more is awaited; None if it does not wait for the target's log to grow."""
+        ...
+
+    def advance(self) -> FoundPosition | None:
+        """Read on in this thread; return the position, or None if nothing more comes for a while.
+
+        Raises FlowError ``position-unproved`` if it cannot be shown, TargetLogCut if the target has lost what was to be
+        searched, ClientClosed after :meth:`stop`, KafkaError.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End soon. May be called from any thread."""
+        ...
+
+    def timeout_error(self) -> KafkaTimeout:
+        """Return the error of a search that has not advanced for too long."""
+        ...
+
+
 class PositionSearch(Protocol):
     """Finds exact positions in the logs of both clusters; may be called by several threads."""
 
-    def find(self, query: PositionQuery, timeout_ms: int) -> FoundPosition:
-        """Wait until the fence's marker is replicated, and return the position behind what was appended before it.
-
-        Raises FlowError ``position-unproved`` if it cannot be shown, KafkaTimeout after ``timeout_ms``, KafkaError.
-        """
+    def begin(self, query: PositionQuery) -> SearchRun:
+        """Return a search that has read nothing yet. It waits until the fence's marker is replicated."""
         ...

@@ -7,20 +7,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
-from mirror.errors import KafkaTimeout
 from mirror.meters import Histogram
-from mirror.producer.batch.queue import ProducerId
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.flow_control import RateLimiter, SendWindow, SourceBudget
-from mirror.relay.futures import or_else, then
 from mirror.relay.model.observer import NullObserver, TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
@@ -37,24 +33,22 @@ from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup_results import StartPosition
 from mirror.relay.progress.lookups import ClusterLookups
-from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch
+from mirror.relay.progress.position import PositionSearch
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
-from mirror.relay.progress.target_loss import TargetLoss
 from mirror.relay.task.anchor_writing import AnchorWriting
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.neighbours import Neighbours, serve_neighbours
+from mirror.relay.task.position_searches import AttemptSearch, PositionSearches
 from mirror.relay.task.running_copies import CedeRequests, running_copies
 from mirror.relay.task.turns import AcquisitionTurns
 from mirror.relay.task.workers import TaskWorkers
-from mirror.timing import Clock
+from mirror.timing import FOREVER_MS, Clock
 
 _MAX_WAIT_MS: Final = 1_000
 _PROGRESS_TOPIC_INTERVAL_MS: Final = 3_600_000
-_SEARCH_MS: Final = 30_000
-"""How long one search for a position may take before it begins again, if its leader answers then."""
 _LATE_FRACTION: Final = 8
 """A response that takes longer than this fraction of delivery.timeout.ms shrinks the send window."""
 
@@ -133,6 +127,12 @@ class Task:
         self._wake_event: Final = wake_event or threading.Event()
         self._polling = False
         self._workers: Final = TaskWorkers(buffer_memory, policy.transform, lookup_executor)
+        positions, submit_search = clients.positions, self._workers.submit_search
+        self._searches: Final = (
+            None
+            if positions is None
+            else PositionSearches(positions, clients.lookups, submit_search, clock.now, self._wake)
+        )
         keeper = clients.anchors
         self._anchors: Final = None if keeper is None else AnchorWriting(keeper, self._workers.submit)
         self._cede_requests: Final = CedeRequests(self._wake)
@@ -237,6 +237,8 @@ class Task:
         self._steering.update(now, stepped, self._active)
         if self._committer is not None:
             self._committer.flush()
+        if self._searches is not None:
+            self._searches.update(now)
         self._wait(now)
 
     def _step_due(self, now: int) -> set[PartitionCopy]:
@@ -278,6 +280,7 @@ class Task:
             self.send_window.due_ms(now),
             self._epoch.due_ms(now),
             steering.due_ms(now),
+            FOREVER_MS if self._searches is None else self._searches.due_ms(),
         )
         self._polling = not throttled_ms and steering.can_fetch  # before the event is read: _wake sets it first
         if self._wake_event.is_set() or until <= now:
@@ -313,10 +316,10 @@ class Task:
 
     def new_writer(self, copy: CopyHandle, way: Way | None) -> TargetWriter:
         """Create the writer of another attempt: its own transactional producer, or the next chain of the shared one."""
-        clients, flow, search = self._clients, copy.range.flow, partial(self._find_position, copy)
+        clients, flow = self._clients, copy.range.flow
         settings, admin, memory = clients.producer_settings, clients.admin, clients.memory
         if way is Way.TRANSACTIONS:
-            return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, search)
+            return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, self._search_of(copy))
         assert clients.producer is not None  # noqa: S101 - only copies in transactions need none
         attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
         committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
@@ -325,34 +328,12 @@ class Task:
             earlier = running_copies.take(settings.cluster, flow, copy.target)
             if earlier is None and clients.neighbours is not None:
                 earlier = clients.neighbours.take(copy.target)
-            return SequenceWriter(flow, copy.target, settings, shared, attempt, search, earlier)
+            return SequenceWriter(flow, copy.target, settings, shared, attempt, self._search_of(copy), earlier)
         return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, attempt)
 
-    def _find_position(
-        self,
-        copy: CopyHandle,
-        progress: Progress,
-        appenders: Appenders,
-        fence: ProducerId,
-        timeout_ms: int,
-        loss: TargetLoss | None,
-    ) -> Future[FoundPosition]:
-        positions, lookups, until = self._clients.positions, self._clients.lookups, self._clock.now() + timeout_ms
-        assert positions is not None  # noqa: S101 - there is one if the copy is exactly once
-        query = PositionQuery(
-            source=copy.source, target=copy.target, progress=progress, appenders=appenders, fence=fence, loss=loss
-        )
-
-        def search() -> Future[FoundPosition]:
-            left_ms = max(1, until - self._clock.now())
-            # A leader that is away must not occupy one of the few threads, for which other partitions wait.
-            reachable = lookups.target_bounds(copy.target, left_ms)
-            found: Future[FoundPosition] = then(
-                reachable, lambda _: self._workers.submit(positions.find, query, min(left_ms, _SEARCH_MS))
-            )
-            return or_else(found, KafkaTimeout, search) if left_ms > _SEARCH_MS else found
-
-        return search()
+    def _search_of(self, copy: CopyHandle) -> AttemptSearch:
+        assert self._searches is not None  # noqa: S101 - there are some if the copy is exactly once
+        return self._searches.of(copy.source, copy.target)
 
     def may_acquire(self, copy: CopyHandle) -> bool:
         """Limit how many copies do so at a time."""

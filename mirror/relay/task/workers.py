@@ -6,14 +6,18 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.encoder import Encoder
 from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, one_at_a_time, reencode_steps
 from mirror.wire.records import AnyBatch
 
+T = TypeVar("T")
+
 _LOOKUP_THREADS: Final = 4
+_SEARCH_THREADS: Final = 4
+"""They read and compare logs, beside the lookups for which other partitions wait."""
 _MAX_EXPANSION: Final = 4
 """A batch may decompress to this many times ``buffer.memory``: with the default, from 1 MB to a hundred."""
 
@@ -30,12 +34,17 @@ class TaskWorkers:
         """``transform`` is the flow's ("package.module:function"), or empty; ``lookups`` replaces the threads."""
         self._encoder: Final = Encoder(buffer_memory)
         self._lookups: Final = lookups or ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="mirror-inquiry")
+        self._searches: Final = lookups or ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="mirror-search")
         self._transform: Final = one_at_a_time(transform) if transform else None
         self._max_decompressed_bytes: Final = max_decompressed_bytes(buffer_memory)
 
     def submit(self, lookup: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Run ``lookup``, which may wait, in a thread."""
         return self._lookups.submit(lookup, *arguments)
+
+    def submit_search(self, advance: Callable[[], T]) -> Future[T]:
+        """Run a slice of a search in a thread, after those that were submitted before."""
+        return self._searches.submit(advance)
 
     def reencoder(self, owner: Hashable) -> SubmitReencode:
         """Return a function that re-encodes batches in the encoder's thread; owners take turns."""
@@ -50,3 +59,4 @@ class TaskWorkers:
         """Start nothing more; lookups that run end by their own timeouts."""
         self._encoder.close()
         self._lookups.shutdown(wait=False, cancel_futures=True)
+        self._searches.shutdown(wait=False, cancel_futures=True)

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from mirror.client import Consumer, TopicPartition
-from mirror.errors import ClientClosed, FlowError, KafkaTimeout, OffsetOutOfRange, TopicRecreated
+from mirror.errors import ClientClosed, FlowError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.partition import position_search
 from mirror.relay.partition.position_search import LogPositionSearch
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
-from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch
+from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch, TargetLogCut
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
-from tests.fakes.control import ServerCall
+from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import build
-from tests.polling import eventually
 from tests.relay.fake_pair import FakePair
+from tests.relay.searching import find, find_on
 
 OWN, OTHER, FOREIGN = 7, 8, 9
 FENCE = ProducerId(OWN, 3)
@@ -63,7 +63,7 @@ class Site:
 
     def find(self, query: PositionQuery | None = None, timeout_ms: int = 20_000, **fields: Any) -> FoundPosition:
         search: PositionSearch = self.search
-        return search.find(query or self.query(**fields), timeout_ms)
+        return find(search, query or self.query(**fields), timeout_ms)
 
     def unproved(self, query: PositionQuery | None = None, **fields: Any) -> str:
         with pytest.raises(FlowError, match=r"^position-unproved: how far t-0 was copied into paris\.t-0 ") as raised:
@@ -260,7 +260,7 @@ def test_foreign_records_that_are_left_are_not_taken_for_lost_ones(site: Site) -
 
 def test_log_that_ends_before_the_mark_is_not_searched(site: Site) -> None:
     end = site.fence()
-    with pytest.raises(OffsetOutOfRange):
+    with pytest.raises(TargetLogCut):
         site.find(mark=end + 5)
 
 
@@ -281,7 +281,7 @@ def test_other_topic_of_the_same_name_is_not_compared(site: Site) -> None:
     site.fence()
     text = site.unproved(topic_id=NO_SUCH_ID)
     assert "not the log that was copied" in text
-    with pytest.raises(TopicRecreated):
+    with pytest.raises(TargetLogCut):
         site.find(target=TargetMark(topic_id=NO_SUCH_ID, end=0))
     topic_id = str(site.pair.source.topics["t"].topic_id)
     target = TargetMark(topic_id=str(site.pair.target.topics["paris.t"].topic_id), end=0)
@@ -299,8 +299,7 @@ def test_truncated_source_is_unproved(site: Site) -> None:
     assert "not the log that was copied" in site.unproved(offset=2, leader_epoch=0)
 
 
-def test_retention_during_the_search_is_an_error_of_the_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next attempt searches again."""
+def test_retention_during_the_search_is_a_named_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.pair.write(b"0", b"1")
     site.append(b"0")
     end = site.fence()
@@ -311,8 +310,7 @@ def test_retention_during_the_search_is_an_error_of_the_read(site: Site, monkeyp
 
     original = position_search._read_source
     monkeypatch.setattr(position_search, "_read_source", compare)
-    with pytest.raises(OffsetOutOfRange):
-        site.find()
+    assert f"begins at offset {end - 1} now" in site.unproved()
 
 
 def test_both_logs_are_read_in_portions(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +329,7 @@ def test_both_logs_are_read_in_portions(site: Site, monkeypatch: pytest.MonkeyPa
         site.append(b"x", producer_id=FOREIGN)
     site.fence()
     with search:
-        assert search.find(site.query(), 20_000).progress.offset == 21
+        assert find(search, site.query(), 20_000).progress.offset == 21
 
 
 def test_many_searches_share_few_clients(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,20 +369,80 @@ def test_next_search_does_not_wait_for_the_last_fetch_of_the_one_before(monkeypa
     site.search.close()
 
 
-def test_late_marker_is_awaited_in_long_fetches(site: Site) -> None:
-    waits: set[int] = set()
+def test_slice_ends_when_nothing_more_comes_and_the_next_one_reads_on(site: Site) -> None:
+    site.pair.write(b"0", b"1", b"2")
+    site.append(b"0", b"1")
+    fetched = list[int]()
 
     def see(call: ServerCall) -> None:
         if call.api is Api.FETCH:
-            waits.add(call.body.max_wait)
+            fetched.extend(part.fetch_offset for topic in call.body.topics for part in topic.partitions)
 
     site.pair.target.control.add(see)
+    run = site.search.begin(site.query())
+    assert run.advance() is None
+    assert run.awaited_offset == 2
+    fetched.clear()
+    assert run.advance() is None
+    assert set(fetched) == {2}
+    site.append(b"2")
+    site.fence()
+    found = run.advance()
+    assert found is not None
+    assert (found.progress.offset, found.appended.records) == (3, 3)
+    assert run.awaited_offset is None
+
+
+def test_search_advances_only_by_what_no_slice_before_has_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a source that does not answer would keep an attempt waiting forever."""
+    monkeypatch.setattr(position_search, "_MIN_PATIENCE_MS", 200)
+    for value in (b"0", b"1", b"2"):
+        site.pair.write(value)
+        site.append(value)
+    site.fence()
+    # The source is read as far as its second batch, again and again.
+    held = Action(hold="before")
+
+    def hold(call: ServerCall) -> Action | None:
+        if call.api is not Api.FETCH:
+            return None
+        wanted = [part.fetch_offset for topic in call.body.topics for part in topic.partitions]
+        return held if max(wanted, default=0) > 0 else None
+
+    monkeypatch.setattr(position_search, "_FETCH_BYTES", 1)
+    site.pair.source.control.add(hold)
+    source, target = ({"bootstrap.servers": side.bootstrap} for side in (site.pair.source, site.pair.target))
+    with LogPositionSearch(source, target, CopyPolicy()) as search:
+        run = search.begin(site.query())
+        while run.awaited_offset is not None:
+            assert run.advance() is None
+        advanced_ms = run.advanced_ms
+        for _ in range(2):
+            assert run.advance() is None
+        assert run.advanced_ms == advanced_ms
+        assert "was not compared in time" in str(run.timeout_error())
+        held.release()
+        assert find_on(run).progress.offset == 3
+
+
+def test_search_stops_soon(site: Site) -> None:
+    run = site.search.begin(site.query())
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(site.find)
-        eventually(lambda: 500 in waits, within_s=20, what="a long fetch")
-        site.fence()
-        assert found.result(20).progress.offset == 0
-    assert waits - {0} == {5, 500}
+        slices = pool.submit(lambda: [run.advance() for _ in range(1_000)])
+        run.stop()
+        with pytest.raises(ClientClosed):
+            slices.result(20)
+
+
+def test_log_that_is_cut_while_it_is_searched_is_resolved_again(site: Site) -> None:
+    site.append(b"0", b"1")
+    site.append(b"2")
+    run = site.search.begin(site.query())
+    assert run.advance() is None
+    site.pair.log().truncate(2)
+    site.pair.log().leader_epoch = 1
+    with pytest.raises(TargetLogCut):
+        find_on(run)
 
 
 def test_clients_in_use_are_closed_when_their_search_ends(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from mirror.wire.messages.produce import ProducePartition, ProduceRequest, Produ
 from mirror.wire.records import Batch
 from tests.conformance.raw_brokers import Identity, RawProducer, RealWire
 from tests.copying.writers import Made, batch_of, made, transactional, write, write_batches
+from tests.relay.searching import find
 
 TIMEOUT_MS = 20_000
 EXACT = Appenders(frozenset(), ended=True)
@@ -90,7 +91,7 @@ class Site:
 
     def await_marker(self) -> None:
         assert self.attempt is not None
-        self.search.find(replace(self.query(), appenders=EXACT), TIMEOUT_MS)
+        find(self.search, replace(self.query(), appenders=EXACT), TIMEOUT_MS)
 
     def transaction(self, records: Sequence[Made], *, commit: bool) -> None:
         """As an attempt of the other way writes."""
@@ -127,7 +128,7 @@ class Site:
         )
 
     def find(self, mark: int = 0, offset: int = 0) -> FoundPosition:
-        found = self.search.find(self.query(mark, offset), TIMEOUT_MS)
+        found = find(self.search, self.query(mark, offset), TIMEOUT_MS)
         assert found.progress.generation == 5
         assert found.progress.target is not None
         assert found.progress.target.end < self.end(), "the mark is before the marker"
@@ -205,9 +206,9 @@ def test_what_the_flow_changes_is_found(site: Site) -> None:
     site.append([one._replace(headers=(*one.headers, ("from", b"x"))) for one in made(6)])
     site.fence()
     with pytest.raises(FlowError, match="headers"):
-        site.search.find(site.query(), TIMEOUT_MS)
+        find(site.search, site.query(), TIMEOUT_MS)
     with site.new_search(headers=(("from", b"x"),), compression="lz4") as search:
-        assert search.find(site.query(), TIMEOUT_MS).progress.offset == 6
+        assert find(search, site.query(), TIMEOUT_MS).progress.offset == 6
 
 
 def test_unproved_position_is_an_error_never_a_count(site: Site) -> None:
@@ -217,7 +218,7 @@ def test_unproved_position_is_an_error_never_a_count(site: Site) -> None:
     site.append([*made(4), Made(b"other", b"record")])
     site.fence()
     with pytest.raises(FlowError) as raised:
-        site.search.find(site.query(mark, 0), TIMEOUT_MS)
+        find(site.search, site.query(mark, 0), TIMEOUT_MS)
     text = str(raised.value)
     assert text.startswith("position-unproved: ")
     named = (str(site.source), str(site.target), "offset 0", f"offset {mark}", "differs in its key", "start-over")
@@ -233,7 +234,7 @@ def test_retention_at_the_source_is_bridged_only_by_what_is_left_of_the_appended
     assert site.find().progress.offset == 15
     site.admins[0].delete_records({site.source: 20})
     with pytest.raises(FlowError, match=r"position-unproved.*20 are gone"):
-        site.search.find(site.query(), TIMEOUT_MS)
+        find(site.search, site.query(), TIMEOUT_MS)
 
 
 def test_retention_at_the_target_is_bridged_by_unique_records_only(site: Site) -> None:
@@ -248,7 +249,7 @@ def test_retention_at_the_target_is_bridged_by_unique_records_only(site: Site) -
     assert (found.progress.offset, found.appended.records) == (18, 8)
     site.admins[1].delete_records({site.target: mark + 18})
     with pytest.raises(FlowError, match=r"position-unproved.*begins at offset"):
-        site.search.find(site.query(mark), TIMEOUT_MS)
+        find(site.search, site.query(mark), TIMEOUT_MS)
     assert site.find(mark + 18, 18).progress.offset == 18
     assert site.find(mark, 40).progress.offset == 40, "the source has nothing that could have been appended"
 
@@ -263,8 +264,8 @@ def test_equal_records_are_unproved_once_the_beginning_is_gone(site: Site) -> No
     assert site.find(mark).progress.offset == 13
     site.admins[0].delete_records({site.source: 2})
     with pytest.raises(FlowError, match="more than one place"):
-        site.search.find(site.query(mark), TIMEOUT_MS)
-    assert site.search.find(replace(site.query(mark, 5), appenders=EXACT), TIMEOUT_MS).progress.offset == 5
+        find(site.search, site.query(mark), TIMEOUT_MS)
+    assert find(site.search, replace(site.query(mark, 5), appenders=EXACT), TIMEOUT_MS).progress.offset == 5
 
 
 def test_recreated_source_is_unproved(site: Site) -> None:
@@ -275,14 +276,14 @@ def test_recreated_source_is_unproved(site: Site) -> None:
     query = site.query()
     other = replace(query.progress, topic_id="aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
     with pytest.raises(FlowError, match=r"position-unproved.*is not the log that was copied"):
-        site.search.find(replace(query, progress=other), TIMEOUT_MS)
+        find(site.search, replace(query, progress=other), TIMEOUT_MS)
 
 
 def test_missing_marker_is_a_timeout_that_names_the_target(site: Site) -> None:
     fence = site.fence()
     query = replace(site.query(), fence=ProducerId(fence.producer_id, fence.epoch + 1))
     with pytest.raises(KafkaTimeout, match=rf"{site.target}.*epoch {fence.epoch + 1}"):
-        site.search.find(query, 300)
+        find(site.search, query, 300)
 
 
 def test_marker_is_awaited(site: Site) -> None:
@@ -290,6 +291,6 @@ def test_marker_is_awaited(site: Site) -> None:
     # Under version 2, the end of a transaction raises the epoch, too.
     upcoming = ProducerId(fence.producer_id, fence.epoch + site.wire.level)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(site.search.find, replace(site.query(), fence=upcoming), TIMEOUT_MS)
+        waiting = pool.submit(find, site.search, replace(site.query(), fence=upcoming), TIMEOUT_MS)
         assert site.fence() == upcoming
         assert waiting.result(TIMEOUT_MS).progress.offset == 0

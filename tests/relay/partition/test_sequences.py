@@ -11,8 +11,10 @@ from mirror.errors import BrokerError, Fenced, KafkaTimeout, OffsetOutOfRange, O
 from mirror.relay.batches.way_rules import HOLD_MS, WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
+from mirror.relay.partition import commits
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged, ProgressTotals, Searched
+from mirror.relay.progress.position import TargetLogCut
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import CONTROL
 from tests.relay.copy_harness import CopyHarness, made, progress_at
@@ -152,6 +154,53 @@ def test_how_far_the_log_was_searched_is_committed_soon_though_nothing_is_sent()
     run.advance(1_000)
     committed = run.commit()
     assert (committed.offset, committed.searched) == (4, Searched(end=52, leader_epoch=3))
+
+
+def test_nothing_is_sent_while_the_progress_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt would have to read and compare all of it."""
+    monkeypatch.setattr(commits, "MAX_UNCONFIRMED_BYTES", 1)
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0), young(run, 1), young(run, 2))
+    run.acquired()
+    run.ack()
+    assert run.sent == [[b"0"]]
+    run.advance(1_000)
+    run.commit(KafkaTimeout("the coordinator is away"))
+    run.closed()
+    assert run.copy.result.expiries[0]["phase"] == "committing"
+
+
+def test_sending_goes_on_once_the_progress_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "MAX_UNCONFIRMED_BYTES", 1)
+    run = harness().opened_with(claimed(0))
+    run.fetch(*(young(run, number) for number in range(3)))
+    run.acquired()
+    for number in range(3):
+        assert len(run.sent) == number + 1
+        run.ack_all()
+        run.advance(1_000)
+        run.commit()
+
+
+def test_search_that_reads_on_does_not_expire() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    for _ in range(3):
+        run.advance(6_000)
+        run.writer.advanced_ms = run.clock.now()
+    assert run.writer.closed is None
+    run.advance(10_000)
+    assert run.writer.closed is not None
+
+
+def test_target_that_is_cut_while_it_is_searched_is_resolved_again() -> None:
+    """Then it has a named error, as before each attempt."""
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.writer.acquisitions[0][1].set_exception(TargetLogCut("paris.t-0 ends before offset 50 now"))
+    run.context.run_until_idle()
+    run.closed()
+    assert run.copy.state is CopyState.OPENING
 
 
 def test_copy_resumes_behind_what_an_earlier_attempt_has_appended() -> None:

@@ -34,11 +34,17 @@ def searched_for(progress: Progress, identity: ProducerId) -> tuple[Appenders, P
     asked: list[Appenders] = []
     fences = Fences(identity)
 
-    def search(query: Progress, appenders: Appenders, *_: Any) -> Future[FoundPosition]:
-        asked.append(appenders)
-        return done(FoundPosition(query, NO_TOTALS))
+    class Search:
+        advanced_ms = 0
 
-    take_over(cast("PartitionTransactions", fences), search, progress, 1_000).result()
+        def find(self, query: Progress, appenders: Appenders, *_: Any) -> Future[FoundPosition]:
+            asked.append(appenders)
+            return done(FoundPosition(query, NO_TOTALS))
+
+        def close(self) -> None:
+            """Nothing is read."""
+
+    take_over(cast("PartitionTransactions", fences), Search(), progress, 1_000).result()
     return asked[0], fences.claim
 
 

@@ -20,6 +20,18 @@ from tests.relay.hand_context import TARGET
 SETTINGS = ProducerSettings.parse({"bootstrap.servers": "any:1", "transactional.id": "any"})
 
 
+class _NoSearch:
+    """A search that is never begun."""
+
+    advanced_ms = 0
+
+    def close(self) -> None:
+        """Nothing is read."""
+
+
+STAND_INS: Any = (None, None, _NoSearch())
+
+
 class HandProducer:
     """A producer whose commits are answered by the test."""
 
@@ -71,7 +83,7 @@ def test_a_transaction_is_open_until_its_commit_has_succeeded(
     error: KafkaError | None, producers: list[HandProducer]
 ) -> None:
     """A transaction whose commit had failed was not aborted, and consumers waited behind it until it expired."""
-    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, *[cast("Any", None)] * 3)
+    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, *STAND_INS)
     (producer,) = producers
     committed = writer.commit(progress_at(1), 1_000)
     if error is None:
@@ -84,7 +96,7 @@ def test_a_transaction_is_open_until_its_commit_has_succeeded(
 
 
 def test_the_next_commit_begins_another_transaction(producers: list[HandProducer]) -> None:
-    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, *[cast("Any", None)] * 3)
+    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, *STAND_INS)
     (producer,) = producers
     for _ in range(2):
         writer.commit(progress_at(1), 1_000)
@@ -109,7 +121,7 @@ def test_at_least_once_does_not_wait_for_the_claim_of_a_killed_copy() -> None:
 def test_writers_share_the_task_s_settings_but_for_the_transactional_id(producers: list[HandProducer]) -> None:
     partitions = [TARGET, TopicPartition(TARGET.topic, 1)]
     for tp in partitions:
-        ExactlyOnceWriter("flow", tp, SETTINGS, *[cast("Any", None)] * 3)
+        ExactlyOnceWriter("flow", tp, SETTINGS, *STAND_INS)
     settings = [producer.settings for producer in producers]
     assert [own.transactional_id for own in settings] == ["mirror.flow.paris.t.0", "mirror.flow.paris.t.1"]
     assert [replace(own, transactional_id="any") for own in settings] == [SETTINGS, SETTINGS]

@@ -1,0 +1,180 @@
+"""The searches of a task for exact positions: each advances in slices, and rests while there is nothing to read.
+
+A partition whose high watermark does not move must not occupy a thread, for which other partitions wait. So a slice
+ends when nothing more comes, and the next one begins when the log has grown, which costs one small request a second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
+from typing import Final, Protocol
+
+from mirror.client import TopicPartition
+from mirror.errors import ClientClosed, KafkaTimeout
+from mirror.producer.batch.queue import ProducerId
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.lookup_results import LogBounds
+from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch, SearchRun
+from mirror.relay.progress.target_loss import TargetLoss
+from mirror.timing import FOREVER_MS
+
+_MIN_REST_MS: Final = 20
+_MAX_REST_MS: Final = 1_000
+
+
+class TargetBounds(Protocol):
+    """The part of ``ClusterLookups`` that is needed."""
+
+    def target_bounds(self, tp: TopicPartition, timeout_ms: int) -> Future[LogBounds]:
+        """Return the bounds of the log of target ``tp``, up to its high watermark."""
+        ...
+
+
+class PositionSearches:
+    """Used on the task's thread; the results of slices and lookups arrive on other threads."""
+
+    def __init__(
+        self,
+        positions: PositionSearch,
+        lookups: TargetBounds,
+        submit: Callable[[Callable[[], FoundPosition | None]], Future[FoundPosition | None]],
+        now: Callable[[], int],
+        wake: Callable[[], None],
+    ) -> None:
+        """``submit`` runs a slice in a thread; ``wake`` has :meth:`update` called soon, and may be called by any."""
+        self.positions: Final = positions
+        self.lookups: Final = lookups
+        self.submit: Final = submit
+        self.now: Final = now
+        self._wake: Final = wake
+        self._to_rest: Final = deque[AttemptSearch]()
+        self._resting: Final = dict[AttemptSearch, int]()
+
+    def of(self, source: TopicPartition, target: TopicPartition) -> AttemptSearch:
+        """Return the search of another attempt at ``target``."""
+        return AttemptSearch(self, source, target)
+
+    def rest(self, search: AttemptSearch) -> None:
+        """Continue ``search`` after a while. May be called from any thread."""
+        self._to_rest.append(search)
+        self._wake()
+
+    def update(self, now: int) -> None:
+        """Continue the searches that have rested."""
+        while self._to_rest:
+            search = self._to_rest.popleft()
+            self._resting[search] = now + search.next_rest_ms()
+        for search in [search for search, due_ms in self._resting.items() if due_ms <= now]:
+            del self._resting[search]
+            search.resume(now)
+
+    def due_ms(self) -> int:
+        """Return when :meth:`update` is wanted next."""
+        return min(self._resting.values(), default=FOREVER_MS)
+
+
+class AttemptSearch:
+    """The search of one attempt at one partition."""
+
+    def __init__(self, searches: PositionSearches, source: TopicPartition, target: TopicPartition) -> None:
+        self._searches: Final = searches
+        self._source: Final = source
+        self._target: Final = target
+        self._run: SearchRun | None = None
+        self._timeout_ms = self._advanced_ms = 0
+        self._rest_ms = _MIN_REST_MS
+        self._outcome: Future[FoundPosition] = Future()
+        self._closed = False
+
+    @property
+    def advanced_ms(self) -> int:
+        """When it last read something new, in monotonic ms; 0 before it began."""
+        return 0 if self._run is None else self._run.advanced_ms
+
+    def find(
+        self, progress: Progress, appenders: Appenders, fence: ProducerId, timeout_ms: int, loss: TargetLoss | None
+    ) -> Future[FoundPosition]:
+        """Begin the search; it is called once. The future fails if nothing new was read for ``timeout_ms``."""
+        query = PositionQuery(
+            source=self._source, target=self._target, progress=progress, appenders=appenders, fence=fence, loss=loss
+        )
+        self._timeout_ms = timeout_ms
+        self._run = self._searches.positions.begin(query)
+        self._ask(self._run)
+        return self._outcome
+
+    def close(self) -> None:
+        """Read nothing more; a search that has not ended fails."""
+        self._closed = True
+        if self._run is not None:
+            self._run.stop()
+        self._fail(ClientClosed(f"{self._target}: the attempt has ended before its exact position was found"))
+
+    # --- slices, and rests between them
+
+    def next_rest_ms(self) -> int:
+        """Return how long to rest: longer each time, until something new was read."""
+        advanced_ms = self.advanced_ms
+        self._rest_ms = min(_MAX_REST_MS, 2 * self._rest_ms) if advanced_ms == self._advanced_ms else _MIN_REST_MS
+        self._advanced_ms = advanced_ms
+        return self._rest_ms
+
+    def resume(self, now: int) -> None:
+        """Continue after a rest."""
+        run = self._run
+        if run is None or self._closed:
+            return
+        if now - run.advanced_ms >= self._timeout_ms:
+            run.stop()
+            self._fail(run.timeout_error())
+        elif run.awaited_offset is None:
+            self._advance(run)
+        else:
+            self._ask(run)
+
+    def _ask(self, run: SearchRun) -> None:
+        """Advance if there is more to read. A leader that is away must not occupy a thread."""
+        bounds = self._searches.lookups.target_bounds(self._target, max(1, self._timeout_ms))
+        bounds.add_done_callback(lambda found: self._on_bounds(run, found))
+
+    def _on_bounds(self, run: SearchRun, found: Future[LogBounds]) -> None:
+        error = found.exception()
+        if isinstance(error, KafkaTimeout):
+            self._searches.rest(self)
+        elif error is not None:
+            self._fail(error)
+        elif found.result().end == run.awaited_offset:
+            self._searches.rest(self)
+        else:
+            self._advance(run)
+
+    def _advance(self, run: SearchRun) -> None:
+        if self._closed:
+            return
+        try:
+            advanced = self._searches.submit(run.advance)
+        except RuntimeError as error:  # the task has ended
+            self._fail(ClientClosed(str(error)))
+            return
+        advanced.add_done_callback(self._on_advanced)
+
+    def _on_advanced(self, advanced: Future[FoundPosition | None]) -> None:
+        try:
+            found = advanced.result()
+        except CancelledError:
+            self._fail(ClientClosed(f"{self._target}: the task has ended"))
+        except Exception as error:  # noqa: BLE001 - it is passed on to the attempt
+            self._fail(error)
+        else:
+            if found is None:
+                self._searches.rest(self)
+                return
+            with suppress(InvalidStateError):  # it was closed meanwhile
+                self._outcome.set_result(found)
+
+    def _fail(self, error: BaseException) -> None:
+        with suppress(InvalidStateError):  # it has ended
+            self._outcome.set_exception(error)

@@ -1,0 +1,217 @@
+"""The searches of a task: they occupy a thread only while there is something to read, and end with their attempt."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.errors import ClientClosed, FlowError, KafkaTimeout
+from mirror.producer.batch.queue import ProducerId
+from mirror.relay.progress.committed import NO_TOTALS
+from mirror.relay.progress.lookups import LogBounds
+from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery
+from mirror.relay.task.position_searches import PositionSearches
+from tests.relay.copy_harness import progress_at
+
+TIMEOUT_MS = 5_000
+FOUND = FoundPosition(progress_at(7), NO_TOTALS)
+
+
+class Run:
+    """A search whose slices return what the test says."""
+
+    def __init__(self, now: int) -> None:
+        self.advanced_ms = now
+        self.awaited_offset: int | None = 3
+        self.slices = deque[FoundPosition | Exception | None]()
+        self.stopped = False
+
+    def advance(self) -> FoundPosition | None:
+        outcome = self.slices.popleft() if self.slices else None
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def timeout_error(self) -> KafkaTimeout:
+        return KafkaTimeout("nothing new")
+
+
+class Site:
+    """The searches of a task whose threads and lookups the test answers; it is the lookups and the positions, too."""
+
+    def __init__(self) -> None:
+        self.time = 1_000
+        self.runs = list[Run]()
+        self.submitted = list[tuple[Callable[[], FoundPosition | None], Future[FoundPosition | None]]]()
+        self.asked = list[Future[LogBounds]]()
+        self.wakes = 0
+        self.searches = PositionSearches(self, self, self._submit, lambda: self.time, self._wake)
+
+    def begin(self, query: PositionQuery) -> Run:
+        assert query.target.topic == "paris.t"
+        self.runs.append(Run(self.time))
+        return self.runs[-1]
+
+    def target_bounds(self, tp: TopicPartition, timeout_ms: int) -> Future[LogBounds]:
+        assert tp.topic == "paris.t"
+        assert timeout_ms > 0
+        self.asked.append(Future())
+        return self.asked[-1]
+
+    def _submit(self, advance: Callable[[], FoundPosition | None]) -> Future[FoundPosition | None]:
+        self.submitted.append((advance, Future()))
+        return self.submitted[-1][1]
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def find(self) -> Future[FoundPosition]:
+        self.search = self.searches.of(TopicPartition("t", 0), TopicPartition("paris.t", 0))
+        return self.search.find(progress_at(4), Appenders(frozenset({7}), False), ProducerId(7, 1), TIMEOUT_MS)
+
+    def log_ends_at(self, end: int) -> None:
+        self.asked.pop().set_result(LogBounds(0, end))
+
+    def run_slice(self) -> None:
+        advance, future = self.submitted.pop()
+        try:
+            found = advance()
+        except Exception as error:  # noqa: BLE001 - as an executor does
+            future.set_exception(error)
+        else:
+            future.set_result(found)
+
+    def pass_time(self, ms: int) -> None:
+        until = self.time + ms
+        while self.time < until:
+            self.searches.update(self.time)
+            self.time = min(until, max(self.time + 1, self.searches.due_ms()))
+        self.searches.update(self.time)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_position_is_found_in_one_slice(site: Site) -> None:
+    found = site.find()
+    site.log_ends_at(9)
+    site.runs[0].slices.append(FOUND)
+    site.run_slice()
+    assert found.result() is FOUND
+    assert not site.wakes
+
+
+def test_search_rests_while_the_high_watermark_stands_still(site: Site) -> None:
+    """It occupies no thread, and costs at most one lookup a second after the first ones."""
+    found = site.find()
+    run = site.runs[0]
+    for lookups in range(60):
+        site.log_ends_at(3)
+        assert not site.submitted
+        assert site.wakes > lookups
+        run.advanced_ms = site.time  # otherwise it would expire
+        while not site.asked:
+            site.pass_time(1)
+    assert not found.done()
+
+
+def test_rests_become_longer_until_something_new_is_read(site: Site) -> None:
+    site.find()
+    rests = list[int]()
+    for _ in range(8):
+        site.log_ends_at(3)
+        began = site.time
+        while not site.asked:
+            site.pass_time(1)
+        rests.append(site.time - began)
+    assert rests == [20, 40, 80, 160, 320, 640, 1_000, 1_000]
+    site.runs[0].advanced_ms = site.time
+    site.log_ends_at(4)
+    site.run_slice()
+    site.pass_time(20)
+    assert site.asked, "soon again"
+
+
+def test_search_that_reads_on_has_time(site: Site) -> None:
+    found = site.find()
+    for _ in range(10):
+        site.log_ends_at(9)
+        site.runs[0].advanced_ms = site.time
+        site.run_slice()
+        site.pass_time(TIMEOUT_MS - 1)
+        assert site.search.advanced_ms == site.runs[0].advanced_ms
+    assert not found.done()
+
+
+def test_search_that_reads_nothing_new_times_out(site: Site) -> None:
+    found = site.find()
+    while not found.done() and site.time < 60_000:
+        if site.asked:
+            site.log_ends_at(3)
+        site.pass_time(100)
+    assert isinstance(found.exception(), KafkaTimeout)
+    assert TIMEOUT_MS <= site.time - 1_000 <= TIMEOUT_MS + 1_200
+    assert site.runs[0].stopped
+
+
+def test_comparison_is_continued_without_a_lookup(site: Site) -> None:
+    site.find()
+    site.log_ends_at(9)
+    site.runs[0].awaited_offset = None
+    site.run_slice()
+    site.pass_time(20)
+    assert site.submitted
+    assert not site.asked
+
+
+def test_leader_that_is_away_occupies_no_thread(site: Site) -> None:
+    found = site.find()
+    site.asked.pop().set_exception(KafkaTimeout("no leader"))
+    assert not site.submitted
+    site.pass_time(20)
+    site.asked.pop().set_exception(FlowError("not permitted"))
+    assert isinstance(found.exception(), FlowError)
+
+
+def test_error_of_a_slice_ends_the_search(site: Site) -> None:
+    found = site.find()
+    site.log_ends_at(9)
+    site.runs[0].slices.append(FlowError("position-unproved"))
+    site.run_slice()
+    assert isinstance(found.exception(), FlowError)
+
+
+@pytest.mark.parametrize("moment", ["lookup", "slice", "rest"])
+def test_search_ends_with_its_attempt(site: Site, moment: str) -> None:
+    found = site.find()
+    if moment != "lookup":
+        site.log_ends_at(9)
+    if moment == "rest":
+        site.run_slice()
+    site.search.close()
+    assert isinstance(found.exception(), ClientClosed)
+    assert site.runs[0].stopped
+    if moment == "lookup":
+        site.log_ends_at(9)
+    if moment == "slice":
+        site.runs[0].slices.append(FOUND)
+        site.run_slice()
+    site.pass_time(TIMEOUT_MS)
+    assert not site.submitted
+    assert not site.asked
+
+
+def test_search_of_a_task_that_has_ended_fails(site: Site) -> None:
+    found = site.find()
+    site.log_ends_at(9)
+    site.submitted.pop()[1].cancel()
+    assert isinstance(found.exception(), ClientClosed)
