@@ -410,8 +410,8 @@ def _unproved_error(query: PositionQuery, appends: OwnAppends, reason: str) -> F
     return FlowError(
         f"position-unproved: how far {query.source} was copied into {query.target} cannot be shown from the source's"
         f" offset {query.progress.offset} and the target's offset {appends.start} on, behind which an earlier"
-        f" attempt appended {appends.totals.records} records: {reason}; if the flow's transform or headers were"
-        " changed since, change them back for one run; otherwise compare the two partitions from these offsets on with"
-        " kafka-console-consumer, and copy the rest under another flow name with from, or set start-over = true to copy"
-        " again from the flow's start (what is still in the target is then there twice)"
+        f" attempt appended {appends.totals.records} records: {reason}; if the flow's transform, or its headers,"
+        " were changed since, change them back for one run; otherwise compare the two partitions from these offsets on"
+        " with kafka-console-consumer, and copy the rest under another flow name with from, or set start-over = true to"
+        " copy again from the flow's start (what is still in the target is then there twice)"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import ConfigError, Problem
+from mirror.relay.model.way import Way
 from mirror.spark.ledger.live_config_store import LiveConfigStore
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ class LiveConfig:
         self._store.close()
 
     def _check(self, flow: FlowConfig) -> None:
-        """Raise ConfigError if the flow's identity has changed: offsets of one cluster are meaningless in another."""
+        """Raise ConfigError for what must not change while the stream runs.
+
+        Offsets of one cluster are meaningless in another.
+        """
         if self._valid is None:
             return
         before = self._valid[1]
@@ -64,3 +68,11 @@ class LiveConfig:
             if getattr(before, key) != getattr(flow, key):
                 allowed = f'was "{getattr(before, key)}" when the stream began: stop it, and start it again'
                 raise ConfigError([Problem("", f"flows.{flow.name}.{key}", f'"{getattr(flow, key)}"', allowed)])
+        if (
+            before.transform != flow.transform
+            and before.exactly_once
+            and before.exactly_once_by != Way.TRANSACTIONS.value
+        ):
+            # By sequences the next attempts compare what was appended with what they would write.
+            allowed = f'was "{before.transform}" when the stream began: stop the stream, and start it again'
+            raise ConfigError([Problem("", f"flows.{flow.name}.transform", f'"{flow.transform}"', allowed)])

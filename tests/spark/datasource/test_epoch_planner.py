@@ -205,6 +205,19 @@ def test_a_running_flow_keeps_its_source_target_and_naming(site: EpochsHarness, 
     assert "stop it, and start it again" in line
 
 
+@pytest.mark.parametrize(("by", "kept"), [("auto", True), ("sequences", True), ("transactions", False)])
+def test_a_running_flow_by_sequences_keeps_its_transform(site: EpochsHarness, by: str, kept: bool) -> None:
+    """The next attempts compare what was appended with what they would write."""
+    config = CONFIG + f'exactly-once-by = "{by}"\n'
+    site.config.write_text(config)
+    site.epochs.plan(1, drains=False)
+    site.config.write_text(config + 'transform = "json:dumps"\n')
+    site.epochs.plan(2, drains=False)
+    _, flow = site.options.load_live()
+    assert flow.transform == ("" if kept else "json:dumps")
+    assert any("stop the stream" in line for line in site.ledger.messages()) == kept
+
+
 def test_a_leader_that_does_not_answer_delays_no_other_partition(site: EpochsHarness) -> None:
     site.a.set_moods({"silent": '["orders/1"]'})
     plan = site.epochs.plan(1, drains=False)
