@@ -38,10 +38,11 @@ _FETCH_WAIT_MS: Final = 5
 """A consumer that has read everything fetches again, and the next search with it waits for that response: with the
 usual 500 ms, 300 searches took 38 s."""
 _MARKER_PATIENCE_MS: Final = 100
-"""How long a slice waits for more of the target: fetches as short as these burden its leader."""
+"""How long the first slice waits for more of the target: fetches as short as these burden its leader."""
 _MIN_PATIENCE_MS: Final = 1_000
+"""How long a slice waits at least for the logs that it compares, and for other calls."""
 _MAX_PATIENCE_MS: Final = 32_000
-"""How long a slice waits for the logs that it compares. It is doubled for the next one if that was not enough."""
+"""If a slice has waited in vain, although there is more to read, the next one waits twice as long, up to this time."""
 _POLL_MS: Final = 500
 """How soon a search notices that it is to stop."""
 
@@ -95,7 +96,7 @@ class LogSearch:
         self._clock: Final = SystemClock()
         self._stopped = False
         self._late: KafkaTimeout | None = None
-        self._patience_ms = _MIN_PATIENCE_MS
+        self._patience_ms = _MARKER_PATIENCE_MS
         self._farthest = -1, -1
         self.advanced_ms = self._clock.now()
         searched, marked_end = query.progress.searched, _marked_end(query)
@@ -129,6 +130,7 @@ class LogSearch:
                 return self._conclude(target)
         except KafkaTimeout as error:
             self._late = error
+            self._patience_ms = min(_MAX_PATIENCE_MS, 2 * self._patience_ms)
             return None
 
     def stop(self) -> None:
@@ -162,7 +164,7 @@ class LogSearch:
 
     def _read_to_fence(self, target: Consumer) -> None:
         """Read on. A fetch returns nothing from the high watermark on: the marker, and all before it, is replicated."""
-        tp, timer = self._query.target, self._timer(_MARKER_PATIENCE_MS)
+        tp, timer = self._query.target, self._timer(self._patience_ms)
         while self._appends.end is None:
             try:
                 for fetched in read_log(target, tp, self._next, OPEN_END, timer):
@@ -206,13 +208,10 @@ class LogSearch:
             # Retention, or a new leader, has removed what was to be compared: see what is left.
             self._restart(appends.start, None)
             return None
-        except KafkaTimeout:
-            self._patience_ms = min(_MAX_PATIENCE_MS, 2 * self._patience_ms)
-            raise
 
     def _compare(self, target: Consumer) -> Progress:
         """Read what was appended once more, and the source beside it. Raises Unproved."""
-        query, appends, timer = self._query, self._appends, self._timer(self._patience_ms)
+        query, appends, timer = self._query, self._appends, self._timer(max(_MIN_PATIENCE_MS, self._patience_ms))
         start, first, end = appends.start, appends.first, appends.end
         with self._clients.source.lend() as source:
             source_start, fetches = _read_source(source, query, timer)
@@ -286,17 +285,23 @@ class _Consumers:
             consumer = self._idle.pop() if self._idle else None
         if consumer is None:
             consumer = Consumer(self._options)
-        kept = False
+        usable = False
         try:
             yield consumer
-            consumer.assign([])
-            with self._lock:
-                kept = not self.closed
-                if kept:
-                    self._idle.append(consumer)
+            usable = True
+        except KafkaTimeout:
+            usable = True  # otherwise each slice would find the brokers first, and perhaps end before it has
+            raise
         finally:
-            if not kept:
+            if not (usable and self._take_back(consumer)):
                 consumer.close(timeout_ms=0)
+
+    def _take_back(self, consumer: Consumer) -> bool:
+        consumer.assign([])
+        with self._lock:
+            if not self.closed:
+                self._idle.append(consumer)
+            return not self.closed
 
     def close(self) -> None:
         """Close those that are not in use, and the others when they are returned."""
