@@ -12,7 +12,7 @@ from mirror.client import TopicPartition
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import NO_TOTALS
-from mirror.relay.progress.lookups import LogBounds
+from mirror.relay.progress.lookup_results import LogBounds
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery
 from mirror.relay.task.position_searches import PositionSearches
 from tests.relay.copy_harness import progress_at
@@ -74,7 +74,7 @@ class Site:
 
     def find(self) -> Future[FoundPosition]:
         self.search = self.searches.of(TopicPartition("t", 0), TopicPartition("paris.t", 0))
-        return self.search.find(progress_at(4), Appenders(frozenset({7}), False), ProducerId(7, 1), TIMEOUT_MS)
+        return self.search.find(progress_at(4), Appenders(frozenset({7}), False), ProducerId(7, 1), TIMEOUT_MS, None)
 
     def log_ends_at(self, end: int) -> None:
         self.asked.pop().set_result(LogBounds(0, end))
