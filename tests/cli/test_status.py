@@ -158,6 +158,17 @@ def test_one_reading_names_partitions_in_transactions_beside_others_by_sequences
     assert line in " ".join(site.status().stdout.split())
 
 
+def test_one_reading_says_what_the_target_had_lost(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [10])
+    site.commit(10)
+    loss = {"kind": "truncated", "target_start": 50, "target_end": 60, "start": 3, "end": 10, "time": 7}
+    found = RangeResult(flow="f", topic="orders", target_topic="a.orders", partition=0, start=3, end=10)
+    found.target_losses = [loss]
+    Ledger.open(site.report, "f", "run").write_attempts([Attempt(0, 0, found)])
+    line = "orders-0: the target lost its offsets from 50 to 59: the source's offsets from 3 to 9 were copied again"
+    assert line in " ".join(site.status().stdout.split())
+
+
 def test_one_reading_as_json(site: StatusHarness) -> None:
     site.a.add_topic("orders", [1_500])
     site.commit(500)

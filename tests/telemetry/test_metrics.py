@@ -27,7 +27,9 @@ README = Path(__file__).parents[2] / "config" / "dashboards" / "README.md"
 
 def recorded_epoch() -> MetricStore:
     metrics = MetricStore()
-    deep = result(0, deep={"offset gaps": 3}, skipped={"control": 2}, gaps={"retention": 7})
+    deep = result(
+        0, deep={"offset gaps": 3}, skipped={"control": 2}, gaps={"retention": 7}, target_losses=[{"kind": "truncated"}]
+    )
     record_results(metrics, "f", [deep, expired(1), result(2, Outcome.FENCED, records=0, batches=0)])
     record_task(metrics, "f", a_task())
     record_epoch(metrics, "f", outcome="expired", ended_ms=AT_MS + 8_000, took_ms=8_000, planned_ms=40)
@@ -48,6 +50,7 @@ def test_record_results_sums_recorded_epoch() -> None:
     assert recorded["mirror.batches"] == {("f", "shallow", ""): 17, ("f", "deep", "offset gaps"): 3}
     assert recorded["mirror.skipped"] == {("f", "control"): 2}
     assert recorded["mirror.gaps"] == {("f", "retention"): 7}
+    assert recorded["mirror.target_losses"] == {("f", "orders", "truncated"): 1}
     assert recorded["mirror.expiries"] == {("f", "orders", "in flight", "not enough replicas"): 1}
     assert recorded["mirror.retries"] == {("f", "orders"): 1}
     assert recorded["mirror.fenced"] == {("f",): 1}

@@ -163,6 +163,7 @@ def test_open_transaction_has_the_command_that_aborts_it() -> None:
         (replace(runs.expired(), outcome=Outcome.COMPLETE, error=None), ["behind", "recovered no leader"]),
         (replace(runs.expired(), expiries=[]), ["expired "]),
         (runs.with_a_gap(), ["gaps skipped"]),
+        (replace(runs.healthy(), target_losses=[{"kind": "truncated"}]), ["target losses mended"]),
         (replace(runs.healthy(), skipped={"no key": 3, "control": 1}), ["records skipped"]),
         (runs.throttled(), ["throttled"]),
         (runs.healthy(), []),

@@ -150,6 +150,13 @@ def test_partition_span_has_its_way_if_it_is_known() -> None:
     assert not {"mirror.way", "mirror.way.reason"} & partition_span(TASK, result(1)).attributes.keys()
 
 
+def test_partition_span_counts_what_the_target_had_lost() -> None:
+    assert (
+        partition_span(TASK, result(1, target_losses=[{"kind": "truncated"}])).attributes["mirror.target_losses"] == 1
+    )
+    assert "mirror.target_losses" not in partition_span(TASK, result(1)).attributes
+
+
 def test_result_without_a_timeline_has_a_span() -> None:
     span = partition_span(TASK, result(0, Outcome.FAILED, error="no leader", story=None))
     assert (span.began_ms, span.ended_ms, span.error) == (TASK.began_ms, TASK.ended_ms, "no leader")

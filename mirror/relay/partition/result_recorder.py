@@ -264,7 +264,7 @@ class ResultRecorder:
         """Return the result of an epoch that ends now, while the copy continues."""
         final = self.result
         result = replace(final, skipped=dict(final.skipped), deep=dict(final.deep), gaps=dict(final.gaps))
-        result.expiries = [*final.expiries]
+        result.expiries, result.target_losses = [*final.expiries], [*final.target_losses]
         result.outcome, result.error = outcome.outcome, outcome.error or None
         result.stuck_since_ms = stuck_since_ms
         result.seconds = max(0.001, (now - self._began_ms) / 1000)

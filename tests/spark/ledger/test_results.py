@@ -37,6 +37,9 @@ END = datetime(2026, 1, 31, 12, 0, 10, tzinfo=UTC)
 EXPIRY = DeliveryTimeout("late", cause=DeliveryCause.NO_LEADER, phase=DeliveryPhase.IN_FLIGHT, age_ms=5).describe()
 
 
+LOSS = {"kind": "truncated", "target_start": 50, "target_end": 60, "start": 30, "end": 40, "time": 7}
+
+
 def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: object) -> RangeResult:
     values = {"flow": "f", "topic": "t", "target_topic": "a.t", "partition": partition, "start": 10, "end": 15}
     return RangeResult(**{**values, "outcome": outcome, **more})  # type: ignore[arg-type]  # a test's shorthand
@@ -215,6 +218,7 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
     attempts = [
         Attempt(0, 1, result(0, skipped={"control": 2}, expiries=[EXPIRY], stuck_since_ms=77)),
         Attempt(0, 1, result(2, way="transactions", way_reason="the source topic is compacted")),
+        Attempt(0, 1, result(3, target_losses=[LOSS])),
         Attempt(0, 0, result(0, Outcome.FAILED), "Trace\nback"),
     ]
     ledger.write_plan(plan)
@@ -229,6 +233,14 @@ def test_results_of_a_ledger_without_ways_are_read() -> None:
     older = pa.BufferOutputStream()
     pq.write_table(table.drop_columns(["way", "way_reason", "target_losses"]), older)
     assert from_parquet(bytes(older.getvalue())) == [Attempt(0, 0, result(0))]
+
+
+def test_totals_of_a_stream_have_the_losses_of_all_epochs() -> None:
+    totals = StreamTotals()
+    for epoch in (result(0, target_losses=[LOSS]), result(0), result(0, target_losses=[{**LOSS, "start": 50}])):
+        totals.add([epoch])
+    (total,) = totals.results()
+    assert [loss["start"] for loss in total.target_losses] == [30, 50]
 
 
 def test_totals_of_a_stream_have_the_last_known_way() -> None:
@@ -294,6 +306,10 @@ def test_errors_are_shown_in_full_and_never_as_markup() -> None:
             "",
         ),
         (result(0, gaps={"retention": 1200, "markers": 2}), "gaps skipped: 1,200 offsets (retention)"),
+        (
+            result(0, target_losses=[LOSS]),
+            "the target lost its offsets from 50 to 59: the source's offsets from 30 to 39 were copied again",
+        ),
         (result(0, skipped={"no key": 2, "control": 1}), "left out: 2 (no key)"),
         (result(0, expiries=[EXPIRY]), "expired once, the last: no leader (in flight)"),
         (
