@@ -125,6 +125,14 @@ def test_headers_that_the_flow_adds_may_have_been_edited_since() -> None:
         found(own, source, spec=ReencodeSpec(headers=(added,)))
 
 
+def test_headers_that_the_flow_adds_are_compared_if_records_may_be_missing() -> None:
+    added = ("flow", b"x")
+    own = [batch_at(100, [one._replace(headers=(*one.headers, added)) for one in numbered(4, 4)])]
+    expected = ExpectedRecords([fetched(batch_at(0, numbered(0, 40)))], 0, ReencodeSpec(headers=(added,)))
+    find_shifted(own, 100, expected, Shift(target=10), timestamps=True)
+    assert expected.position == (8, 0)
+
+
 def test_equal_bytes_count_only_for_a_whole_source_batch_that_is_next() -> None:
     source = [batch_at(0, [Made()] * 2), batch_at(2, [Made()] * 2)]
     assert found([batch_at(100, [Made()]), batch_at(101, [Made()] * 2)], source) == (3, 0)
