@@ -64,9 +64,17 @@ browser:
 run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checked by another client
 	$(BIN)/mirror demo
 
-test: brokers browser prometheus lint $(ARCHIVES) ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
+test: ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
+	@# Downloads, the type checker and the JVMs that write archives take turns at the cores.
+	@$(MAKE) --no-print-directory --jobs --output-sync=target packages brokers lint $(ARCHIVES)
 	$(BIN)/pytest $(WORKERS) 4 -m "not timed and not cluster" --durations=12
 	$(BIN)/pytest $(WORKERS) 2 -m "timed and not cluster" --durations=12
+
+# One after the other: apt-get locks its lists.
+.PHONY: packages
+packages:
+	@$(MAKE) --no-print-directory MAKEFLAGS= browser
+	@$(MAKE) --no-print-directory MAKEFLAGS= prometheus
 
 # Apart from `make test`: what is measured takes half as long again.
 coverage: brokers browser prometheus ## what of the code the tests without Spark reach, with a floor (10 minutes)
@@ -175,12 +183,12 @@ $(BIN)/python:
 
 # The install is editable: only a change of the lock or of pyproject.toml asks for another one.
 $(INSTALLED): $(LOCK) pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $(LOCK)
 	@# Quiet: setuptools warns of every editable install.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@# As an install that is not editable does. Where Python is told to keep nothing compiled (many containers do), each
-	@# of a run's processes would take a second more.
-	$(BIN)/python -m compileall -q mirror
+	@# On all cores; pip would use one. Where Python is told to keep nothing compiled (many containers do), each of a run's
+	@# processes would take a second more.
+	$(BIN)/python -m compileall -q -j 0 mirror $(VENV)/lib
 	@touch $@
 
 # ------------------------------------------------------------------------------------------------------------- dist

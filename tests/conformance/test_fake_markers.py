@@ -64,7 +64,12 @@ def _fake(level: int) -> TwoBrokers:
 
 
 @pytest.fixture(
-    params=["fake-1", "fake-2", *(pytest.param(name, marks=pytest.mark.brokers) for name in ("real-1", "real-2"))]
+    params=[
+        "fake-1",
+        "fake-2",
+        pytest.param("real-1", marks=[pytest.mark.brokers, pytest.mark.cluster]),
+        pytest.param("real-2", marks=pytest.mark.brokers),
+    ]
 )
 def pair(request: pytest.FixtureRequest) -> Iterator[TwoBrokers]:
     kind, level = request.param.split("-")

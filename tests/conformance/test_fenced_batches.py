@@ -21,7 +21,7 @@ from mirror.wire.messages.base import Records
 from mirror.wire.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 from mirror.wire.records import Batch
 from tests import jvm
-from tests.conformance.conftest import NewConsumer
+from tests.conformance.conftest import QUICK_DEATH, NewConsumer
 from tests.conformance.raw_brokers import RawProducer, RealWire, Wire, create_topic, log_of, shape
 from tests.conformance.topics import read
 from tests.fakes.record_batches import build, values_of
@@ -221,7 +221,8 @@ def test_older_attempt_is_refused_after_the_fence_also_by_a_broker_that_was_kill
 ) -> None:
     """And the same batch twice is appended once there, too, also where the producer itself repeats it."""
     name = unique("txn")
-    with Cluster(features={"transaction.version": level}, heap=jvm.BROKER) as cluster, ExitStack() as wires:
+    features = {"transaction.version": level}
+    with Cluster(features=features, properties=QUICK_DEATH, heap=jvm.BROKER) as cluster, ExitStack() as wires:
         servers = cluster.bootstrap_servers
         wire = wires.enter_context(closing(RealWire(servers, level)))
         tp, shared_tp = create_topic(wire, unique("orders"), 2)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -125,11 +126,11 @@ BOMBS: Final[dict[str, Damage]] = {
 
 
 class Damaging:
-    """Damages the batch at :data:`AT` of the sick partition in each response, and counts the ``times``."""
+    """Damages the batch at :data:`AT` of the sick partitions in each response, and counts the ``times`` of each."""
 
-    def __init__(self, damage: Damage, most: int | None = None) -> None:
-        self.times = 0
-        self._damage = damage
+    def __init__(self, damages: Mapping[int, Damage], most: int | None = None) -> None:
+        self.times = Counter[int]()
+        self._damages = damages
         self._most = most
 
     def __call__(self, _: Seen, body: Any) -> Any:
@@ -142,7 +143,8 @@ class Damaging:
         )
 
     def _partition(self, response: Any) -> Any:
-        if response.partition_index != SICK or not response.records:
+        partition = response.partition_index
+        if partition not in self._damages or not response.records:
             return response
         out, position, records = bytearray(), 0, bytes(response.records)
         found = False
@@ -150,10 +152,10 @@ class Damaging:
             base_offset, length = struct.unpack_from(">qi", records, position)
             batch = bytearray(records[position : position + 12 + length])
             position += len(batch)
-            hit = base_offset == AT and (self._most is None or self.times < self._most)
+            hit = base_offset == AT and (self._most is None or self.times[partition] < self._most)
             found = found or hit
-            out += self._damage(batch) if hit else batch
-        self.times += found
+            out += self._damages[partition](batch) if hit else batch
+        self.times[partition] += found
         return replace(response, records=bytes(out))
 
 
@@ -168,64 +170,64 @@ def proxy(source_cluster: Cluster) -> Iterator[Proxy]:
         yield standing
 
 
-def _topic(pair: TwoClusters) -> str:
-    topic = pair.topics(PARTITIONS)
-    for partition in range(PARTITIONS):
+def _topic(pair: TwoClusters, partitions: int = PARTITIONS) -> str:
+    topic = pair.topics(partitions)
+    for partition in range(partitions):
         batches = [batch_of(made(RECORDS, first=1000 * partition + RECORDS * n)) for n in range(BATCHES)]
         write_batches(pair.source.address, topic, batches, partition)
     return topic
 
 
-def _stops_before_it(pair: TwoClusters, proxy: Proxy, damage: Damage, *, most: int, **policy: Any) -> str:
-    """Copy; return the error. Only records before the damage are copied of the partition; all of the others."""
-    topic, damaging = _topic(pair), Damaging(damage)
+def _stops_before_them(
+    pair: TwoClusters, proxy: Proxy, damages: Mapping[str, Damage], *, most: int, **policy: Any
+) -> dict[str, str]:
+    """Copy a sick partition for each kind, between two healthy ones; return the error of each kind.
+
+    Only records before the damage are copied of the sick partitions; all of the others.
+    """
+    partitions, sick = len(damages) + 2, dict(enumerate(damages, SICK))
+    topic, damaging = _topic(pair, partitions), Damaging(dict(enumerate(damages.values(), SICK)))
     proxy.change(Api.FETCH, damaging)
     try:
         results = pair.copy(topic, reading={"bootstrap.servers": proxy.bootstrap_servers}, **policy)
     finally:
         proxy.change(Api.FETCH, None)
     by_partition = {result.partition: result for result in results}
-    assert [by_partition[n].outcome for n in range(PARTITIONS)] == [
-        Outcome.COMPLETE,
-        Outcome.FAILED,
-        Outcome.COMPLETE,
-    ], by_partition
-    sides = [
-        ([record.value for record in theirs], [record.value for record in ours])
-        for theirs, ours in pair.both(topic, PARTITIONS)
-    ]
-    for partition, (theirs, ours) in enumerate(sides):
-        assert ours == (theirs[:AT] if partition == SICK else theirs)
-    assert by_partition[SICK].end == AT
-    assert 1 <= damaging.times <= most
-    error = str(by_partition[SICK].error)
-    assert error.startswith(f"{topic}-{SICK}: nothing from offset {AT} on was copied: ")
-    assert "\n" not in error
+    errors = {}
+    for partition, (theirs, ours) in enumerate(pair.both(topic, partitions)):
+        kind, result = sick.get(partition), by_partition[partition]
+        assert result.outcome is (Outcome.FAILED if kind else Outcome.COMPLETE), (kind, result)
+        values = [record.value for record in theirs]
+        assert [record.value for record in ours] == (values[:AT] if kind else values), kind
+        if kind:
+            assert result.end == AT, kind
+            assert 1 <= damaging.times[partition] <= most, kind
+            errors[kind] = str(result.error)
+            assert errors[kind].startswith(f"{topic}-{partition}: nothing from offset {AT} on was copied: ")
+            assert "\n" not in errors[kind]
     pair.complete(topic, **policy)
-    for source, target in pair.both(topic, PARTITIONS):
+    for source, target in pair.both(topic, partitions):
         assert [record[:2] for record in target] == [record[:2] for record in source]
-    return error
+    return errors
 
 
-@pytest.mark.parametrize("kind", list(DAMAGED))
-def test_partition_stops_before_a_damaged_batch_and_the_others_are_copied(
-    filled: TwoClusters, proxy: Proxy, kind: str
-) -> None:
+def test_partitions_stop_before_damaged_batches_and_the_others_are_copied(filled: TwoClusters, proxy: Proxy) -> None:
     # The first response has the batches before it, too. Another fetch may be in flight, and a batch beyond the high
     # watermark is fetched once more.
-    error = _stops_before_it(filled, proxy, DAMAGED[kind], most=MAX_REFETCHES + 4)
-    assert error.endswith("; mend the source's log, or make another replica the leader")
+    errors = _stops_before_them(filled, proxy, DAMAGED, most=MAX_REFETCHES + 4)
+    for kind, error in errors.items():
+        assert error.endswith("; mend the source's log, or make another replica the leader"), kind
 
 
-@pytest.mark.parametrize("kind", list(MALFORMED))
-def test_partition_stops_before_malformed_records(filled: TwoClusters, proxy: Proxy, kind: str) -> None:
-    error = _stops_before_it(filled, proxy, MALFORMED[kind], most=MAX_REFETCHES + 3, headers=(("h", b"x"),))
-    assert error.endswith("; mend the source's log, or make another replica the leader")
+def test_partitions_stop_before_malformed_records(filled: TwoClusters, proxy: Proxy) -> None:
+    errors = _stops_before_them(filled, proxy, MALFORMED, most=MAX_REFETCHES + 3, headers=(("h", b"x"),))
+    for kind, error in errors.items():
+        assert error.endswith("; mend the source's log, or make another replica the leader"), kind
 
 
 @pytest.mark.parametrize("codec", BOMBS)
 def test_partition_stops_before_a_decompression_bomb(filled: TwoClusters, proxy: Proxy, codec: str) -> None:
-    error = _stops_before_it(filled, proxy, BOMBS[codec], most=2, headers=(("h", b"x"),))
+    error = _stops_before_them(filled, proxy, {codec: BOMBS[codec]}, most=2, headers=(("h", b"x"),))[codec]
     assert f"bytes of {codec} that are more than 134217728 when decompressed" in error
     assert error.endswith(
         "; if you trust its producer, raise the flow's buffer.memory to more than a quarter of the batch's size"
@@ -233,13 +235,13 @@ def test_partition_stops_before_a_decompression_bomb(filled: TwoClusters, proxy:
 
 
 def test_batch_damaged_in_transit_is_fetched_again_and_copied(filled: TwoClusters, proxy: Proxy) -> None:
-    topic, damaging = _topic(filled), Damaging(_flipped, most=MAX_REFETCHES)
+    topic, damaging = _topic(filled), Damaging({SICK: _flipped}, most=MAX_REFETCHES)
     proxy.change(Api.FETCH, damaging)
     try:
         filled.complete(topic, reading={"bootstrap.servers": proxy.bootstrap_servers})
     finally:
         proxy.change(Api.FETCH, None)
-    assert damaging.times == MAX_REFETCHES
+    assert damaging.times[SICK] == MAX_REFETCHES
     filled.equal(topic, PARTITIONS)
 
 

@@ -20,7 +20,7 @@ from tests.copying.forgetful import FORGETFUL, Copying
 from tests.e2e.broker_side import Side
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.brokers
 
 _FORGOTTEN_WITHIN_S: Final = 80.0
 _HALF_OF_RETENTION_S: Final = 30.0
