@@ -37,6 +37,8 @@ PROPERTIES: Final = {
 }
 _WRITERS_PAUSE_S: Final = 0.01
 _CALL_S: Final = 10
+_METADATA_S: Final = 3
+_ATTEMPTS: Final = 10
 
 
 class ElectionSite:
@@ -106,17 +108,21 @@ class ElectionSite:
         return {broker for partition in self._partitions() for broker in partition.isrs}
 
     def _partitions(self) -> list[Any]:
-        metadata = self.admin.list_topics(TARGET, timeout=_CALL_S)
+        metadata = _asked_again(lambda: self.admin.list_topics(TARGET, timeout=_METADATA_S))
         return list(metadata.topics[TARGET].partitions.values())
 
     def high_watermarks(self) -> list[int]:
         """Return the end of what is acknowledged, of each partition of the copy."""
         consumer = Consumer({"bootstrap.servers": self.address, "group.id": "elections"})
         try:
-            places = [TopicPartition(TARGET, number) for number in range(PARTITIONS)]
-            return [consumer.get_watermark_offsets(place, timeout=_CALL_S)[1] for place in places]
+            return [self._high_watermark(consumer, number) for number in range(PARTITIONS)]
         finally:
             consumer.close()
+
+    def _high_watermark(self, consumer: Consumer, partition: int) -> int:
+        place = TopicPartition(TARGET, partition)
+        _, end = _asked_again(lambda: consumer.get_watermark_offsets(place, timeout=_METADATA_S))
+        return int(end)
 
     def elect_uncleanly(self, alone: int) -> list[int]:
         """Have the follower elected when the leader alone has ``alone`` offsets more; return how many each lost."""
@@ -191,6 +197,14 @@ class ElectionSite:
             consumer.close()
         msg = f"the copy's partition {partition} was not read to its end"
         raise AssertionError(msg)
+
+
+def _asked_again(call: Callable[[], Any]) -> Any:
+    """Repeat ``call``: the client may ask the broker that is stopped."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(KafkaException):
+            return call()
+    return call()
 
 
 def difference(wanted: list[bytes], found: list[bytes]) -> str:
