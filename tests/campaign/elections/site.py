@@ -108,12 +108,14 @@ class ElectionSite:
         return {broker for partition in self._partitions() for broker in partition.isrs}
 
     def _partitions(self) -> list[Any]:
-        metadata = _asked_again(lambda: self.admin.list_topics(TARGET, timeout=_METADATA_S))
+        # A client of its own, which knows no other broker yet: it would go on asking one that is stopped.
+        admin = AdminClient({"bootstrap.servers": self.steady})
+        metadata = _asked_again(lambda: admin.list_topics(TARGET, timeout=_METADATA_S))
         return list(metadata.topics[TARGET].partitions.values())
 
     def high_watermarks(self) -> list[int]:
         """Return the end of what is acknowledged, of each partition of the copy."""
-        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "elections"})
+        consumer = Consumer({"bootstrap.servers": self.steady, "group.id": "elections"})
         try:
             return [self._high_watermark(consumer, number) for number in range(PARTITIONS)]
         finally:
