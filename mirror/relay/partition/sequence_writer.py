@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.client import Admin, BufferMemory, Producer, TopicPartition
+from mirror.errors import ClientClosed
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState
-from mirror.relay.futures import done, then
+from mirror.relay.futures import done, failed, then
 from mirror.relay.model.way import Way
 from mirror.relay.partition.continuation import FENCE_VALID_MS, Continuation, Earlier, found_at
 from mirror.relay.partition.takeover import (
@@ -86,6 +88,8 @@ class SequenceWriter:
         self._claim_epoch = -1
         self._opened_with: Progress | None = None
         self._closed = False
+        self._lock: Final = Lock()
+        """The steps of :meth:`acquire` run on other threads than :meth:`close`."""
         self.producer_id = -1
         self.acquired = False
 
@@ -136,15 +140,26 @@ class SequenceWriter:
         found = None if earlier is None else found_at(earlier, self._opened_with, progress)
         if earlier is None or found is None:
             return self._take_over(progress, timeout_ms, None)
-        if not self._closed:
+        with self._lock:
+            if self._closed:
+                return failed(self._closed_error())
             self._shared.continue_adopted(self._tp, earlier.state, self._chain)
             self._fenced_ms, self._claim_epoch = earlier.fenced_ms, earlier.claim_epoch
             self.producer_id, self.acquired = earlier.state.identity.producer_id, True
         return done(found)
 
+    def _closed_error(self) -> ClientClosed:
+        return ClientClosed(f"{self._tp}: the attempt has ended before it had acquired the partition")
+
     def _take_over(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
-        """Initialize the transactional id, read the progress again, fence, and find the exact position."""
-        self._fencing = fencing = PartitionTransactions(self._flow, self._tp, self._settings, self._memory)
+        """Initialize the transactional id, read the progress again, fence, and find the exact position.
+
+        A writer that is closed does not: it would fence the next attempt, and nothing would close its producer.
+        """
+        with self._lock:
+            if self._closed:
+                return failed(self._closed_error())
+            self._fencing = fencing = PartitionTransactions(self._flow, self._tp, self._settings, self._memory)
         initialized = fencing.producer.init_transactions_async(timeout_ms)
         read = then(initialized, lambda _: self._read_progress(timeout_ms, require_stable=True))
 
@@ -176,9 +191,11 @@ class SequenceWriter:
         identity = fencing.producer.identity
         assert identity is not None  # noqa: S101 - as above
         fencing.producer.close_async()
-        if not self._closed:  # otherwise the next attempt may have adopted already
-            if identity.epoch > _LAST_EPOCH:
-                return self._take_over(progress, timeout_ms, loss)  # until the coordinator assigns another producer id
+        if identity.epoch > _LAST_EPOCH:
+            return self._take_over(progress, timeout_ms, loss)  # until the coordinator assigns another producer id
+        with self._lock:
+            if self._closed:  # the next attempt may have adopted already
+                return failed(self._closed_error())
             self._fenced_ms, self._claim_epoch = progress.time_ms, fencing.claim_epoch
             self._shared.adopt(self._tp, identity, self._chain)
             self.producer_id, self.acquired = identity.producer_id, True
@@ -216,7 +233,8 @@ class SequenceWriter:
 
     def close(self, timeout_ms: int) -> Future[None]:
         """Send nothing more. What was sent may still be appended, until the next attempt fences this one."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         self._search.close()
         if self.acquired:
             self._shared.release(self._tp)

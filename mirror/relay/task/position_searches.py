@@ -17,7 +17,7 @@ from mirror.errors import ClientClosed, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.lookup_results import LogBounds
-from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch, SearchRun
+from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch
 from mirror.relay.progress.target_loss import TargetLoss
 from mirror.timing import FOREVER_MS
 
@@ -50,14 +50,14 @@ class PositionSearches:
         self.submit: Final = submit
         self.now: Final = now
         self._wake: Final = wake
-        self._to_rest: Final = deque[AttemptSearch]()
-        self._resting: Final = dict[AttemptSearch, int]()
+        self._to_rest: Final = deque[FenceSearch]()
+        self._resting: Final = dict[FenceSearch, int]()
 
     def of(self, source: TopicPartition, target: TopicPartition) -> AttemptSearch:
-        """Return the search of another attempt at ``target``."""
+        """Return the searches of another attempt at ``target``."""
         return AttemptSearch(self, source, target)
 
-    def rest(self, search: AttemptSearch) -> None:
+    def rest(self, search: FenceSearch) -> None:
         """Continue ``search`` after a while. May be called from any thread."""
         self._to_rest.append(search)
         self._wake()
@@ -77,40 +77,72 @@ class PositionSearches:
 
 
 class AttemptSearch:
-    """The search of one attempt at one partition."""
+    """The searches of one attempt at one partition: one for each of its fences."""
 
     def __init__(self, searches: PositionSearches, source: TopicPartition, target: TopicPartition) -> None:
         self._searches: Final = searches
         self._source: Final = source
         self._target: Final = target
-        self._run: SearchRun | None = None
-        self._timeout_ms = self._advanced_ms = 0
-        self._rest_ms = _MIN_REST_MS
-        self._outcome: Future[FoundPosition] = Future()
+        self._current: FenceSearch | None = None
         self._closed = False
 
     @property
     def advanced_ms(self) -> int:
         """When it last read something new, in monotonic ms; 0 before it began."""
-        return 0 if self._run is None else self._run.advanced_ms
+        return 0 if self._current is None else self._current.advanced_ms
 
     def find(
         self, progress: Progress, appenders: Appenders, fence: ProducerId, timeout_ms: int, loss: TargetLoss | None
     ) -> Future[FoundPosition]:
-        """Begin the search; it is called once. The future fails if nothing new was read for ``timeout_ms``."""
+        """Search up to the marker of ``fence``; what an earlier fence of the attempt was searched for ends.
+
+        The future fails if nothing new was read for ``timeout_ms``, and with ClientClosed once the attempt has ended.
+        """
         query = PositionQuery(
             source=self._source, target=self._target, progress=progress, appenders=appenders, fence=fence, loss=loss
         )
-        self._timeout_ms = timeout_ms
-        self._run = self._searches.positions.begin(query)
-        self._ask(self._run)
-        return self._outcome
+        if self._current is not None:
+            self._current.close()
+        self._current = current = FenceSearch(self._searches, query, timeout_ms)
+        if self._closed:  # read after the search was stored: close() has closed it, or is noticed here
+            current.close()
+        else:
+            current.begin()
+        return current.outcome
+
+    def close(self) -> None:
+        """Read nothing more; a search that has not ended fails. May be called from another thread than find()."""
+        self._closed = True
+        if self._current is not None:
+            self._current.close()
+
+
+class FenceSearch:
+    """One search, up to the marker of one fence."""
+
+    def __init__(self, searches: PositionSearches, query: PositionQuery, timeout_ms: int) -> None:
+        self.outcome: Final[Future[FoundPosition]] = Future()
+        self._searches: Final = searches
+        self._target: Final = query.target
+        self._timeout_ms: Final = timeout_ms
+        self._run: Final = searches.positions.begin(query)
+        self._advanced_ms = 0
+        self._rest_ms = _MIN_REST_MS
+        self._closed = False
+
+    @property
+    def advanced_ms(self) -> int:
+        """When it last read something new, in monotonic ms."""
+        return self._run.advanced_ms
+
+    def begin(self) -> None:
+        """Begin to read."""
+        self._ask()
 
     def close(self) -> None:
         """Read nothing more; a search that has not ended fails."""
         self._closed = True
-        if self._run is not None:
-            self._run.stop()
+        self._run.stop()
         self._fail(ClientClosed(f"{self._target}: the attempt has ended before its exact position was found"))
 
     # --- slices, and rests between them
@@ -124,38 +156,36 @@ class AttemptSearch:
 
     def resume(self, now: int) -> None:
         """Continue after a rest."""
-        run = self._run
-        if run is None or self._closed:
+        if self._closed:
             return
-        if now - run.advanced_ms >= self._timeout_ms:
-            run.stop()
-            self._fail(run.timeout_error())
-        elif run.awaited_offset is None:
-            self._advance(run)
+        if now - self._run.advanced_ms >= self._timeout_ms:
+            self._run.stop()
+            self._fail(self._run.timeout_error())
+        elif self._run.awaited_offset is None:
+            self._advance()
         else:
-            self._ask(run)
+            self._ask()
 
-    def _ask(self, run: SearchRun) -> None:
+    def _ask(self) -> None:
         """Advance if there is more to read. A leader that is away must not occupy a thread."""
-        bounds = self._searches.lookups.target_bounds(self._target, max(1, self._timeout_ms))
-        bounds.add_done_callback(lambda found: self._on_bounds(run, found))
+        self._searches.lookups.target_bounds(self._target, max(1, self._timeout_ms)).add_done_callback(self._on_bounds)
 
-    def _on_bounds(self, run: SearchRun, found: Future[LogBounds]) -> None:
+    def _on_bounds(self, found: Future[LogBounds]) -> None:
         error = found.exception()
         if isinstance(error, KafkaTimeout):
             self._searches.rest(self)
         elif error is not None:
             self._fail(error)
-        elif found.result().end == run.awaited_offset:
+        elif found.result().end == self._run.awaited_offset:
             self._searches.rest(self)
         else:
-            self._advance(run)
+            self._advance()
 
-    def _advance(self, run: SearchRun) -> None:
+    def _advance(self) -> None:
         if self._closed:
             return
         try:
-            advanced = self._searches.submit(run.advance)
+            advanced = self._searches.submit(self._run.advance)
         except RuntimeError as error:  # the task has ended
             self._fail(ClientClosed(str(error)))
             return
@@ -173,8 +203,8 @@ class AttemptSearch:
                 self._searches.rest(self)
                 return
             with suppress(InvalidStateError):  # it was closed meanwhile
-                self._outcome.set_result(found)
+                self.outcome.set_result(found)
 
     def _fail(self, error: BaseException) -> None:
         with suppress(InvalidStateError):  # it has ended
-            self._outcome.set_exception(error)
+            self.outcome.set_exception(error)

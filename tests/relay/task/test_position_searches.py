@@ -74,6 +74,9 @@ class Site:
 
     def find(self) -> Future[FoundPosition]:
         self.search = self.searches.of(TopicPartition("t", 0), TopicPartition("paris.t", 0))
+        return self.find_again()
+
+    def find_again(self) -> Future[FoundPosition]:
         return self.search.find(progress_at(4), Appenders(frozenset({7}), False), ProducerId(7, 1), TIMEOUT_MS, None)
 
     def log_ends_at(self, end: int) -> None:
@@ -215,3 +218,35 @@ def test_search_of_a_task_that_has_ended_fails(site: Site) -> None:
     site.log_ends_at(9)
     site.submitted.pop()[1].cancel()
     assert isinstance(found.exception(), ClientClosed)
+
+
+def test_each_fence_of_an_attempt_is_searched_for(site: Site) -> None:
+    """An attempt in the last epochs fences again; others may have appended between its fences."""
+    first = site.find()
+    site.log_ends_at(9)
+    site.runs[0].slices.append(FOUND)
+    site.run_slice()
+    second = site.find_again()
+    assert not second.done()
+    site.log_ends_at(9)
+    later = FoundPosition(progress_at(8), NO_TOTALS)
+    site.runs[1].slices.append(later)
+    site.run_slice()
+    assert (first.result(0), second.result(0)) == (FOUND, later)
+
+
+def test_late_slice_of_an_earlier_fence_does_not_end_the_search(site: Site) -> None:
+    first = site.find()
+    site.log_ends_at(9)
+    second = site.find_again()
+    assert isinstance(first.exception(), ClientClosed)
+    assert site.runs[0].stopped
+    site.runs[0].slices.append(FOUND)
+    site.run_slice()
+    assert not second.done()
+
+
+def test_search_that_begins_after_its_attempt_has_ended_fails(site: Site) -> None:
+    site.find()
+    site.search.close()
+    assert isinstance(site.find_again().exception(), ClientClosed)

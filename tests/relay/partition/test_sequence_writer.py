@@ -1,0 +1,104 @@
+"""The writer of an attempt by sequences: what it does once it is closed."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.errors import ClientClosed
+from mirror.producer.batch.queue import AdoptedState, ProducerId
+from mirror.relay.futures import done
+from mirror.relay.model.way import Way
+from mirror.relay.partition import sequence_writer
+from mirror.relay.partition.continuation import Continuation
+from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.position import FoundPosition
+from tests.relay.copy_harness import progress_at
+from tests.relay.hand_context import TARGET
+
+IDENTITY = ProducerId(7, 3)
+CLAIM = replace(progress_at(4), way=Way.SEQUENCES, generation=5, producer_id=7, attempt=2, time_ms=1_000)
+
+
+class Site:
+    """A writer whose answers the test gives; it is the task's producer, the search, and the fencing producers, too."""
+
+    advanced_ms = 0
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = list[str]()
+        self.initialized = Future[None]()
+        self.asked = Future[Continuation | None]()
+        self.producer = self
+        monkeypatch.setattr(sequence_writer, "PartitionTransactions", self._fencing)
+        monkeypatch.setattr(sequence_writer, "read_latest_progress", lambda *_, **__: done(CLAIM))
+        any_ = cast("Any", self)
+        shared = SharedClients(any_, any_, any_, any_)
+        self.writer = SequenceWriter("flow", TARGET, any_, shared, 1, any_, lambda: self.asked)
+        self.writer.open(1_000)
+
+    def acquire(self) -> Future[FoundPosition]:
+        return self.writer.acquire(self.resolved, 1_000, None)
+
+    @property
+    def resolved(self) -> Progress:
+        return replace(CLAIM, time_ms=2_000)
+
+    def _fencing(self, *_: object) -> Any:
+        self.calls.append("fence")
+        return self
+
+    def init_transactions_async(self, _: int) -> Future[None]:
+        return self.initialized
+
+    def continue_adopted(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
+        assert (tp, state, chain) == (TARGET, AdoptedState(IDENTITY, 5), 1)
+        self.calls.append("continue")
+
+    def release(self, _: TopicPartition) -> None:
+        self.calls.append("release")
+
+    def close(self, _: int = 0) -> Future[None]:
+        self.calls.append("close")
+        return done(None)
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Site:
+    return Site(monkeypatch)
+
+
+def continuation(**fields: Any) -> Continuation:
+    values = {"state": AdoptedState(IDENTITY, 5), "progress": CLAIM, "claim_epoch": 2, "fenced_ms": 1_000}
+    return Continuation(**{**values, **fields})
+
+
+def test_it_continues_the_earlier_attempt_without_a_fence(site: Site) -> None:
+    found = site.acquire()
+    site.asked.set_result(continuation())
+    assert found.result(0).progress.offset == 4
+    assert site.writer.acquired
+    assert site.calls == ["continue"]
+
+
+def test_it_fences_if_the_earlier_attempt_cannot_be_continued(site: Site) -> None:
+    site.acquire()
+    site.asked.set_result(None)
+    assert site.calls == ["fence"]
+
+
+@pytest.mark.parametrize("answer", [None, continuation()], ids=["refusal", "continuation"])
+def test_closed_writer_neither_fences_nor_continues(site: Site, answer: Continuation | None) -> None:
+    """The earlier attempt answers late: the next writer has fenced meanwhile, and would be fenced by this one."""
+    found = site.acquire()
+    site.writer.close(1_000)
+    site.calls.clear()
+    site.asked.set_result(answer)
+    assert isinstance(found.exception(0), ClientClosed)
+    assert not site.writer.acquired
+    assert not site.calls
