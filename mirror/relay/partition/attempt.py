@@ -6,7 +6,15 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from mirror.errors import DeliveryTimeout, FlowError, KafkaTimeout, NeedsAbort, OutOfOrderSequence, RecordTooLarge
+from mirror.errors import (
+    AuthorizationFailed,
+    DeliveryTimeout,
+    FlowError,
+    KafkaTimeout,
+    NeedsAbort,
+    OutOfOrderSequence,
+    RecordTooLarge,
+)
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.timeline import CopyPhase
 from mirror.relay.model.way import Way
@@ -336,7 +344,7 @@ class CopyAttempt:
 
     def _commit_due_ms(self) -> int:
         if self._copy.winding_up:
-            return 0 if self._writer.atomic or self.outbox.empty else FOREVER_MS
+            return self.commits.repeat_ms if self._writer.atomic or self.outbox.empty else FOREVER_MS
         ended = self._changes_way or (self._reader.ended and self._reader.pipeline.empty)
         return self.commits.due_ms(caught_up=self._reader.caught_up, ended=ended)
 
@@ -348,8 +356,11 @@ class CopyAttempt:
             return
         if (failure := self.outbox.first_failure()) is not None:
             raise DeliveryFailed(failure[1], failure[0])
-        if self._writer.atomic or self.commits.blocks_sending or (self._reader.ended and self.all_delivered):
+        sent_all = (self._reader.ended and self.all_delivered) or (self._changes_way and self.outbox.empty)
+        if self._writer.atomic or self.commits.required or self.commits.blocks_sending or sent_all:
             raise DeliveryFailed((error.__cause__ if isinstance(error, NeedsAbort) else None) or error, None)
+        if isinstance(error, AuthorizationFailed):
+            raise DeliveryFailed(error, None)
         # Otherwise the next commit includes it.
 
     def final_commit(self, now: int) -> Future[None] | None:

@@ -65,6 +65,8 @@ class Commits:
         """Whether the committed progress does not say yet how far the target's log was searched."""
         self.on_hold = False
         """While it is set, no commit begins."""
+        self.repeat_ms = 0
+        """When to repeat a commit that has failed: not as fast as brokers refuse it."""
         self.committed_totals = NO_TOTALS
         """What the attempt had sent of what is committed."""
         self.committed_end: int | None = None
@@ -164,6 +166,7 @@ class Commits:
         self.in_flight, self._committed_ms, self.last_duration_ms = None, now, now - ended.began_ms
         error = ended.future.exception()
         if error is None:
+            self.repeat_ms = 0
             self._outbox.process_answers(now)
             self.committed, self.committed_totals = ended.progress, ended.sent
             self.required = self.unsearched = False
@@ -173,6 +176,7 @@ class Commits:
                 self._outbox.on_transaction_committed()
                 self._mark_is_short = self._is_short_of(ended.progress.target)
             return ended.counts or self._outbox.take_counts(), None
+        self.repeat_ms = deadline(now, self._timeouts.commit_interval_ms)
         if ended.counts is not None:
             self._outbox.counts.add_all(ended.counts)
         return None, error
