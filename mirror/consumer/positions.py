@@ -151,7 +151,7 @@ class Positions:
     def mark_changed(self, tp: TopicPartition) -> None:
         """Have it decided again what to look up and to fetch of ``tp``.
 
-        Whoever changes a :class:`Position` calls this: nobody looks through thousands of idle partitions to find it.
+        All code that changes a :class:`Position` calls this: thousands of idle partitions are not searched for it.
         """
         self.changed_for_fetching.add(tp)
         self.changed_for_lookups.add(tp)

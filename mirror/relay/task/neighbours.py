@@ -17,8 +17,9 @@ import socket
 import stat
 import tempfile
 import threading
+import time
 import uuid
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.producer.batch.queue import AdoptedState, ProducerId
-from mirror.relay.futures import done
 from mirror.relay.model.way import Way
 from mirror.relay.partition.continuation import Continuation
 from mirror.relay.progress.committed import from_offset, to_offset
@@ -39,7 +39,7 @@ _log: Final = logging.getLogger(__name__)
 _PREFIX: Final = "mirror-copies-"
 _MAX_PATH_BYTES: Final = 90
 _TIMEOUT_S: Final = 2.0
-"""How long a process may take to say which partitions it has."""
+"""How long a process may take to say which partitions it has, and to yield one. It may be frozen, or swapped out."""
 
 
 def folder_of(run: str, *, create: bool = False) -> Path | None:
@@ -145,18 +145,92 @@ def serve_neighbours(run: str, copies: RunningCopies) -> None:
         _log.info("no partition is passed on to other processes: %s", error)
 
 
+class _Neighbour:
+    """The connection to another process. It ends when that process does not read, or answer in time."""
+
+    def __init__(self, connection: socket.socket, lines: Any) -> None:
+        """``lines`` are the answers."""
+        self._connection: Final = connection
+        self._lock: Final = threading.Lock()
+        self._pending: Final[dict[TopicPartition, tuple[Future[Continuation | None], float]]] = {}
+        """With the time (monotonic s) when the answer is due."""
+        self._limits = False
+        """Whether a timer runs."""
+        threading.Thread(target=self._read, args=(lines,), name="mirror-neighbour", daemon=True).start()
+
+    def ask(self, flow: str, target: TopicPartition) -> Future[Continuation | None]:
+        """Ask for ``target``; the future is done within ``_TIMEOUT_S``, and never fails."""
+        answer: Future[Continuation | None] = Future()
+        with self._lock:
+            self._pending[target] = answer, time.monotonic() + _TIMEOUT_S
+            limited, self._limits = self._limits, True
+        if not limited:
+            self._limit(_TIMEOUT_S)
+        request = json.dumps({"cede": [flow, *target]}).encode() + b"\n"
+        try:
+            sent = self._connection.send(request, socket.MSG_DONTWAIT)
+        except OSError:
+            sent = 0
+        if sent < len(request):  # the process does not read: the task's thread must not wait for it
+            self.close()
+            self._complete(target, None)
+        return answer
+
+    def close(self) -> None:
+        """Ask for nothing more; what is asked for is answered with None."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)  # it ends the reading thread
+
+    def _limit(self, within_s: float) -> None:
+        timer = threading.Timer(within_s, self._on_limit)
+        timer.daemon = True
+        timer.start()
+
+    def _on_limit(self) -> None:
+        with self._lock:
+            self._limits = bool(self._pending)
+            due_s = min((due_s for _, due_s in self._pending.values()), default=0.0)
+        if not self._limits:
+            return
+        if (left_s := due_s - time.monotonic()) > 0:
+            self._limit(left_s)
+            return
+        _log.info("a process of this host does not answer: the partitions that it copies are fenced")
+        self.close()
+
+    def _read(self, lines: Any) -> None:
+        try:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                while message := _parsed(lines):
+                    topic, number = message["target"]
+                    given = message["continuation"]
+                    continuation = None if given is None else _from_json(given)
+                    self._complete(TopicPartition(str(topic), int(number)), continuation)
+        finally:
+            self.close()  # first: what is asked for from now on cannot be sent
+            with self._lock:
+                left = list(self._pending)
+            for target in left:
+                self._complete(target, None)
+            self._connection.close()
+
+    def _complete(self, target: TopicPartition, given: Continuation | None) -> None:
+        with self._lock:
+            answer, _ = self._pending.pop(target, (None, 0.0))
+        if answer is not None:
+            answer.set_result(given)
+
+
 class Neighbours:
     """The other processes of this host that copy partitions of a flow under leases."""
 
     def __init__(self, run: str, flow: str, *, own: bool = False) -> None:
         """``own``: ask this process, too."""
         self._flow: Final = flow
-        self._lock: Final = threading.Lock()
-        self._connections: Final[list[socket.socket]] = []
-        self._held: Final[dict[TopicPartition, tuple[int, socket.socket]]] = {}
-        self._pending: Final[dict[tuple[socket.socket, TopicPartition], Future[Continuation | None]]] = {}
+        self._connected: Final[list[_Neighbour]] = []
+        self._held: Final[dict[TopicPartition, tuple[int, _Neighbour]]] = {}
         folder = folder_of(run) if run else None
-        for path in sorted(folder.iterdir()) if folder is not None else ():
+        for path in _sockets(folder) if folder is not None else ():
             if own or path.name != str(os.getpid()):
                 self._connect(path)
 
@@ -180,54 +254,21 @@ class Neighbours:
             connection.close()
             return
         connection.settimeout(None)
-        self._connections.append(connection)
+        neighbour = _Neighbour(connection, lines)
+        self._connected.append(neighbour)
         for target, since_ms in held.items():
             if target not in self._held or self._held[target][0] < since_ms:
-                self._held[target] = since_ms, connection
-        threading.Thread(target=self._read, args=(connection, lines), name="mirror-neighbour", daemon=True).start()
+                self._held[target] = since_ms, neighbour
 
     def take(self, target: TopicPartition) -> Earlier | None:
         """Return a function that asks the process which copies ``target`` to yield; None if there is none. Once."""
         held = self._held.pop(target, None)
-        return None if held is None else lambda: self._ask(target, held[1])
-
-    def _ask(self, target: TopicPartition, connection: socket.socket) -> Future[Continuation | None]:
-        answer: Future[Continuation | None] = Future()
-        with self._lock:
-            self._pending[connection, target] = answer
-        try:
-            connection.sendall(json.dumps({"cede": [self._flow, *target]}).encode() + b"\n")
-        except OSError:
-            return done(None)
-        return answer
-
-    def _read(self, connection: socket.socket, lines: Any) -> None:
-        try:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                while message := _parsed(lines):
-                    topic, number = message["target"]
-                    given = message["continuation"]
-                    continuation = None if given is None else _from_json(given)
-                    self._complete(connection, TopicPartition(str(topic), int(number)), continuation)
-        finally:
-            with self._lock:
-                left = [target for owner, target in self._pending if owner is connection]
-            for target in left:
-                self._complete(connection, target, None)
-
-    def _complete(self, connection: socket.socket, target: TopicPartition, given: Continuation | None) -> None:
-        with self._lock:
-            answer = self._pending.pop((connection, target), None)
-        if answer is not None:
-            with contextlib.suppress(InvalidStateError):
-                answer.set_result(given)
+        return None if held is None else lambda: held[1].ask(self._flow, target)
 
     def close(self) -> None:
-        """Ask nobody any more: what is asked for is fenced."""
-        for connection in self._connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)  # it ends the reading thread
-            connection.close()
+        """Ask no process any more: what is asked for is fenced."""
+        for neighbour in self._connected:
+            neighbour.close()
 
     def __enter__(self) -> Self:
         return self
@@ -236,6 +277,13 @@ class Neighbours:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _sockets(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:  # it was removed meanwhile: the run has ended
+        return []
 
 
 def _parsed(lines: Any) -> dict[str, Any]:

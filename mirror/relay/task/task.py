@@ -69,7 +69,7 @@ class Clients:
     anchors: AnchorKeeper | None = None
     """Writes anchors; None: none are written."""
     neighbours: Neighbours | None = None
-    """Asks the other processes of the host for partitions; None: nobody is asked."""
+    """Asks the other processes of the host for partitions; None: no process is asked."""
 
 
 class Task:
@@ -222,7 +222,7 @@ class Task:
 
     def _turn(self, now: int) -> None:
         self._to_step.extend(self._cede_requests.pass_on(self._active, now))
-        self._to_step.extend(self._turns.take_ready(self._active))
+        self._to_step.extend(self._turns.take_ready(self._active, now))
         stepped = self._step_due(now)
         self._step_queued(now, stepped)
         self._to_step.extend(self._epoch.update(now, self._copies, self._active))
@@ -280,6 +280,7 @@ class Task:
             self.send_window.due_ms(now),
             self._epoch.due_ms(now),
             steering.due_ms(now),
+            self._turns.due_ms(),
             FOREVER_MS if self._searches is None else self._searches.due_ms(),
         )
         self._polling = not throttled_ms and steering.can_fetch  # before the event is read: _wake sets it first
@@ -340,8 +341,8 @@ class Task:
         return self._turns.may_begin(copy)
 
     def on_acquiring(self, call: Future[Any]) -> None:
-        """Count it until it is done."""
-        self._turns.begun(call)
+        """Count it until it is done, or its turn is over."""
+        self._turns.begun(call, self._clock.now())
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset`` with the next turn."""

@@ -8,10 +8,13 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from mirror.relay.partition.context import CopyHandle
+from mirror.timing import FOREVER_MS
 
 MAX_ACQUISITIONS: Final = 100
 """Each takes four requests to coordinators, of which a pool has 8 connections for each broker: more would only wait
 there, and their timeouts with them."""
+TURN_MS: Final = 3_000
+"""How long an acquisition counts. Coordinators or leaders that are away, and long searches, must not hold up others."""
 
 
 class AcquisitionTurns:
@@ -20,37 +23,50 @@ class AcquisitionTurns:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake: Final = wake
         self._lock: Final = threading.Lock()
-        self._in_progress = 0
+        self._turns: Final[dict[Future[Any], int]] = {}
+        """When the turn of each call ends at the latest, in the order of these times."""
         self._waiting: dict[CopyHandle, None] = {}
 
     def may_begin(self, copy: CopyHandle) -> bool:
         """Whether ``copy`` may begin now, with :meth:`begun`; otherwise it is stepped when it may."""
-        if self._in_progress < MAX_ACQUISITIONS:
+        if len(self._turns) < MAX_ACQUISITIONS:
             self._waiting.pop(copy, None)
             return True
         self._waiting[copy] = None
         return False
 
-    def begun(self, call: Future[Any]) -> None:
-        """An acquisition has begun, and is in progress until ``call`` is done."""
+    def begun(self, call: Future[Any], now: int) -> None:
+        """An acquisition has begun, and has its turn until ``call`` is done, at most for ``TURN_MS``."""
         with self._lock:
-            self._in_progress += 1
+            self._turns[call] = now + TURN_MS
         call.add_done_callback(self._on_ended)
 
-    def _on_ended(self, _: Future[Any]) -> None:
+    def _on_ended(self, call: Future[Any]) -> None:
         with self._lock:
-            was_full = self._in_progress >= MAX_ACQUISITIONS
-            self._in_progress -= 1
+            was_full = len(self._turns) >= MAX_ACQUISITIONS
+            self._turns.pop(call, None)
         if was_full or self._waiting:
             self._wake()
 
-    def take_ready(self, active: Collection[CopyHandle]) -> list[CopyHandle]:
+    def take_ready(self, active: Collection[CopyHandle], now: int) -> list[CopyHandle]:
         """Return the copies to step, which waited and may begin now; those that are not ``active`` are forgotten."""
+        if not self._waiting:
+            return []
+        with self._lock:
+            while self._turns and (first := next(iter(self._turns.items())))[1] <= now:
+                del self._turns[first[0]]
+            room = MAX_ACQUISITIONS - len(self._turns)
         ready: list[CopyHandle] = []
-        room = MAX_ACQUISITIONS - self._in_progress
         while self._waiting and len(ready) < room:
             copy = next(iter(self._waiting))
             del self._waiting[copy]
             if copy in active:
                 ready.append(copy)
         return ready
+
+    def due_ms(self) -> int:
+        """Return when :meth:`take_ready` is wanted next if nothing wakes the task before."""
+        if not self._waiting:
+            return FOREVER_MS
+        with self._lock:
+            return next(iter(self._turns.values()), 0)

@@ -91,7 +91,7 @@ class Stream:
         assert self.pair.values() == [b"%d" % number for number in range(self.written)]
 
     def end(self) -> None:
-        """Let the copies that run on yield to nobody, and wait until they have ended."""
+        """Let the copies that run on yield without a successor, and wait until they have ended."""
         while running.running_copies.known:
             (_, _, target), requests = next(iter(running.running_copies.known.items()))
             requests.ask(target)

@@ -19,6 +19,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.continuation import Continuation
 from mirror.relay.progress.committed import ProgressTotals, Searched
 from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.task import neighbours as module
 from mirror.relay.task.neighbours import CopyServer, Neighbours, folder_of, remove_folder
 from mirror.relay.task.running_copies import CedeRequests, RunningCopies
 from tests.polling import eventually
@@ -92,7 +93,7 @@ def test_continuation_is_passed_on_as_it_is(site: Site) -> None:
         assert neighbours.take(TARGET) is None, "it is asked once"
 
 
-def test_partitions_of_nobody_and_of_other_flows_are_not_asked_for(site: Site) -> None:
+def test_partitions_of_no_process_and_of_other_flows_are_not_asked_for(site: Site) -> None:
     with Neighbours(site.run, "flow", own=True) as neighbours:
         assert neighbours.take(OTHER) is None
     with Neighbours(site.run, "another", own=True) as neighbours:
@@ -148,8 +149,8 @@ def test_nonsense_is_not_believed(site: Site) -> None:
     listener.bind(str(site.folder / "nonsense"))
     listener.listen()
     listener.settimeout(10)
-    with Neighbours("", "flow") as nobody:
-        assert nobody.take(TARGET) is None
+    with Neighbours("", "flow") as without_run:
+        assert without_run.take(TARGET) is None
 
     def answer() -> None:
         connection, _ = listener.accept()
@@ -169,6 +170,35 @@ def test_nonsense_is_not_believed(site: Site) -> None:
             assert earlier is not None
             assert earlier().result(10) is None
         answered.result(10)
+    listener.close()
+
+
+@pytest.mark.parametrize("asked", [1, 2_000], ids=["one request", "more than the socket holds"])
+def test_frozen_process_holds_up_no_partition(asked: int, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0.5)
+    targets = [TopicPartition("paris.t", number) for number in range(asked)]
+    site.server.close()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(site.folder / "frozen"))
+    listener.listen()
+    listener.settimeout(10)
+
+    def say_what_it_holds() -> socket.socket:
+        connection, _ = listener.accept()
+        with connection.makefile("rwb") as stream:
+            stream.readline()
+            stream.write(json.dumps({"held": [[*target, 1] for target in targets]}).encode() + b"\n")
+            stream.flush()
+        return connection
+
+    with ThreadPoolExecutor(2) as pool:
+        said = pool.submit(say_what_it_holds)
+        with Neighbours(site.run, "flow", own=True) as neighbours:
+            connection = said.result(10)
+            asks = [ask for target in targets if (ask := neighbours.take(target)) is not None]
+            answers = pool.submit(lambda: [ask() for ask in asks]).result(10)
+            assert [answer.result(10) for answer in answers] == [None] * asked
+        connection.close()
     listener.close()
 
 

@@ -12,7 +12,8 @@ import pytest
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.task import turns as module
-from mirror.relay.task.turns import AcquisitionTurns
+from mirror.relay.task.turns import TURN_MS, AcquisitionTurns
+from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import build
@@ -32,30 +33,47 @@ def test_copies_begin_in_their_order_when_others_have_ended() -> None:
     turns = AcquisitionTurns(lambda: woken.append(True))
     calls: list[Future[None]] = [Future(), Future()]
     assert turns.may_begin(A)
-    turns.begun(calls[0])
+    turns.begun(calls[0], 0)
     assert not turns.may_begin(B)
     assert not turns.may_begin(C)
-    assert turns.take_ready({A, B, C}) == []
+    assert turns.take_ready({A, B, C}, 0) == []
     assert not woken
     calls[0].set_exception(ValueError("it has failed"))
     assert woken
-    assert turns.take_ready({A, B, C}) == [B]
+    assert turns.take_ready({A, B, C}, 0) == [B]
     assert turns.may_begin(B)
-    turns.begun(calls[1])
-    assert turns.take_ready({A, B, C}) == []
+    turns.begun(calls[1], 0)
+    assert turns.take_ready({A, B, C}, 0) == []
     calls[1].set_result(None)
-    assert turns.take_ready({A, B, C}) == [C]
+    assert turns.take_ready({A, B, C}, 0) == [C]
 
 
 @pytest.mark.usefixtures("one_at_a_time")
 def test_copies_that_have_ended_take_no_turn() -> None:
     turns = AcquisitionTurns(lambda: None)
     call: Future[None] = Future()
-    turns.begun(call)
+    turns.begun(call, 0)
     assert not turns.may_begin(A)
     assert not turns.may_begin(B)
     call.set_result(None)
-    assert turns.take_ready({B}) == [B]
+    assert turns.take_ready({B}, 0) == [B]
+
+
+@pytest.mark.usefixtures("one_at_a_time")
+def test_acquisition_that_does_not_end_holds_up_others_only_for_its_turn() -> None:
+    turns = AcquisitionTurns(lambda: None)
+    stuck: Future[None] = Future()
+    assert turns.may_begin(A)
+    turns.begun(stuck, 100)
+    assert turns.due_ms() == FOREVER_MS, "no copy waits"
+    assert not turns.may_begin(B)
+    assert turns.due_ms() == 100 + TURN_MS
+    assert turns.take_ready({A, B}, 99 + TURN_MS) == []
+    assert turns.take_ready({A, B}, 100 + TURN_MS) == [B]
+    assert turns.may_begin(B)
+    turns.begun(Future(), 100 + TURN_MS)
+    stuck.set_result(None)
+    assert not turns.may_begin(C), "a turn ends once"
 
 
 def test_many_partitions_are_acquired_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
