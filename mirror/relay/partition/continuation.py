@@ -49,9 +49,8 @@ def found_at(earlier: Continuation, opened: Progress | None, resolved: Progress)
     ``opened`` is the progress that this attempt has read, ``resolved`` where it would begin: the claim must still be
     the one under which ``earlier`` was fenced.
     """
-    progress = earlier.progress
-    claim = earlier.state.identity.producer_id, earlier.claim_epoch
-    if opened is None or opened.way is not Way.SEQUENCES or (opened.producer_id, opened.attempt) != claim:
+    progress, producer_id = earlier.progress, earlier.state.identity.producer_id
+    if opened is None or opened.way is not Way.SEQUENCES or opened.claim != (producer_id, earlier.claim_epoch):
         return None
     flows = {(one.generation, one.topic_id, one.source_cluster_id) for one in (opened, resolved, progress)}
     if len(flows) > 1 or opened.ended or progress.offset < max(opened.offset, resolved.offset):
@@ -62,8 +61,9 @@ def found_at(earlier: Continuation, opened: Progress | None, resolved: Progress)
         progress,
         ended=False,
         way=Way.SEQUENCES,
-        producer_id=opened.producer_id,
+        producer_id=producer_id,
         claimed_ms=opened.claimed_ms or opened.time_ms,
+        claimed_by=opened.claim,
     )
     return FoundPosition(base, NO_TOTALS)
 

@@ -181,7 +181,7 @@ class SequenceWriter:
             raise ProgressChanged
         # An earlier attempt has copied on until it was fenced.
         target = resolved.target if found.target is None else found.target
-        return replace(found, target=target, time_ms=resolved.time_ms, claimed_ms=0)
+        return replace(found, target=target, time_ms=resolved.time_ms, claimed_ms=0, claimed_by=None)
 
     def _adopt(
         self, found: FoundPosition, progress: Progress, timeout_ms: int, loss: TargetLoss | None

@@ -89,6 +89,8 @@ class Progress:
     """How far the target's log was searched, by sequences."""
     claimed_ms: int = 0
     """Of lazy progress that was read: when its claim was committed (ms since 1970). It is not stored."""
+    claimed_by: tuple[int, int] | None = None
+    """Of lazy progress that was read: the producer id and the attempt of its claim. It is not stored."""
     anchor: AnchorCount = NO_ANCHOR
     """The last anchor that was made before."""
 
@@ -96,6 +98,11 @@ class Progress:
     def exact(self) -> bool:
         """Whether the target holds nothing behind it; otherwise it is a lower bound."""
         return self.way is Way.TRANSACTIONS or self.ended
+
+    @property
+    def claim(self) -> tuple[int, int]:
+        """The producer id and the attempt of the claim: a fenced attempt may have committed lazy progress since."""
+        return self.claimed_by or (self.producer_id, self.attempt)
 
     @property
     def appender_ids(self) -> frozenset[int]:
@@ -164,6 +171,7 @@ def latest_of(claim: Progress, lazy: Progress | None) -> Progress:
         earlier_ids=frozenset({*claim.earlier_ids, claim.producer_id} - {lazy.producer_id, -1}),
         ended=lazy.ended and of_claim,
         claimed_ms=claim.time_ms,
+        claimed_by=claim.claim,
     )
 
 

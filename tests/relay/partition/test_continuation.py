@@ -13,7 +13,7 @@ from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.continuation import CEDE_WITHIN_MS, FENCE_VALID_MS, Continuation, found_at
-from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals, latest_of
 from mirror.relay.progress.target_log import TargetMark
 from tests.relay.copy_harness import CopyHarness, made, progress_at
 
@@ -177,6 +177,22 @@ def test_it_begins_behind_the_earlier_attempt_with_the_counts_that_no_result_has
     assert (found.appended, found.progress.way, found.progress.producer_id) == (NO_TOTALS, Way.SEQUENCES, 7)
 
 
+def test_another_attempt_s_claim_counts_before_lazy_progress_that_is_committed_late() -> None:
+    """An attempt on another host has fenced this one, which has then committed more than that claim says."""
+    lazy = replace(OPENED, offset=6)
+    claim = replace(OPENED, attempt=3)
+    assert found_at(EARLIER, latest_of(claim, lazy), replace(OPENED, time_ms=2_000)) is None
+    assert found_at(EARLIER, latest_of(OPENED, lazy), replace(OPENED, time_ms=2_000)) is not None
+
+
+def test_it_continues_under_its_own_producer_id_behind_lazy_progress_of_an_earlier_one() -> None:
+    """The earlier attempt has committed nothing yet; the one before it did so late."""
+    lazy = replace(OPENED, offset=5, producer_id=6, attempt=9)
+    found = found_at(EARLIER, latest_of(OPENED, lazy), replace(OPENED, time_ms=2_000))
+    assert found is not None
+    assert (found.progress.offset, found.progress.producer_id) == (6, 7)
+
+
 @pytest.mark.parametrize(
     ("opened", "resolved"),
     [
@@ -184,6 +200,9 @@ def test_it_begins_behind_the_earlier_attempt_with_the_counts_that_no_result_has
         pytest.param(replace(OPENED, way=Way.TRANSACTIONS), OPENED, id="a claim of transactions"),
         pytest.param(replace(OPENED, producer_id=8), OPENED, id="a claim of another producer"),
         pytest.param(replace(OPENED, attempt=3), OPENED, id="a claim of another attempt"),
+        pytest.param(
+            replace(OPENED, claimed_by=(7, 3)), OPENED, id="lazy progress that is later than the claim of another"
+        ),
         pytest.param(replace(OPENED, ended=True), OPENED, id="an attempt that has ended"),
         pytest.param(replace(OPENED, generation=6), replace(OPENED, generation=6), id="started over"),
         pytest.param(OPENED, replace(OPENED, generation=6), id="starts over"),
