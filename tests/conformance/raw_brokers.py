@@ -275,12 +275,23 @@ def create_topic(wire: Wire, name: str, partitions: int = 1, **configs: str) -> 
     answer = wire.ask(Api.CREATE_TOPICS, 7, CreateTopicsRequest((topic,), 10_000))
     assert answer.topics[0].error_code == 0
 
+    tps = [TopicPartition(name, partition) for partition in range(partitions)]
+
     def led() -> bool:
         reply = leaders(wire, name)
         return len(reply) == partitions and min(reply.values()) > 0
 
+    def serves() -> bool:
+        return all(_ask_to_fetch(wire, tp).error_code == 0 for tp in tps)
+
     wire.until(led)
-    return [TopicPartition(name, partition) for partition in range(partitions)]
+    if _has_one_broker(wire):  # It names itself as the leader a little before it is one.
+        wire.until(serves)
+    return tps
+
+
+def _has_one_broker(wire: Wire) -> bool:
+    return len(wire.ask(Api.METADATA, BY_NAME, MetadataRequest(())).brokers) == 1
 
 
 def coordinator(wire: Wire, kind: int, key: str) -> int:
@@ -321,10 +332,15 @@ def log_of(wire: Wire, tp: TopicPartition) -> tuple[list[Batch], int]:
 
 
 def _fetch(wire: Wire, tp: TopicPartition) -> FetchResponsePartition:
+    reply = _ask_to_fetch(wire, tp)
+    assert reply.error_code == 0
+    return reply
+
+
+def _ask_to_fetch(wire: Wire, tp: TopicPartition) -> FetchResponsePartition:
     part = FetchPartition(tp.partition, 0, 1 << 20)
     body = FetchRequest(0, 0, 1 << 20, 0, (FetchTopic(tp.topic, None, (part,)),))
     reply: FetchResponsePartition = wire.ask(Api.FETCH, BY_NAME, body).responses[0].partitions[0]
-    assert reply.error_code == 0
     return reply
 
 

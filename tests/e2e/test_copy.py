@@ -32,6 +32,7 @@ RESULT = {
     "deep": dict,
     "gaps": dict,
     "expiries": list,
+    "target_losses": list,
     "retries": int,
     "stuck_since_ms": type(None),
     "withheld": type(None),

@@ -57,8 +57,9 @@ class EventName(enum.StrEnum):
     THROTTLED = "mirror.throttled"
     """The target throttled the copy (KIP-219): ``throttle_ms``."""
     GAP = "mirror.gap"
-    TARGET_LOSS = "mirror.target_loss"
     """Source offsets that no longer exist were skipped: ``kind``, ``offsets``."""
+    TARGET_LOSS = "mirror.target_loss"
+    """The target lost records: ``kind``, ``target_start``, ``target_end``; ``start``, ``end`` of what is sent again."""
     FENCED = "mirror.fenced"
     """Another attempt has taken over: ``error``."""
 

@@ -11,6 +11,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.task.topic_rules import read_topic_rules
 from mirror.sandbox.cluster import Cluster
+from tests.polling import eventually
 
 DAY_MS = 86_400_000
 
@@ -44,6 +45,7 @@ def test_rules_of_real_brokers(target_cluster: Cluster, unique: Callable[[str], 
         assert rules(plain, unique("absent")).unread == "target"
         admin.incremental_alter_configs({broker: [ConfigChange(EXPIRATION, "70000")]})
         try:
-            assert rules(plain, plain).expiration_ms == 70_000
+            # The controller has taken it; the broker applies it a little later.
+            eventually(lambda: rules(plain, plain).expiration_ms == 70_000, what="the changed expiration")
         finally:
             admin.incremental_alter_configs({broker: [ConfigChange(EXPIRATION, operation=ConfigOperation.DELETE)]})
