@@ -35,12 +35,12 @@ def _unanswered_inits(pair: FakePair, count: int) -> list[ServerCall]:
 
 
 def _handle_delayed(pair: FakePair, times: int, api: Api) -> None:
-    """Handle an unanswered request before each of the first ``times`` requests of ``api``."""
+    """Handle an unanswered request before each of the first ``times`` requests of ``api`` in a transaction."""
     left = times
 
     def rule(call: ServerCall) -> Action | None:
         nonlocal left
-        if call.api is api and left:
+        if call.api is api and call.body.transactional_id and left:
             left -= 1
             while pair.target.transactions.init(f"mirror.{FLOW}.paris.t.0", 60_000, -1, -1).code:
                 pair.target.run_due(pair.target.clock.now())
