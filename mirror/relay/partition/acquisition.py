@@ -41,6 +41,8 @@ class Acquisition:
         self._loss: Final = loss
         self._call: Future[FoundPosition] | None = None
         self._began_ms = self._timeout_ms = 0
+        self.waits = False
+        """Whether the call is needed, and the task has others that go first."""
 
     @property
     def acquired(self) -> bool:
@@ -59,7 +61,9 @@ class Acquisition:
 
     def ensure(self, now: int) -> bool:
         """Begin the call if it is needed; return whether the attempt may send and commit."""
-        if not self.acquired and self._call is None and self._context.may_acquire(self._copy):
+        needed = not self.acquired and self._call is None
+        self.waits = needed and not self._context.may_acquire(self._copy)
+        if needed and not self.waits:
             self._began_ms, self._timeout_ms = now, self._clock.left_ms()
             claimed = replace(self._progress, time_ms=self._context.unix_ms())
             self._call = self._writer.acquire(claimed, self._timeout_ms, self._loss)

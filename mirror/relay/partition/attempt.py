@@ -134,7 +134,7 @@ class CopyAttempt:
     @property
     def phase(self) -> CopyPhase:
         """What the attempt waits for."""
-        if self._acquisition.in_progress:
+        if self._acquisition.in_progress or self._acquisition.waits:
             return CopyPhase.FENCING
         if self.commits.in_flight is not None:
             return CopyPhase.COMMITTING

@@ -158,6 +158,11 @@ class PartitionCopy:
         return self._retry.winding_up
 
     @property
+    def runs_under_lease(self) -> bool:
+        """Whether it copies on after its epoch, so that the next one's copy can continue it."""
+        return self.recorder.handed_over is not None and not self.winding_up and self._copying is not None
+
+    @property
     def copied_topic_id(self) -> str:
         """The id of the source topic that the progress belongs to; empty if unknown."""
         return self.recorder.copied_topic_id
@@ -331,7 +336,7 @@ class PartitionCopy:
         if copied and reader.error is None:
             self._end_attempt(now, AttemptOutcome(Outcome.COMPLETE))
         elif self.winding_up and attempt.nothing_to_commit and (corrupt or not copied):
-            complete = self.range.open_ended and attempt.outbox.empty
+            complete = self.range.open_ended and attempt.outbox.empty and not self._waits_to_send(attempt)
             self._end_attempt(now, self._retry.epoch_outcome(complete=complete))
         elif copied and isinstance(reader.error, (OffsetOutOfRange, LogTruncated)):
             self._check_source()
@@ -524,7 +529,7 @@ class PartitionCopy:
         copy has to fence.
         """
         attempt = self._copying
-        if self.recorder.handed_over is None or self.winding_up or attempt is None or not attempt.cede():
+        if attempt is None or not self.runs_under_lease or not attempt.cede():
             answer.set_result(None)
             return
         self._ceding = Ceding(answer, now)
@@ -559,9 +564,14 @@ class PartitionCopy:
                 if attempt is None:
                     complete = self.opening and self._opening.nothing_was_due
                 else:
-                    complete = self.range.open_ended and attempt.all_committed
+                    complete = self.range.open_ended and attempt.all_committed and not self._waits_to_send(attempt)
                 self._end_attempt(now, self._retry.epoch_outcome(complete=complete))
         self.step(now)
+
+    @staticmethod
+    def _waits_to_send(attempt: CopyAttempt) -> bool:
+        """Whether something was fetched, and cannot be sent because the partition is not acquired."""
+        return not (attempt.acquired or attempt.all_delivered)
 
     def _awaited_text(self) -> str:
         return awaited_text(self.recorder.timeline.phase, self._context.no_leader_reason(self))

@@ -182,7 +182,8 @@ class Task:
 
         def announced(results: list[RangeResult]) -> None:
             cluster, flow = self._clients.producer_settings.cluster, self._copies[0].range.flow
-            running_copies.add(cluster, flow, [copy.target for copy in self._active], self._cede_requests)
+            continuing = [copy.target for copy in self._active if copy.runs_under_lease]
+            running_copies.add(cluster, flow, continuing, self._cede_requests)
             if self._clients.neighbours is not None:
                 serve_neighbours(self._policy.run, running_copies)
             hand_over(results)

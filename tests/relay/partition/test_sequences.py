@@ -346,7 +346,17 @@ def test_epoch_ends_while_the_partition_is_acquired() -> None:
     run.fetch(young(run, 0))
     run.copy.wind_up(run.clock.now(), immediately=False)
     run.context.run_until_idle()
-    assert run.ended_with(Outcome.COMPLETE).end == 0
+    assert run.ended_with(Outcome.UNFINISHED).end == 0
+
+
+def test_copy_that_waits_for_its_turn_is_unfinished_at_the_hand_over() -> None:
+    """What it has fetched was not sent."""
+    run = harness().opened_with(claimed(4))
+    run.context.acquires = False
+    run.fetch(young(run, 4))
+    result = run.copy.hand_over(run.clock.now())
+    assert (result.outcome, run.copy.runs_under_lease) == (Outcome.UNFINISHED, False)
+    assert "the target's transaction coordinator" in (result.error or "")
 
 
 def test_copy_by_sequences_goes_on_under_its_lease() -> None:

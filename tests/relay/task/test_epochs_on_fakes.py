@@ -139,6 +139,20 @@ def test_idle_partition_is_continued_before_its_lease_ends(stream: Stream) -> No
     assert stream.fences == 1
 
 
+def test_copy_that_ends_with_its_epoch_is_not_asked_to_yield(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not, and the next attempt would fence although it has nothing to send."""
+    stream.write()
+    stream.epoch(lease_ms=0)
+    fetches = len(stream.pair.source.calls(Api.FETCH))
+    known: list[TopicPartition] = []
+    monkeypatch.setattr(running.RunningCopies, "add", lambda _, *added: known.extend(added[2]))
+    results = stream.begin()
+    eventually(lambda: len(stream.pair.source.calls(Api.FETCH)) > fetches, within_s=20, what="a Fetch")
+    stream.clock.ahead_ms += EPOCH_MS
+    assert results.result(30)[0].outcome is Outcome.COMPLETE
+    assert known == []
+
+
 def test_partition_that_goes_to_another_process_of_the_host_is_continued_there(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
