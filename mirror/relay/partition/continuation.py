@@ -19,9 +19,9 @@ from mirror.relay.progress.committed import NO_TOTALS, Progress
 from mirror.relay.progress.position import FoundPosition
 
 FENCE_VALID_MS: Final = 3_600_000
-"""How old the fence of an attempt may be that is continued. Each fence writes the claim, which brokers forget after
-``offsets.retention.minutes``, and renews the transactional id, which the coordinator forgets after
-``transactional.id.expiration.ms``: another fence would then get another producer id, and not shut this attempt out."""
+"""How old the fence of an attempt may be at most. Each fence renews the transactional id, which the coordinator forgets
+after ``transactional.id.expiration.ms``: another fence would then get another producer id, and not shut this attempt
+out. It also writes the claim: see :func:`fence_valid_ms`."""
 CEDE_WITHIN_MS: Final = 1_000
 """How long an attempt that is asked to yield waits for its last answers. Otherwise the next one fences."""
 
@@ -39,15 +39,23 @@ class Continuation:
     """When its fence was written (ms since 1970)."""
 
 
+def fence_valid_ms(renew_ms: int) -> int:
+    """Return for how many ms an attempt may send, or be continued, under its fence.
+
+    Only a fence renews the claim, which is due when it is ``renew_ms`` old (0: never).
+    """
+    return min(FENCE_VALID_MS, renew_ms) if renew_ms > 0 else FENCE_VALID_MS
+
+
 Earlier = Callable[[], "Future[Continuation | None]"]
 """Asks the attempt of the epoch before, in this process, to yield. None: it cannot, and has to be fenced."""
 
 
-def found_at(earlier: Continuation, opened: Progress | None, resolved: Progress) -> FoundPosition | None:
+def found_at(earlier: Continuation, opened: Progress | None, resolved: Progress, valid_ms: int) -> FoundPosition | None:
     """Return where to continue ``earlier``; None if its fence does not serve the attempt that begins.
 
     ``opened`` is the progress that this attempt has read, ``resolved`` where it would begin: the claim must still be
-    the one under which ``earlier`` was fenced.
+    the one under which ``earlier`` was fenced, and both be younger than ``valid_ms``.
     """
     progress, producer_id = earlier.progress, earlier.state.identity.producer_id
     if opened is None or opened.way is not Way.SEQUENCES or opened.claim != (producer_id, earlier.claim_epoch):
@@ -55,14 +63,15 @@ def found_at(earlier: Continuation, opened: Progress | None, resolved: Progress)
     flows = {(one.generation, one.topic_id, one.source_cluster_id) for one in (opened, resolved, progress)}
     if len(flows) > 1 or opened.ended or progress.offset < max(opened.offset, resolved.offset):
         return None
-    if not 0 <= resolved.time_ms - earlier.fenced_ms < FENCE_VALID_MS:
+    claimed_ms = opened.claimed_ms or opened.time_ms
+    if resolved.time_ms < earlier.fenced_ms or resolved.time_ms - min(earlier.fenced_ms, claimed_ms) >= valid_ms:
         return None
     base = replace(
         progress,
         ended=False,
         way=Way.SEQUENCES,
         producer_id=producer_id,
-        claimed_ms=opened.claimed_ms or opened.time_ms,
+        claimed_ms=claimed_ms,
         claimed_by=opened.claim,
     )
     return FoundPosition(base, NO_TOTALS)

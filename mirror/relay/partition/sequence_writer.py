@@ -20,7 +20,7 @@ from mirror.errors import ClientClosed
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState
 from mirror.relay.futures import done, failed, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import FENCE_VALID_MS, Continuation, Earlier, found_at
+from mirror.relay.partition.continuation import Continuation, Earlier, found_at
 from mirror.relay.partition.takeover import (
     PartitionTransactions,
     Search,
@@ -44,6 +44,11 @@ _LAST_EPOCH: Final = LAST_ADOPTABLE_EPOCH - 100
 epoch, or two: the next marker must still be one of the same producer id, or it would not shut this attempt out."""
 
 
+_LEAST_VALID_MS: Final = 30_000
+"""An attempt sends at least this long after it began to fence: half of the shortest ``offsets.retention.minutes``. With
+less, one whose fence and search take long would end before it has sent anything, and so would the next one."""
+
+
 class SharedClients(NamedTuple):
     """What the writers of a task share."""
 
@@ -51,6 +56,8 @@ class SharedClients(NamedTuple):
     committer: ProgressCommitter
     admin: Admin
     memory: BufferMemory
+    fence_valid_ms: int
+    """For how long they may send under a fence."""
 
 
 class SequenceWriter:
@@ -80,6 +87,7 @@ class SequenceWriter:
         self._memory: Final = shared.memory
         self._shared: Final = shared.producer
         self._committer: Final = shared.committer
+        self._valid_ms: Final = shared.fence_valid_ms
         self._chain: Final = chain
         self._search: Final = search
         self._fencing: PartitionTransactions | None = None
@@ -111,7 +119,7 @@ class SequenceWriter:
     @property
     def valid_until_ms(self) -> int:
         """As :attr:`TargetWriter.valid_until_ms`."""
-        return self._fenced_ms + FENCE_VALID_MS
+        return self._fenced_ms + max(self._valid_ms, _LEAST_VALID_MS)
 
     def open(self, timeout_ms: int) -> Future[Progress | None]:
         """Read the progress only: a copy that has nothing to send needs no fence.
@@ -137,7 +145,7 @@ class SequenceWriter:
         return then(ask(), lambda earlier: self._continue(earlier, progress, timeout_ms))
 
     def _continue(self, earlier: Continuation | None, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
-        found = None if earlier is None else found_at(earlier, self._opened_with, progress)
+        found = None if earlier is None else found_at(earlier, self._opened_with, progress, self._valid_ms)
         if earlier is None or found is None:
             return self._take_over(progress, timeout_ms, None)
         with self._lock:

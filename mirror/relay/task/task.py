@@ -22,6 +22,7 @@ from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.partition.context import CopyHandle
+from mirror.relay.partition.continuation import fence_valid_ms
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
 from mirror.relay.partition.target_writer import AtLeastOnceWriter, ExactlyOnceWriter, TargetWriter
@@ -326,7 +327,8 @@ class Task:
         attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
         committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
         if way is Way.SEQUENCES:
-            shared = SharedClients(clients.producer, committer, admin, memory)
+            valid_ms = fence_valid_ms(self._policy.renew_ms)
+            shared = SharedClients(clients.producer, committer, admin, memory, valid_ms)
             earlier = running_copies.take(settings.cluster, flow, copy.target)
             if earlier is None and clients.neighbours is not None:
                 earlier = clients.neighbours.take(copy.target)

@@ -12,12 +12,13 @@ from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import CEDE_WITHIN_MS, FENCE_VALID_MS, Continuation, found_at
+from mirror.relay.partition.continuation import CEDE_WITHIN_MS, FENCE_VALID_MS, Continuation, fence_valid_ms, found_at
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals, latest_of
 from mirror.relay.progress.target_log import TargetMark
 from tests.relay.copy_harness import CopyHarness, made, progress_at
 
 MARK = TargetMark(topic_id="a", end=50, leader_epoch=3, producer_id=7)
+VALID_MS = 600_000
 STATE = AdoptedState(ProducerId(7, 3), 5)
 
 
@@ -171,7 +172,7 @@ EARLIER = Continuation(
 
 
 def test_it_begins_behind_the_earlier_attempt_with_the_counts_that_no_result_has() -> None:
-    found = found_at(EARLIER, OPENED, replace(OPENED, time_ms=2_000))
+    found = found_at(EARLIER, OPENED, replace(OPENED, time_ms=2_000), VALID_MS)
     assert found is not None
     assert (found.progress.offset, found.progress.unreported) == (6, ProgressTotals(5, 3, 50))
     assert (found.appended, found.progress.way, found.progress.producer_id) == (NO_TOTALS, Way.SEQUENCES, 7)
@@ -181,14 +182,14 @@ def test_another_attempt_s_claim_counts_before_lazy_progress_that_is_committed_l
     """An attempt on another host has fenced this one, which has then committed more than that claim says."""
     lazy = replace(OPENED, offset=6)
     claim = replace(OPENED, attempt=3)
-    assert found_at(EARLIER, latest_of(claim, lazy), replace(OPENED, time_ms=2_000)) is None
-    assert found_at(EARLIER, latest_of(OPENED, lazy), replace(OPENED, time_ms=2_000)) is not None
+    assert found_at(EARLIER, latest_of(claim, lazy), replace(OPENED, time_ms=2_000), VALID_MS) is None
+    assert found_at(EARLIER, latest_of(OPENED, lazy), replace(OPENED, time_ms=2_000), VALID_MS) is not None
 
 
 def test_it_continues_under_its_own_producer_id_behind_lazy_progress_of_an_earlier_one() -> None:
     """The earlier attempt has committed nothing yet; the one before it did so late."""
     lazy = replace(OPENED, offset=5, producer_id=6, attempt=9)
-    found = found_at(EARLIER, latest_of(OPENED, lazy), replace(OPENED, time_ms=2_000))
+    found = found_at(EARLIER, latest_of(OPENED, lazy), replace(OPENED, time_ms=2_000), VALID_MS)
     assert found is not None
     assert (found.progress.offset, found.progress.producer_id) == (6, 7)
 
@@ -209,10 +210,16 @@ def test_it_continues_under_its_own_producer_id_behind_lazy_progress_of_an_earli
         pytest.param(replace(OPENED, topic_id="other"), OPENED, id="another source topic"),
         pytest.param(OPENED, replace(OPENED, source_cluster_id="rome"), id="another source cluster"),
         pytest.param(replace(OPENED, offset=7), OPENED, id="another attempt is further"),
-        pytest.param(OPENED, replace(OPENED, time_ms=500 + FENCE_VALID_MS), id="an old fence"),
+        pytest.param(OPENED, replace(OPENED, time_ms=500 + VALID_MS), id="an old fence"),
+        pytest.param(replace(OPENED, claimed_ms=400), replace(OPENED, time_ms=400 + VALID_MS), id="an old claim"),
         pytest.param(OPENED, replace(OPENED, time_ms=499), id="a clock that went back"),
     ],
 )
 def test_it_fences_if_the_claim_is_not_that_of_the_earlier_attempt(opened: Progress | None, resolved: Progress) -> None:
-    assert found_at(EARLIER, OPENED, replace(OPENED, time_ms=2_000)) is not None
-    assert found_at(EARLIER, opened, resolved) is None
+    assert found_at(EARLIER, OPENED, replace(OPENED, time_ms=2_000), VALID_MS) is not None
+    assert found_at(EARLIER, opened, resolved, VALID_MS) is None
+
+
+@pytest.mark.parametrize(("renew_ms", "valid_ms"), [(0, FENCE_VALID_MS), (8_500, 8_500), (86_400_000, FENCE_VALID_MS)])
+def test_fence_serves_no_longer_than_its_claim(renew_ms: int, valid_ms: int) -> None:
+    assert fence_valid_ms(renew_ms) == valid_ms

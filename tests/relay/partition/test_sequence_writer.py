@@ -21,6 +21,7 @@ from mirror.relay.progress.position import FoundPosition
 from tests.relay.copy_harness import progress_at
 from tests.relay.hand_context import TARGET
 
+VALID_MS = 60_000
 IDENTITY = ProducerId(7, 3)
 CLAIM = replace(progress_at(4), way=Way.SEQUENCES, generation=5, producer_id=7, attempt=2, time_ms=1_000)
 
@@ -30,7 +31,7 @@ class Site:
 
     advanced_ms = 0
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, valid_ms: int = VALID_MS) -> None:
         self.calls = list[str]()
         self.initialized = Future[None]()
         self.asked = Future[Continuation | None]()
@@ -38,7 +39,7 @@ class Site:
         monkeypatch.setattr(sequence_writer, "PartitionTransactions", self._fencing)
         monkeypatch.setattr(sequence_writer, "read_latest_progress", lambda *_, **__: done(CLAIM))
         any_ = cast("Any", self)
-        shared = SharedClients(any_, any_, any_, any_)
+        shared = SharedClients(any_, any_, any_, any_, valid_ms)
         self.writer = SequenceWriter("flow", TARGET, any_, shared, 1, any_, lambda: self.asked)
         self.writer.open(1_000)
 
@@ -102,3 +103,24 @@ def test_closed_writer_neither_fences_nor_continues(site: Site, answer: Continua
     assert isinstance(found.exception(0), ClientClosed)
     assert not site.writer.acquired
     assert not site.calls
+
+
+def test_fence_serves_until_the_claim_is_to_be_renewed(site: Site) -> None:
+    """The attempt that continues has the age of the fence, not its own."""
+    site.acquire()
+    site.asked.set_result(continuation())
+    assert site.writer.valid_until_ms == 1_000 + VALID_MS
+
+
+def test_attempt_has_time_to_send_however_soon_its_claim_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise one that is slow to fence would end before it has sent anything, again and again."""
+    site = Site(monkeypatch, valid_ms=8_500)
+    site.acquire()
+    site.asked.set_result(continuation())
+    assert site.writer.valid_until_ms == 1_000 + 30_000
+
+
+def test_claim_that_is_to_be_renewed_is_fenced_again(site: Site) -> None:
+    site.writer.acquire(replace(CLAIM, time_ms=1_000 + VALID_MS), 1_000, None)
+    site.asked.set_result(continuation())
+    assert site.calls == ["fence"]

@@ -82,6 +82,13 @@ class Stream:
         return max((each[TARGET].offset for each in self.pair.target.groups.values() if TARGET in each), default=-1)
 
     @property
+    def claimed_ms(self) -> int:
+        """When the claim was written."""
+        with Admin({"bootstrap.servers": self.pair.target.bootstrap}) as admin:
+            progress = ProgressStore(admin, FLOW).read([TARGET])[TARGET]
+        return progress.claimed_ms or progress.time_ms
+
+    @property
     def fences(self) -> int:
         calls = self.pair.target.calls(Api.INIT_PRODUCER_ID)
         return sum(call.body.transactional_id is not None for call in calls)
@@ -151,6 +158,17 @@ def test_copy_that_ends_with_its_epoch_is_not_asked_to_yield(stream: Stream, mon
     stream.clock.ahead_ms += EPOCH_MS
     assert results.result(30)[0].outcome is Outcome.COMPLETE
     assert known == []
+
+
+def test_continued_partition_has_its_claim_renewed_in_time(stream: Stream) -> None:
+    """Brokers would forget it, although the lazy progress is young: only a fence writes it."""
+    stream.write()
+    stream.epoch(renew_ms=EPOCH_MS)
+    claimed_ms = stream.claimed_ms
+    stream.epoch(lease_ms=0, renew_ms=EPOCH_MS)
+    assert stream.fences == 2
+    assert stream.claimed_ms >= claimed_ms + EPOCH_MS
+    stream.check()
 
 
 def test_partition_that_goes_to_another_process_of_the_host_is_continued_there(
