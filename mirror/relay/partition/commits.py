@@ -36,8 +36,8 @@ class CommitInFlight:
     future: Future[None]
     counts: CommitCounts | None
     """What it commits; None for all that the outbox has counted when it ends (its transaction takes everything)."""
-    sent: ProgressTotals
-    """What the outbox had sent when it began."""
+    totals: ProgressTotals
+    """See :attr:`Commits.totals`, when it began."""
     end: int | None
     """The target offset behind the last record that was acknowledged when it began; None if it was not known."""
     began_ms: int
@@ -68,7 +68,7 @@ class Commits:
         self.repeat_ms = 0
         """When to repeat a commit that has failed: not as fast as brokers refuse it."""
         self.committed_totals = NO_TOTALS
-        """What the attempt had sent of what is committed."""
+        """How much of what the attempt has sent is committed."""
         self.committed_end: int | None = None
         """The exact target offset behind the last record that is committed; None if it is not known."""
         self.last_duration_ms = 0
@@ -106,6 +106,11 @@ class Commits:
         """Whether there is something to commit."""
         ready = self._outbox.sent_offset if self._writer.atomic else self._outbox.acked_offset
         return self.required or self.unsearched or self._mark_is_short or ready > self.committed.offset
+
+    @property
+    def totals(self) -> ProgressTotals:
+        """What a commit that begins now includes: a transaction takes all that was sent, its batches in flight, too."""
+        return self._outbox.sent if self._writer.atomic else self._outbox.acked
 
     def on_searched(self, now: int) -> None:
         """The exact position is that of the progress: commit soon how far the target's log was searched."""
@@ -151,7 +156,7 @@ class Commits:
             progress = replace(progress_at(outbox.acked_offset, outbox.acked_epoch), ended=ended)
         future = self._writer.commit(progress, max(1, remaining(until_ms, now)))
         counts = None if atomic else outbox.take_counts()
-        self.in_flight = CommitInFlight(progress, future, counts, outbox.sent, outbox.exact_end, now)
+        self.in_flight = CommitInFlight(progress, future, counts, self.totals, outbox.exact_end, now)
         self._bytes, self.uncommitted_since_ms = 0, now
         return future
 
@@ -168,7 +173,7 @@ class Commits:
         if error is None:
             self.repeat_ms = 0
             self._outbox.process_answers(now)
-            self.committed, self.committed_totals = ended.progress, ended.sent
+            self.committed, self.committed_totals = ended.progress, ended.totals
             self.required = self.unsearched = False
             # A transaction commits everything that was sent: all of it is acknowledged by now.
             self.committed_end = self._outbox.exact_end if self._writer.atomic else ended.end

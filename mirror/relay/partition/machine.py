@@ -384,7 +384,7 @@ class PartitionCopy:
         attempt = self._attempt
         if attempt is None:
             return self.recorder.progress_at(offset, leader_epoch)
-        progress = self.recorder.progress_at(offset, leader_epoch, attempt.outbox.sent)
+        progress = self.recorder.progress_at(offset, leader_epoch, attempt.commits.totals)
         mark = self._target_check.mark(attempt, self._writer)
         count = self._anchors.count_of_commit(self._context.unix_ms(), attempt.outbox.counts.bytes)
         return replace(progress, target=mark, anchor=count)

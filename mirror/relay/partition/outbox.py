@@ -112,6 +112,8 @@ class Outbox:
         """The target offset behind the marker of the last transaction that was committed."""
         self.sent = NO_TOTALS
         """All that was sent, acknowledged or not."""
+        self.acked = NO_TOTALS
+        """All that was acknowledged in order."""
         self.counts = CommitCounts()
         self.first_time_ms: int | None = None
         """The timestamp of the first record sent (ms since 1970)."""
@@ -157,8 +159,7 @@ class Outbox:
             pending.in_flight = self._window.on_sent(max(batch.size, _MIN_COUNTED_BYTES), pending.sent_ms)
             if self.first_time_ms is None:
                 self.first_time_ms = batch.base_timestamp
-            records, batches, size = self.sent
-            self.sent = ProgressTotals(records + output.count, batches + 1, size + batch.size)
+            self.sent = _added(self.sent, output.count, batch.size)
         self._batches.append(pending)
         self.sent_offset, self.sent_epoch = output.next_offset, output.leader_epoch
 
@@ -188,6 +189,8 @@ class Outbox:
             self._on_appended(metadata.base_offset, output.count)
         self.acked_offset, self.acked_epoch = output.next_offset, output.leader_epoch
         self.counts.add(output)
+        if output.batch is not None:
+            self.acked = _added(self.acked, output.count, output.batch.size)
         if output.buffer is not None:
             output.buffer.release()
 
@@ -252,3 +255,8 @@ class Outbox:
                 self._window.release(pending.in_flight)
         self._window.dequeue(self._owner)
         self._batches.clear()
+
+
+def _added(totals: ProgressTotals, count: int, size: int) -> ProgressTotals:
+    records, batches, total = totals
+    return ProgressTotals(records + count, batches + 1, total + size)

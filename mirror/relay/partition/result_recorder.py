@@ -125,15 +125,15 @@ class ResultRecorder:
         self.result.batches += totals.batches
         self.result.bytes += totals.bytes
 
-    def progress_at(self, offset: int, leader_epoch: int | None, sent: ProgressTotals = NO_TOTALS) -> Progress:
-        """Return the progress to commit at ``offset``; ``sent`` has the totals of what the attempt has sent so far."""
+    def progress_at(self, offset: int, leader_epoch: int | None, totals: ProgressTotals = NO_TOTALS) -> Progress:
+        """Return the progress to commit at ``offset``; ``totals`` are those of what the attempt has copied so far."""
         return Progress(
             offset=offset,
             leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
             source_cluster_id=self._range.source_cluster_id,
             topic_id=self.topic_id,
             time_ms=self._unix_ms(),
-            unreported=NO_TOTALS if self.handed_over is None else sent.minus(self.handed_over),
+            unreported=NO_TOTALS if self.handed_over is None else totals.minus(self.handed_over),
             # The writer replaces the way once it may commit. Until then, what was read is a lower bound or exact.
             way=Way.TRANSACTIONS if self._base is None else self._base.way,
             generation=0 if self._base is None else self._base.generation,

@@ -374,6 +374,28 @@ def test_copy_by_sequences_goes_on_under_its_lease() -> None:
     assert run.writer.commits[-1].progress.unreported.records == 1
 
 
+def test_what_is_in_flight_during_a_commit_is_counted_with_a_later_one() -> None:
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.ack()
+    run.fetch(young(run, 1), young(run, 2))
+    run.ack(1)
+    run.advance(1_000)
+    assert run.commit().offset == 2, "the last batch is in flight"
+    assert run.copy.hand_over(run.clock.now()).records == 2
+    run.ack()
+    run.fetch(young(run, 3), young(run, 4))
+    run.ack(3)
+    run.advance(1_000)
+    progress = run.commit()
+    assert (progress.offset, progress.unreported.records) == (4, 2)
+    run.ack()
+    run.advance(1_000)
+    progress = run.commit()
+    assert (progress.offset, progress.unreported.records) == (5, 3)
+
+
 def test_what_the_last_epoch_copied_until_it_was_fenced_is_counted() -> None:
     """Its attempt has committed again since the progress was read."""
     run = harness().opened_with(replace(claimed(4), unreported=ProgressTotals(2, 1, 100)))
