@@ -135,7 +135,9 @@ _servers: Final[dict[tuple[int, str], CopyServer]] = {}
 def serve_neighbours(run: str, copies: RunningCopies) -> None:
     """Have the other processes of this host find the ``copies`` of a run, from now on."""
     key = os.getpid(), run
-    if not run or key in _servers or (folder := folder_of(run, create=True)) is None:
+    if key in _servers and _servers[key].path.exists():
+        return  # otherwise a cleaner of temporary files has removed it
+    if not run or (folder := folder_of(run, create=True)) is None:
         return
     for other in [other for other in _servers if other[0] == key[0]]:
         _servers.pop(other).close()  # a worker of Spark serves one run

@@ -202,6 +202,15 @@ def test_frozen_process_holds_up_no_partition(asked: int, site: Site, monkeypatc
     listener.close()
 
 
+def test_socket_that_a_cleaner_has_removed_is_made_again(site: Site) -> None:
+    site.server.close()
+    module.serve_neighbours(site.run, site.copies)
+    remove_folder(site.run)
+    module.serve_neighbours(site.run, site.copies)
+    with Neighbours(site.run, "flow", own=True) as neighbours:
+        assert neighbours.take(TARGET) is not None
+
+
 def test_folder_of_an_ended_run_is_removed(site: Site) -> None:
     remove_folder(site.run)
     assert not site.folder.exists()
