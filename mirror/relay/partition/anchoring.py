@@ -17,12 +17,17 @@ class AnchorMaker:
     def __init__(self, *, exactly_once: bool) -> None:
         self._count = NO_ANCHOR
         """The last anchor that was made."""
+        self._series: int | None = None
+        self._begins_series = False
+        """Whether there is no anchor of the series yet: it needs one at its beginning."""
         self._exactly_once: Final = exactly_once
         self._bytes = 0
 
     def begin_at(self, progress: Progress) -> None:
         """An attempt begins at ``progress``."""
         self._count = max(self._count, progress.anchor)
+        self._begins_series = self._begins_series or self._series not in {None, progress.series}
+        self._series = progress.series
 
     def count_of_commit(self, now_ms: int, pending_bytes: int) -> AnchorCount:
         """Return what the progress of a commit that begins now (ms since 1970) stores, with so many bytes.
@@ -30,7 +35,7 @@ class AnchorMaker:
         It includes the anchor that is made when the commit has succeeded: otherwise the next attempt would use its
         number again, and replace it.
         """
-        due = is_due(self._count, now_ms, self._bytes + pending_bytes)
+        due = self._begins_series or is_due(self._count, now_ms, self._bytes + pending_bytes)
         return self._count.next(now_ms) if due else self._count
 
     def on_committed(self, commits: Commits, copied_bytes: int, now_ms: int) -> Anchor | None:
@@ -39,7 +44,7 @@ class AnchorMaker:
         committed = commits.committed
         if committed.anchor.number <= self._count.number or (target := _exact_mark(commits)) is None:
             return None
-        self._count, self._bytes = committed.anchor, 0
+        self._count, self._bytes, self._begins_series = committed.anchor, 0, False
         return Anchor(
             number=self._count.number,
             offset=committed.offset,
@@ -49,6 +54,7 @@ class AnchorMaker:
             target=target,
             exactly_once=self._exactly_once,
             time_ms=now_ms,
+            series=committed.series,
         )
 
 

@@ -436,6 +436,8 @@ class PartitionCopy:
             return
         self.recorder.set_topic_id(state.topic_id)
         self.recorder.on_gap(gap.kind, gap.lost)
+        if gap.resume < gap.offset and None in {progress.leader_epoch, state.leader_epoch}:
+            self.recorder.begin_series()  # without epochs it would not be noticed that an anchor is of the former log
         resumed = self.progress_at(gap.resume, state.leader_epoch)
         self._read(resumed, now, commit_required=True)
         self._current.outbox.counts.gaps[gap.kind] += gap.lost

@@ -152,7 +152,9 @@ class Opening:
         epoch = copied.source_epoch if copied.fresh_start else None
         progress = start.progress or parts.recorder.progress_at(copied.fresh_start, epoch)
         # What an attempt of before commits late must not count for this copy.
-        progress = replace(progress, target=start.mark, generation=parts.context.unix_ms())
+        now_ms = parts.context.unix_ms()
+        series = now_ms if start.progress is None else progress.series
+        progress = replace(progress, target=start.mark, generation=now_ms, series=series)
         return self._begin_at(progress, commit_required=True, loss=start.loss)
 
     def _begin_at(self, progress: Progress, *, commit_required: bool = False, loss: TargetLoss | None = None) -> Opened:

@@ -137,6 +137,7 @@ class ResultRecorder:
             # The writer replaces the way once it may commit. Until then, what was read is a lower bound or exact.
             way=Way.TRANSACTIONS if self._base is None else self._base.way,
             generation=0 if self._base is None else self._base.generation,
+            series=0 if self._base is None else self._base.series,
             producer_id=-1 if self._base is None else self._base.producer_id,
             earlier_ids=frozenset() if self._base is None else self._base.earlier_ids,
             ended=self._base is not None and self._base.ended,
@@ -215,6 +216,11 @@ class ResultRecorder:
     def on_gap(self, kind: str, offsets: int) -> None:
         """Record a gap in the source that was skipped."""
         self.timeline.add_event(EventName.GAP, kind=kind, offsets=offsets)
+
+    def begin_series(self) -> None:
+        """The copy moves back in the source: its anchors do not say any more what is in front of them."""
+        if self._base is not None:
+            self._base = replace(self._base, series=self._unix_ms())
 
     def resume_behind_loss(self, offset: int) -> None:
         """The copy resumes at the source ``offset``: what stands behind the anchor, where it began, is not copied."""

@@ -65,6 +65,8 @@ class Anchor:
     """Otherwise what is behind it may repeat what is in front of it."""
     time_ms: int
     """When it was made (ms since 1970)."""
+    series: int = 0
+    """That of the progress it was made of: another series copied the same source offsets to other places."""
 
 
 class AnchorKey(NamedTuple):
@@ -99,16 +101,27 @@ def is_due(last: AnchorCount, now_ms: int, copied_bytes: int) -> bool:
 
 
 def usable(
-    anchors: Iterable[Anchor], *, source_cluster_id: str, topic_id: str, target_topic_id: str, exactly_once: bool
+    anchors: Iterable[Anchor],
+    *,
+    source_cluster_id: str,
+    topic_id: str,
+    target_topic_id: str,
+    series: int,
+    copied_to: int,
+    exactly_once: bool,
 ) -> list[Anchor]:
     """Return the anchors of these topics, the newest first, which are those with the highest target offset.
 
-    Exactly once, those that were made at least once do not count. Ids that are empty were not known.
+    Only those of the progress' ``series`` count that are not beyond the source offset ``copied_to``: what is in front
+    of any other one may never have been copied there. Exactly once, those that were made at least once do not count.
+    Ids that are empty were not known.
     """
     matching = [
         anchor
         for anchor in anchors
         if (anchor.exactly_once or not exactly_once)
+        and anchor.series == series
+        and anchor.offset <= copied_to
         and anchor.source_cluster_id in {"", source_cluster_id}
         and _is_same(anchor.topic_id, topic_id)
         and _is_same(anchor.target.topic_id, target_topic_id)
@@ -176,6 +189,7 @@ def encode(anchor: Anchor) -> bytes:
         "target": anchor.target.to_fields(),
         "exact": anchor.exactly_once,
         "time": anchor.time_ms,
+        **({"series": anchor.series} if anchor.series else {}),
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -196,6 +210,7 @@ def parse(value: bytes | None) -> Anchor | None:
         target=target,
         exactly_once=fields.get("exact") is True,
         time_ms=stored.time_ms(fields.get("time")) or 0,
+        series=stored.time_ms(fields.get("series")) or 0,
     )
 
 

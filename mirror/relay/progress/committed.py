@@ -93,6 +93,8 @@ class Progress:
     """Of lazy progress that was read: the producer id and the attempt of its claim. It is not stored."""
     anchor: AnchorCount = NO_ANCHOR
     """The last anchor that was made before."""
+    series: int = 0
+    """Set when a copy starts or starts over (ms since 1970), as in G13. Anchors of another series are void."""
 
     @property
     def exact(self) -> bool:
@@ -187,6 +189,7 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         **(_sequence_fields(progress) if progress.way is Way.SEQUENCES else {}),
         **({"generation": progress.generation} if progress.generation else {}),
         **({"anchor": progress.anchor} if progress.anchor != NO_ANCHOR else {}),
+        **({"series": progress.series} if progress.series else {}),
     }
     return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(metadata, separators=(",", ":")))
 
@@ -218,6 +221,7 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
         generation=stored.time_ms(metadata.get("generation")) or 0,
         producer_id=_parse_producer_id(metadata.get("producer")),
         anchor=parse_count(metadata.get("anchor")),
+        series=stored.time_ms(metadata.get("series")) or 0,
         earlier_ids=_parse_producer_ids(metadata.get("producers")),
         attempt=-1 if attempt is None else attempt,
         ended=metadata.get("ended") is True,

@@ -56,6 +56,8 @@ class TargetHealing:
             source_cluster_id=progress.source_cluster_id,
             topic_id=progress.topic_id,
             target_topic_id=current.topic_id,
+            series=progress.series,
+            copied_to=progress.offset,
             exactly_once=self._exactly_once,
         )
         anchor = self._newest_standing(tp, candidates, timeout_ms)
@@ -118,5 +120,5 @@ def _none_stands(kept: list[Anchor], candidates: list[Anchor]) -> str:
     if not kept:
         return "the progress topic has no anchor of it, from which on it could be completed (version 0.1 wrote none)"
     if not candidates:
-        return "its anchors are of other topics, or of a copy at least once, which is not exact"
+        return "its anchors are of other topics, of a copy before it started over, or of one at least once (not exact)"
     return "none of its anchors is in what is left of the log"

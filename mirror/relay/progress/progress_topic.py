@@ -237,6 +237,7 @@ def _value(record: ProgressRecord) -> bytes:
         "end": record.target_end,
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
         **({"anchor": progress.anchor} if progress.anchor != NO_ANCHOR else {}),
+        **({"series": progress.series} if progress.series else {}),
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -255,6 +256,7 @@ def _parse_value(value: bytes) -> ProgressRecord:
         time_ms=_number(fields, "time"),
         target=mark_of(fields.get("target")),
         anchor=parse_count(fields.get("anchor")),
+        series=stored.time_ms(fields.get("series")) or 0,
     )
     return ProgressRecord(progress, _number(fields, "end"))
 

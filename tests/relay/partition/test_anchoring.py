@@ -96,6 +96,23 @@ def test_first_progress_is_an_anchor_if_the_log_s_end_is_known() -> None:
     assert (anchor.offset, anchor.target) == (0, log)
 
 
+def test_copy_that_starts_over_begins_a_series_with_an_anchor() -> None:
+    run = CopyHarness(3, first=0)
+    run.context.leader = (1, 4)
+    run.found(progress_at(2))
+    run.resolved(None, target_end=40, mark=TargetMark(topic_id="its-id", end=40, leader_epoch=4))
+    committed = run.commit()
+    (anchor,) = run.context.anchors
+    assert anchor.series == committed.series == run.clock.unix_ms()
+
+
+def test_restored_progress_continues_its_series() -> None:
+    run = CopyHarness(3, first=0)
+    run.found(None)
+    run.resolved(replace(progress_at(2), series=7), target_end=40, mark=replace(MARK, end=40))
+    assert run.commit().series == 7
+
+
 @pytest.mark.parametrize(
     ("mark", "response"),
     [

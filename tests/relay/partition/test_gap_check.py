@@ -71,6 +71,22 @@ def test_gap_whose_commit_failed_is_counted_once() -> None:
     assert run.copy.result.gaps == {"retention": 35}
 
 
+@pytest.mark.parametrize(
+    ("end", "earliest", "epochs", "again"),
+    [(3, 0, (None, None), True), (3, 0, (1, None), True), (3, 0, (1, 2), False), (60, 40, (None, None), False)],
+    ids=["moved back", "epochs no more", "the epochs reveal it", "moved on"],
+)
+def test_anchors_of_a_log_without_epochs_that_was_cut_back_are_void(
+    end: int, earliest: int, epochs: tuple[int | None, int | None], again: bool
+) -> None:
+    """They would resume behind records that the source has now, and the target has not."""
+    run = CopyHarness(50, on_gap="skip")
+    run.opened_with(replace(progress_at(5), leader_epoch=epochs[0], series=7))
+    run.fetch_fails(OutOfRange("gone", 1))
+    run.source_checked(earliest=earliest, end=end, leader_epoch=epochs[1])
+    assert (run.commit().series != 7) is again
+
+
 def test_topic_recreated_between_two_runs_is_detected_by_its_id() -> None:
     run = CopyHarness(50).opened(5, topic_id="the-former")
     run.source_checked()

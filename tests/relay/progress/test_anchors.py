@@ -53,6 +53,7 @@ def test_anchor_is_due_each_minute_and_each_64_mib(last: AnchorCount, elapsed_ms
 def test_count_is_stored_with_the_progress() -> None:
     progress = Progress(offset=5, leader_epoch=None, source_cluster_id="c", topic_id="t", anchor=AnchorCount(12, 99))
     assert from_offset(to_offset(progress)).anchor == (12, 99)
+    assert from_offset(to_offset(replace(progress, series=7))).series == 7
     without = to_offset(replace(progress, anchor=NO_ANCHOR))
     assert "anchor" not in (without.metadata or "")
     assert from_offset(without).anchor == NO_ANCHOR
@@ -99,6 +100,8 @@ def test_newest_usable_anchor_comes_first() -> None:
         "source_cluster_id": "paris",
         "topic_id": "source-id",
         "target_topic_id": "target-id",
+        "series": 0,
+        "copied_to": 20,
         "exactly_once": True,
     }
     assert anchors.usable(made, **wanted) == made[::-1]  # type: ignore[arg-type]
@@ -106,6 +109,8 @@ def test_newest_usable_anchor_comes_first() -> None:
         _anchor(source_cluster_id="rome"),
         _anchor(topic_id="made-again"),
         _anchor(target=TargetMark(topic_id="made-again", end=3)),
+        _anchor(series=1),
+        _anchor(offset=21),
         _anchor(exactly_once=False),
     ]
     assert anchors.usable(unusable, **wanted) == []  # type: ignore[arg-type]
@@ -129,7 +134,7 @@ def test_anchor_at_offset_0_always_stands() -> None:
 
 
 def test_anchor_is_read_as_it_was_written() -> None:
-    made = _anchor(5, 50, 60)
+    made = _anchor(5, 50, 60, series=7)
     key = anchors.key_of(TP, made)
     assert anchors.parse(anchors.encode(made)) == made
     assert anchors.parse_key(json.loads(anchors.encode_key(key))) == key == AnchorKey(TP, anchors.slot_of(5))

@@ -53,7 +53,7 @@ def topic(cluster: FakeCluster) -> Iterator[ProgressTopic]:
 
 
 def kept(offset: int, target_end: int = 0, epoch: int | None = 3) -> ProgressRecord:
-    progress = Progress(offset=offset, leader_epoch=epoch, source_cluster_id="s", topic_id="t", time_ms=77)
+    progress = Progress(offset=offset, leader_epoch=epoch, source_cluster_id="s", topic_id="t", time_ms=77, series=9)
     return ProgressRecord(progress, target_end)
 
 

@@ -244,6 +244,31 @@ def test_loss_while_the_partition_is_copied_is_mended_in_the_same_copy(site: Sit
     assert set(site.pair.values()) == set(site.values(0, 11))
 
 
+# --- a copy that started over
+
+
+def test_anchor_of_a_copy_before_it_started_over_is_not_used(site: Site) -> None:
+    """The first copy began at source offset 4, so that nothing before that is in front of its anchors."""
+    site.anchor_each_commit()
+    site.write(4)
+    (first,) = site.pair.copy_all([replace(site.pair.range_of(first=4), start=4)], **site.options)
+    assert first.outcome is Outcome.COMPLETE, first.error
+    for _ in range(8):
+        site.write_and_copy(1)
+    kept = site.end_of(b"11")
+    site.write_and_copy(1)
+    site.lose(kept)
+    site.write(1)
+    started_over = site.copy(on_target_loss="fail", start_over=True)
+    assert (started_over.outcome, started_over.start) == (Outcome.COMPLETE, 0), started_over.error
+    site.write_and_copy(2)
+    site.lose(kept)
+    site.write(1)
+    result = site.copy()
+    assert result.outcome is Outcome.FAILED
+    assert "none of its anchors is in what is left of the log" in str(result.error)
+
+
 # --- a topic that was made again
 
 
