@@ -10,7 +10,7 @@ import pytest
 
 from mirror.cluster.calls import Call
 from mirror.cluster.offset_calls import EpochEndOffsets, GroupOffsets, ListEachOffset
-from mirror.cluster.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import EARLIEST, LATEST, EpochEndOffset, OffsetAndMetadata, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -52,6 +52,10 @@ def group_of(tp: TopicPartition) -> str:
     return GROUPS[tp.partition % len(GROUPS)]
 
 
+def _end(tp: TopicPartition) -> EpochEndOffset:
+    return EpochEndOffset(0, tp.partition + 1)
+
+
 def _list(
     client: FakeClient, tps: Sequence[TopicPartition], time: int = LATEST, *, committed: bool = False
 ) -> ListEachOffset:
@@ -91,7 +95,7 @@ def test_bounds_of_many_logs_are_read_with_a_few_requests(cluster: FakeCluster, 
 def test_epoch_ends_of_many_partitions_are_read_with_a_few_requests(cluster: FakeCluster, client: FakeClient) -> None:
     futures = submit(client, [EpochEndOffsets({tp: 0}, *client.timer()) for tp in TPS])
     finish(client, futures)
-    assert [future.result()[tp] for future, tp in zip(futures, TPS, strict=True)] == [tp.partition + 1 for tp in TPS]
+    assert [future.result()[tp] for future, tp in zip(futures, TPS, strict=True)] == [_end(tp) for tp in TPS]
     assert len(cluster.calls(Api.OFFSET_FOR_LEADER_EPOCH)) == BROKERS
 
 
@@ -163,7 +167,7 @@ def test_one_with_a_short_time_expires_while_the_others_wait_on(cluster: FakeClu
     held.release()
     finish(client, futures)
     assert [future.result()[tp] for future, tp in zip(futures[1:], tps[1:], strict=True)] == [
-        tp.partition + 1 for tp in tps[1:]
+        _end(tp) for tp in tps[1:]
     ]
     assert len(cluster.calls(Api.OFFSET_FOR_LEADER_EPOCH)) == 1
 
@@ -172,4 +176,4 @@ def test_a_connection_that_breaks_is_retried_for_all(cluster: FakeCluster, clien
     cluster.control.on(Api.OFFSET_FOR_LEADER_EPOCH, Action(close="before"))
     futures = submit(client, [EpochEndOffsets({tp: 0}, *client.timer()) for tp in TPS])
     finish(client, futures)
-    assert all(future.result()[tp] == tp.partition + 1 for future, tp in zip(futures, TPS, strict=True))
+    assert all(future.result()[tp] == _end(tp) for future, tp in zip(futures, TPS, strict=True))
