@@ -16,7 +16,7 @@ from mirror.cluster.types import Outcomes, V
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.futures import done, then
 from mirror.relay.progress.anchors import Anchor, AnchorKey
-from mirror.relay.progress.committed import Progress, ProgressChanged, group_of
+from mirror.relay.progress.committed import Progress, ProgressChanged, StartChanged, group_of
 from mirror.relay.progress.control import RunControl, control_partition, from_offset
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.healing import TargetHealing
@@ -68,6 +68,7 @@ class ClusterLookups:
         self._pause: Final = pause
         # By topic name: the unconfirmed id that was found instead of the copied one, and since when.
         self._unconfirmed: dict[str, tuple[str, float]] = {}
+        self._unconfirmed_targets: dict[str, tuple[str, float]] = {}
 
     def source_state(self, tp: TopicPartition, copied_topic: str = "") -> SourceState:
         """Return the present state of ``tp`` on the source. Raises KafkaError; FlowError if its topic was deleted.
@@ -83,7 +84,7 @@ class ClusterLookups:
                 self._unconfirmed.pop(tp.topic, None)
                 confirmed = True
             else:
-                confirmed = self._is_confirmed(tp.topic, topic)
+                confirmed = self._is_confirmed(self._unconfirmed, tp.topic, topic)
             if state is not None and confirmed:
                 return state
             if topic == _DELETED and confirmed:
@@ -91,11 +92,11 @@ class ClusterLookups:
                 raise FlowError(msg)
         raise FlowError(f"{tp}: its brokers do not agree on which topic {tp.topic!r} is; it is just being made again")
 
-    def _is_confirmed(self, name: str, topic: str) -> bool:
-        """Whether ``topic`` was found a second ago, too; all partitions of a topic share that second."""
-        unconfirmed, since = self._unconfirmed.get(name, ("", 0.0))
+    def _is_confirmed(self, found: dict[str, tuple[str, float]], name: str, topic: str) -> bool:
+        """Whether ``topic`` was ``found`` a second ago, too; all partitions of a topic share that second."""
+        unconfirmed, since = found.get(name, ("", 0.0))
         if unconfirmed != topic:
-            self._unconfirmed[name] = topic, self._now()
+            found[name] = topic, self._now()
             return False
         return self._now() - since >= _CONFIRM_AFTER_S
 
@@ -167,6 +168,8 @@ class ClusterLookups:
         is another one, or holds or held any records, is no place to start: records would be missing, or duplicated.
         """
         expected = mark or (None if record is None else _mark_of(record))
+        if expected is not None and is_other_topic(expected, current.topic_id):
+            self._confirm_recreated(tp, current.topic_id)
         error = self._recreated(tp, expected, record, current)
         if error is None and expected is not None and log.end < expected.end:
             error = truncated_error(self._flow, tp, expected, log.end, _copied_to(record))
@@ -202,6 +205,7 @@ class ClusterLookups:
         FlowError if records are missing and the copy cannot continue, KafkaError.
         """
         if is_other_topic(mark, current.topic_id):
+            self._confirm_recreated(tp, current.topic_id)
             error = recreated_error(self._flow, tp, mark, current.topic_id, progress.offset)
             if not self._restart_recreated:
                 raise error
@@ -222,6 +226,21 @@ class ClusterLookups:
         if not self._start_over:
             raise error
         return self._begin_again(tp, current, None)
+
+    def _confirm_recreated(self, tp: TopicPartition, described: str) -> None:
+        """Check that the leader of target ``tp`` has the topic with this id, and had it a second ago.
+
+        A broker that has not yet applied the metadata may still describe a former topic. Raises StartChanged if the
+        leader has another topic, KafkaError.
+        """
+        while True:
+            leaders_id = str(self._target.topic_ids([tp], timeout_ms=self._timeout_ms).get(tp) or "")
+            if leaders_id != described:
+                self._unconfirmed_targets.pop(tp.topic, None)
+                raise StartChanged(f"{tp}: a broker described its topic as {described}, its leader as {leaders_id!r}")
+            if self._is_confirmed(self._unconfirmed_targets, tp.topic, described):
+                return
+            self._pause(_CONFIRM_AFTER_S)
 
     def _begin_again(self, tp: TopicPartition, current: TargetMark, loss: TargetLoss | None) -> StartPosition:
         log = self.target_bounds(tp, self._timeout_ms).result()

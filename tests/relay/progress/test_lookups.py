@@ -9,9 +9,12 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import FlowError
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import Progress, StartChanged
 from mirror.relay.progress.gaps import GapKind, SourceState, find_gap
+from mirror.relay.progress.lookup_results import LogBounds
 from mirror.relay.progress.lookups import ClusterLookups
+from mirror.relay.progress.progress_topic import ProgressRecord
+from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.api import Api
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
@@ -160,3 +163,56 @@ def test_log_without_epochs_has_no_leader_epoch(source: SourceHarness) -> None:
 
     source.cluster.control.on(Api.LIST_OFFSETS, Action(rewrite=without_epochs), times=None)
     assert source.state(source.former).leader_epoch is None
+
+
+# --- the target
+
+
+class TargetHarness(SourceHarness):
+    """The same topic as the target of a copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nothing = cast("Any", None)
+        self.lookups = ClusterLookups(
+            "f", nothing, self.admin, nothing, [TP], start_over=False, timeout_ms=1_000, now=self.now, pause=self.pause
+        )
+
+    def resolve(self, way: str, copied: str, described: str) -> None:
+        """A copy of five records into the topic ``copied`` begins; a broker has ``described`` the topic."""
+        mark, current = TargetMark(topic_id=copied, end=5), TargetMark(topic_id=described, end=5)
+        if way == "with progress":
+            self.lookups.check_suspect_log(TP, progress(5, "s"), mark, -1, current)
+        else:
+            record = ProgressRecord(progress(5, "s"), 5)
+            self.lookups.resolve_start(TP, LogBounds(0, 5), record, mark, current)
+
+
+WAYS = pytest.mark.parametrize("way", ["with progress", "without progress"])
+
+
+@WAYS
+def test_target_is_not_recreated_if_only_a_lagging_broker_says_so(way: str) -> None:
+    target = TargetHarness()
+    with pytest.raises(StartChanged, match="t-0: a broker described its topic as"):
+        target.resolve(way, target.former, "11111111-1111-1111-1111-111111111111")
+
+
+@WAYS
+def test_target_that_its_leader_describes_otherwise_a_second_later_is_not_recreated(way: str) -> None:
+    target = TargetHarness()
+    present = target.cluster.topics["t"]
+    former = target.create_topic(5)
+    target.meanwhile = {1: lambda: target.cluster.topics.update(t=present)}
+    with pytest.raises(StartChanged):
+        target.resolve(way, target.former, former)
+    assert target.pauses == 1
+
+
+def test_recreated_target_is_reported_after_a_second_that_its_partitions_share() -> None:
+    target = TargetHarness()
+    now = target.create_topic(5)
+    for _ in range(3):
+        with pytest.raises(FlowError, match="target-recreated"):
+            target.resolve("with progress", target.former, now)
+    assert target.pauses == 1
