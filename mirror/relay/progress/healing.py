@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +19,8 @@ from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from mirror.runtime.clock import SystemClock
 
 _KEPT_MS: Final = 10_000
+_FAILURE_KEPT_MS: Final = 3_000
+"""An unavailable progress topic fails all copies that ask within this time: each read of it takes long."""
 
 
 class TargetHealing:
@@ -31,12 +34,17 @@ class TargetHealing:
         targets: Collection[TopicPartition],
         *,
         exactly_once: bool,
+        now: Callable[[], int] | None = None,
     ) -> None:
-        """``targets`` are all partitions that may be asked for: one read of the progress topic serves them all."""
+        """``targets`` are all partitions that may be asked for: one read of the progress topic serves them all.
+
+        ``now`` is in monotonic ms.
+        """
         self._targets: Final = frozenset(targets)
         self._lock: Final = threading.Lock()
-        self._kept: dict[TopicPartition, list[Anchor]] = {}
+        self._reading: Future[dict[TopicPartition, list[Anchor]]] | None = None
         self._kept_until_ms = 0
+        self._now: Final = now or SystemClock().now
         self._flow: Final = flow
         self._target: Final = target
         self._topic: Final = topic
@@ -86,14 +94,27 @@ class TargetHealing:
     def _anchors_of(self, tp: TopicPartition, timeout_ms: int) -> list[Anchor]:
         """Return what is known of ``tp``; a broker that loses records loses them in many partitions at once.
 
-        An anchor that was written since is missing: an older one serves, too.
+        An anchor that was written since is missing: an older one serves, too. If the progress topic is unavailable, all
+        copies wait for the same read, not one after the other. Raises KafkaError.
         """
-        clock = SystemClock()
         with self._lock:
-            if clock.now() >= self._kept_until_ms:
-                self._kept = self._topic.read_anchors(self._targets, timeout_ms)
-                self._kept_until_ms = clock.now() + _KEPT_MS
-            return self._kept[tp]
+            reading = self._reading
+            is_reader = reading is None or (reading.done() and self._now() >= self._kept_until_ms)
+            if reading is None or is_reader:
+                self._reading = reading = Future()
+        if is_reader:
+            self._read(reading, timeout_ms)
+        return reading.result()[tp]
+
+    def _read(self, reading: Future[dict[TopicPartition, list[Anchor]]], timeout_ms: int) -> None:
+        try:
+            anchors = self._topic.read_anchors(self._targets, timeout_ms)
+        except BaseException as error:  # noqa: BLE001 - all that wait raise it
+            self._kept_until_ms = self._now() + _FAILURE_KEPT_MS
+            reading.set_exception(error)
+        else:
+            self._kept_until_ms = self._now() + _KEPT_MS
+            reading.set_result(anchors)
 
     def _newest_standing(self, tp: TopicPartition, candidates: Iterable[Anchor], timeout_ms: int) -> Anchor | None:
         ends: dict[int, tuple[int, int]] = {}
