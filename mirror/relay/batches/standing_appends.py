@@ -28,8 +28,6 @@ class StandingAppends(OwnAppends):
         self._open: Final[dict[int, list[SeenBatch]]] = {}
         self._void: Final[set[int]] = set()
         """The base offsets of batches that were aborted, or that no marker ends."""
-        self.has_known = False
-        """Whether a producer that is known to be this copy's appended something that counts."""
 
     def add(self, batches: Iterable[AnyBatch]) -> bool:
         """As :meth:`OwnAppends.add`."""
@@ -56,10 +54,6 @@ class StandingAppends(OwnAppends):
             return
         for batch in ended:
             self._count(batch)
-
-    def _count(self, batch: SeenBatch) -> None:
-        super()._count(batch)
-        self.has_known = self.has_known or batch.append.producer_id in self._producer_ids
 
     def is_known(self, batch: Batch) -> bool:
         """Whether a producer that is known to be this copy's appended ``batch``."""

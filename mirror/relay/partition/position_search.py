@@ -222,8 +222,6 @@ class LogSearch:
             own = self._own(read_log(target, query.target, _seek(first, None, query), end, timer), timer)
             shift = Shift(lost, max(0, min(first, self._log_start) - start))
             if isinstance(appends, StandingAppends):
-                if lost and not shift.target and not appends.has_known:
-                    return query.progress  # only others appended there: what the source has deleted is a gap
                 own = appends.known(own) if shift.possible else appends.copied(own, expected)
             if shift.possible:
                 find_shifted(own, start, expected, shift, timestamps=not appends.has_append_time)

@@ -190,22 +190,6 @@ def test_source_without_what_the_target_lost_is_a_gap(site: Site) -> None:
         assert site.pair.values() == [*site.values(0, 3), b"6"]
 
 
-def test_records_of_others_behind_the_anchor_do_not_hide_a_gap(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
-    site = Site(monkeypatch, "transactions", level)
-    site.anchor_each_commit()
-    site.write_and_copy(3)
-    kept = site.pair.log().end_offset
-    site.write_and_copy(3)
-    site.lose(kept)
-    site.pair.log().append_values(b"foreign")
-    site.pair.source.log("t").delete_before(6)
-    site.write(1)
-    assert "retention: copied up to offset 3, but the source begins at 6" in str(site.copy().error)
-    result = site.copy(on_gap="skip")
-    assert (result.outcome, result.gaps) == (Outcome.COMPLETE, {"retention": 3}), result.error
-    assert site.pair.values() == [*site.values(0, 3), b"foreign", b"6"]
-
-
 def test_records_of_a_transaction_whose_marker_is_lost_are_not_sent_again(
     monkeypatch: pytest.MonkeyPatch, level: int
 ) -> None:
