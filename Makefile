@@ -186,7 +186,7 @@ $(INSTALLED): $(LOCK) pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $(LOCK)
 	@# Quiet: setuptools warns of every editable install.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@# On all cores; pip would use one. Where Python is told to keep nothing compiled (many containers do), each of a run's
+	@# On all cores; pip would use one. Where Python keeps nothing compiled (in many containers), each of a run's
 	@# processes would take a second more.
 	$(BIN)/python -m compileall -q -j 0 mirror $(VENV)/lib
 	@touch $@
