@@ -179,7 +179,7 @@ class CopyAttempt:
         return self._copy.winding_up or self._ceding
 
     def cede(self) -> bool:
-        """Send nothing more, as the next attempt in this process is to continue; return whether it can."""
+        """Send nothing more, as the next attempt on this host is to continue; return whether it can."""
         self._ceding = self.acquired and self._writer.way is Way.SEQUENCES and not self._committed_last
         return self._ceding
 
@@ -215,7 +215,7 @@ class CopyAttempt:
         if self.commits.in_flight is not None:
             self._process_commit(now)
         if self.commits.required or (self._writer.continues and self._reader.last_stable_offset != FOREVER_MS):
-            # An earlier attempt in this process is continued although nothing is to be sent: its lease ends.
+            # An earlier attempt on this host is continued although nothing is to be sent: its lease ends.
             self._acquisition.ensure(now)
         if not (self._sends_nothing or self._committed_last):
             self._send_ready(now)

@@ -1,4 +1,4 @@
-"""A partition that stays in its process between two epochs: the next attempt continues the fence of the one before.
+"""A partition that stays on its host between two epochs: the next attempt continues the fence of the one before.
 
 The attempt of the ended epoch copies on under its lease. It stops sending, waits until nothing is unanswered, and
 yields its identity, the next sequence and its exact position. For the brokers both are one attempt: nothing is fenced,
@@ -28,7 +28,7 @@ CEDE_WITHIN_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What an attempt of the epoch before leaves to the next one in its process."""
+    """What an attempt of the epoch before leaves to the next one on its host."""
 
     state: AdoptedState
     progress: Progress
@@ -48,7 +48,7 @@ def fence_valid_ms(renew_ms: int) -> int:
 
 
 Earlier = Callable[[], "Future[Continuation | None]"]
-"""Asks the attempt of the epoch before, in this process, to yield. None: it cannot, and has to be fenced."""
+"""Asks the attempt of the epoch before, on this host, to yield. None: it cannot, and has to be fenced."""
 
 
 def found_at(earlier: Continuation, opened: Progress | None, resolved: Progress, valid_ms: int) -> FoundPosition | None:

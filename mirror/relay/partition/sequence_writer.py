@@ -78,7 +78,7 @@ class SequenceWriter:
     ) -> None:
         """``settings`` are those of the fencing producer; ``chain`` numbers the attempts in the shared one.
 
-        ``earlier`` asks the attempt of the epoch before, which still runs in this process, to yield.
+        ``earlier`` asks the attempt of the epoch before, which still runs on this host, to yield.
         """
         self._flow: Final = flow
         self._tp: Final = tp
@@ -113,7 +113,7 @@ class SequenceWriter:
 
     @property
     def continues(self) -> bool:
-        """Whether an earlier attempt in this process has to be asked to yield."""
+        """Whether an earlier attempt on this host has to be asked to yield."""
         return self._earlier is not None
 
     @property
@@ -138,7 +138,7 @@ class SequenceWriter:
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=require_stable)
 
     def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
-        """Continue the earlier attempt of this process, or fence: see :meth:`_take_over`."""
+        """Continue the earlier attempt of this host, or fence: see :meth:`_take_over`."""
         ask, self._earlier = self._earlier, None
         if ask is None or loss is not None:
             return self._take_over(progress, timeout_ms, loss)

@@ -54,7 +54,7 @@ class TargetWriter(Protocol):
 
     @property
     def continues(self) -> bool:
-        """Whether :meth:`acquire` can continue what an earlier attempt in this process has acquired."""
+        """Whether :meth:`acquire` can continue what an earlier attempt on this host has acquired."""
         ...
 
     @property
@@ -102,7 +102,7 @@ class TargetWriter(Protocol):
         ...
 
     def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
-        """Let the next attempt in this process continue at ``progress``, behind all that was sent; None: it cannot."""
+        """Let the next attempt on this host continue at ``progress``, behind all that was sent; None: it cannot."""
         ...
 
     def close(self, timeout_ms: int) -> Future[None]:

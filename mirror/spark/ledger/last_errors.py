@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from mirror.client import TopicPartition
 from mirror.relay.progress.target_loss import loss_text
@@ -15,8 +15,10 @@ from mirror.spark.ledger.atomic_write import TARGETS_FILE
 from mirror.spark.ledger.obstacles import TargetTopics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
+
+K = TypeVar("K")
 
 _MAX_FILES: Final = 6
 """How many plans and results are read at most: an old error does not explain the present state."""
@@ -38,8 +40,8 @@ class LastErrors:
     def __init__(self, report_dir: Path, flow: str) -> None:
         self._folder: Final = report_dir / "ledger" / flow
         self._cache: dict[tuple[Path, int], dict[TopicPartition, LastError]] = {}
-        self._losses: tuple[tuple[Path, int] | None, dict[TopicPartition, str]] = None, {}
-        self._reasons: tuple[tuple[Path, int] | None, dict[tuple[TopicPartition, str], str]] = None, {}
+        self._losses: Final = _LastResults(_target_losses_in)
+        self._reasons: Final = _LastResults(_way_reasons_in)
 
     def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LastError]:
         """Return the last error of each of these source partitions that had one in the files that are read."""
@@ -55,21 +57,11 @@ class LastErrors:
 
     def way_reasons(self) -> dict[tuple[TopicPartition, str], str]:
         """Return why source partitions went their way, by partition and way, in the last results."""
-        last = next((file for file in self._files() if file[0].suffix == ".parquet"), None)
-        if last is None:
-            return {}
-        if self._reasons[0] != last:
-            self._reasons = last, _way_reasons_in(last[0])
-        return self._reasons[1]
+        return self._reasons.among(self._files())
 
     def target_losses(self) -> dict[TopicPartition, str]:
         """Return what the target had lost, and was copied again, by source partition, in the last results."""
-        last = next((file for file in self._files() if file[0].suffix == ".parquet"), None)
-        if last is None:
-            return {}
-        if self._losses[0] != last:
-            self._losses = last, _target_losses_in(last[0])
-        return self._losses[1]
+        return self._losses.among(self._files())
 
     def targets(self) -> TargetTopics | None:
         """Return the outcome of the last run's preparation of the target's topics; None if it cannot be read."""
@@ -92,6 +84,24 @@ class LastErrors:
         except OSError:
             return []  # There is no ledger, or a run was removed just now.
         return found[:_MAX_FILES]
+
+
+class _LastResults(Generic[K]):
+    """What one function reads of the last results; it is kept until there are newer ones."""
+
+    def __init__(self, read: Callable[[Path], dict[K, str]]) -> None:
+        self._read: Final = read
+        self._file: tuple[Path, int] | None = None
+        self._found: dict[K, str] = {}
+
+    def among(self, files: list[tuple[Path, int]]) -> dict[K, str]:
+        """Return what the first results of ``files`` have, which are the newest; nothing if there are none."""
+        last = next((file for file in files if file[0].suffix == ".parquet"), None)
+        if last is None:
+            return {}
+        if self._file != last:
+            self._file, self._found = last, self._read(last[0])
+        return self._found
 
 
 def _age(file: tuple[Path, int]) -> int:

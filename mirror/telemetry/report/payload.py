@@ -105,7 +105,6 @@ def _partition_values(
         "gaps": result.gaps,
         "expiries": result.expiries[-max_events:],
         "expired": len(result.expiries),
-        "target_losses": result.target_losses[-max_events:],
         "retries": result.retries,
         "stuck": result.stuck_since_ms,
         "findings": findings,
