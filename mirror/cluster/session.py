@@ -114,6 +114,11 @@ class BrokerSession:
         return len(self._waiting) + len(self._in_flight)
 
     @property
+    def overdue(self) -> bool:
+        """Whether a request that has timed out for its caller still has no response."""
+        return any(sent.abandoned for sent in self._in_flight)
+
+    @property
     def wants_sasl(self) -> bool:
         """Whether this client authenticates."""
         return self._login is not None
@@ -338,8 +343,8 @@ class BrokerSession:
             for request, _ in late:
                 request.on_failure(self._timed_out(request, self._why_held(now)), now)
                 request.settled(now)
-        overdue = bool(self._in_flight) and self._in_flight[0].connection_deadline <= now
-        return overdue or self._authenticate_by_ms <= now
+        silent = bool(self._in_flight) and self._in_flight[0].connection_deadline <= now
+        return silent or self._authenticate_by_ms <= now
 
     def _why_held(self, now: int) -> str:
         """Return why requests are held back, for error texts."""

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -69,9 +70,10 @@ Opener = Callable[..., Desk]
 def open_desk() -> Iterator[Opener]:
     desks: list[Desk] = []
 
-    def opener(said: list[bytes], **options: object) -> Desk:
+    def opener(said: list[bytes], bootstrap: str = "", **options: object) -> Desk:
         listener, clock = Responder(said), SystemClock()
-        settings = ClusterSettings.parse({"bootstrap.servers": listener.address, **options})
+        servers = f"{listener.address},{bootstrap}".rstrip(",")
+        settings = ClusterSettings.parse({"bootstrap.servers": servers, **options})
         desks.append(Desk(SelectorNetwork(settings, clock, random.Random(1)), clock, listener))
         return desks[-1]
 
@@ -196,3 +198,21 @@ def test_the_newest_telling_of_the_clusters_features_holds(open_desk: Opener) ->
     desk.until(lambda: desk.ready(3))
     assert desk.network.finalized_feature("transaction.version") == 3
     assert desk.network.finalized_feature("no.such.feature") == 0
+
+
+def test_the_least_busy_node_is_not_one_that_has_let_a_request_time_out(open_desk: Opener) -> None:
+    other = Responder(greeting(0, 0))
+    try:
+        desk = open_desk(greeting(0), bootstrap=other.address)
+        outcomes = []
+        for timeout_ms in (60_000, 100, 60_000):
+            probe = Probe(timeout_ms=timeout_ms)
+            probe.request.node = None
+            desk.network.send(probe.request, desk.clock.now())
+            desk.until(partial(getattr, probe, "told"))
+            outcomes.append(len(probe.responses))
+        # The first listener answers one request and then hangs: connected, and not disconnected.
+        assert outcomes == [1, 0, 1]
+        assert (len(desk.listener.connections), len(other.connections)) == (1, 1)
+    finally:
+        other.close()

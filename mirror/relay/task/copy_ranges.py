@@ -15,7 +15,7 @@ from mirror.backoff import Backoff
 from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import MirrorError
+from mirror.errors import KafkaTimeout, MirrorError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.client_defaults import (
     OVERHEAD_FRACTION,
@@ -76,7 +76,9 @@ def copy_ranges(
         copy = partial(_copy, ranges, source_options, target_options, policy, clock, watcher or NullObserver())
         results = _copy_with_lease(copy) if policy.lease_ms and policy.exactly_once else copy()
     except MirrorError as error:
-        results = [RangeResult.initial(failed, failed.start, Outcome.FAILED, str(error)) for failed in ranges]
+        # A cluster that does not answer now may answer the next attempt; nothing has been copied.
+        outcome = Outcome.UNFINISHED if isinstance(error, KafkaTimeout) else Outcome.FAILED
+        results = [RangeResult.initial(ended, ended.start, outcome, str(error)) for ended in ranges]
     for result in results:
         result.seconds = result.seconds or max(0.001, (clock.now() - started) / 1000)
     return results

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from mirror.client import Admin, ConfigResource, Outcomes
 from mirror.cluster.types import ConfigEntry
-from mirror.errors import KafkaError
+from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.batches.way_rules import EXPIRATION, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.model.way import Way
 
-_TIMEOUT_MS: Final = 10_000
-_BROKERS_TIMEOUT_MS: Final = 3_000
-"""A broker that hangs must not delay the partitions of the others for longer."""
+_ANSWER_TIMEOUT_MS: Final = 3_000
+"""How long a broker has to answer. One that hangs must not delay the partitions of the others for longer."""
+_ATTEMPTS: Final = 3
 
 Configs = Mapping[str, ConfigEntry]
+_Found = Outcomes[ConfigResource, dict[str, ConfigEntry]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +36,21 @@ class TopicRules:
 def read_topic_rules(
     source: Admin, target: Admin, ranges: Sequence[Range], policy: CopyPolicy, delivery_ms: int
 ) -> TopicRules:
-    """Return the rules for the target topics of ``ranges``; what is not permitted to be read is taken for unknown.
+    """Return the rules for the target topics of ``ranges``; what cannot be read is taken for unknown.
 
     Limits that are unknown have their defaults: the brokers then refuse what is too large. ``delivery_ms`` is how long
-    a batch that is sent may still be appended.
+    a batch that is sent may still be appended. Raises KafkaTimeout if the flow demands sequences and a cluster does not
+    answer: unknown rules would refuse its records for good.
     """
     topics = {copied.target_topic: copied.topic for copied in ranges}
     if not policy.exactly_once or policy.exactly_once_by == Way.TRANSACTIONS:
-        configs = _topic_configs(target, topics)
+        configs = _topic_configs(target, topics, required=False)
         return TopicRules(_limits(configs), dict.fromkeys(topics, WayRules()))
+    required = policy.exactly_once_by == Way.SEQUENCES
     with ThreadPoolExecutor(3, "mirror-configs") as executor:
-        target_configs = executor.submit(_topic_configs, target, topics)
-        source_configs = executor.submit(_topic_configs_or_none, source, set(topics.values()))
-        expiration = executor.submit(_expiration_ms, target)
+        target_configs = executor.submit(_topic_configs, target, topics, required=required)
+        source_configs = executor.submit(_source_configs, source, set(topics.values()), required=required)
+        expiration = executor.submit(_expiration_ms, target, required=required)
         configs, expiration_ms = target_configs.result(), expiration.result()
         ways = {
             name: WayRules.of(
@@ -66,37 +70,73 @@ def _limits(configs: Mapping[str, Configs]) -> dict[str, TargetLimits]:
     return {topic: TargetLimits.of(entries) for topic, entries in configs.items()}
 
 
-def _topic_configs(admin: Admin, topics: Collection[str]) -> dict[str, Configs]:
-    """Return the configuration of each topic; empty for one whose configuration this client may not read."""
+def _topic_configs(admin: Admin, topics: Collection[str], *, required: bool) -> dict[str, Configs]:
+    """Return the configuration of each topic; empty for one whose configuration this client may not read.
+
+    If no broker answers, all are empty; with ``required`` that raises KafkaTimeout.
+    """
     resources = {topic: ConfigResource.topic(topic) for topic in topics}
-    found = admin.describe_configs(resources.values(), partial=True, timeout_ms=_TIMEOUT_MS)
-    return {topic: found.get(resource, {}) for topic, resource in resources.items()}
+    found = _ask(lambda: admin.describe_configs(resources.values(), partial=True, timeout_ms=_ANSWER_TIMEOUT_MS))
+    if found is None and required:
+        raise _no_answer("the configurations of the topics")
+    configs: Mapping[ConfigResource, Configs] = found or {}
+    return {topic: configs.get(resource, {}) for topic, resource in resources.items()}
 
 
-def _topic_configs_or_none(admin: Admin, topics: Collection[str]) -> dict[str, Configs]:
-    """Return what :func:`_topic_configs` does; all empty if the cluster does not answer, which the copies report."""
+def _source_configs(admin: Admin, topics: Collection[str], *, required: bool) -> dict[str, Configs]:
+    """Return what :func:`_topic_configs` does; all empty if the source refuses the client, which the copies report."""
     try:
-        return _topic_configs(admin, topics)
+        return _topic_configs(admin, topics, required=required)
+    except KafkaTimeout:
+        raise
     except KafkaError:
         return {topic: {} for topic in topics}
 
 
-def _expiration_ms(admin: Admin) -> int | None:
+def _expiration_ms(admin: Admin, *, required: bool) -> int | None:
     """Return the smallest ``producer.id.expiration.ms`` of the brokers; None if it is unknown.
 
     Brokers that do not answer in time are left out if others answer: their partitions are not available now, and the
-    brokers of a cluster seldom differ. A refusal, or a broker that does not have the key, makes it unknown.
+    brokers of a cluster seldom differ. A refusal, or a broker that does not have the key, makes it unknown. With
+    ``required``, KafkaTimeout is raised if no broker answers.
     """
-    try:
-        brokers = admin.describe_cluster(timeout_ms=_BROKERS_TIMEOUT_MS).brokers
+
+    def ask() -> _Found:
+        brokers = admin.describe_cluster(timeout_ms=_ANSWER_TIMEOUT_MS).brokers
         resources = [ConfigResource.broker(broker.node_id) for broker in brokers]
-        found = admin.describe_configs(resources, partial=True, timeout_ms=_BROKERS_TIMEOUT_MS)
+        return admin.describe_configs(resources, partial=True, timeout_ms=_ANSWER_TIMEOUT_MS)
+
+    try:
+        found = _ask(ask)
     except KafkaError:
         return None
-    return smallest_expiration_ms(found)
+    if found is None and required:
+        raise _no_answer(EXPIRATION)
+    return None if found is None else smallest_expiration_ms(found)
 
 
-def smallest_expiration_ms(found: Outcomes[ConfigResource, dict[str, ConfigEntry]]) -> int | None:
+def _ask(ask: Callable[[], _Found]) -> _Found | None:
+    """Return the first outcomes with a result or a refusal; None if every attempt timed out.
+
+    Any broker can answer for a topic. A broker that hangs still has the first question in flight when the next one is
+    asked, and the client prefers brokers that are less busy.
+    """
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(KafkaTimeout):
+            found = ask()
+            if found or any(not isinstance(error, KafkaTimeout) for error in found.failed.values()):
+                return found
+    return None
+
+
+def _no_answer(what: str) -> KafkaTimeout:
+    seconds = _ATTEMPTS * _ANSWER_TIMEOUT_MS // 1_000
+    return KafkaTimeout(
+        f"no broker answered within {seconds} s when it was asked for {what}; the next attempt asks again"
+    )
+
+
+def smallest_expiration_ms(found: _Found) -> int | None:
     """Return the smallest ``producer.id.expiration.ms`` in the configurations of brokers; None if it is unknown."""
     refused = any(not isinstance(error, TimeoutError) for error in found.failed.values())
     values = [entries[EXPIRATION].value if EXPIRATION in entries else None for entries in found.values()]

@@ -149,13 +149,15 @@ class SelectorNetwork:
     def _least_loaded(self, now: int) -> int:
         """Return the least busy node, connected ones first."""
 
-        def rank(node: int) -> tuple[int, bool, bool, int]:
+        def rank(node: int) -> tuple[int, bool, bool, bool, int]:
             connection = self._connections.get((node, Lane.CONTROL, 0))
             ready = connection is not None and connection.session.ready
             failed = self._states.error(node) is not None
             # A node with this connection established needs no connect.
             wait_ms = 0 if ready and not failed else self._states.wait_ms(node, now)
-            return (wait_ms, failed, not ready, connection.session.load if connection else 0)
+            # A broker that hangs keeps its connection for request.timeout.ms; others answer.
+            overdue = connection is not None and connection.session.overdue
+            return (wait_ms, failed, overdue, not ready, connection.session.load if connection else 0)
 
         nodes = [*self._brokers] or [*self._bootstrap]
         best = min(nodes, key=rank)

@@ -12,6 +12,8 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.committed import ProgressStore, group_of, lazy_group_of
+from mirror.wire.api import Api
+from tests.fakes.control import Action
 from tests.fakes.record_batches import build
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -129,3 +131,14 @@ def test_at_least_once_has_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = FakePair(monkeypatch, exactly_once=False)
     write(pair, b"young", young=True)
     assert said(pair.copy(exactly_once_by="auto")) == (Outcome.COMPLETE, "", "")
+
+
+def test_forced_sequences_are_tried_again_if_the_rules_cannot_be_read_now(pair: FakePair) -> None:
+    write(pair, b"young", young=True)
+    pair.target.control.on(Api.DESCRIBE_CONFIGS, Action(hold="before"), times=None)
+    result = pair.copy(exactly_once_by="sequences")
+    assert result.outcome is Outcome.UNFINISHED
+    assert "no broker answered within 9 s" in str(result.error)
+    pair.target.control.clear()
+    assert pair.copy(exactly_once_by="sequences").outcome is Outcome.COMPLETE
+    assert pair.values() == [b"young"]
