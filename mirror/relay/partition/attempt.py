@@ -175,6 +175,11 @@ class CopyAttempt:
         return self.commits.in_flight is None and not (committable or self.comparing_target)
 
     @property
+    def waits_to_send(self) -> bool:
+        """Whether something was fetched, and cannot be sent because the partition is not acquired."""
+        return not (self.acquired or self.all_delivered)
+
+    @property
     def _sends_nothing(self) -> bool:
         return self._copy.winding_up or self._ceding
 

@@ -6,24 +6,18 @@ In transactions an attempt fences when it opens. By sequences it does so once it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.way import Way
-from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.expiries import expiry_error
-from mirror.relay.partition.states import CopyState, PendingCall, result_of
+from mirror.relay.partition.parts import CopyParts
+from mirror.relay.partition.states import CopyState, result_of
 from mirror.relay.progress.committed import Progress
 
 if TYPE_CHECKING:
-    from mirror.relay.model.policy import CopyPolicy
-    from mirror.relay.partition.attempt_outcome import FailureClassifier
-    from mirror.relay.partition.delivery_deadline import DeliveryClock
-    from mirror.relay.partition.result_recorder import ResultRecorder
-    from mirror.relay.partition.source_reader import SourceReader
-    from mirror.relay.partition.target_check import TargetLogCheck
     from mirror.relay.partition.target_writer import TargetWriter
     from mirror.relay.progress.lookup_results import StartPosition
     from mirror.relay.progress.target_loss import TargetLoss
@@ -39,25 +33,10 @@ class Opened(NamedTuple):
     """What the target has lost: then ``progress`` is an anchor, or the flow's start."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpeningParts:
-    """What the openings of one copy share."""
-
-    copy: CopyHandle
-    context: CopyContext
-    policy: CopyPolicy
-    recorder: ResultRecorder
-    target_check: TargetLogCheck
-    clock: DeliveryClock
-    failures: FailureClassifier
-    reader: SourceReader
-    call: PendingCall
-
-
 class Opening:
     """The opening of one attempt, from its creation until :meth:`step` returns where the copy starts."""
 
-    def __init__(self, parts: OpeningParts, writer: TargetWriter, now: int, *, after_failure: bool) -> None:
+    def __init__(self, parts: CopyParts, writer: TargetWriter, now: int, *, after_failure: bool) -> None:
         """``after_failure``: an attempt before this one has expired or failed."""
         self.state = CopyState.OPENING
         """OPENING, then RESOLVING_PROGRESS."""

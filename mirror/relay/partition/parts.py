@@ -1,0 +1,94 @@
+"""What the attempts of one copy share: the parts of a copy that outlive an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from mirror.relay.batches.way_rules import WayChoice, WayRules
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.way import Way
+from mirror.relay.partition.anchoring import AnchorMaker
+from mirror.relay.partition.attempt import AttemptOwner
+from mirror.relay.partition.attempt_outcome import FailureClassifier
+from mirror.relay.partition.context import CopyContext
+from mirror.relay.partition.delivery_deadline import DeliveryClock
+from mirror.relay.partition.gap_check import SourceGapCheck
+from mirror.relay.partition.result_recorder import ResultRecorder
+from mirror.relay.partition.retry import RetryController
+from mirror.relay.partition.source_reader import SourceReader
+from mirror.relay.partition.states import PendingCall, awaited_text
+from mirror.relay.partition.target_check import TargetLogCheck
+
+if TYPE_CHECKING:
+    from mirror.relay.batches.target_limits import TargetLimits
+
+
+@dataclass(frozen=True, slots=True)
+class CopyParts:
+    """What the attempts of one copy share."""
+
+    copy: AttemptOwner
+    context: CopyContext
+    policy: CopyPolicy
+    recorder: ResultRecorder
+    reader: SourceReader
+    clock: DeliveryClock
+    failures: FailureClassifier
+    retry: RetryController
+    gap_check: SourceGapCheck
+    target_check: TargetLogCheck
+    anchors: AnchorMaker
+    choice: WayChoice | None
+    """Chooses the way of each batch; None if there is only one."""
+    call: PendingCall
+
+    @property
+    def way(self) -> Way | None:
+        """The way that the next attempt goes; None: at least once."""
+        if self.choice is not None:
+            return self.choice.way
+        return Way.TRANSACTIONS if self.policy.exactly_once else None
+
+
+def make_parts(
+    copy: AttemptOwner,
+    policy: CopyPolicy,
+    limits: TargetLimits,
+    batch_size: int,
+    context: CopyContext,
+    now: int,
+    rules: WayRules | None,
+) -> CopyParts:
+    """Make the parts of ``copy``; ``rules`` as in :class:`.machine.PartitionCopy`."""
+    copied: Final = copy.range
+    recorder = ResultRecorder(copied, context.unix_ms, now, context.observer)
+    reader = SourceReader(
+        copied.end, limits, policy, batch_size, reencode=context.reencoder(copy), budget=context.source_budget
+    )
+    clock = DeliveryClock(copied.stuck_since_ms, context.timeouts, context.unix_ms)
+    failures = FailureClassifier(copy.source, copy.target, policy, limits, reader.pipeline, context.unix_ms)
+
+    def awaited() -> str:
+        return awaited_text(recorder.timeline.phase, context.no_leader_reason(copy))
+
+    return CopyParts(
+        copy=copy,
+        context=context,
+        policy=policy,
+        recorder=recorder,
+        reader=reader,
+        clock=clock,
+        failures=failures,
+        retry=RetryController(
+            copied, recorder, clock, failures, context.backoff, partial(context.may_retry, copy), awaited
+        ),
+        gap_check=SourceGapCheck(
+            copied, policy, reader, context.timeouts.stall_ms, partial(context.source_error, copy)
+        ),
+        target_check=TargetLogCheck(copy, context),
+        anchors=AnchorMaker(exactly_once=policy.exactly_once),
+        choice=WayChoice(rules, copy.source) if rules is not None and policy.exactly_once else None,
+        call=PendingCall(partial(context.step_when_done, copy)),
+    )
