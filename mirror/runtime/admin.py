@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation
 from mirror.cluster.admin.acls import CreateAcls, DeleteAcls, DescribeAcls
 from mirror.cluster.admin.cluster import DescribeCluster, DescribeLogDirs
 from mirror.cluster.admin.configs import DescribeConfigs, DescribeTopicConfigs, IncrementalAlterConfigs
-from mirror.cluster.admin.groups import (
-    DeleteGroups,
-    DescribeConsumerGroups,
-    DescribeGroups,
-    GroupOperations,
-    ListGroups,
-)
+from mirror.cluster.admin.groups import GroupOperations
 from mirror.cluster.admin.topics import (
     CreatePartitions,
     CreateTopics,
@@ -34,31 +26,15 @@ from mirror.cluster.admin.transactions import (
     ListTransactions,
     TransactionalIdOperations,
 )
-from mirror.cluster.calls import Call
-from mirror.cluster.events import CompletableEvent
-from mirror.cluster.keyed_call import KeyedCall
-from mirror.cluster.offset_calls import (
-    CommitGroupOffsets,
-    DeleteGroupOffsets,
-    DeleteRecords,
-    EpochEndOffsets,
-    GroupOffsets,
-    ListEachOffset,
-)
-from mirror.cluster.offset_commits import CommitOffset
-from mirror.cluster.settings import ClusterSettings
+from mirror.cluster.offset_calls import DeleteRecords, EpochEndOffsets, ListEachOffset
 from mirror.cluster.types import (
     ClusterDescription,
     ConfigChange,
     ConfigEntry,
     ConfigResource,
     EpochEndOffset,
-    GroupDescription,
-    GroupListing,
-    K,
     LogDir,
     NewTopic,
-    OffsetAndMetadata,
     OffsetResult,
     Outcomes,
     ProducerState,
@@ -66,22 +42,15 @@ from mirror.cluster.types import (
     TopicPartition,
     TransactionDescription,
     TransactionListing,
-    V,
 )
-from mirror.errors import ClientClosed, KafkaError, UnsupportedVersion
-from mirror.meters import NetworkSnapshot
 from mirror.runtime import arguments
-from mirror.runtime.admin_results import as_asked, merged, not_found, pass_on
-from mirror.runtime.pending_requests import PendingRequests
-from mirror.runtime.thread import acquire, release
-
-T = TypeVar("T")
+from mirror.runtime.admin_groups import GroupCalls
 
 _ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 _EVERY_ACL: Final = AclFilter()
 
 
-class Admin:
+class Admin(GroupCalls):
     """Administers a cluster. The methods may be called from several threads.
 
     Every method takes ``timeout_ms``; the default is ``default.api.timeout.ms``. It raises KafkaTimeout when that time
@@ -107,61 +76,6 @@ class Admin:
     counts as success.
     """
 
-    def __init__(self, options: Mapping[str, object]) -> None:
-        """``options`` has Kafka's dotted configuration keys. Raises ConfigError."""
-        self._thread = acquire(ClusterSettings.parse(options))
-        self._asked = PendingRequests("Admin")
-        self._closed = False
-
-    def network(self) -> NetworkSnapshot:
-        """Return the statistics of the cluster's network thread, which all clients of this process share."""
-        return self._thread.look()
-
-    def known_leader(self, tp: TopicPartition) -> tuple[int, int] | None:
-        """Return the leader's node id and leader epoch of ``tp`` from the last metadata, or None. Sends no request."""
-        leader = self._thread.loop.metadata.leader(tp)
-        return None if leader is None else (leader.node, leader.epoch)
-
-    def why_no_leader(self, tp: TopicPartition) -> KafkaError | None:
-        """Return the error because of which the last metadata has no leader of ``tp``, or None. Sends no request."""
-        metadata = self._thread.loop.metadata
-        return metadata.why_unknown(tp) if metadata.leader(tp) is None else None
-
-    def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
-        return self._thread.timer(arguments.timeout(timeout_ms))
-
-    def _check_open(self) -> None:
-        if self._closed:
-            msg = "this Admin is closed"
-            raise ClientClosed(msg)
-
-    def _call(self, call: Call[T, Any]) -> T:
-        with self._asked.waiting(call):
-            self._check_open()
-            return self._thread.call(None, call)
-
-    def _later(self, make: Callable[[], CompletableEvent[T]]) -> Future[T]:
-        """Submit a call and return its future. Errors before it is submitted are set on the future, too."""
-        future: Future[T] = Future()
-        future.set_running_or_notify_cancel()  # a cancelled future would not stop the call
-        try:
-            self._check_open()
-            call = make()
-        except KafkaError as error:
-            future.set_exception(error)
-            return future
-        call.future.add_done_callback(functools.partial(pass_on, future))
-        self._asked.add(call)
-        try:
-            self._check_open()
-            self._thread.submit(None, call)
-        except KafkaError as error:
-            call.fail(error)
-        return future
-
-    def _each(self, call: KeyedCall[K, V], *, partial: bool) -> Outcomes[K, V]:
-        return as_asked(self._call(call), partial=partial)
-
     # --- the cluster and its brokers
 
     def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
@@ -175,9 +89,6 @@ class Admin:
         wanted = None if brokers is None else arguments.brokers(brokers)
         timer = self._timer(timeout_ms)
         return self._each(DescribeLogDirs(self._living(timer) if wanted is None else wanted, *timer), partial=partial)
-
-    def _living(self, timer: tuple[int, int]) -> tuple[int, ...]:
-        return tuple(broker.node_id for broker in self._call(DescribeCluster(*timer)).brokers)
 
     # --- topics
 
@@ -356,126 +267,6 @@ class Admin:
         names = arguments.texts("a transactional id", ids)
         return self._each(DescribeTransactions(names, *self._timer(timeout_ms)), partial=partial)
 
-    # --- groups
-
-    def list_groups(
-        self, *, states: Iterable[str] = (), kinds: Iterable[str] = (), timeout_ms: int | None = None
-    ) -> dict[str, GroupListing]:
-        """Return all groups that the client may describe, by id.
-
-        ``states`` ("Stable", "Empty", ...) and ``kinds`` ("classic", "consumer", ...) filter the groups if given.
-        Raises if a broker does not respond, because the list would be incomplete.
-        """
-        wanted = arguments.texts("a group state", states), arguments.texts("a kind of group", kinds)
-        timer = deadline_ms, timeout = self._timer(timeout_ms)
-        call = ListGroups(
-            self._living(timer), states=wanted[0], kinds=wanted[1], deadline_ms=deadline_ms, timeout_ms=timeout
-        )
-        return {one.group: one for groups in self._each(call, partial=False).values() for one in groups}
-
-    def describe_groups(
-        self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
-    ) -> Outcomes[str, GroupDescription]:
-        """Return groups of the classic and of the consumer protocol (KIP-848) with their members.
-
-        The error of a missing group, and of a group of another protocol, is BrokerError with code 69.
-        """
-        names, timer = arguments.texts("a group id", groups), self._timer(timeout_ms)
-        found = self._call(DescribeGroups(names, *timer))
-        others = [group for group, error in found.failed.items() if not_found(error)]
-        if others:
-            found = merged(names, found, self._of_the_new_protocol(others, timer))
-        return as_asked(found, partial=partial)
-
-    def _of_the_new_protocol(self, groups: list[str], timer: tuple[int, int]) -> Outcomes[str, GroupDescription]:
-        try:
-            return self._call(DescribeConsumerGroups(groups, *timer))
-        except UnsupportedVersion:
-            return Outcomes({}, {})  # brokers without this API have no groups of the consumer protocol
-
-    def delete_groups(
-        self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
-    ) -> Outcomes[str, None]:
-        """Delete groups with their offsets. The error of a group that has members is BrokerError with code 68."""
-        names = arguments.texts("a group id", groups)
-        return self._each(DeleteGroups(names, *self._timer(timeout_ms)), partial=partial)
-
-    def group_offsets(
-        self,
-        group: str,
-        tps: Iterable[TopicPartition] | None = None,
-        *,
-        require_stable: bool = True,
-        timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of ``group`` for ``tps``; None means all its partitions.
-
-        Partitions without a committed offset are absent. With ``require_stable`` the call waits for pending
-        transactions on these partitions, but not on other partitions of the group (KIP-447). Without it, the call
-        returns the offsets committed before those transactions.
-        """
-        return self._call(self._committed(group, tps, timeout_ms, require_stable=require_stable))
-
-    def group_offsets_async(
-        self,
-        group: str,
-        tps: Iterable[TopicPartition] | None = None,
-        timeout_ms: int | None = None,
-        *,
-        require_stable: bool = True,
-    ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
-        """Like :meth:`group_offsets`, without waiting."""
-        return self._later(lambda: self._committed(group, tps, timeout_ms, require_stable=require_stable))
-
-    def _committed(
-        self, group: str, tps: Iterable[TopicPartition] | None, timeout_ms: int | None, *, require_stable: bool = True
-    ) -> GroupOffsets:
-        name = arguments.text("a group id", group)
-        wanted = None if tps is None else arguments.partitions(tps)
-        return GroupOffsets(name, wanted, *self._timer(timeout_ms), require_stable=require_stable)
-
-    def commit_group_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
-    ) -> None:
-        """Commit offsets for a group without members."""
-        self._call(self._to_commit(group, offsets, timeout_ms))
-
-    def commit_group_offsets_async(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
-    ) -> Future[None]:
-        """Like :meth:`commit_group_offsets`, without waiting."""
-        return self._later(lambda: self._to_commit(group, offsets, timeout_ms))
-
-    def commit_offset_async(
-        self, group: str, tp: TopicPartition, offset: OffsetAndMetadata, timeout_ms: int | None = None
-    ) -> Future[None]:
-        """Commit the offset of one partition, for a group without members, without waiting.
-
-        Commits of a group share requests, of which one is in flight at a time, and each succeeds or fails on its own.
-        If a later commit of the same partition comes before this one is sent, that is sent, and both have its outcome.
-        """
-
-        def commit() -> CommitOffset:
-            name = arguments.text("a group id", group)
-            ((wanted, position),) = arguments.offsets({tp: offset}).items()
-            return CommitOffset(name, wanted, position, *self._timer(timeout_ms))
-
-        return self._later(commit)
-
-    def _to_commit(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None
-    ) -> CommitGroupOffsets:
-        name = arguments.text("a group id", group)
-        return CommitGroupOffsets(name, arguments.offsets(offsets), *self._timer(timeout_ms))
-
-    def delete_group_offsets(
-        self, group: str, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
-    ) -> Outcomes[TopicPartition, None]:
-        """Delete the offsets of ``group`` for ``tps`` (KIP-496). The error of a subscribed topic is code 86."""
-        name = arguments.text("a group id", group)
-        call = DeleteGroupOffsets(name, arguments.partitions(tps), *self._timer(timeout_ms))
-        return self._each(call, partial=partial)
-
     # --- permissions
 
     def describe_acls(self, wanted: AclFilter = _EVERY_ACL, *, timeout_ms: int | None = None) -> tuple[AclBinding, ...]:
@@ -511,18 +302,3 @@ class Admin:
         """Like :meth:`group_operations`. Brokers only show whether Describe is granted, which Write implies."""
         names = arguments.texts("a transactional id", ids)
         return self._each(TransactionalIdOperations(names, *self._timer(timeout_ms)), partial=partial)
-
-    def close(self) -> None:
-        """Release the network thread. Pending calls in other threads raise ClientClosed. It may be called again."""
-        if not self._closed:
-            self._closed = True
-            self._asked.end(self._thread)
-            release(self._thread)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

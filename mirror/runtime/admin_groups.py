@@ -1,0 +1,137 @@
+"""The calls of an administrating client about consumer groups and their committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+
+from mirror.cluster.admin.groups import DeleteGroups, DescribeConsumerGroups, DescribeGroups, ListGroups
+from mirror.cluster.offset_calls import CommitGroupOffsets, DeleteGroupOffsets, GroupOffsets
+from mirror.cluster.offset_commits import CommitOffset
+from mirror.cluster.types import GroupDescription, GroupListing, OffsetAndMetadata, Outcomes, TopicPartition
+from mirror.errors import UnsupportedVersion
+from mirror.runtime import arguments
+from mirror.runtime.admin_calls import AdminCalls
+from mirror.runtime.admin_results import as_asked, merged, not_found
+
+
+class GroupCalls(AdminCalls):
+    """The calls about groups; timeouts and errors are those of :class:`mirror.runtime.admin.Admin`."""
+
+    def list_groups(
+        self, *, states: Iterable[str] = (), kinds: Iterable[str] = (), timeout_ms: int | None = None
+    ) -> dict[str, GroupListing]:
+        """Return all groups that the client may describe, by id.
+
+        ``states`` ("Stable", "Empty", ...) and ``kinds`` ("classic", "consumer", ...) filter the groups if given.
+        Raises if a broker does not respond, because the list would be incomplete.
+        """
+        wanted = arguments.texts("a group state", states), arguments.texts("a kind of group", kinds)
+        timer = deadline_ms, timeout = self._timer(timeout_ms)
+        call = ListGroups(
+            self._living(timer), states=wanted[0], kinds=wanted[1], deadline_ms=deadline_ms, timeout_ms=timeout
+        )
+        return {one.group: one for groups in self._each(call, partial=False).values() for one in groups}
+
+    def describe_groups(
+        self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, GroupDescription]:
+        """Return groups of the classic and of the consumer protocol (KIP-848) with their members.
+
+        The error of a missing group, and of a group of another protocol, is BrokerError with code 69.
+        """
+        names, timer = arguments.texts("a group id", groups), self._timer(timeout_ms)
+        found = self._call(DescribeGroups(names, *timer))
+        others = [group for group, error in found.failed.items() if not_found(error)]
+        if others:
+            found = merged(names, found, self._of_the_new_protocol(others, timer))
+        return as_asked(found, partial=partial)
+
+    def _of_the_new_protocol(self, groups: list[str], timer: tuple[int, int]) -> Outcomes[str, GroupDescription]:
+        try:
+            return self._call(DescribeConsumerGroups(groups, *timer))
+        except UnsupportedVersion:
+            return Outcomes({}, {})  # brokers without this API have no groups of the consumer protocol
+
+    def delete_groups(
+        self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[str, None]:
+        """Delete groups with their offsets. The error of a group that has members is BrokerError with code 68."""
+        names = arguments.texts("a group id", groups)
+        return self._each(DeleteGroups(names, *self._timer(timeout_ms)), partial=partial)
+
+    def group_offsets(
+        self,
+        group: str,
+        tps: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = True,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the committed offsets of ``group`` for ``tps``; None means all its partitions.
+
+        Partitions without a committed offset are absent. With ``require_stable`` the call waits for pending
+        transactions on these partitions, but not on other partitions of the group (KIP-447). Without it, the call
+        returns the offsets committed before those transactions.
+        """
+        return self._call(self._committed(group, tps, timeout_ms, require_stable=require_stable))
+
+    def group_offsets_async(
+        self,
+        group: str,
+        tps: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+        *,
+        require_stable: bool = True,
+    ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
+        """Like :meth:`group_offsets`, without waiting."""
+        return self._later(lambda: self._committed(group, tps, timeout_ms, require_stable=require_stable))
+
+    def _committed(
+        self, group: str, tps: Iterable[TopicPartition] | None, timeout_ms: int | None, *, require_stable: bool = True
+    ) -> GroupOffsets:
+        name = arguments.text("a group id", group)
+        wanted = None if tps is None else arguments.partitions(tps)
+        return GroupOffsets(name, wanted, *self._timer(timeout_ms), require_stable=require_stable)
+
+    def commit_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
+    ) -> None:
+        """Commit offsets for a group without members."""
+        self._call(self._to_commit(group, offsets, timeout_ms))
+
+    def commit_group_offsets_async(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
+    ) -> Future[None]:
+        """Like :meth:`commit_group_offsets`, without waiting."""
+        return self._later(lambda: self._to_commit(group, offsets, timeout_ms))
+
+    def commit_offset_async(
+        self, group: str, tp: TopicPartition, offset: OffsetAndMetadata, timeout_ms: int | None = None
+    ) -> Future[None]:
+        """Commit the offset of one partition, for a group without members, without waiting.
+
+        Commits of a group share requests, of which one is in flight at a time, and each succeeds or fails on its own.
+        If a later commit of the same partition comes before this one is sent, that is sent, and both have its outcome.
+        """
+
+        def commit() -> CommitOffset:
+            name = arguments.text("a group id", group)
+            ((wanted, position),) = arguments.offsets({tp: offset}).items()
+            return CommitOffset(name, wanted, position, *self._timer(timeout_ms))
+
+        return self._later(commit)
+
+    def _to_commit(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None
+    ) -> CommitGroupOffsets:
+        name = arguments.text("a group id", group)
+        return CommitGroupOffsets(name, arguments.offsets(offsets), *self._timer(timeout_ms))
+
+    def delete_group_offsets(
+        self, group: str, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[TopicPartition, None]:
+        """Delete the offsets of ``group`` for ``tps`` (KIP-496). The error of a subscribed topic is code 86."""
+        name = arguments.text("a group id", group)
+        call = DeleteGroupOffsets(name, arguments.partitions(tps), *self._timer(timeout_ms))
+        return self._each(call, partial=partial)
