@@ -1,17 +1,15 @@
-"""Calls about offsets of logs and of groups. No I/O."""
+"""Calls about the offsets of logs. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
-from mirror.cluster.calls import Attempt, ClusterView, Failures, GroupCall, LeaderCall, check, left_out
-from mirror.cluster.coordinators import KeyType
-from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, INT32_MAX, KeyedCall, coordinator
-from mirror.cluster.requests import Lane
-from mirror.cluster.types import EpochEndOffset, OffsetAndMetadata, OffsetResult, Outcomes, TopicPartition, V
+from mirror.cluster.calls import Attempt, ClusterView, Failures, LeaderCall, check, left_out
+from mirror.cluster.keyed_call import INT32_MAX, KeyedCall
+from mirror.cluster.types import EpochEndOffset, OffsetResult, Outcomes, TopicPartition, V
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
-from mirror.wire.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, broker_error
+from mirror.wire.error_codes import LEADER_NOT_AVAILABLE, broker_error
 from mirror.wire.messages.admin import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -29,20 +27,6 @@ from mirror.wire.messages.fetch import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
-)
-from mirror.wire.messages.groups import (
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitTopic,
-    OffsetDeletePartition,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteTopic,
-    OffsetFetchGroup,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchTopic,
 )
 
 
@@ -246,174 +230,4 @@ class DeleteRecords(LeadersCall[int]):
             for entry in topic.partitions:
                 tp, start = TopicPartition(topic.name, entry.partition_index), entry.low_watermark
                 self.set_result(tp, entry.error_code, start)
-        return self.unresolved(keys)
-
-
-class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
-    """Fetch the committed offsets of a group; ``require_stable`` waits for pending transactions (KIP-447)."""
-
-    api = Api.OFFSET_FETCH
-    unique_keys = False
-
-    def __init__(
-        self,
-        group: str,
-        tps: Collection[TopicPartition] | None,
-        deadline_ms: int,
-        timeout_ms: int,
-        *,
-        require_stable: bool = True,
-    ) -> None:
-        super().__init__(f"reading offsets of group {group!r}", group, deadline_ms, timeout_ms)
-        self._require_stable = require_stable
-        self.tps = None if tps is None else frozenset(tps)
-        self._found: dict[TopicPartition, OffsetAndMetadata] = {}
-
-    def shares_with(self) -> Hashable:
-        """Share with calls that read named partitions, also of other groups (KIP-709), equally stable."""
-        return None if self.tps is None else (GroupOffsets, self._require_stable)
-
-    def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetFetchRequest:
-        """Request all partitions at once; None requests all that the group has."""
-        del keys, view, timeout_ms
-        return OffsetFetchRequest((_group_to_read(self.group, self.tps),), self._require_stable)
-
-    def shared_request(self, attempts: Sequence[Attempt], view: ClusterView, timeout_ms: int) -> OffsetFetchRequest:
-        """Request all partitions of all groups."""
-        del view, timeout_ms
-        wanted: dict[str, set[TopicPartition]] = {}
-        for attempt in attempts:
-            wanted.setdefault(attempt.call.group, set()).update(attempt.call.tps)
-        groups = tuple(_group_to_read(group, tps) for group, tps in wanted.items())
-        return OffsetFetchRequest(groups, self._require_stable)
-
-    def accept(self, keys: Collection[str], response: OffsetFetchResponse) -> Failures:
-        """Keep the offsets; a partition with a pending transaction makes the whole call wait."""
-        del keys
-        for group in response.groups:
-            if group.group_id != self.group:
-                continue
-            error = check(group.error_code, self.what, needs="Describe")
-            for topic in group.topics:
-                for entry in topic.partitions:
-                    tp = TopicPartition(topic.name, entry.partition_index)
-                    if self.tps is not None and tp not in self.tps:
-                        continue
-                    error = error or check(entry.error_code, f"{self.what}, {tp}", needs="Describe")
-                    if entry.committed_offset >= 0:
-                        epoch = entry.committed_leader_epoch if entry.committed_leader_epoch >= 0 else None
-                        self._found[tp] = OffsetAndMetadata(entry.committed_offset, epoch, entry.metadata or "")
-            if error is not None:
-                self._found.clear()
-                return {self.group: error}
-        return {}
-
-    def result(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets by partition, without those that have none."""
-        return self._found
-
-
-def _group_to_read(group: str, tps: Collection[TopicPartition] | None) -> OffsetFetchGroup:
-    if tps is None:
-        return OffsetFetchGroup(group, None)
-    return OffsetFetchGroup(
-        group, tuple(OffsetFetchTopic(topic, tuple(parts)) for topic, parts in by_topic(tps).items())
-    )
-
-
-def offset_commit_request(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> OffsetCommitRequest:
-    """Return the request that commits ``offsets`` for a group without members."""
-
-    def partition(tp: TopicPartition) -> OffsetCommitPartition:
-        offset = offsets[tp]
-        epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
-        return OffsetCommitPartition(tp.partition, offset.offset, epoch, offset.metadata)
-
-    topics = tuple(
-        OffsetCommitTopic(topic, tuple(partition(TopicPartition(topic, number)) for number in partitions))
-        for topic, partitions in by_topic(offsets.keys()).items()
-    )
-    return OffsetCommitRequest(group, topics)
-
-
-class CommitGroupOffsets(GroupCall[None]):
-    """Commit offsets for a group without members."""
-
-    api = Api.OFFSET_COMMIT
-
-    def __init__(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int, timeout_ms: int
-    ) -> None:
-        super().__init__(f"committing offsets of group {group!r}", group, deadline_ms, timeout_ms)
-        self._offsets = dict(offsets)
-
-    def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetCommitRequest:
-        """Request all partitions at once."""
-        del keys, view, timeout_ms
-        return offset_commit_request(self.group, self._offsets)
-
-    def accept(self, keys: Collection[str], response: OffsetCommitResponse) -> Failures:
-        """Fail as a whole: committing the same offsets again is harmless."""
-        del keys
-        for topic in response.topics:
-            for entry in topic.partitions:
-                operation = f"{self.what}, {topic.name}-{entry.partition_index}"
-                error = check(entry.error_code, operation, needs="Read")
-                if error is not None:
-                    return {self.group: error}
-        return {}
-
-    def result(self) -> None:
-        """Return nothing."""
-
-
-class DeleteGroupOffsets(KeyedCall[TopicPartition, None]):
-    """Delete offsets of a group (KIP-496); those of topics that a member reads are refused (code 86)."""
-
-    api = Api.OFFSET_DELETE
-    lane = Lane.COORDINATOR
-    needs = "Delete"
-    final_codes = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
-    missing_code = GROUP_ID_NOT_FOUND
-    """A group without members is deleted with its last offset."""
-
-    def __init__(self, group: str, tps: Collection[TopicPartition], deadline_ms: int, timeout_ms: int) -> None:
-        super().__init__(f"deleting offsets of group {group!r}", tps, deadline_ms, timeout_ms)
-        self.group = group
-
-    def describe(self, key: TopicPartition) -> str:
-        """Return the operation on ``key``, for error texts."""
-        return f"{self.what}, {key}"
-
-    def route(self, view: ClusterView) -> Mapping[int | None, Collection[TopicPartition]]:
-        """Route everything to the coordinator of the group, as soon as it is known."""
-        node = coordinator(self.group, view)
-        if node is None:
-            why = view.coordinators.why_unknown(KeyType.GROUP, self.group)
-            self.last_error = why or view.metadata.last_error or self.last_error
-            return {}
-        return {node: set(self.pending)}
-
-    def reroute(self, keys: Collection[TopicPartition], view: ClusterView) -> None:
-        """Look up the coordinator again."""
-        del keys
-        view.coordinators.forget(KeyType.GROUP, self.group)
-
-    def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> OffsetDeleteRequest:
-        """Request those that are not deleted yet."""
-        del view, timeout_ms
-        topics = tuple(
-            OffsetDeleteTopic(topic, tuple(OffsetDeletePartition(p) for p in partitions))
-            for topic, partitions in by_topic(keys).items()
-        )
-        return OffsetDeleteRequest(self.group, topics)
-
-    def accept(self, keys: Collection[TopicPartition], response: OffsetDeleteResponse) -> Failures:
-        """Set the result of each partition, unless the group is refused. The topics require the Read permission."""
-        if response.error_code:
-            for tp in keys:
-                self.set_result(tp, response.error_code, None)
-        for topic in response.topics:
-            for entry in topic.partitions:
-                self.set_result(TopicPartition(topic.name, entry.partition_index), entry.error_code, None, needs="Read")
         return self.unresolved(keys)

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from mirror.cluster.calls import Call, Calls, ClusterView, Failures, LeaderCall, check, left_out
 from mirror.cluster.events import as_kafka_error
+from mirror.cluster.group_offset_calls import GroupOffsets
 from mirror.cluster.metadata import Metadata
-from mirror.cluster.offset_calls import GroupOffsets, ListOffsets, by_topic
+from mirror.cluster.offset_calls import ListOffsets, by_topic
 from mirror.cluster.requests import IDLE, Poll
 from mirror.cluster.types import OffsetAndMetadata, OffsetResult, TopicPartition
 from mirror.consumer.positions import Position, Positions

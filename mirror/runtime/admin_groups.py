@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 
 from mirror.cluster.admin.groups import DeleteGroups, DescribeConsumerGroups, DescribeGroups, ListGroups
-from mirror.cluster.offset_calls import CommitGroupOffsets, DeleteGroupOffsets, GroupOffsets
+from mirror.cluster.group_offset_calls import CommitGroupOffsets, DeleteGroupOffsets, GroupOffsets
 from mirror.cluster.offset_commits import CommitOffset
 from mirror.cluster.types import GroupDescription, GroupListing, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import UnsupportedVersion

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mirror.cluster.calls import Call
-from mirror.cluster.offset_calls import EpochEndOffsets, GroupOffsets, ListEachOffset
+from mirror.cluster.group_offset_calls import GroupOffsets
+from mirror.cluster.offset_calls import EpochEndOffsets, ListEachOffset
 from mirror.cluster.types import EARLIEST, LATEST, EpochEndOffset, OffsetAndMetadata, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout
 from mirror.wire.api import Api

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mirror.cluster.group_offset_calls import GroupOffsets
 from mirror.cluster.loop import LeaveEvent
-from mirror.cluster.offset_calls import GroupOffsets
 from mirror.cluster.types import TopicPartition
 from mirror.errors import ClientClosed, KafkaError
 from mirror.runtime.memory.buffer_memory import BufferMemory
