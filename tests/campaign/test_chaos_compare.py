@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.campaign.chaos.compare import NUMBER, Record, difference, prefix_difference, recreated_difference
+from tests.campaign.chaos.compare import NUMBER, Record, difference, recreated_difference
 
 
 def records(*numbers: int) -> list[Record]:
@@ -63,11 +63,3 @@ def test_resumed_copy_of_recreated_topic_continues_with_new_records() -> None:
     assert recreated_difference(OLD, NEW, records(1, 2, 8), resumes=True)[0] == "3 records, not 4: 1 lost (7)"
     assert recreated_difference(OLD, NEW, records(1, 7, 2, 8), resumes=True)[0] == "4 records, not 3: 1 unknown (2)"
     assert recreated_difference(OLD, NEW, records(1, 2, 2, 7, 8), resumes=True)[0] != ""
-
-
-def test_copy_that_lost_its_end_is_a_prefix() -> None:
-    assert prefix_difference(WANTED, records(1, 3)) == ""
-    assert prefix_difference(WANTED, []) == ""
-    assert prefix_difference(WANTED, records(1, 4)) == "2 records, not 2: 1 lost (3); 1 unknown (4)"
-    assert prefix_difference(WANTED, records(1, 3, 3)) == "3 records, not 3: 1 lost (4); 1 duplicated (3)"
-    assert prefix_difference(WANTED, records(1, 3, 4, 9, 12)) == "5 records, not 4: 1 unknown (12)"

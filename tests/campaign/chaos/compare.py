@@ -56,11 +56,6 @@ def recreated_difference(
     return difference([*old[:copied], *(new if resumes else ())], actual), copied
 
 
-def prefix_difference(expected: Sequence[Record], actual: Sequence[Record]) -> str:
-    """Describe what is wrong with the copy of a log whose end was lost: it has to be a beginning of ``expected``."""
-    return difference(expected[: len(actual)], actual)
-
-
 def _described(kind: str, numbers: Sequence[int]) -> str:
     more = ", ..." if len(numbers) > _MAX_NUMBERS_SHOWN else ""
     return f"{len(numbers)} {kind} ({', '.join(map(str, numbers[:_MAX_NUMBERS_SHOWN]))}{more})"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from mirror.relay.progress.flow_topic import topic_of
-from tests.campaign.chaos.compare import Record, difference, prefix_difference, recreated_difference
+from tests.campaign.chaos.compare import Record, difference, recreated_difference
 from tests.campaign.chaos.injection import PREFIX, RoundContext
 from tests.campaign.chaos.kafka_side import INTERNAL, Place
 from tests.campaign.chaos.process_counts import Counts, counted, excess
@@ -21,14 +21,12 @@ CATCH_UP_S: Final = 300.0
 SETTLES_WITHIN_S: Final = 60.0
 RECREATED: Final = r"deleted and (made|created) again|recreated"
 """The error of a copy whose source topic has another id than before."""
-TRUNCATED: Final = "target-truncated"
 COMPLETE_STATUS: Final = 0
 INCOMPLETE_STATUS: Final = 3
 _READ_WITHIN_S: Final = 180.0
 _SOURCE_TRANSACTIONS_WITHIN_S: Final = 60.0
 _TARGET_TRANSACTIONS_WITHIN_S: Final = 90.0
 """``transaction.timeout.ms`` of the flows, and the interval at which coordinators look for expired transactions."""
-_LOSSY_WITHIN_S: Final = 20.0
 _TAIL: Final = 500
 """Offsets."""
 _POLL_S: Final = 0.5
@@ -50,8 +48,8 @@ def settled(problems: Callable[[], list[str]]) -> list[str]:
 class Verification:
     """Verifies a round whose load has stopped, and stops its stream.
 
-    ``lost``: an unclean election has removed acknowledged records from the copy of the lossy topic. ``before`` are the
-    counts of the stream's processes before the faults.
+    ``lost``: an unclean election has removed acknowledged records from the copy of the lossy topic. The stream has to
+    complete it again. ``before`` are the counts of the stream's processes before the faults.
     """
 
     def __init__(
@@ -106,15 +104,12 @@ class Verification:
         last = {(f"{PREFIX}{topic}", n): records[-1].number for (topic, n), records in truth.items() if records}
         if self._context.recreated:
             del last[f"{PREFIX}{topics.failing}", 0]
-        lossy = {place: last.pop(place) for place in list(last) if self._lost and place[0] == f"{PREFIX}{topics.lossy}"}
         late = self._await_last(last, self._began + CATCH_UP_S - time.monotonic())
         self.catch_up_s = round(time.monotonic() - self._began, 1)
         self._context.stream.check()
         if late:
             self.findings.append(f"not copied {CATCH_UP_S:.0f} s after the load's end: {sorted(late)}")
         self._log(f"caught up, {self.catch_up_s} s after the load's end")
-        if lossy and not self._await_last(lossy, _LOSSY_WITHIN_S):
-            self._log("the lossy topic has caught up, too: nothing was lost that had been committed")
 
     def _await_last(self, last: Mapping[Place, int], within_s: float) -> set[Place]:
         """Return the partitions that do not end with the record of that number in time."""
@@ -150,16 +145,10 @@ class Verification:
                 old = load.deleted[topic]
                 wrong, kept = recreated_difference(old, wanted, actual, resumes=topic == topics.resumed)
                 self._log(f"of the deleted {topic}, {kept} of {len(old)} records were copied")
-            elif self._lost and topic == topics.lossy:
-                wrong = prefix_difference(wanted, actual)
-                self._log(f"of {topic}, the target has {len(actual)} of {len(wanted)} records")
             else:
                 wrong = difference(wanted, actual)
             if wrong:
                 self.findings.append(f"{PREFIX}{topic}-{n}: {wrong}")
-        self._is_prefix_only = {
-            topic for topic, n in truth if len(copied[f"{PREFIX}{topic}", n]) < len(truth[topic, n])
-        }
 
     def _check_results(self, truth: Mapping[Place, list[Record]]) -> bool:
         """Check the stream's own results, and return whether any partition had to fail."""
@@ -167,11 +156,7 @@ class Verification:
         has_failed = False
         for place in truth:
             result = results.get(place, {"outcome": "not in the summary", "error": ""})
-            error = None
-            if self._context.recreated and place[0] == topics.failing:
-                error = RECREATED
-            elif self._lost and place[0] == topics.lossy and place[0] in self._is_prefix_only:
-                error = TRUNCATED
+            error = RECREATED if self._context.recreated and place[0] == topics.failing else None
             has_failed |= error is not None
             as_expected = (
                 result["outcome"] == "complete"
