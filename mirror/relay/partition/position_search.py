@@ -7,14 +7,11 @@ fence's marker is all that was appended. It is compared with the source, record 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Self
 
 from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
-from mirror.cluster.settings import ClusterSettings
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.own_appends import OwnAppends
@@ -22,6 +19,7 @@ from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.batches.standing_appends import StandingAppends
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END
+from mirror.relay.partition.consumer_pool import ConsumerPool
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
 from mirror.relay.progress.log_reading import read_log
@@ -33,10 +31,6 @@ from mirror.timing import Clock, Timer, deadline, remaining
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 from mirror.wire.records import Batch
 
-_FETCH_BYTES: Final = 1024 * 1024
-_FETCH_WAIT_MS: Final = 5
-"""A consumer that has read everything fetches again, and the next search with it waits for that response: with the
-usual 500 ms, 300 searches took 38 s."""
 _MARKER_PATIENCE_MS: Final = 100
 """How long the first slice waits for more of the target: fetches as short as these burden its leader."""
 _MIN_PATIENCE_MS: Final = 1_000
@@ -63,8 +57,8 @@ class LogPositionSearch:
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
-        self.source: Final = _Consumers(source_options, "read_committed")
-        self.target: Final = _Consumers(target_options, "read_uncommitted")
+        self.source: Final = ConsumerPool(source_options, "read_committed")
+        self.target: Final = ConsumerPool(target_options, "read_uncommitted")
         self.spec: Final = ReencodeSpec(
             headers=policy.headers,
             transform=one_at_a_time(policy.transform) if policy.transform else None,
@@ -258,58 +252,6 @@ class _Patience(Timer):
         if self._stopped():
             raise ClientClosed("the search for the exact position was stopped")
         return min(_POLL_MS, remaining(self._until_ms, self._clock.now()))
-
-
-class _Consumers:
-    """The consumers of one cluster, which are lent to one search at a time."""
-
-    def __init__(self, options: Mapping[str, object], isolation: str) -> None:
-        cluster_keys = ClusterSettings.keys()
-        self._options: Final = {
-            **{key: value for key, value in options.items() if key in cluster_keys},
-            "auto.offset.reset": "none",
-            "isolation.level": isolation,
-            "fetch.max.bytes": _FETCH_BYTES,
-            "max.partition.fetch.bytes": _FETCH_BYTES,
-            "fetch.max.wait.ms": _FETCH_WAIT_MS,
-        }
-        ClusterSettings.parse({key: value for key, value in options.items() if key in cluster_keys})
-        self._lock: Final = threading.Lock()
-        self._idle: Final = list[Consumer]()
-        self.closed = False
-
-    @contextmanager
-    def lend(self) -> Iterator[Consumer]:
-        """Lend a consumer, which fetches nothing before and afterwards."""
-        with self._lock:
-            consumer = self._idle.pop() if self._idle else None
-        if consumer is None:
-            consumer = Consumer(self._options)
-        usable = False
-        try:
-            yield consumer
-            usable = True
-        except KafkaTimeout:
-            usable = True  # otherwise each slice would find the brokers first, and perhaps end before it has
-            raise
-        finally:
-            if not (usable and self._take_back(consumer)):
-                consumer.close(timeout_ms=0)
-
-    def _take_back(self, consumer: Consumer) -> bool:
-        consumer.assign([])
-        with self._lock:
-            if not self.closed:
-                self._idle.append(consumer)
-            return not self.closed
-
-    def close(self) -> None:
-        """Close those that are not in use, and the others when they are returned."""
-        with self._lock:
-            self.closed = True
-            idle, self._idle[:] = list(self._idle), []
-        for consumer in idle:
-            consumer.close(timeout_ms=0)
 
 
 # --- the target

@@ -14,7 +14,7 @@ from mirror.client import Consumer, TopicPartition
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.partition import position_search
+from mirror.relay.partition import consumer_pool, position_search
 from mirror.relay.partition.position_search import LogPositionSearch
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch, TargetLogCut
@@ -315,7 +315,7 @@ def test_retention_during_the_search_is_a_named_error(site: Site, monkeypatch: p
 
 def test_both_logs_are_read_in_portions(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first fetch of each side ends long before the other's."""
-    monkeypatch.setattr(position_search, "_FETCH_BYTES", 1)
+    monkeypatch.setattr(consumer_pool, "_FETCH_BYTES", 1)
     search = LogPositionSearch(
         {"bootstrap.servers": site.pair.source.bootstrap},
         {"bootstrap.servers": site.pair.target.bootstrap},
@@ -412,7 +412,7 @@ def test_search_advances_only_by_what_no_slice_before_has_read(site: Site, monke
         unanswered.extend(wanted)
         return held
 
-    monkeypatch.setattr(position_search, "_FETCH_BYTES", 1)
+    monkeypatch.setattr(consumer_pool, "_FETCH_BYTES", 1)
     site.pair.source.control.add(hold)
     source, target = ({"bootstrap.servers": side.bootstrap} for side in (site.pair.source, site.pair.target))
     with LogPositionSearch(source, target, CopyPolicy()) as search:
