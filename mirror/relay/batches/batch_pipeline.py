@@ -21,6 +21,7 @@ from mirror.errors import CorruptBatch, MirrorError
 from mirror.relay.batches.classify import SkipReason, codec_of, deep_reason, is_small, skip_reason
 from mirror.relay.batches.output_batch import BufferRef, OutputBatch
 from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule
+from mirror.relay.batches.remedies import Remedies
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.client_defaults import RECOMPRESSED_BATCH_BYTES
 from mirror.relay.model.policy import CopyPolicy
@@ -82,11 +83,7 @@ class BatchPipeline:
         self._policy = policy
         self._batch_size = batch_size if policy.compression is None else min(batch_size, RECOMPRESSED_BATCH_BYTES)
         self._reencode = reencode
-        self._max_reencoded_bytes = self._max_passed_bytes = limits.max_message_bytes
-        # Learned from refusals: batches that begin below the offset are re-encoded for the reason.
-        self._remedies: dict[Reason, int] = {}
-        self._reach: dict[Reason, int] = {}
-        self._skipped_offsets: set[int] = set()
+        self.remedies: Final = Remedies(limits.max_message_bytes)
         self._stop: tuple[int, MirrorError] | None = None
         self._overlap_at = -1
         self.restart(0)
@@ -131,7 +128,7 @@ class BatchPipeline:
                 return None
             if batch.next_offset <= self._expected:
                 continue
-            remedies = self._remedies_at(begins) if self._remedies else frozenset()
+            remedies = self.remedies.at(begins)
             error = self._check_overlap(batch) if begins < self._expected else None
             skip = skip_reason(batch, aborted=aborted)
             pending = _PendingBatch(batch, fetched.buffer, self._gaps_before(batch), fetched.end, skip)
@@ -164,13 +161,10 @@ class BatchPipeline:
         self._expected = batch.next_offset
         return gaps
 
-    def _remedies_at(self, offset: int) -> frozenset[Reason]:
-        return frozenset(reason for reason, until in self._remedies.items() if offset < until)
-
     def _reason(self, pending: _PendingBatch) -> Reason | None:
         batch = pending.batch
         if pending.remedies:
-            return next(reason for reason in self._remedies if reason in pending.remedies)
+            return self.remedies.first_of(pending.remedies)
         reason = deep_reason(
             batch,
             start=self._start,
@@ -179,7 +173,7 @@ class BatchPipeline:
             rewrites=self._policy.rewrites,
         )
         # The broker would refuse it, and with it the whole transaction.
-        return Reason.TOO_LARGE if reason is None and batch.size > self._max_passed_bytes else reason
+        return Reason.TOO_LARGE if reason is None and batch.size > self.remedies.max_passed_bytes else reason
 
     @property
     def empty(self) -> bool:
@@ -207,6 +201,10 @@ class BatchPipeline:
         if self._stop is not None and output.batch is not None and output.base_offset >= self._stop[0]:
             raise self._stop[1]
         return output
+
+    def stop_at(self, output: OutputBatch, error: MirrorError) -> None:
+        """Raise ``error`` at ``output``, which the target does not take, once everything before it is copied."""
+        self._stop = (output.base_offset, error)
 
     def clear(self) -> None:
         """Drop everything that is left, and cancel the re-encoding."""
@@ -317,7 +315,7 @@ class BatchPipeline:
             rule = TimestampRule(*bounds, policy, self._limits.time_keys)
         return ReencodeSpec(
             codec=self._policy.compression,
-            limit=self._max_reencoded_bytes,
+            limit=self.remedies.max_reencoded_bytes,
             start=self._start,
             end=run[-1].end,
             headers=self._policy.headers,
@@ -352,7 +350,7 @@ class BatchPipeline:
                 tried=tried,
             )
             buffer.references += 1
-            if encoded.base_offset in self._skipped_offsets:
+            if encoded.base_offset in self.remedies.skipped_offsets:
                 output.dropped[Reason.TOO_LARGE] = 1
             else:
                 output.batch, output.count = encoded.batch, encoded.batch.count
@@ -375,33 +373,6 @@ class BatchPipeline:
         for pending in run:
             pending.alone = True
         self._backlog.extendleft(reversed(run))
-
-    # --- refusals of the target
-
-    def apply_remedy(self, output: OutputBatch, reason: Reason) -> bool:
-        """Re-encode the source batches of ``output`` for ``reason`` from now on; False if that was tried in vain."""
-        if reason in output.tried and (reason is not Reason.TOO_LARGE or output.count <= 1):
-            return False
-        if reason is Reason.TOO_LARGE and output.reason is not None and output.batch is not None:
-            # Re-encoded, and still too large: the broker recompresses it, or has another limit.
-            self._max_reencoded_bytes = max(1, min(self._max_reencoded_bytes, output.batch.size) // 2)
-        elif reason is Reason.TOO_LARGE and output.batch is not None:
-            self._max_passed_bytes = min(self._max_passed_bytes, output.batch.size - 1)
-        # The reach doubles with each refusal: such batches seldom come alone, and each refusal costs a transaction.
-        span = output.next_offset - output.base_offset
-        self._reach[reason] = 2 * self._reach[reason] + span if reason in self._reach else 0
-        until = output.next_offset + self._reach[reason]
-        self._remedies[reason] = max(until, self._remedies.get(reason, 0))
-        return True
-
-    def stop_at(self, output: OutputBatch, error: MirrorError) -> None:
-        """Raise ``error`` at ``output``, which the target does not take, once everything before it is copied."""
-        self._stop = (output.base_offset, error)
-
-    def skip_record(self, output: OutputBatch) -> None:
-        """Skip the single record of ``output``, which the target does not take."""
-        self._skipped_offsets.add(output.base_offset)
-        self._remedies[Reason.TOO_LARGE] = max(output.next_offset, self._remedies.get(Reason.TOO_LARGE, 0))
 
 
 def _sources(run: Sequence[_PendingBatch]) -> list[AnyBatch]:

@@ -6,9 +6,9 @@ from typing import Final
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, FlowError, MirrorError, RecordRejected, RecordTooLarge
-from mirror.relay.batches.batch_pipeline import BatchPipeline
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.reencode import INVALID_TIMESTAMP, Reason
+from mirror.relay.batches.remedies import Remedies
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.policy import CopyPolicy
 
@@ -19,25 +19,25 @@ _INVALID_RECORD: Final = 87
 def handle_refusal(
     error: BaseException,
     output: OutputBatch,
-    pipeline: BatchPipeline,
+    remedies: Remedies,
     *,
     source: TopicPartition,
     policy: CopyPolicy,
     limits: TargetLimits,
 ) -> MirrorError | None:
-    """Return None if the copy can resume from its progress, after ``pipeline`` was given a remedy; else the error.
+    """Return None if the copy can resume from its progress, with one more of the ``remedies``; else the error.
 
     No record is ever dropped silently: only if a policy says so, and dropped records are counted.
     """
     at = f"{source}, the batch at offset {output.base_offset}"
     if isinstance(error, RecordTooLarge):
-        return _too_large(error, output, pipeline, source, policy)
+        return _too_large(error, output, remedies, source, policy)
     if isinstance(error, RecordRejected) and error.code == INVALID_TIMESTAMP:
         # Re-encoded under any policy: only that shows which record is the cause.
-        return None if pipeline.apply_remedy(output, Reason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
+        return None if remedies.apply(output, Reason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
     if isinstance(error, RecordRejected) and error.code == _INVALID_RECORD and limits.compacted:
         # Re-encoded under any policy, each source batch alone: of merged batches it is not known which is the cause.
-        if pipeline.apply_remedy(output, Reason.NO_KEY):
+        if remedies.apply(output, Reason.NO_KEY):
             return None
         advice = 'a compacted topic takes no record without a key; set on-no-key = "skip" to leave such records out'
         return FlowError(f"{at}: {error} ({advice})")
@@ -48,12 +48,12 @@ def handle_refusal(
 
 
 def _too_large(
-    error: RecordTooLarge, output: OutputBatch, pipeline: BatchPipeline, source: TopicPartition, policy: CopyPolicy
+    error: RecordTooLarge, output: OutputBatch, remedies: Remedies, source: TopicPartition, policy: CopyPolicy
 ) -> MirrorError | None:
-    if pipeline.apply_remedy(output, Reason.TOO_LARGE):
+    if remedies.apply(output, Reason.TOO_LARGE):
         return None
     if policy.on_too_large == "skip":
-        pipeline.skip_record(output)
+        remedies.skip_record(output)
         return None
     size = output.batch.size if output.batch is not None else 0
     return FlowError(

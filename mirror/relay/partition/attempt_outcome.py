@@ -109,7 +109,7 @@ class FailureClassifier:
     def _apply_remedy(self, error: BaseException, output: OutputBatch, committed: int) -> None:
         """Have the pipeline re-encode or skip what was refused. Raises MirrorError if there is no remedy."""
         reason = handle_refusal(
-            error, output, self._pipeline, source=self._source, policy=self._policy, limits=self._limits
+            error, output, self._pipeline.remedies, source=self._source, policy=self._policy, limits=self._limits
         )
         if reason is not None and output.base_offset == committed:
             raise reason

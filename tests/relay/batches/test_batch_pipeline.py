@@ -174,7 +174,7 @@ def test_first_remedy_applies_only_to_the_refused_batch() -> None:
     harness = PipelineHarness(batch_size=1, policy=CopyPolicy(on_no_key="skip"))
     harness.take(made(0, 2), made(2, 2))
     first, _ = harness.outputs()
-    assert harness.pipeline.apply_remedy(first, Reason.NO_KEY)
+    assert harness.pipeline.remedies.apply(first, Reason.NO_KEY)
     harness.pipeline.restart(0)
     harness.take(made(0, 2), made(2, 2))
     outputs = harness.outputs()
@@ -186,12 +186,12 @@ def test_remedy_is_not_tried_twice() -> None:
     harness = PipelineHarness(batch_size=1)
     harness.take(made(0, 2))
     (first,) = harness.outputs()
-    assert harness.pipeline.apply_remedy(first, Reason.BAD_TIMESTAMP)
+    assert harness.pipeline.remedies.apply(first, Reason.BAD_TIMESTAMP)
     harness.pipeline.restart(0)
     harness.take(made(0, 2, timestamp=WALL))
     again = harness.outputs()[0]
-    assert not harness.pipeline.apply_remedy(again, Reason.BAD_TIMESTAMP)
-    assert harness.pipeline.apply_remedy(again, Reason.TOO_LARGE)
+    assert not harness.pipeline.remedies.apply(again, Reason.BAD_TIMESTAMP)
+    assert harness.pipeline.remedies.apply(again, Reason.TOO_LARGE)
 
 
 def _lessons(refused: int, reason: Reason) -> list[int]:
@@ -201,7 +201,7 @@ def _lessons(refused: int, reason: Reason) -> list[int]:
         harness.pipeline.restart(0)
         harness.take(*(made(at, 2) for at in range(0, 60, 2)))
         shallow = [one for one in harness.outputs() if one.batch is not None and one.reason is None]
-        assert harness.pipeline.apply_remedy(shallow[0], reason)
+        assert harness.pipeline.remedies.apply(shallow[0], reason)
         harness.pipeline.restart(0)
         harness.take(*(made(at, 2) for at in range(0, 60, 2)))
         deep = sum(sum(one.reencoded.values()) for one in harness.outputs())
@@ -220,7 +220,7 @@ def test_batches_as_large_as_a_refused_one_are_reencoded_in_advance() -> None:
     harness.take(large, small)
     first, second = harness.outputs()
     assert (first.reason, second.reason) == (None, None)
-    assert harness.pipeline.apply_remedy(first, Reason.TOO_LARGE)
+    assert harness.pipeline.remedies.apply(first, Reason.TOO_LARGE)
     harness.take(made(42, 2), made(44, 40))
     assert [one.reencoded for one in harness.outputs() if one.batch is None or one.reason is None] == [
         {},

@@ -1,0 +1,52 @@
+"""What a copy has learned from the batches that the target refused: what it re-encodes, and what it skips. No I/O."""
+
+from __future__ import annotations
+
+from mirror.relay.batches.output_batch import OutputBatch
+from mirror.relay.batches.reencode import Reason
+
+
+class Remedies:
+    """The remedies of one copy, by the source offsets to which they apply."""
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self.max_reencoded_bytes = max_message_bytes
+        """The largest batch that re-encoding makes."""
+        self.max_passed_bytes = max_message_bytes
+        """The largest batch that is passed on as bytes."""
+        self.skipped_offsets: set[int] = set()
+        """The offsets of single records that are skipped."""
+        # Batches that begin below the offset are re-encoded for the reason.
+        self._until: dict[Reason, int] = {}
+        self._reach: dict[Reason, int] = {}
+
+    def at(self, offset: int) -> frozenset[Reason]:
+        """Return why a batch that begins at ``offset`` is re-encoded; usually for no reason."""
+        if not self._until:
+            return frozenset()
+        return frozenset(reason for reason, until in self._until.items() if offset < until)
+
+    def first_of(self, reasons: frozenset[Reason]) -> Reason:
+        """Return the one of these ``reasons``, as of :meth:`at`, that was learned first."""
+        return next(reason for reason in self._until if reason in reasons)
+
+    def apply(self, output: OutputBatch, reason: Reason) -> bool:
+        """Re-encode the source batches of ``output`` for ``reason`` from now on; False if that was tried in vain."""
+        if reason in output.tried and (reason is not Reason.TOO_LARGE or output.count <= 1):
+            return False
+        if reason is Reason.TOO_LARGE and output.reason is not None and output.batch is not None:
+            # Re-encoded, and still too large: the broker recompresses it, or has another limit.
+            self.max_reencoded_bytes = max(1, min(self.max_reencoded_bytes, output.batch.size) // 2)
+        elif reason is Reason.TOO_LARGE and output.batch is not None:
+            self.max_passed_bytes = min(self.max_passed_bytes, output.batch.size - 1)
+        # The reach doubles with each refusal: such batches seldom come alone, and each refusal costs a transaction.
+        span = output.next_offset - output.base_offset
+        self._reach[reason] = 2 * self._reach[reason] + span if reason in self._reach else 0
+        until = output.next_offset + self._reach[reason]
+        self._until[reason] = max(until, self._until.get(reason, 0))
+        return True
+
+    def skip_record(self, output: OutputBatch) -> None:
+        """Skip the single record of ``output``, which the target does not take."""
+        self.skipped_offsets.add(output.base_offset)
+        self._until[Reason.TOO_LARGE] = max(output.next_offset, self._until.get(Reason.TOO_LARGE, 0))
