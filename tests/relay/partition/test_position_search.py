@@ -340,7 +340,7 @@ def test_many_searches_share_few_clients(monkeypatch: pytest.MonkeyPatch) -> Non
         made.append(Consumer(*own))
         return made[-1]
 
-    monkeypatch.setattr(position_search, "Consumer", new_consumer)
+    monkeypatch.setattr(consumer_pool, "Consumer", new_consumer)
     for partition in range(40):
         site.pair.write(b"0", b"1", b"2", partition=partition)
         site.append(*[b"0", b"1"][: partition % 3], partition=partition) if partition % 3 else None
@@ -438,7 +438,7 @@ def test_slices_that_wait_in_vain_keep_their_client_and_wait_longer(
         made.append(Consumer(*own))
         return made[-1]
 
-    monkeypatch.setattr(position_search, "Consumer", new_consumer)
+    monkeypatch.setattr(consumer_pool, "Consumer", new_consumer)
     monkeypatch.setattr(position_search, "_MARKER_PATIENCE_MS", 1)
     site.pair.write(b"0")
     site.append(b"0")
@@ -477,7 +477,7 @@ def test_search_in_progress_ends_when_its_clients_are_closed(site: Site, monkeyp
         reading.set()
         return made[-1]
 
-    monkeypatch.setattr(position_search, "Consumer", new_consumer)
+    monkeypatch.setattr(consumer_pool, "Consumer", new_consumer)
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(site.find)
         assert reading.wait(20)
