@@ -40,6 +40,8 @@ _PREFIX: Final = "mirror-copies-"
 _MAX_PATH_BYTES: Final = 90
 _TIMEOUT_S: Final = 2.0
 """How long a process may take to say which partitions it has, and to yield one. It may be frozen, or swapped out."""
+_UNUSED_FOR_S: Final = 3_600
+"""How old a folder without a listening process has to be before it is removed: a process may be about to listen."""
 
 
 def folder_of(run: str, *, create: bool = False) -> Path | None:
@@ -57,16 +59,53 @@ def folder_of(run: str, *, create: bool = False) -> Path | None:
     except OSError as error:
         _log.info("no partition is passed on to other processes: %s", error)
         return None
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    if not private:
+    if not _is_private(found):
         _log.warning("%s is not a private folder of this user: no partition is passed on to other processes", folder)
-    return folder if private else None
+        return None
+    return folder
+
+
+def _is_private(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def remove_folder(run: str) -> None:
     """Remove the folder of a run that has ended, with the sockets of processes that were killed."""
     if (folder := folder_of(run)) is not None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_unused_folders(current: Path) -> None:
+    """Remove this user's folders, where ``current`` is, in which no process listens, and none has for an hour.
+
+    They are of runs that have ended: :func:`remove_folder` reaches only the driver's host.
+    """
+    for folder in current.parent.glob(f"{_PREFIX}{os.getuid()}-*"):
+        with contextlib.suppress(OSError):
+            found = folder.lstat()
+            if not _is_private(found) or time.time() - found.st_mtime < _UNUSED_FOR_S:
+                continue
+            paths = list(folder.iterdir())
+            if any(map(_may_listen, paths)):
+                continue
+            for path in paths:
+                path.unlink()
+            folder.rmdir()  # fails if a process has begun to listen meanwhile
+
+
+def _may_listen(path: Path) -> bool:
+    """Whether a process listens on this socket; also true if that is unknown, or it is no socket."""
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        return True
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_TIMEOUT_S)
+        try:
+            connection.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+    return True
 
 
 class CopyServer:
@@ -145,6 +184,8 @@ def serve_neighbours(run: str, copies: RunningCopies) -> None:
         _servers[key] = CopyServer(folder, copies)
     except OSError as error:
         _log.info("no partition is passed on to other processes: %s", error)
+    # In a thread: a process that does not answer must not delay the end of the epoch.
+    threading.Thread(target=remove_unused_folders, args=(folder,), name="mirror-copies", daemon=True).start()
 
 
 class _Neighbour:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +22,14 @@ from mirror.relay.partition.continuation import Continuation
 from mirror.relay.progress.committed import ProgressTotals, Searched
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.task import neighbours as module
-from mirror.relay.task.neighbours import CopyServer, Neighbours, folder_of, remove_folder
+from mirror.relay.task.neighbours import (
+    CopyServer,
+    Neighbours,
+    folder_of,
+    remove_folder,
+    remove_unused_folders,
+    serve_neighbours,
+)
 from mirror.relay.task.running_copies import CedeRequests, RunningCopies
 from tests.polling import eventually
 from tests.relay.copy_harness import progress_at
@@ -204,9 +213,9 @@ def test_frozen_process_holds_up_no_partition(asked: int, site: Site, monkeypatc
 
 def test_socket_that_a_cleaner_has_removed_is_made_again(site: Site) -> None:
     site.server.close()
-    module.serve_neighbours(site.run, site.copies)
+    serve_neighbours(site.run, site.copies)
     remove_folder(site.run)
-    module.serve_neighbours(site.run, site.copies)
+    serve_neighbours(site.run, site.copies)
     with Neighbours(site.run, "flow", own=True) as neighbours:
         assert neighbours.take(TARGET) is not None
 
@@ -215,6 +224,51 @@ def test_folder_of_an_ended_run_is_removed(site: Site) -> None:
     remove_folder(site.run)
     assert not site.folder.exists()
     site.folder.mkdir()
+
+
+def folder_of_other_run(*, killed: bool = True, age_s: int = 7_200) -> Path:
+    """The folder of another run of this user, whose process was ``killed``, and that is unchanged for so long."""
+    folder = folder_of(f"run-{uuid.uuid4()}", create=True)
+    assert folder is not None
+    if killed:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "1"))
+    make_older(folder, age_s)
+    return folder
+
+
+def make_older(folder: Path, age_s: int) -> None:
+    os.utime(folder, (time.time() - age_s,) * 2)
+
+
+def test_folders_of_ended_runs_are_removed_when_a_run_begins_to_listen(site: Site) -> None:
+    site.server.close()
+    ended = [folder_of_other_run(), folder_of_other_run(killed=False)]
+    serve_neighbours(site.run, site.copies)
+    eventually(lambda: not any(folder.exists() for folder in ended), within_s=10, what="their removal")
+    with Neighbours(site.run, "flow", own=True) as neighbours:
+        assert neighbours.take(TARGET) is not None
+
+
+def test_folders_that_may_be_in_use_are_left_alone(site: Site) -> None:
+    listening, recent, file, public = (folder_of_other_run(age_s=age_s) for age_s in (7_200, 1_800, 7_200, 7_200))
+    server = CopyServer(listening, site.copies)
+    (file / "notes").touch()
+    public.chmod(0o755)
+    for folder in (site.folder, listening, file):
+        make_older(folder, 7_200)
+    remove_unused_folders(site.folder)
+    assert [folder for folder in (site.folder, listening, recent, file, public) if not folder.exists()] == []
+    assert (file / "1").exists()
+    server.close()
+
+
+def test_folder_of_another_user_is_left_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, user = folder_of_other_run(), os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    renamed = folder.rename(folder.with_name(folder.name.replace(f"-{user}-", f"-{user + 1}-")))
+    remove_unused_folders(site.folder)
+    assert renamed.exists()
 
 
 def test_folder_that_others_may_enter_is_not_used(site: Site) -> None:
