@@ -97,9 +97,12 @@ class HandWriter:
         self.open_timeout_ms = timeout_ms
         return self.opened
 
-    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
+    def acquire(
+        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
+    ) -> Future[FoundPosition]:
         assert self.closed is None
         assert timeout_ms > 0
+        assert fences or self.continues
         self.losses.append(loss)
         self.acquisitions.append((progress, Future()))
         return self.acquisitions[-1][1]

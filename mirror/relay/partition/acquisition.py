@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
 from mirror.relay.partition.context import CopyContext, CopyHandle
+from mirror.relay.partition.continuation import NothingToContinue
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.states import result_of
 from mirror.relay.progress.position import FoundPosition
@@ -59,20 +60,23 @@ class Acquisition:
         """When the call, which is in progress, takes too long: a search that reads on may take as long as it needs."""
         return deadline(max(self._began_ms, self._writer.advanced_ms), self._timeout_ms)
 
-    def ensure(self, now: int) -> bool:
-        """Begin the call if it is needed; return whether the attempt may send and commit."""
+    def ensure(self, now: int, *, fences: bool = True) -> bool:
+        """Begin the call if it is needed; return whether the attempt may send and commit.
+
+        Without ``fences``, the call ends with nothing if the attempt cannot continue an earlier one.
+        """
         needed = not self.acquired and self._call is None
         self.waits = needed and not self._context.may_acquire(self._copy)
         if needed and not self.waits:
             self._began_ms, self._timeout_ms = now, self._clock.left_ms()
             claimed = replace(self._progress, time_ms=self._context.unix_ms())
-            self._call = self._writer.acquire(claimed, self._timeout_ms, self._loss)
+            self._call = self._writer.acquire(claimed, self._timeout_ms, self._loss, fences=fences)
             self._context.on_acquiring(self._call)
             self._context.step_when_done(self._copy, self._call)
         return self.acquired
 
     def take_result(self, now: int) -> FoundPosition | None:
-        """Return the position that was found, once; None before.
+        """Return the position that was found, once; None before, and if the partition has to be fenced by another call.
 
         Raises DeliveryTimeout if the call has taken too long, MirrorError if it has failed.
         """
@@ -81,6 +85,8 @@ class Acquisition:
             call, self._call = self._call, None
             if isinstance(error := call.exception(), KafkaTimeout):
                 raise self._expired(error, now)
+            if isinstance(error, NothingToContinue):
+                return None
             found: FoundPosition = result_of(call)
             return found
         if now >= self.expires_ms:

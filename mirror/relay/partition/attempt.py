@@ -219,9 +219,11 @@ class CopyAttempt:
             raise DeliveryFailed(failure[1], failure[0])
         if self.commits.in_flight is not None:
             self._process_commit(now)
-        if self.commits.required or (self._writer.continues and self._reader.last_stable_offset != FOREVER_MS):
-            # An earlier attempt on this host is continued although nothing is to be sent: its lease ends.
+        if self.commits.required:
             self._acquisition.ensure(now)
+        elif self._writer.continues and self._reader.last_stable_offset != FOREVER_MS:
+            # An earlier attempt on this host is continued although nothing is to be sent: its lease ends.
+            self._acquisition.ensure(now, fences=False)
         if not (self._sends_nothing or self._committed_last):
             self._send_ready(now)
         self._check_way()

@@ -39,6 +39,10 @@ class Continuation:
     """When its fence was written (ms since 1970)."""
 
 
+class NothingToContinue(Exception):
+    """The attempt of the epoch before has left nothing that serves: the next one fences before it sends."""
+
+
 def fence_valid_ms(renew_ms: int) -> int:
     """Return for how many ms an attempt may send, or be continued, under its fence.
 

@@ -20,7 +20,7 @@ from mirror.errors import ClientClosed
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState
 from mirror.relay.futures import done, failed, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import Continuation, Earlier, found_at
+from mirror.relay.partition.continuation import Continuation, Earlier, NothingToContinue, found_at
 from mirror.relay.partition.takeover import (
     PartitionTransactions,
     Search,
@@ -137,17 +137,21 @@ class SequenceWriter:
     def _read_progress(self, timeout_ms: int, *, require_stable: bool) -> Future[Progress | None]:
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=require_stable)
 
-    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
+    def acquire(
+        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
+    ) -> Future[FoundPosition]:
         """Continue the earlier attempt of this host, or fence: see :meth:`_take_over`."""
         ask, self._earlier = self._earlier, None
         if ask is None or loss is not None:
             return self._take_over(progress, timeout_ms, loss)
-        return then(ask(), lambda earlier: self._continue(earlier, progress, timeout_ms))
+        return then(ask(), lambda earlier: self._continue(earlier, progress, timeout_ms, fences=fences))
 
-    def _continue(self, earlier: Continuation | None, progress: Progress, timeout_ms: int) -> Future[FoundPosition]:
+    def _continue(
+        self, earlier: Continuation | None, progress: Progress, timeout_ms: int, *, fences: bool
+    ) -> Future[FoundPosition]:
         found = None if earlier is None else found_at(earlier, self._opened_with, progress, self._valid_ms)
         if earlier is None or found is None:
-            return self._take_over(progress, timeout_ms, None)
+            return self._take_over(progress, timeout_ms, None) if fences else failed(NothingToContinue())
         with self._lock:
             if self._closed:
                 return failed(self._closed_error())

@@ -81,11 +81,16 @@ class TargetWriter(Protocol):
         """Read the progress. In transactions, fence earlier attempts first."""
         ...
 
-    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
+    def acquire(
+        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
+    ) -> Future[FoundPosition]:
         """Fence earlier attempts that send plain batches, and find out what they have appended behind ``progress``.
 
         With a ``loss`` of the target, ``progress`` is an anchor, and what still stands behind it is found out. Fails
         with FlowError if that is not possible, KafkaTimeout after ``timeout_ms`` without progress.
+
+        Without ``fences``, it only continues an earlier attempt on this host, and fails with NothingToContinue if it
+        cannot.
         """
         ...
 
@@ -162,8 +167,11 @@ class ExactlyOnceWriter:
         read = then(fenced, lambda _: read_latest_progress(self._admin, self._flow, self._tp, timeout_ms))
         return then(read, check)
 
-    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
+    def acquire(
+        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
+    ) -> Future[FoundPosition]:
         """Write a marker, behind which plain batches of earlier attempts are refused."""
+        del fences
 
         def on_found(found: FoundPosition) -> Future[FoundPosition]:
             self.acquired = True
@@ -244,9 +252,11 @@ class AtLeastOnceWriter:
         """
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=False)
 
-    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
+    def acquire(
+        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
+    ) -> Future[FoundPosition]:
         """Do nothing: no earlier attempt is fenced, and what stands behind an anchor is repeated."""
-        del timeout_ms
+        del timeout_ms, fences
         return done(FoundPosition(progress, NO_TOTALS, loss))
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:

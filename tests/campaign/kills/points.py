@@ -145,8 +145,8 @@ def _watched_writer(writer: Any, reporter: PointReporter) -> Any:
             reporter.then_at(opened, "read")
             return opened
 
-        def acquire(self, *arguments: Any) -> Future[FoundPosition]:
-            acquired: Future[FoundPosition] = super().acquire(*arguments)
+        def acquire(self, *arguments: Any, **options: Any) -> Future[FoundPosition]:
+            acquired: Future[FoundPosition] = super().acquire(*arguments, **options)
             reporter.then_at(acquired, "found")
             return acquired
 

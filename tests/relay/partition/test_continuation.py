@@ -12,7 +12,14 @@ from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import CEDE_WITHIN_MS, FENCE_VALID_MS, Continuation, fence_valid_ms, found_at
+from mirror.relay.partition.continuation import (
+    CEDE_WITHIN_MS,
+    FENCE_VALID_MS,
+    Continuation,
+    NothingToContinue,
+    fence_valid_ms,
+    found_at,
+)
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals, latest_of
 from mirror.relay.progress.target_log import TargetMark
 from tests.relay.copy_harness import CopyHarness, made, progress_at
@@ -147,6 +154,22 @@ def test_attempt_that_continues_another_one_asks_it_once_its_source_has_answered
     assert not run.writer.acquisitions
     run.fetch(stable_end=4)
     assert len(run.writer.acquisitions) == 1
+
+
+def test_attempt_that_continues_nothing_fences_once_it_has_something_to_send() -> None:
+    run = CopyHarness(OPEN_END, rules=WayRules(mode="sequences", expiration_ms=86_400_000))
+    run.writer.continues = True
+    run.opened_with(claimed(4))
+    run.fetch(stable_end=4)
+    ((_, asked),) = run.writer.acquisitions
+    run.writer.continues = False
+    asked.set_exception(NothingToContinue())
+    run.context.run_until_idle()
+    assert len(run.writer.acquisitions) == 1
+    fetch(run, 4)
+    assert len(run.writer.acquisitions) == 2
+    run.acquired()
+    assert len(run.sent) == 1
 
 
 def test_fence_that_may_be_forgotten_sends_nothing_more() -> None:

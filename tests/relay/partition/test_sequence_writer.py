@@ -14,7 +14,7 @@ from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
 from mirror.relay.partition import sequence_writer
-from mirror.relay.partition.continuation import Continuation
+from mirror.relay.partition.continuation import Continuation, NothingToContinue
 from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.position import FoundPosition
@@ -43,8 +43,8 @@ class Site:
         self.writer = SequenceWriter("flow", TARGET, any_, shared, 1, any_, lambda: self.asked)
         self.writer.open(1_000)
 
-    def acquire(self) -> Future[FoundPosition]:
-        return self.writer.acquire(self.resolved, 1_000, None)
+    def acquire(self, *, fences: bool = True) -> Future[FoundPosition]:
+        return self.writer.acquire(self.resolved, 1_000, None, fences=fences)
 
     @property
     def resolved(self) -> Progress:
@@ -90,6 +90,19 @@ def test_it_continues_the_earlier_attempt_without_a_fence(site: Site) -> None:
 def test_it_fences_if_the_earlier_attempt_cannot_be_continued(site: Site) -> None:
     site.acquire()
     site.asked.set_result(None)
+    assert site.calls == ["fence"]
+
+
+@pytest.mark.parametrize("answer", [None, continuation(claim_epoch=1)], ids=["refusal", "another claim"])
+def test_idle_attempt_that_cannot_continue_the_earlier_one_does_not_fence(
+    site: Site, answer: Continuation | None
+) -> None:
+    found = site.acquire(fences=False)
+    site.asked.set_result(answer)
+    assert isinstance(found.exception(0), NothingToContinue)
+    assert not site.writer.continues
+    assert not site.calls
+    site.acquire()
     assert site.calls == ["fence"]
 
 

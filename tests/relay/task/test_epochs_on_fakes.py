@@ -15,6 +15,7 @@ import pytest
 
 from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.partition import continuation
 from mirror.relay.progress.committed import ProgressStore
 from mirror.relay.task import running_copies as running
 from mirror.relay.task.neighbours import Neighbours, folder_of, remove_folder
@@ -144,6 +145,20 @@ def test_idle_partition_is_continued_before_its_lease_ends(stream: Stream) -> No
     stream.epoch(lease_ms=0)
     stream.check()
     assert stream.fences == 1
+
+
+def test_idle_partition_whose_fence_is_old_is_fenced_once_it_has_something_to_send(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(continuation, "FENCE_VALID_MS", EPOCH_MS)
+    stream.write()
+    stream.epoch()
+    stream.epoch()
+    assert stream.fences == 1
+    stream.write()
+    stream.epoch(lease_ms=0)
+    stream.check()
+    assert stream.fences == 2
 
 
 def test_copy_that_ends_with_its_epoch_is_not_asked_to_yield(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
