@@ -259,7 +259,7 @@ class FlowConfig(BaseModel):
             epoch=epoch,
             wind_up_ms=self.shutdown_timeout_ms // 4,
             renew_ms=renew_ms,
-            lease_ms=_LEASE_MS if until_ms is not None and self.exactly_once else 0,
+            lease_ms=0 if until_ms is None else _LEASE_MS,
         )
 
     @property

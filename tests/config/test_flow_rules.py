@@ -139,6 +139,7 @@ def test_the_policy_of_a_task(read: Load) -> None:
         headers=(("via", b"paris"), ("auth-token", b"hush")),
         transform="my.module:change",
         until_ms=99,
+        lease_ms=40_000,
     )
 
 

@@ -59,7 +59,7 @@ class CopyPolicy:
     renew_ms: int = 0
     """Progress older than this is committed again, before the target forgets it; 0: never."""
     lease_ms: int = 0
-    """How long an epoch continues to copy after its end, exactly once, until the next epoch fences it."""
+    """How long an epoch continues to copy after its end, until the next epoch's copies take over."""
 
     @property
     def rewrites(self) -> bool:

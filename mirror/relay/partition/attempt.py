@@ -22,7 +22,7 @@ from mirror.relay.partition.acquisition import Acquisition
 from mirror.relay.partition.commits import Commits
 from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.outbox import CommitCounts, Outbox, PendingBatch
-from mirror.relay.progress.committed import NO_TOTALS, Progress
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged
 from mirror.relay.progress.position import FoundPosition
 from mirror.timing import FOREVER_MS, deadline
 
@@ -185,7 +185,7 @@ class CopyAttempt:
 
     def cede(self) -> bool:
         """Send nothing more, as the next attempt on this host is to continue; return whether it can."""
-        self._ceding = self.acquired and self._writer.way is Way.SEQUENCES and not self._committed_last
+        self._ceding = self.acquired and self._writer.way is not Way.TRANSACTIONS and not self._committed_last
         return self._ceding
 
     @property
@@ -207,7 +207,8 @@ class CopyAttempt:
     def advance(self, now: int) -> bool:
         """Make all the progress that is possible without waiting; return whether everything is copied and committed.
 
-        Raises DeliveryFailed, TargetShrank, PositionFound, WayChanged, and MirrorError for what cannot be sent.
+        Raises DeliveryFailed, TargetShrank, PositionFound, WayChanged, ProgressChanged if another attempt has taken
+        over, and MirrorError for what cannot be sent.
         """
         if self._acquisition.in_progress and (found := self._acquisition.take_result(now)) is not None:
             self._begin_at(found, now)
@@ -222,7 +223,7 @@ class CopyAttempt:
         if self.commits.required:
             self._acquisition.ensure(now)
         elif self._writer.continues and self._reader.last_stable_offset != FOREVER_MS:
-            # An earlier attempt on this host is continued although nothing is to be sent: its lease ends.
+            # An earlier attempt is to yield although nothing is to be sent: its lease ends.
             self._acquisition.ensure(now, fences=False)
         if not (self._sends_nothing or self._committed_last):
             self._send_ready(now)
@@ -363,11 +364,12 @@ class CopyAttempt:
             return
         if (failure := self.outbox.first_failure()) is not None:
             raise DeliveryFailed(failure[1], failure[0])
+        if isinstance(error, ProgressChanged):
+            raise error
         sent_all = (self._reader.ended and self.all_delivered) or (self._changes_way and self.outbox.empty)
-        if self._writer.atomic or self.commits.required or self.commits.blocks_sending or sent_all:
+        repeatable = not (self._writer.atomic or self.commits.required or self.commits.blocks_sending or sent_all)
+        if isinstance(error, AuthorizationFailed) or not repeatable:
             raise DeliveryFailed((error.__cause__ if isinstance(error, NeedsAbort) else None) or error, None)
-        if isinstance(error, AuthorizationFailed):
-            raise DeliveryFailed(error, None)
         # Otherwise the next commit includes it.
 
     def final_commit(self, now: int) -> Future[None] | None:

@@ -1,8 +1,8 @@
-"""A partition that stays on its host between two epochs: the next attempt continues the fence of the one before.
+"""A partition that stays on its host between two epochs: the next attempt continues the one before.
 
 The attempt of the ended epoch copies on under its lease. It stops sending, waits until nothing is unanswered, and
-yields its identity, the next sequence and its exact position. For the brokers both are one attempt: nothing is fenced,
-and nothing has to be searched for.
+yields its exact position. By sequences it also yields its identity and the next sequence: for the brokers both are one
+attempt, nothing is fenced, and nothing has to be searched for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from mirror.producer.batch.queue import AdoptedState
 from mirror.relay.model.way import Way
-from mirror.relay.progress.committed import NO_TOTALS, Progress
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged
 from mirror.relay.progress.position import FoundPosition
 
 FENCE_VALID_MS: Final = 3_600_000
@@ -23,20 +23,39 @@ FENCE_VALID_MS: Final = 3_600_000
 after ``transactional.id.expiration.ms``: another fence would then get another producer id, and not shut this attempt
 out. It also writes the claim: see :func:`fence_valid_ms`."""
 CEDE_WITHIN_MS: Final = 1_000
-"""How long an attempt that is asked to yield waits for its last answers. Otherwise the next one fences."""
+"""How long an attempt that is asked to yield waits for its last answers. Otherwise the next one fences; at least once,
+it resumes at the committed progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class YieldedFence:
+    """The fence of an attempt by sequences, which sends nothing more under it."""
+
+    state: AdoptedState
+    claim_epoch: int
+    """The producer epoch of its claim (``Progress.attempt``)."""
+    written_ms: int
+    """When it was written (ms since 1970)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
     """What an attempt of the epoch before leaves to the next one on its host."""
 
-    state: AdoptedState
     progress: Progress
     """Behind everything that it has appended; its unreported counts are those since its epoch has ended."""
-    claim_epoch: int
-    """The producer epoch of its claim (``Progress.attempt``)."""
-    fenced_ms: int
-    """When its fence was written (ms since 1970)."""
+    fence: YieldedFence | None
+    """None at least once: there is no fence."""
+
+    def follows(self, opened: Progress | None, resolved: Progress) -> bool:
+        """Whether its progress is that of the same copy, and not behind what the attempt that begins has read.
+
+        ``opened`` is the progress that this attempt has read, ``resolved`` where it would begin.
+        """
+        if opened is None or self.progress.offset < max(opened.offset, resolved.offset):
+            return False
+        copies = (opened, resolved, self.progress)
+        return len({(one.generation, one.topic_id, one.source_cluster_id) for one in copies}) == 1
 
 
 class NothingToContinue(Exception):
@@ -52,7 +71,22 @@ def fence_valid_ms(renew_ms: int) -> int:
 
 
 Earlier = Callable[[], "Future[Continuation | None]"]
-"""Asks the attempt of the epoch before, on this host, to yield. None: it cannot, and has to be fenced."""
+"""Asks the attempt of the epoch before, on this host, to yield. None: it cannot, and has to be fenced; or, at least
+once, it has ended or ends with its next commit."""
+
+
+def base_of(opened: Progress | None, resolved: Progress, found: Progress | None) -> Progress:
+    """Return where an attempt begins that has read the progress again, and ``found`` it.
+
+    That is ``resolved``, if nothing has changed since the attempt ``opened``; otherwise an attempt of before has copied
+    on meanwhile, and it is what was found. Raises ProgressChanged if one of them has started over.
+    """
+    if found == opened:
+        return resolved
+    if found is None or opened is None or not found.generation == opened.generation == resolved.generation:
+        raise ProgressChanged
+    target = resolved.target if found.target is None else found.target
+    return replace(found, target=target, time_ms=resolved.time_ms, claimed_ms=0, claimed_by=None)
 
 
 def found_at(earlier: Continuation, opened: Progress | None, resolved: Progress, valid_ms: int) -> FoundPosition | None:
@@ -61,17 +95,17 @@ def found_at(earlier: Continuation, opened: Progress | None, resolved: Progress,
     ``opened`` is the progress that this attempt has read, ``resolved`` where it would begin: the claim must still be
     the one under which ``earlier`` was fenced, and both be younger than ``valid_ms``.
     """
-    progress, producer_id = earlier.progress, earlier.state.identity.producer_id
-    if opened is None or opened.way is not Way.SEQUENCES or opened.claim != (producer_id, earlier.claim_epoch):
+    fence = earlier.fence
+    if fence is None or opened is None or not earlier.follows(opened, resolved):
         return None
-    flows = {(one.generation, one.topic_id, one.source_cluster_id) for one in (opened, resolved, progress)}
-    if len(flows) > 1 or opened.ended or progress.offset < max(opened.offset, resolved.offset):
+    producer_id = fence.state.identity.producer_id
+    if opened.way is not Way.SEQUENCES or opened.claim != (producer_id, fence.claim_epoch) or opened.ended:
         return None
     claimed_ms = opened.claimed_ms or opened.time_ms
-    if resolved.time_ms < earlier.fenced_ms or resolved.time_ms - min(earlier.fenced_ms, claimed_ms) >= valid_ms:
+    if resolved.time_ms < fence.written_ms or resolved.time_ms - min(fence.written_ms, claimed_ms) >= valid_ms:
         return None
     base = replace(
-        progress,
+        earlier.progress,
         ended=False,
         way=Way.SEQUENCES,
         producer_id=producer_id,

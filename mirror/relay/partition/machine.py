@@ -25,7 +25,7 @@ from mirror.relay.batches.trace_parents import TraceParents
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.futures import as_mirror_error, done
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.attempt import CopyAttempt
 from mirror.relay.partition.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.commit_recorder import CommitRecorder
@@ -205,7 +205,9 @@ class PartitionCopy:
             try:
                 self._step_stage(now)
             except StartChanged as changed:
-                self._end_attempt(now, None, str(changed))
+                # Under its lease it does not begin again: the next epoch's copy has taken over.
+                outcome = None if self.recorder.handed_over is None else AttemptOutcome(Outcome.FENCED, str(changed))
+                self._end_attempt(now, outcome, str(changed))
             except MirrorError as error:
                 self._fail(error, now)
             except Exception as error:  # noqa: BLE001 - it is logged, and ends this copy, and no other
@@ -308,11 +310,11 @@ class PartitionCopy:
     def hand_over(self, now: int) -> RangeResult:
         """Return the result of the epoch, which ends now.
 
-        A copy in the state COPYING continues, if exactly once, until another attempt fences it. What it copies from now
-        on is reported with the progress, and counted by the next epoch.
+        A copy in the state COPYING continues until another attempt takes over. What it copies from now on is reported
+        with the progress, and counted by the next epoch.
         """
         # A copy that has not acquired its partition would fence the next epoch's attempt with its first batch.
-        if self._copying is None or self._writer.way is None or not self._copying.acquired:
+        if self._copying is None or not self._copying.acquired:
             self.wind_up(now, immediately=True)
         if (attempt := self._copying) is None:
             return self._retry.interim_result(now)
@@ -323,13 +325,15 @@ class PartitionCopy:
         """Yield the partition to the next epoch's copy in this process, if this one copies on under its lease.
 
         It sends nothing more. ``answer`` gets the continuation once everything sent is acknowledged; None if the next
-        copy has to fence.
+        copy has to fence, or at least once to resume at the committed progress.
         """
         stage = self._stage
         if isinstance(stage, Copying) and self.runs_under_lease and stage.cede(answer, now):
             self.step(now)
         else:
             answer.set_result(None)
+            if self._writer.way is None and self.recorder.handed_over is not None:
+                self.wind_up(now, immediately=True)  # nothing fences it
 
     def wind_up(self, now: int, *, immediately: bool) -> None:
         """The epoch ends: commit what is acknowledged, and abort the rest.

@@ -20,7 +20,14 @@ from mirror.errors import ClientClosed
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState
 from mirror.relay.futures import done, failed, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import Continuation, Earlier, NothingToContinue, found_at
+from mirror.relay.partition.continuation import (
+    Continuation,
+    Earlier,
+    NothingToContinue,
+    YieldedFence,
+    base_of,
+    found_at,
+)
 from mirror.relay.partition.takeover import (
     PartitionTransactions,
     Search,
@@ -150,14 +157,15 @@ class SequenceWriter:
         self, earlier: Continuation | None, progress: Progress, timeout_ms: int, *, fences: bool
     ) -> Future[FoundPosition]:
         found = None if earlier is None else found_at(earlier, self._opened_with, progress, self._valid_ms)
-        if earlier is None or found is None:
+        fence = None if earlier is None else earlier.fence
+        if fence is None or found is None:
             return self._take_over(progress, timeout_ms, None) if fences else failed(NothingToContinue())
         with self._lock:
             if self._closed:
                 return failed(self._closed_error())
-            self._shared.continue_adopted(self._tp, earlier.state, self._chain)
-            self._fenced_ms, self._claim_epoch = earlier.fenced_ms, earlier.claim_epoch
-            self.producer_id, self.acquired = earlier.state.identity.producer_id, True
+            self._shared.continue_adopted(self._tp, fence.state, self._chain)
+            self._fenced_ms, self._claim_epoch = fence.written_ms, fence.claim_epoch
+            self.producer_id, self.acquired = fence.state.identity.producer_id, True
         return done(found)
 
     def _closed_error(self) -> ClientClosed:
@@ -177,23 +185,12 @@ class SequenceWriter:
 
         def take(found: Progress | None) -> Future[FoundPosition]:
             if loss is None:
-                return take_over(fencing, self._search, self._base(progress, found), timeout_ms)
+                return take_over(fencing, self._search, base_of(self._opened_with, progress, found), timeout_ms)
             if found != self._opened_with:
                 raise ProgressChanged  # the loss was that of another progress
             return take_over_after_loss(fencing, self._search, progress, loss, timeout_ms)
 
         return then(then(read, take), lambda found: self._adopt(found, progress, timeout_ms, loss))
-
-    def _base(self, resolved: Progress, found: Progress | None) -> Progress:
-        """Return the progress to claim: ``resolved`` if it follows from what is ``found`` now, or what is found."""
-        opened = self._opened_with
-        if found == opened:
-            return resolved
-        if found is None or opened is None or not found.generation == opened.generation == resolved.generation:
-            raise ProgressChanged
-        # An earlier attempt has copied on until it was fenced.
-        target = resolved.target if found.target is None else found.target
-        return replace(found, target=target, time_ms=resolved.time_ms, claimed_ms=0, claimed_by=None)
 
     def _adopt(
         self, found: FoundPosition, progress: Progress, timeout_ms: int, loss: TargetLoss | None
@@ -239,7 +236,9 @@ class SequenceWriter:
         """
 
         def on_yielded(state: AdoptedState | None) -> Future[Continuation | None]:
-            return done(None if state is None else Continuation(state, progress, self._claim_epoch, self._fenced_ms))
+            if state is None:
+                return done(None)
+            return done(Continuation(progress, YieldedFence(state, self._claim_epoch, self._fenced_ms)))
 
         return then(self._shared.yield_adopted(self._tp), on_yielded)
 

@@ -1,7 +1,7 @@
-"""How a partition's batches and progress are written to the target: in one transaction, or separately.
+"""How a partition's batches and progress are written to the target, and the writer that does so in transactions.
 
-:mod:`.sequence_writer` writes separately, too, and yet exactly once. Nothing here waits: results arrive on the network
-thread, through callbacks and futures.
+:mod:`.sequence_writer` and :mod:`.at_least_once_writer` write them separately. Nothing here waits: results arrive on
+the network thread, through callbacks and futures.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, Protocol
 
-from mirror.client import Admin, BufferMemory, Producer, TopicPartition
+from mirror.client import Admin, BufferMemory, TopicPartition
 from mirror.producer.batch.batches import Callback
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, then
@@ -23,8 +23,7 @@ from mirror.relay.partition.takeover import (
     take_over,
     take_over_after_loss,
 )
-from mirror.relay.progress.committed import NO_TOTALS, Progress, group_of, to_offset
-from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
+from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_loss import TargetLoss
 from mirror.timing import FOREVER_MS, deadline
@@ -49,12 +48,12 @@ class TargetWriter(Protocol):
 
     @property
     def acquired(self) -> bool:
-        """Whether it may send and commit: nothing has to be fenced first, or :meth:`acquire` has succeeded."""
+        """Whether it may send and commit: no attempt has to be ended first, or :meth:`acquire` has succeeded."""
         ...
 
     @property
     def continues(self) -> bool:
-        """Whether :meth:`acquire` can continue what an earlier attempt on this host has acquired."""
+        """Whether to call :meth:`acquire` even if nothing is to be sent: an earlier attempt may be under its lease."""
         ...
 
     @property
@@ -90,7 +89,7 @@ class TargetWriter(Protocol):
         with FlowError if that is not possible, KafkaTimeout after ``timeout_ms`` without progress.
 
         Without ``fences``, it only continues an earlier attempt on this host, and fails with NothingToContinue if it
-        cannot.
+        cannot. At least once there is no fence: it has the attempt of the epoch before end, on any host.
         """
         ...
 
@@ -204,80 +203,5 @@ class ExactlyOnceWriter:
 
     def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
         """Yield nothing: the transactions of the next attempt are those of its own producer."""
-        del progress
-        return done(None)
-
-
-class AtLeastOnceWriter:
-    """Writes with the idempotent producer that all partitions of a task share; commits progress afterwards.
-
-    It fences no other attempt: two attempts at a time copy records twice, and may move the progress back. No record is
-    left out.
-    """
-
-    atomic = False
-    way = None
-    acquired = True
-    continues = False
-    valid_until_ms = FOREVER_MS
-    fences_in_doubt = advanced_ms = 0
-
-    def __init__(
-        self,
-        flow: str,
-        tp: TopicPartition,
-        admin: Admin,
-        producer: Producer,
-        committer: ProgressCommitter,
-        chain: int,
-    ) -> None:
-        """``chain`` numbers the attempts: after a batch has failed, no later batch of the same attempt is sent."""
-        self._flow: Final = flow
-        self._tp: Final = tp
-        self._group: Final = group_of(flow, tp)
-        self._admin: Final = admin
-        self._producer: Final = producer
-        self._committer: Final = committer
-        self._chain: Final = chain
-
-    @property
-    def producer_id(self) -> int:
-        """The same for all partitions."""
-        return self._producer.producer_id
-
-    def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Read the progress, which may be that of a copy by sequences.
-
-        A pending claim of a killed copy is not waited for: the progress before it repeats records, and loses none.
-        """
-        return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=False)
-
-    def acquire(
-        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
-    ) -> Future[FoundPosition]:
-        """Do nothing: no earlier attempt is fenced, and what stands behind an anchor is repeated."""
-        del timeout_ms, fences
-        return done(FoundPosition(progress, NO_TOTALS, loss))
-
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        """Send in order, in this attempt's chain."""
-        self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms, chain=self._chain)
-
-    def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
-        """Commit with the other partitions of the group; each fails alone."""
-        plain = replace(progress, way=Way.TRANSACTIONS, producer_id=-1)
-        return self._committer.commit(self._tp, to_offset(plain), timeout_ms)
-
-    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
-        """Commit when the other partitions of the group do."""
-        return commit_due_ms(self._tp, pending_since_ms, interval_ms)
-
-    def close(self, timeout_ms: int) -> Future[None]:
-        """Do nothing: what was sent cannot be aborted, and the producer is shared."""
-        del timeout_ms
-        return done(None)
-
-    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
-        """Yield nothing: there is no lease under which an attempt could still run."""
         del progress
         return done(None)

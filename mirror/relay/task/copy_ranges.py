@@ -74,7 +74,7 @@ def copy_ranges(
     started = clock.now()
     try:
         copy = partial(_copy, ranges, source_options, target_options, policy, clock, watcher or NullObserver())
-        results = _copy_with_lease(copy) if policy.lease_ms and policy.exactly_once else copy()
+        results = _copy_with_lease(copy) if policy.lease_ms else copy()
     except MirrorError as error:
         # A cluster that does not answer now may answer the next attempt; nothing has been copied.
         outcome = Outcome.UNFINISHED if isinstance(error, KafkaTimeout) else Outcome.FAILED

@@ -28,7 +28,7 @@ class EpochLifecycle:
 
     An epoch ends in one of two ways. In a wind-up, the copies commit what is acknowledged; what is not committed in
     time is aborted. In a hand-over, the copies report their results and continue for the lease, until the next epoch's
-    attempts fence them; then they wind up.
+    attempts take over; then they wind up.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import Continuation
+from mirror.relay.partition.continuation import Continuation, YieldedFence
 from mirror.relay.progress.committed import from_offset, to_offset
 from mirror.relay.task.running_copies import RunningCopies
 
@@ -335,21 +335,32 @@ def _parsed(lines: Any) -> dict[str, Any]:
 
 
 def _to_json(given: Continuation) -> dict[str, Any]:
-    (producer_id, epoch), sequence, topic_id = given.state
-    offset = to_offset(replace(given.progress, way=Way.SEQUENCES, producer_id=producer_id))
+    fence = given.fence
+    producer_id = given.progress.producer_id if fence is None else fence.state.identity.producer_id
+    way = given.progress.way if fence is None else Way.SEQUENCES
+    offset = to_offset(replace(given.progress, way=way, producer_id=producer_id))
+    progress = [offset.offset, offset.leader_epoch, offset.metadata]
+    return {"progress": progress, "fence": None if fence is None else _fence_to_json(fence)}
+
+
+def _fence_to_json(fence: YieldedFence) -> dict[str, Any]:
+    (producer_id, epoch), sequence, topic_id = fence.state
     return {
         "producer": [producer_id, epoch, sequence],
         "topic": None if topic_id is None else str(topic_id),
-        "progress": [offset.offset, offset.leader_epoch, offset.metadata],
-        "claim": given.claim_epoch,
-        "fenced": given.fenced_ms,
+        "claim": fence.claim_epoch,
+        "written": fence.written_ms,
     }
 
 
 def _from_json(given: dict[str, Any]) -> Continuation:
-    producer_id, epoch, sequence = map(int, given["producer"])
-    topic_id = None if given["topic"] is None else uuid.UUID(given["topic"])
     offset, leader_epoch, metadata = given["progress"]
     progress = from_offset(OffsetAndMetadata(int(offset), leader_epoch, str(metadata)))
+    return Continuation(progress, None if given["fence"] is None else _fence_from_json(given["fence"]))
+
+
+def _fence_from_json(given: dict[str, Any]) -> YieldedFence:
+    producer_id, epoch, sequence = map(int, given["producer"])
+    topic_id = None if given["topic"] is None else uuid.UUID(given["topic"])
     state = AdoptedState(ProducerId(producer_id, epoch), sequence, topic_id)
-    return Continuation(state, progress, int(given["claim"]), int(given["fenced"]))
+    return YieldedFence(state, int(given["claim"]), int(given["written"]))

@@ -21,11 +21,12 @@ from mirror.relay.model.observer import NullObserver, TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
+from mirror.relay.partition.at_least_once_writer import AtLeastOnceWriter
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.continuation import fence_valid_ms
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
-from mirror.relay.partition.target_writer import AtLeastOnceWriter, ExactlyOnceWriter, TargetWriter
+from mirror.relay.partition.target_writer import ExactlyOnceWriter, TargetWriter
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
@@ -126,7 +127,7 @@ class Task:
         # Callbacks on network threads append to it; appending and popping are atomic.
         self._to_step: deque[CopyHandle] = deque()
         self._wake_event: Final = wake_event or threading.Event()
-        self._polling = False
+        self._polling = self._under_lease = False
         self._workers: Final = TaskWorkers(buffer_memory, policy.transform, lookup_executor)
         positions, submit_search = clients.positions, self._workers.submit_search
         self._searches: Final = (
@@ -156,7 +157,7 @@ class Task:
 
         ``limits`` and ``way_rules`` are those of the target topics; without rules, all batches go in transactions.
         If the policy grants a lease, ``hand_over`` receives the results at
-        the end of the epoch, and the copies continue until the next epoch's attempts fence them, at most for the lease.
+        the end of the epoch, and the copies continue until the next epoch's attempts take over, at most for the lease.
         It is not called if all copies end before, or a control command ends the epoch.
         """
         self.observer.task_started(self.snapshot)
@@ -185,6 +186,7 @@ class Task:
             cluster, flow = self._clients.producer_settings.cluster, self._copies[0].range.flow
             continuing = [copy.target for copy in self._active if copy.runs_under_lease]
             running_copies.add(cluster, flow, continuing, self._cede_requests)
+            self._under_lease = True
             if self._clients.neighbours is not None:
                 serve_neighbours(self._policy.run, running_copies)
             hand_over(results)
@@ -326,14 +328,24 @@ class Task:
         assert clients.producer is not None  # noqa: S101 - only copies in transactions need none
         attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
         committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
+        earlier = running_copies.take(settings.cluster, flow, copy.target)
+        if earlier is None and clients.neighbours is not None:
+            earlier = clients.neighbours.take(copy.target)
         if way is Way.SEQUENCES:
             valid_ms = fence_valid_ms(self._policy.renew_ms)
             shared = SharedClients(clients.producer, committer, admin, memory, valid_ms)
-            earlier = running_copies.take(settings.cluster, flow, copy.target)
-            if earlier is None and clients.neighbours is not None:
-                earlier = clients.neighbours.take(copy.target)
             return SequenceWriter(flow, copy.target, settings, shared, attempt, self._search_of(copy), earlier)
-        return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, attempt)
+        return AtLeastOnceWriter(
+            flow,
+            copy.target,
+            admin,
+            clients.producer,
+            committer,
+            attempt,
+            takes_over=self._policy.lease_ms > 0,
+            earlier=earlier,
+            under_lease=lambda: self._under_lease,
+        )
 
     def _search_of(self, copy: CopyHandle) -> AttemptSearch:
         assert self._searches is not None  # noqa: S101 - there are some if the copy is exactly once

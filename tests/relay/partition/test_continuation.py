@@ -1,4 +1,4 @@
-"""An attempt by sequences that yields its partition to the next epoch's attempt in the same process."""
+"""An attempt under its lease that yields its partition to the next epoch's attempt on the same host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.errors import ClientClosed
+from mirror.errors import ClientClosed, OffsetOutOfRange
 from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
@@ -17,16 +17,18 @@ from mirror.relay.partition.continuation import (
     FENCE_VALID_MS,
     Continuation,
     NothingToContinue,
+    YieldedFence,
     fence_valid_ms,
     found_at,
 )
-from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals, latest_of
+from mirror.relay.partition.states import CopyState
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged, ProgressTotals, latest_of
 from mirror.relay.progress.target_log import TargetMark
 from tests.relay.copy_harness import CopyHarness, made, progress_at
 
 MARK = TargetMark(topic_id="a", end=50, leader_epoch=3, producer_id=7)
 VALID_MS = 600_000
-STATE = AdoptedState(ProducerId(7, 3), 5)
+FENCE = YieldedFence(AdoptedState(ProducerId(7, 3), 5), 2, 500)
 
 
 def claimed(offset: int, **fields: object) -> Progress:
@@ -77,8 +79,8 @@ def test_attempt_under_its_lease_yields_its_exact_position_and_sends_nothing_mor
     assert (progress.offset, progress.unreported.records) == (2, 1)
     assert run.context.read_position is None
     assert not answer.done()
-    yielded.set_result(Continuation(STATE, progress, 2, 1))
-    assert answer.result(0) == Continuation(STATE, progress, 2, 1)
+    yielded.set_result(Continuation(progress, FENCE))
+    assert answer.result(0) == Continuation(progress, FENCE)
     assert run.committing is None, "a late commit would be behind that of the next attempt"
     run.context.run_until_idle()
     assert run.ended_with(Outcome.FENCED).records == 1
@@ -186,12 +188,61 @@ def test_fence_that_may_be_forgotten_sends_nothing_more() -> None:
     assert run.copy.result.retries == 0
 
 
+# --- at least once
+
+
+def leased_at_least_once() -> CopyHarness:
+    """A copy that has copied a record, and goes on under its lease."""
+    run = CopyHarness(OPEN_END, atomic=False).opened(0)
+    run.fetch(made(0))
+    run.ack()
+    run.advance(1_000)
+    run.commit()
+    run.copy.hand_over(run.clock.now())
+    return run
+
+
+def test_at_least_once_the_exact_position_is_yielded_with_the_counts_that_no_result_has() -> None:
+    run = leased_at_least_once()
+    run.fetch(made(1))
+    answer = cede(run)
+    assert not run.writer.yielded
+    run.ack()
+    ((progress, yielded),) = run.writer.yielded
+    assert (progress.offset, progress.unreported.records) == (2, 1)
+    yielded.set_result(Continuation(progress, None))
+    assert answer.result(0) == Continuation(progress, None)
+    assert run.committing is None, "a late commit would move the progress back"
+    run.context.run_until_idle()
+    assert run.ended_with(Outcome.FENCED).records == 1
+
+
+def test_at_least_once_copy_that_cannot_yield_now_ends() -> None:
+    """Nothing fences it."""
+    run = leased_at_least_once()
+    run.fetch_fails(OffsetOutOfRange("gone", 1))
+    assert run.copy.state is CopyState.CHECKING_SOURCE
+    assert cede(run).result(0) is None
+    run.closed()
+    assert run.copy.done
+
+
+def test_copy_under_its_lease_ends_once_another_attempt_has_committed() -> None:
+    run = leased_at_least_once()
+    run.fetch(made(1))
+    run.ack()
+    run.advance(1_000)
+    run.commit(ProgressChanged())
+    run.commit(ProgressChanged())
+    result = run.ended_with(Outcome.FENCED)
+    assert (result.records, len(run.context.writers)) == (1, 1)
+    assert run.copy.recorder.committed_progress is None, "the progress topic gets no record"
+
+
 # --- whether a continuation serves
 
 OPENED = claimed(4, unreported=ProgressTotals(2, 1, 20), time_ms=1_000)
-EARLIER = Continuation(
-    STATE, replace(OPENED, offset=6, unreported=ProgressTotals(5, 3, 50), way=Way.TRANSACTIONS), 2, 500
-)
+EARLIER = Continuation(replace(OPENED, offset=6, unreported=ProgressTotals(5, 3, 50), way=Way.TRANSACTIONS), FENCE)
 
 
 def test_it_begins_behind_the_earlier_attempt_with_the_counts_that_no_result_has() -> None:

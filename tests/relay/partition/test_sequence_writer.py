@@ -14,7 +14,7 @@ from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
 from mirror.relay.partition import sequence_writer
-from mirror.relay.partition.continuation import Continuation, NothingToContinue
+from mirror.relay.partition.continuation import Continuation, NothingToContinue, YieldedFence
 from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.position import FoundPosition
@@ -74,9 +74,8 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(monkeypatch)
 
 
-def continuation(**fields: Any) -> Continuation:
-    values = {"state": AdoptedState(IDENTITY, 5), "progress": CLAIM, "claim_epoch": 2, "fenced_ms": 1_000}
-    return Continuation(**{**values, **fields})
+def continuation(claim_epoch: int = 2) -> Continuation:
+    return Continuation(CLAIM, YieldedFence(AdoptedState(IDENTITY, 5), claim_epoch, 1_000))
 
 
 def test_it_continues_the_earlier_attempt_without_a_fence(site: Site) -> None:

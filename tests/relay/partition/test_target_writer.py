@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from mirror.errors import BrokerError, KafkaError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done
 from mirror.relay.partition import takeover
-from mirror.relay.partition.target_writer import AtLeastOnceWriter, ExactlyOnceWriter
+from mirror.relay.partition.target_writer import ExactlyOnceWriter
 from tests.relay.copy_harness import progress_at
 from tests.relay.hand_context import TARGET
 
@@ -102,20 +102,6 @@ def test_the_next_commit_begins_another_transaction(producers: list[HandProducer
         writer.commit(progress_at(1), 1_000)
         producer.committed.set_result(None)
     assert producer.calls == ["begin", "commit"] * 2
-
-
-def test_at_least_once_does_not_wait_for_the_claim_of_a_killed_copy() -> None:
-    asked: list[bool] = []
-
-    class Groups:
-        def group_offsets_async(self, *_: Any, require_stable: bool) -> Future[Any]:
-            asked.append(require_stable)
-            return done({})
-
-    any_: Any = None
-    writer = AtLeastOnceWriter("flow", TARGET, cast("Any", Groups()), any_, any_, 1)
-    assert writer.open(1_000).result() is None
-    assert asked == [False]
 
 
 def test_writers_share_the_task_s_settings_but_for_the_transactional_id(producers: list[HandProducer]) -> None:

@@ -18,7 +18,7 @@ import pytest
 from mirror.cluster.types import TopicPartition
 from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import Continuation
+from mirror.relay.partition.continuation import Continuation, YieldedFence
 from mirror.relay.progress.committed import ProgressTotals, Searched
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.task import neighbours as module
@@ -46,7 +46,7 @@ PROGRESS = replace(
     target=TargetMark(topic_id="a", end=50, leader_epoch=3, producer_id=7),
     searched=Searched(40, 3),
 )
-GIVEN = Continuation(AdoptedState(ProducerId(7, 3), 5, uuid.UUID(int=2)), PROGRESS, 2, 500)
+GIVEN = Continuation(PROGRESS, YieldedFence(AdoptedState(ProducerId(7, 3), 5, uuid.UUID(int=2)), 2, 500))
 
 
 class Site:
