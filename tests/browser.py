@@ -189,7 +189,7 @@ class Browser:
         return page
 
     def forget(self, session: str) -> None:
-        """Nobody wants to hear of this tab any more."""
+        """No caller needs this tab any more."""
         self._pages.pop(session, None)
 
     def call(self, method: str, params: dict[str, Any], session: str | None = None) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what uses a cluster or measures times, so that nobody can forget it; say what goes first."""
+    """Mark what uses a cluster or measures times, so that it cannot be forgotten; say what goes first."""
     for item in items:
         if _CLUSTERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.brokers)
@@ -213,7 +213,7 @@ def new_cluster() -> Iterator[NewCluster]:
 def stalls() -> Iterator[Stalls]:
     """What this process was kept from running, for the upper bounds of times.
 
-    For each test anew, so that its thread and its open files are not there where others count theirs.
+    Again for each test, so that its thread and its open files are not there where others count theirs.
     """
     with Stalls() as watched:
         yield watched

@@ -153,11 +153,11 @@ class SendWindow:
             self._limit = 1
             self._throttled_until_ms = max(self._throttled_until_ms, now + throttle_ms)
         elif batch.overtaken:
-            pass  # only its own partition was slow: its delay tells nothing about the other partitions
+            pass  # only its own partition was slow: its delay says nothing about the other partitions
         elif now - batch.sent_ms > self._tolerable_ms:
             if now >= self._shrunk_until_ms:
                 self._limit = max(1, self._limit / 2)
-                # The batches in flight were sent under the old limit: their delay tells nothing about the new one.
+                # The batches in flight were sent under the old limit: their delay says nothing about the new one.
                 self._shrunk_until_ms = 2 * now - batch.sent_ms
         elif self._was_full:
             self._limit = min(self._max_bytes, self._limit + batch.size * self._gain)

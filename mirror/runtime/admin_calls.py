@@ -35,7 +35,7 @@ class AdminCalls:
 
     def network(self) -> NetworkSnapshot:
         """Return the statistics of the cluster's network thread, which all clients of this process share."""
-        return self._thread.look()
+        return self._thread.snapshot()
 
     def known_leader(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Return the leader's node id and leader epoch of ``tp`` from the last metadata, or None. Sends no request."""

@@ -253,7 +253,7 @@ class Consumer:
 
     def network(self) -> NetworkSnapshot:
         """Return the counts of this cluster's network thread, which all clients of the process share."""
-        return self._thread.look()
+        return self._thread.snapshot()
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Close the fetch sessions, within ``timeout_ms``. May be called again, and after the thread has died."""

@@ -86,7 +86,7 @@ class NetworkThread:
             _insist(partial(tell, cause))
         self._network.close()
 
-    def look(self) -> NetworkSnapshot:
+    def snapshot(self) -> NetworkSnapshot:
         """Return its counts so far. May be called from any thread."""
         return NetworkSnapshot(self._network.meters.snapshot(), self._busy_ns // 1_000_000)
 

@@ -308,7 +308,7 @@ def test_an_invocation_names_commit_arguments_machine_and_versions() -> None:
 def test_the_null_copier_copies_a_topic(
     source_cluster: Cluster, target_cluster: Cluster, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen by the watcher, metered, and equal for the judge."""
+    """Observed, metered, and found equal by the comparison."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     workload = Workload(f"small-{kind}", "", 4_000, 500, partitions=3, batch_bytes=16_384, kind=kind)
     address = source_cluster.bootstrap_servers

@@ -59,11 +59,11 @@ def create(cluster: Cluster, *names: str) -> None:
 
 
 def plant(cluster: Cluster, tp: TopicPartition, data: bytes) -> None:
-    """Put ``data`` in place of an empty partition's log while its broker is away; it makes the indices anew."""
+    """Put ``data`` in place of an empty partition's log while its broker is away; it builds the indices again."""
     folder = cluster.directory / "broker-1" / "data"
     names = [f"{'0' * 20}.{suffix}" for suffix in ("log", "index", "timeindex")]
     eventually(lambda: leader_of(cluster, tp) == 1, within_s=60, what="the partition's leader")
-    # An orderly stop: a killed broker's replicas may be led by nobody for a while.
+    # An orderly stop: a killed broker's replicas may have no leader for a while.
     os.kill(cluster.pids[1], signal.SIGTERM)
     eventually(lambda: not cluster.pids, within_s=60, what="the broker's end")
     (folder / ".kafka_cleanshutdown").unlink()  # else it would take the log for as long as it was
@@ -99,7 +99,7 @@ def batches_of(cluster: Cluster, tp: TopicPartition, end: int) -> list[AnyBatch]
 
 
 def by_confluent(cluster: Cluster, tp: TopicPartition, count: int) -> list[Record]:
-    """The judge, who shares no code with us."""
+    """The independent client, which shares no code with this project."""
     found: list[Record] = []
     consumer = Confluent({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "judge", "check.crcs": True})
     try:

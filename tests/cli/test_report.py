@@ -1,4 +1,4 @@
-"""`mirror report`: a folder's report, made anew."""
+"""`mirror report`: a folder's report, made again."""
 
 from __future__ import annotations
 

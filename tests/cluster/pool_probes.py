@@ -127,7 +127,7 @@ class Bench:
             owed.probe.request.on_response(MetadataResponse((), "c", 1, throttle_time=throttle_ms), self.now)
 
     def time_out(self, channel: int) -> None:
-        """The caller of the oldest is told that time is up; the answer is still owed."""
+        """The oldest times out for its caller; the answer is still outstanding."""
         owed = self.owed[channel][0]
         if not owed.probe.failures:
             owed.probe.request.on_failure(KafkaTimeout("no answer"), self.now)

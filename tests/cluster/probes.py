@@ -23,7 +23,7 @@ def settings(**options: object) -> ClusterSettings:
 
 @dataclass(slots=True)
 class Probe:
-    """A request, and what became of it. ``order`` may be shared by several, to see who was told first."""
+    """A request, and what became of it. ``order`` may be shared by several, to see which was answered first."""
 
     name: str = "probe"
     api: Api = Api.METADATA

@@ -1,4 +1,4 @@
-"""Admin on the fake cluster: configurations, their sources, and values that nobody may see."""
+"""Admin on the fake cluster: configurations, their sources, and values that are not shown."""
 
 from __future__ import annotations
 

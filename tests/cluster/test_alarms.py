@@ -13,7 +13,7 @@ TIMES = st.one_of(st.integers(0, 60), st.just(FOREVER_MS))
 
 
 class AlarmsModel(RuleBasedStateMachine):
-    """Whatever is set, set anew, cleared and due."""
+    """Deadlines that are set, set again, cleared and due."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -138,7 +138,7 @@ def test_a_producer_that_leaves_tells_what_is_not_acknowledged() -> None:
 
 
 def test_an_idle_loop_sleeps() -> None:
-    """Nothing is asked of anybody, over and over, while nobody wants anything."""
+    """No request is sent again and again while no caller waits for anything."""
     cluster = _cluster()
     client = FakeClient(cluster)
     client.call(DescribeCluster(*client.timer()))

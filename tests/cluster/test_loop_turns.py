@@ -1,4 +1,4 @@
-"""Cores that are polled for a reason only: each reason is one, without a reason nobody is, and nobody is forgotten."""
+"""Cores are polled for a reason only: each reason counts, without one no core is polled, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class World:
         return dict(found for worker in self.workers for found in worker.done)
 
     def warm(self) -> None:
-        """Everything is known and connected, and nobody has anything to do."""
+        """Everything is known and connected, and no core has anything to do."""
         for tp in (TopicPartition("t", number) for number in range(3)):
             self.job(0, Job(f"warm {tp}", tp))
             self.finish(f"warm {tp}")

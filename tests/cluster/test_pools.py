@@ -74,7 +74,7 @@ def test_who_was_refused_hears_when_there_is_room() -> None:
     bench.answer(slot.channel)
     assert bench.pool.freed == 1
     bench.answer(slot.channel)
-    assert bench.pool.freed == 1, "nobody was refused since"
+    assert bench.pool.freed == 1, "no request was refused since"
 
 
 def test_brokers_that_left_are_forgotten() -> None:

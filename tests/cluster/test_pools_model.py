@@ -1,4 +1,4 @@
-"""The pool against an account of its own: never too many, never behind a slow one, nothing leaked, nobody forgotten."""
+"""The pool compared with a model: never too many, never behind a slow one, nothing leaked, no request forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions of which nothing is known yet: their first requests stand before nobody who does answer."""
+"""Partitions of which nothing is known yet: their first requests stand before no connection that answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that do not answer, or much later than lately: set apart, and nobody is put behind them."""
+"""Connections that do not answer, or much later than lately: set apart, and no request is queued behind them."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_who_answers_much_later_than_lately_is_slow_before_the_longest_wait_is_o
     _lately(bench, 2)
     stuck = bench.send()
     bench.now += 49
-    assert bench.send() is stuck, "for less than that nobody is slow"
+    assert bench.send() is stuck, "for less than that no connection is slow"
     bench.now += 1
     assert bench.send() is not stuck
 
@@ -232,7 +232,7 @@ def test_nobody_is_put_behind_an_overdue_answer_while_a_connection_is_on_its_way
         bench.answer(1)
     stuck = bench.send()
     bench.now += 10
-    assert bench.send() is stuck, "for less than that nobody waits"
+    assert bench.send() is stuck, "for less than that no request waits"
     bench.now += 1
     assert bench.pool.pick(1, bench.now) is None
     bench.network.usable.add(2)

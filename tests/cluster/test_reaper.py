@@ -122,7 +122,7 @@ def test_an_answered_event_is_not_answered_again(outcome: str) -> None:
 
 
 class ReaperModel(RuleBasedStateMachine):
-    """Against a dict of what each event must have been told."""
+    """Compared with a dict of the outcome that each event must have."""
 
     events: Bundle[CompletableEvent[int]] = Bundle("events")
 

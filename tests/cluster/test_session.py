@@ -109,7 +109,7 @@ def test_an_impossible_frame_size_ends_the_connection() -> None:
 
 
 def test_a_callers_deadline_costs_its_neighbours_nothing() -> None:
-    """The caller is told, the connection stays, and the late answer is passed over."""
+    """The caller gets its timeout, the connection stays, and the late answer is passed over."""
     hand, hurried, patient = ByHand(), Probe(timeout_ms=100), Probe()
     hand.negotiate()
     hand.session.send(hurried.request, 1_000)

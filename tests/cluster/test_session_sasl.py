@@ -55,7 +55,7 @@ class Secured(ByHand):
         self.session = BrokerSession(label, "me", _TIMEOUT_MS, login, suspicion)
 
     def versions(self, now: int) -> None:
-        """Connected, and told what the broker speaks."""
+        """Connected, with the versions negotiated."""
         self.session.start(now)
         (asked,) = self.read()
         spoken = tuple(ApiVersion(api.value.key, api.value.low, api.value.high) for api in Api)

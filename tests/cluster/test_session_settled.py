@@ -1,4 +1,4 @@
-"""A request whose caller was told that time is up is still owed; the newest version to speak may be bounded."""
+"""A request that has timed out for its caller is still outstanding; the newest version to speak may be bounded."""
 
 from __future__ import annotations
 

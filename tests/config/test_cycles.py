@@ -74,7 +74,7 @@ FLOWS = st.lists(
 
 @given(FLOWS)
 def test_topics_of_accepted_flows_end_somewhere(flows: list[FlowConfig]) -> None:
-    """The judge: follow some topics through the flows. Accepted flows come to rest.
+    """The reference: follow some topics through the flows. Accepted flows come to rest.
 
     A topic passes each patterned flow at most once before it meets a flow of plain names, and each flow once after.
     """

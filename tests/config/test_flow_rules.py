@@ -77,7 +77,7 @@ def test_contradicting_keys_are_problems(problems: Problems, lines: str, expecte
         "commit-min-interval-ms = 1000",
         'delivery = "exactly-once"\nexactly-once-by = "sequences"',
         "from = 5\nuntil = 6",
-        # Nobody can say which of the two comes first.
+        # Which of the two comes first is unknown.
         "from = 5\nuntil = 1970-01-01T00:00:00Z",
         'start = "latest"\nuntil = 5',
     ],

@@ -48,7 +48,7 @@ def reading(servers: str, group: str, tp: TopicPartition, protocol: str) -> Iter
 
 
 def other(tp: TopicPartition, offset: int) -> OtherPartition:
-    """The judge's word for an offset of ``tp``."""
+    """The independent client's value for an offset of ``tp``."""
     return OtherPartition(tp.topic, tp.partition, offset)
 
 

@@ -28,14 +28,14 @@ QUICK_DEATH = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.m
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Cluster]:
-    """One broker, paused and resumed by the tests; whoever pauses it resumes it."""
+    """One broker, paused and resumed by the tests; a test that pauses it resumes it."""
     with Cluster(heap=jvm.BROKER) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def trio() -> Iterator[Cluster]:
-    """Three brokers in racks r1 to r3; whoever kills one restarts it."""
+    """Three brokers in racks r1 to r3; a test that kills one restarts it."""
 
     def with_rack(node: Any, **more: Any) -> dict[str, str]:
         return {**settings(node, **more), "broker.rack": f"r{node.node_id}"}

@@ -1,4 +1,4 @@
-"""Every call of Admin on a real broker that obeys ACLs; confluent-kafka, which shares no code with it, is the judge."""
+"""Every call of Admin on a real broker that obeys ACLs; compared with confluent-kafka, which shares no code with it."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ def test_a_topic_that_may_not_be_deleted(admin: Admin, judge: Topics) -> None:
 def test_who_may_not_describe_the_cluster_sees_no_disks(admin: Admin) -> None:
     cluster = (ResourceType.CLUSTER, "kafka-cluster")
     everything = AclBinding(*cluster, NOBODY, AclOperation.ALL)
-    # Describe is what describe_acls takes as well: nobody can look for the denial, only try what it forbids.
+    # Describe is what describe_acls takes as well: the denial cannot be listed, only tested.
     denial = AclBinding(*cluster, NOBODY, AclOperation.DESCRIBE, AclPermission.DENY)
     admin.create_acls([everything])
     eventually(lambda: admin.describe_acls(AclFilter(*cluster)), what="the first ACL")

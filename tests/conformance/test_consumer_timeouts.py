@@ -105,7 +105,7 @@ def test_retries_until_deadline_then_timeout(
     took = times_out(call, consumer, tp, TRIED_AGAIN_MS, stalls)
     attempts = [one for one in proxy.requests(call.api, since=since) if call.where(one)]
     if call.name == "close":
-        # Taking leave is no more than a courtesy: one attempt, and nobody waits for another.
+        # Taking leave is no more than a courtesy: one attempt, and no caller waits for another.
         assert len(attempts) == 1
         assert in_time(took, TRIED_AGAIN_MS, early=True), took
     else:

@@ -146,7 +146,7 @@ def test_init_by_the_owner_ends_its_open_transaction_in_a_new_epoch(began: Began
     if began.wire.level > 1:
         assert [_ids(producer.init_once(who)) for _ in range(2)] == [(0, who.producer_id, 1)] * 2
     else:
-        # The epoch that fenced it is told to nobody, and is the one to go on from.
+        # The epoch that fenced it is reported to no producer, and is the one to continue from.
         assert [_ids(producer.init_once(who)) for _ in range(2)] == [(90, *_REFUSED)] * 2
         assert [_ids(producer.init_once(_next(who))) for _ in range(2)] == [(0, who.producer_id, 2)] * 2
 

@@ -172,7 +172,7 @@ def test_metadata_timeout_for_a_missing_topic_names_it(
     assert "does not exist" in missing
     assert f"{tp.topic}-1" in beyond
     assert "has 1 partition" in beyond
-    assert producer.send(*tp, value=b"").result(30).offset == 0, "it harms nobody else"
+    assert producer.send(*tp, value=b"").result(30).offset == 0, "no other caller is affected"
 
 
 def test_a_topic_that_comes_while_it_is_waited_for(topics: Topics, new_producer: NewProducer) -> None:

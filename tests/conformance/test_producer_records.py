@@ -210,7 +210,7 @@ def test_what_is_acknowledged_is_freed_though_its_futures_are_kept(broker: Clust
             producer.flush(30_000)
             assert all(future.result(0).offset >= 0 for future in sent)
             # The list's own, the loop's name for it, and the call's.
-            eventually(lambda: max(sys.getrefcount(one) for one in made) == 3, what="nobody else holds the bytes")
+            eventually(lambda: max(sys.getrefcount(one) for one in made) == 3, what="no other holder of the bytes")
             assert all(place.open is None for place in producer._partitions.values())
     finally:
         gc.enable()

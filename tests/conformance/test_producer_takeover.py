@@ -153,7 +153,7 @@ def test_who_takes_over_has_nothing_mixed_up_with_the_dropped_one(
             leveled_proxy.fault(*_troubles(rng))
             copy.go_on(until=None)
         leveled_proxy.heal()
-        # Nobody has shut out the last one yet: what it left pending stays so until then, or for its time-out.
+        # The last one is not fenced yet: what it left pending stays so until then, or for its time-out.
         end = copy.progress(stable=False) + 50
         copy.go_on(until=end)
         assert [future.result(60) for future in copy.left] == [None] * (_ROUNDS + 1)

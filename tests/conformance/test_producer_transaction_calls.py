@@ -323,7 +323,7 @@ def test_closing_takes_the_time_it_was_given_and_not_twice(
 
 
 def test_a_callback_may_ask_and_not_wait(topics: Topics, new_producer: NewProducer, committed: Committed) -> None:
-    """On the network thread: what waits says so at once and has asked nothing; nobody else is held up."""
+    """On the network thread: what waits says so at once and has asked nothing; no other caller is delayed."""
     (tp,) = topics.create()
     producer = new_producer()
     producer.init_transactions()

@@ -80,7 +80,7 @@ class Topics:
         return admin.list_topics(tp.topic, timeout=30).topics[tp.topic].partitions[tp.partition]
 
     def move_leader(self, tp: TopicPartition, replicas: Sequence[int]) -> None:
-        """Make the first of ``replicas`` (the present ones, in another order) the leader, with nobody dying."""
+        """Make the first of ``replicas`` (the present ones, in another order) the leader, without a failure."""
         with warnings.catch_warnings():  # it reads its own files by a function that Python is giving up
             warnings.simplefilter("ignore", DeprecationWarning)
             from kafka.admin import KafkaAdminClient  # type: ignore[import-untyped]

@@ -43,7 +43,7 @@ def offsets(consumer: FakeConsumer, timeout_ms: int = 60_000) -> list[int]:
 def stopped_by(consumer: FakeConsumer) -> KafkaError:
     (fetched,) = consumer.poll(60_000)
     assert fetched.error is not None
-    assert consumer.poll(5_000) == [], "told once"
+    assert consumer.poll(5_000) == [], "reported once"
     return fetched.error
 
 
@@ -142,7 +142,7 @@ def test_a_seek_goes_on_after_out_of_range() -> None:
     consumer.read((TP, 1))
     assert isinstance(stopped_by(consumer), OffsetOutOfRange)
     seek(consumer, 99)
-    assert isinstance(stopped_by(consumer), OffsetOutOfRange), "each seek is judged anew"
+    assert isinstance(stopped_by(consumer), OffsetOutOfRange), "each seek is checked again"
     seek(consumer, 3)
     assert offsets(consumer) == [3, 4]
     assert consumer.call(LastErrorEvent(TP, *consumer.timer()), consumer.core) is None

@@ -141,7 +141,7 @@ def test_nothing_is_lost_repeated_or_out_of_order(
         some = ready.take(lambda tp: tp == paused, limit)
         assert len(some) <= 1 or sum(one.size for one in some) <= limit
         if number % 3 == 1:
-            ready.put_back(some)  # as if nobody had got them
+            ready.put_back(some)  # as if no poll had returned them
             again = ready.take(lambda tp: tp == paused, limit)
             assert again == some
         taken += some
@@ -198,7 +198,7 @@ def test_a_wake_after_the_end_of_a_poll_is_kept_for_the_next() -> None:
     assert consumer.told_ms == begun
 
 
-# --- a poll that nobody got the answer of
+# --- a poll whose answer was not received
 
 
 def unread(consumer: FakeConsumer) -> PollEvent:

@@ -135,7 +135,7 @@ def test_who_never_says_that_there_is_room_enough_gets_large_batches_all_the_sam
 
 
 def test_a_broker_without_a_backlog_keeps_no_room_for_a_large_batch() -> None:
-    """Its Fetch polls long: nobody is to wait for that."""
+    """Its Fetch polls long: no caller may wait for that."""
     cluster = _with_large(2, 2, 1, 20_000)
     options = {"fetch.max.bytes": 16_000, "max.partition.fetch.bytes": 16_000, "fetch.max.wait.ms": 10_000}
     consumer = FakeConsumer(cluster, **options)

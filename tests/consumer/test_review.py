@@ -123,7 +123,7 @@ def test_network_thread_death_fails_every_caller_behind_a_closing_one() -> None:
     producer.submit(closing, AssignEvent([B]))
     producer.submit(closing, SeekEvent(B, 0, None))
     producer.run_for(1_000)
-    producer.loop.cores.reverse()  # the closing one is told first
+    producer.loop.cores.reverse()  # the closing one is notified first
     cluster.control.add(lambda _: Action(silent=True))
     sent = producer.send(A)
     leave = LeaveEvent(closing, *producer.timer(60_000))

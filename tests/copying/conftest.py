@@ -14,7 +14,7 @@ from tests.copying.site import SOURCE_PROPERTIES, name
 
 @pytest.fixture(scope="session")
 def uneasy_cluster() -> Iterator[Cluster]:
-    """Two brokers that compact, delete and give up a dead one quickly; whoever kills one restarts it."""
+    """Two brokers that compact, delete and give up a dead one quickly; a test that kills one restarts it."""
     with Cluster(2, properties=SOURCE_PROPERTIES, heap=jvm.BROKER) as cluster:
         yield cluster
 

@@ -71,7 +71,7 @@ def test_a_batch_by_spark_submit_with_the_packed_environment(
 
 
 def _packed() -> Path:
-    """What `make dist` makes; made anew only where the lock or the sources have changed."""
+    """What `make dist` makes; made again only where the lock or the sources have changed."""
     # What it needs of the installation is here: these tests run in it.
     installed = f"--old-file={Path(sys.prefix) / '.installed'}"
     environ = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}

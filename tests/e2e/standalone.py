@@ -95,7 +95,7 @@ def standalone(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Stand
     try:
         master = _start_master(folder, started)
         for number in range(1, workers + 1):
-            # Any port will do: nobody but the master is told of it.
+            # Any port will do: only the master uses it.
             host = ["--host", f"127.0.0.{number}", "--port", "0", "--webui-port", "0"]
             size = ["--cores", str(cores), "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
             command = _java(_WORKER, *host, *size, master.url)
@@ -133,7 +133,7 @@ def _alive(cluster: Standalone) -> int | None:
 
 def _java(main_class: str, *arguments: str) -> list[str]:
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
-    # The next port would do for Spark, but not for those who were told this one.
+    # The next port would do for Spark, but not for the processes that were given this one.
     # Its REST server would want a port that is always the same.
     fixed = ["-Dspark.port.maxRetries=0", "-Dspark.master.rest.enabled=false"]
     options = [*jvm.SPARK, "-Xmx256m", *fixed, *(f"-D{name}={value}" for name, value in SECURED.items()), *opened]
@@ -145,7 +145,7 @@ def _launch(command: Sequence[str], log: Path, started: list[process.Process]) -
     assert environment is not None
     (core,) = (SPARK_HOME / "jars").glob("spark-core_*.jar")
     scala = core.name.partition("_")[2].partition("-")[0]  # as load-spark-env.sh would say
-    # What this process was told of Spark is meant for drivers.
+    # This process's settings of Spark are meant for drivers.
     cleared = [environment, "-u", "SPARK_LOCAL_IP", "-u", "SPARK_CONF_DIR", "-u", "SPARK_SUBMIT_OPTS"]
     own = [*cleared, f"SPARK_HOME={SPARK_HOME}", f"SPARK_SCALA_VERSION={scala}"]
     launched = process.launch([*own, *command], output=log, outlives_owner=False)

@@ -90,7 +90,7 @@ def test_the_next_run_goes_on(site: Site, source: Side, target: Side, unique: Ca
     graceful = copy.progress()
     assert all(0 < offset < RECORDS for offset in graceful)
 
-    # Nobody is left who could end Spark in order.
+    # No process is left that could end Spark in order.
     assert copy.run_until_cut(operator.methodcaller("kill")).status == -signal.SIGKILL
     killed = copy.progress()
     assert site.flows()["f"]["outcome"] == "unfinished"

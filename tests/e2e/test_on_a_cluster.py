@@ -182,7 +182,7 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
 
 
 def _in_mid_epoch(report: Path) -> bool:
-    """Whether tasks copy an epoch that nobody has reported yet."""
+    """Whether tasks copy an epoch whose results are not reported yet."""
     ledger = Ledger.runs(report, "f")[0]
     return (ledger.last_planned_epoch() or 0) > (ledger.last_completed_epoch() or 0)
 

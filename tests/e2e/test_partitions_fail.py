@@ -80,7 +80,7 @@ def test_partitions_fail_alone(
     _complete(found["damaged"], {0: 4 * BATCH, 2: 4 * BATCH})
     assert len(target.read(f"g.{topics['damaged']}", 1)) == 2 * BATCH
 
-    # What could not be passed on as it is was encoded anew.
+    # What could not be passed on as it is was re-encoded.
     assert found["gaps"][0]["deep"]["offset gaps"] >= 1
     assert found["gaps"][0]["gaps"]["compacted"] > 0
     assert all(each["deep"] == {"log append time": 1} for each in found["append-time"].values())

@@ -111,7 +111,7 @@ class FakeGroup:
 class AdminState:
     """``broker_configs`` by id as text ("" for all brokers); ``acls`` None: the cluster has no authorizer.
 
-    ``may``: what clients are told that they may do with a topic or group; without an entry it is everything.
+    ``may``: the operations that are reported to clients for a topic or group; without an entry it is everything.
     """
 
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -67,7 +67,7 @@ class Action:
 
 
 Rule = Callable[[ServerCall], Action | None]
-"""Looks at a request; an Action, or None for "not mine"."""
+"""Decides about a request: an Action, or None if it does not apply."""
 
 
 class Control:

@@ -169,7 +169,7 @@ def test_without_verification_a_late_batch_is_taken_and_hangs() -> None:
     assert _ids(site.producer.init_once(who)) == (0, who.producer_id, 1)
     site.pass_ms(0)
     assert shape(site.wire, T0) == [("data", 0), ("abort", 0), ("data", 0)]
-    assert log_of(site.wire, T0)[1] == 2, "nobody ends it"
+    assert log_of(site.wire, T0)[1] == 2, "it is not ended"
     assert RawProducer(site.wire, "stranger").produce(Identity(5, 0), T0, 0) == 0
 
 

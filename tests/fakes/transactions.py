@@ -214,7 +214,7 @@ class Transactions:
         self._begin_end(txn, commit=commit, bumped=True)
 
     def _fence(self, txn: Transaction) -> None:
-        """Abort in an epoch that nobody is told, or that only this producer can ask for (version 2)."""
+        """Abort in an epoch that is reported to no producer, or that only this producer can request (version 2)."""
         if self._cluster.features.get(FEATURE, 0) > 1:
             self._bump_and_end(txn, commit=False)
             return

@@ -113,7 +113,7 @@ class Application:
         self.created_ms[txn.futures[-1]] = self.producer.now
 
     def add_offsets(self, timeout_ms: int) -> None:
-        """Whoever is in doubt about them aborts, as the relay does."""
+        """An application in doubt about them aborts, as the relay does."""
         self._written += 1
         offset = self.number * MOST + self._written
         partition = TopicPartition("source", len(self.txns[-1].offsets))

@@ -15,7 +15,7 @@ from tests.fakes.control import Action
 TOPIC = "t"
 PARTITIONS, NODES = 2, 3
 Knobs = dict[str, Any]
-"""The arguments of an Action, which is made anew for each request: some are changed later."""
+"""The arguments of an Action, which is made again for each request: some are changed later."""
 
 _REFUSED = [
     errors.NOT_ENOUGH_REPLICAS,

@@ -67,7 +67,7 @@ def test_clock_runs_from_batch_creation_across_retries() -> None:
 
 
 def test_inflight_expires_despite_late_success() -> None:
-    """The caller is told in time; the request is awaited all the same, and its late success changes nothing."""
+    """The caller gets the error in time; the request is awaited all the same, and its late success changes nothing."""
     cluster = _cluster()
     held = cluster.control.on(Api.PRODUCE, Action(hold="after"))
     producer = FakeProducer(cluster, **{**_TIMES, "request.timeout.ms": 4_900})
@@ -143,7 +143,7 @@ def test_loop_wakes_at_next_expiry() -> None:
     cluster = _cluster(1, 2)
     for topic in cluster.topics.values():
         for log in topic.partitions:
-            log.leader = 9  # nobody that is there
+            log.leader = 9  # a broker that does not exist
     producer = FakeProducer(cluster, **_TIMES)
     first = _send(producer, b"x", _T0)
     producer.run_for(1_300)

@@ -135,7 +135,7 @@ def _queue(count: int) -> tuple[PartitionQueue, list[ProducerBatch]]:
 
 
 def test_out_of_order_responses_handled() -> None:
-    """Successors are told before their predecessor, which is tried again: by an answer that leaves one out."""
+    """Successors get their outcome before their predecessor, which is tried again: by an answer that leaves one out."""
     queue, sent = _queue(5)
     for _ in sent:
         queue.drain(_SLOT, 0, transactional=False)

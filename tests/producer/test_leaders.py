@@ -1,4 +1,4 @@
-"""Leaders move, topics are made anew: order is kept, and a new leader is asked at once."""
+"""Leaders move, topics are recreated: order is kept, and a new leader is asked at once."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_out_of_order_behind_several_expired_ones_is_no_data_loss() -> None:
     cluster.add_topic("t")
     producer = FakeProducer(cluster, **_OPTIONS, **{"max.in.flight.requests.per.connection": 3})
     producer.finish(producer.send(_T0, b"0"))
-    cluster.log("t").leader = 9  # nobody, for some time: so they expire well before their requests do
+    cluster.log("t").leader = 9  # none, for some time: so they expire well before their requests do
     producer.loop.metadata.request_update()
     producer.run_for(500)
     stopped = cluster.control.on(Api.PRODUCE, Action(hold="before", errors={_T0: errors.NOT_LEADER}))

@@ -29,7 +29,7 @@ class PoolModel(RuleBasedStateMachine):
         return _SIZE - sum(grant.count for grant in self.held)
 
     def _next(self) -> Grant | None:
-        """Whom the rule serves next: nobody is passed by but those who would get more than their share."""
+        """The caller that is served next: only those that would get more than their share are passed over."""
         seen: set[TopicPartition] = set()
         for grant in self.line:
             if grant.tp in seen:

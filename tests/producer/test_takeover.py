@@ -46,7 +46,7 @@ def _troubles(cluster: FakeCluster, rng: random.Random) -> None:
     cluster.control.add(rule)
     cluster.works_off_ms = rng.choice([None, 0, 10, 500, 4_000])
     cluster.marker_ms = rng.choice([0, 30, 300])
-    # Brokers that do not verify (before 3.6) take a late copy into a transaction that nobody ends.
+    # Brokers that do not verify (before 3.6) take a late copy into a transaction that is never ended.
     cluster.verifies = cluster.works_off_ms is not None or rng.random() < 0.5
 
 
@@ -178,7 +178,7 @@ def _progress(producer: FakeProducer) -> int:
 
 
 def test_a_late_answer_to_a_dropped_producer_changes_nothing() -> None:
-    """Neither in the one that took over, nor in what the dropped one's callers were told."""
+    """Neither in the one that took over, nor in what the dropped one's callers received."""
     cluster = make_cluster()
     cluster.features["transaction.version"] = 2
     first = FakeClient(cluster)

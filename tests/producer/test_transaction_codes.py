@@ -1,7 +1,7 @@
 """Every request of a transaction, answered with every kind of code, or not at all (KIP-360, KIP-890).
 
 Whatever can be retried ends in a commit of everything, once. What asks for an abort ends in one, after which the
-producer goes on. What is fatal is told, and ends the producer.
+producer goes on. A fatal error is raised, and ends the producer.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ def test_a_commit_whose_answer_was_lost_is_never_called_expired_and_fences_nobod
     held.release()
     error = failure(producer, commit)
     assert isinstance(error, Fenced)
-    assert error.may_have_been_written, "nobody can say that it was not"
+    assert error.may_have_been_written, "it may have been committed"
     assert isinstance(failure(producer, producer.abort()), Fenced)
     one_more(newer, b"newer", 1)
     assert committed(cluster) == [b"committed", b"newer"]

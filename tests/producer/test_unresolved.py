@@ -83,7 +83,7 @@ def test_possibly_persisted_then_success_is_acknowledged() -> None:
     assert error.may_have_been_written
     second = send(producer, b"second")
     assert finish(producer, second.future) == [2]
-    assert isinstance(first.future.exception(0), DeliveryTimeout), "what was told stays told"
+    assert isinstance(first.future.exception(0), DeliveryTimeout), "its outcome does not change"
     assert stamps(cluster) == [(0, 0), (0, 1), (0, 2)]
 
 
@@ -169,7 +169,7 @@ def test_epochs_that_are_used_up_give_way_to_another_producer_id() -> None:
     assert isinstance(failure(producer, producer.send(T0, b"gap")), RecordTooLarge)
     begun = producer.now
     assert finish(producer, producer.send(T0, b"after")) == [1]
-    assert producer.told_ms - begun < 100, "at once: nobody else asks for the new id"
+    assert producer.told_ms - begun < 100, "at once: no other call requests the new id"
     assert [one.producer_id for one in cluster.log("t").batches()] == [1001, 1002]
     assert stamps(cluster)[-1] == (0, 0)
 
@@ -265,7 +265,7 @@ def test_explicit_retries_that_are_used_up_do_not_hide_a_doubt() -> None:
 # --- the first batch of a producer id, for a leader that does not know it
 
 
-@pytest.mark.parametrize("again", ["at first", "an hour later", "in a topic made anew"])
+@pytest.mark.parametrize("again", ["at first", "an hour later", "in a recreated topic"])
 def test_the_first_batch_that_a_leader_gets_goes_alone(again: str) -> None:
     """It takes any first sequence, and would take the second batch without the first."""
     cluster = make_cluster()
@@ -274,7 +274,7 @@ def test_the_first_batch_that_a_leader_gets_goes_alone(again: str) -> None:
         finish(producer, producer.send(T0, b"long ago"))
     if again == "an hour later":
         producer.run_for(3_600_000)
-    elif again == "in a topic made anew":
+    elif again == "in a recreated topic":
         cluster.add_topic("t", 2)
         producer.loop.metadata.request_update()
         producer.run_for(1_000)

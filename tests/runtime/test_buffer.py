@@ -184,7 +184,7 @@ def test_whoever_gives_back_wakes_whoever_waits() -> None:
     waiting.result(30)
     assert "free=10" in repr(memory)
     with pytest.raises(KafkaTimeout, match="it holds 20 bytes"):
-        one.take(_SICK, 10, _timer(0))  # a partition has one share, whoever writes to it
+        one.take(_SICK, 10, _timer(0))  # a partition has one share, however many threads write to it
 
 
 def test_who_closes_leaves_it_to_the_others() -> None:

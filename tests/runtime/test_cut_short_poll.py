@@ -82,7 +82,7 @@ def test_the_next_ones_limit_holds_for_it(consumer: Consumer, monkeypatch: pytes
 
 
 def test_it_is_not_consumed(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a commit of the positions would skip what nobody has seen."""
+    """Or a commit of the positions would skip what no caller has received."""
     arrive(consumer)
     cut_short(consumer, monkeypatch).result(30)
     assert consumer.position(TP) == 1

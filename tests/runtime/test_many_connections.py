@@ -145,7 +145,7 @@ def test_what_was_held_back_goes_out_when_throttling_ends_and_is_then_awaited(
     with stalls.timing() as took:
         held = desk.send()
         desk.until(lambda: held.told)
-    assert isinstance(held.failures[0], ConnectionFailed), "nobody answers the third"
+    assert isinstance(held.failures[0], ConnectionFailed), "the third is not answered"
     assert took.ms >= 1_499
     assert took.running_ms < 2_500
 

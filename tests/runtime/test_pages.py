@@ -292,7 +292,7 @@ def test_memory_that_is_too_small_is_left_alone_and_too_much_of_it_given_back(mo
 
 
 def test_no_more_is_kept_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest goes first, and all of it, also where somebody still looks at it."""
+    """The oldest goes first, and all of it, also where a view of it still exists."""
     keep(monkeypatch, 4 * MB)
     answers = [received(MB + number * 10 * KB) for number in range(10)]
     parts = [parts_of(halves(one)) for one in answers]
@@ -316,7 +316,7 @@ def test_an_answer_that_has_holes_is_no_ones_memory(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_very_large_answer_waits_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were its parts given back one by one, whoever receives into it next could lose what just came."""
+    """If its parts were given back one by one, the next receiver into it could lose what has just arrived."""
     keep(monkeypatch, 100 * MB)
     earlier = received(40 * MB)
     parts = parts_of(halves(earlier))

@@ -1,4 +1,4 @@
-"""Clients at the end of the interpreter, across a fork, and with nobody to talk to: each in a process of its own."""
+"""Clients at the end of the interpreter, across a fork, and without a broker: each in a process of its own."""
 
 from __future__ import annotations
 

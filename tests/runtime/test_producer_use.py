@@ -145,7 +145,7 @@ def test_closing_there_does_not_wait(last: bool, silent: str) -> None:
 
 
 def test_a_callback_that_exits_leaves_nobody_waiting(silent: str) -> None:
-    """It ends the network thread, and whoever waits for that is told; so is who comes behind the next such callback."""
+    """It ends the network thread: its waiting callers get the error, also those behind the next such callback."""
     producer, admin = Producer({"bootstrap.servers": silent}), Admin({"bootstrap.servers": silent})
     sent = [producer.send_batch(TopicPartition("t", number), _batch(), block=False) for number in range(6)]
     for future in sent[::2]:
@@ -272,7 +272,7 @@ def _raised(call: Callable[[], object], kind: type[BaseException]) -> BaseExcept
 
 
 def test_threads_that_share_a_batch_while_it_is_handed_over(silent: str) -> None:
-    """Every record has an answer, whoever was the one to begin its batch."""
+    """Every record has an answer, whichever thread began its batch."""
     producer = Producer({"bootstrap.servers": silent})
     producer._place(*TP).known = True
     sent: list[Future[Any]] = []

@@ -26,7 +26,7 @@ AT_ONCE_S = 20.0
 
 
 class Bug(Exception):
-    """Something that nobody foresaw."""
+    """An error of no known class."""
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_a_stuck_thread_is_told_with_its_place(
 
 
 def test_a_slow_broker_is_no_stuck_thread(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread turns, though nobody answers: that is a timeout, not a bug."""
+    """The thread runs, though no broker answers: that is a timeout, not a bug."""
     monkeypatch.setattr(thread_module, "STUCK_MS", 300)
     with pytest.raises(KafkaTimeout):
         consumer.list_topics(timeout_ms=2_000)

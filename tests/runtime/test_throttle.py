@@ -1,4 +1,4 @@
-"""What a throttled connection tells to whoever watches."""
+"""What a throttled connection reports to its observers."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Talk = Callable[[socket.socket, threading.Event], None]
 
 @contextlib.contextmanager
 def serving(talk: Talk) -> Iterator[str]:
-    """The URL of an endpoint that reads requests and then does as ``talk`` says; it is told when it is over."""
+    """The URL of an endpoint that reads requests and then does as ``talk`` says; it is notified when it is over."""
     over = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
 

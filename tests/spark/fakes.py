@@ -444,7 +444,7 @@ def copy_ranges(
     source_options: Mapping[str, object],  # noqa: ARG001  (numbers need no source)
     target_options: Mapping[str, object],
     policy: CopyPolicy,  # noqa: ARG001  (and are committed at once)
-    watcher: TaskObserver | None = None,  # noqa: ARG001  (nobody looks)
+    watcher: TaskObserver | None = None,  # noqa: ARG001  (it is not used)
 ) -> list[RangeResult]:
     """Moves numbers where the real one moves batches; re-checks the start against the progress, as the real one."""
     target = Cluster(str(target_options["bootstrap.servers"]))

@@ -93,13 +93,13 @@ def copied(
 
 
 def story(one: RangeResult) -> CopyTimeline:
-    """Its story, which must be there."""
+    """Its timeline, which must exist."""
     assert one.story is not None
     return one.story
 
 
 def healthy(partition: int = 0) -> RangeResult:
-    """A backlog, caught up; some of it encoded anew."""
+    """A backlog, caught up; some of it re-encoded."""
     one = copied("orders", partition, 1_800_000 + 90_000 * partition, seconds=46 + 5 * partition, stalls=((0.4, 0.45),))
     one.deep, one.gaps = {"small batches": 310, "offset gaps": 12}, {"compacted": 40, "markers": 9}
     one.skipped = {"control": 9}

@@ -18,7 +18,7 @@ EPOCH = epoch_id("f", "run", 0)
 
 @pytest.fixture(autouse=True)
 def _unconfigured() -> Iterator[None]:
-    """As in a process that nobody has configured yet."""
+    """As in a process that is not configured yet."""
     before = logs.EVENTS.handlers, logs.EVENTS.level, logs.EVENTS.propagate
     logs.EVENTS.handlers = []
     yield

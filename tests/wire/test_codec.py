@@ -102,7 +102,7 @@ def test_unknown_tagged_fields_are_passed_over() -> None:
 
 
 def test_null_in_the_place_of_a_list_is_refused_where_it_cannot_be() -> None:
-    """Whoever goes through the list would fail, and the network thread with it."""
+    """Code that walks the list would fail, and the network thread with it."""
     fetched = struct.pack(">i", 7) + b"\0" + struct.pack(">ihi", 0, 0, 0) + b"\0" + b"\0"
     with pytest.raises(ProtocolError, match=r"a Fetch response .* null at byte \d+, where a list is required"):
         codec.decode_response(Api.FETCH, 12, bytearray(fetched))

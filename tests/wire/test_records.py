@@ -191,7 +191,7 @@ _LIES = {
 
 @pytest.mark.parametrize("lie", _LIES)
 def test_batches_end_before_a_header_that_lies(lie: str) -> None:
-    """The rest is asked for anew, and refused as what comes first."""
+    """The rest is requested again, and refused as what comes first."""
     form, at, value = _LIES[lie]
     first, lying, last = build((b"a", b"b")), build((b"c", b"d"), base_offset=2), build((b"e",), base_offset=4)
     struct.pack_into(form, lying, at, value)

@@ -133,11 +133,11 @@ class GroupOperations(GroupsCall[frozenset[AclOperation]]):
     needs = "Describe"
 
     def __init__(self, groups: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
-        super().__init__("looking at permissions on groups", groups, deadline_ms, timeout_ms)
+        super().__init__("reading permissions on groups", groups, deadline_ms, timeout_ms)
 
     def describe(self, key: str) -> str:
         """Return the operation on ``key``, for error texts."""
-        return f"looking at permissions on group {key!r}"
+        return f"reading permissions on group {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeGroupsRequest:
         """Request the keys of one coordinator."""

@@ -29,19 +29,19 @@ _DESCRIBE: Final = frozenset({AclOperation.DESCRIBE})
 class TransactionalIdOperations(KeyedCall[str, frozenset[AclOperation]]):
     """Whether this client may see transactional ids: an answer has Describe, and an id without it is refused.
 
-    That is all that brokers tell. Any of them tells it: permission comes first (``KafkaApis``), and only then whether
-    it is the id's coordinator. So none has to be looked up, and the topic of transactions need not be there yet.
+    Brokers show no more than that. Each broker shows it: it checks the permission first (``KafkaApis``), and only then
+    whether it is the id's coordinator. So none has to be looked up, and the topic of transactions need not exist yet.
     """
 
     api = Api.DESCRIBE_TRANSACTIONS
     needs = "Describe"
 
     def __init__(self, ids: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
-        super().__init__("looking at permissions on transactional ids", ids, deadline_ms, timeout_ms)
+        super().__init__("reading permissions on transactional ids", ids, deadline_ms, timeout_ms)
 
     def describe(self, key: str) -> str:
         """Return the operation on ``key``, for error texts."""
-        return f"looking at permissions on transactional id {key!r}"
+        return f"reading permissions on transactional id {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeTransactionsRequest:
         """Request all keys at once."""

@@ -137,7 +137,7 @@ class Transactions:
                 return False
             self._refuse("abort_transaction()")
         if self._may_have_committed():
-            now = f"is {self.state.value}, and may have: commit_transaction() again tells the outcome"
+            now = f"is {self.state.value}, and may have: call commit_transaction() again for the outcome"
             msg = f"abort_transaction(): the producer of {self.transactional_id!r} {now}"
             raise WrongState(msg)
         self._pending_calls.fail(NeedsAbort("the transaction was aborted before it was committed"))

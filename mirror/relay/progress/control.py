@@ -1,4 +1,4 @@
-"""Run control: tells the tasks of a stream to end their epoch, or that another run has taken over.
+"""Run control: the record that ends the tasks of a stream, because their epoch ends or another run has taken over.
 
 Tasks run on any host, for minutes, and Spark has no message for them. So the control record is stored where the driver
 and the tasks connect to anyway: as a committed offset on the target, in a group of its own for each flow. The offset is
@@ -79,7 +79,7 @@ class RunControl:
         return OffsetAndMetadata(self.epoch, None, json.dumps(metadata, separators=(",", ":")))
 
     def stopped(self, *, ended: bool = False) -> RunControl:
-        """Return a copy that tells the run to stop."""
+        """Return a copy that stops the run."""
         return replace(self, stop=True, ended=ended or self.ended)
 
 

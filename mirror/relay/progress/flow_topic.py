@@ -81,7 +81,7 @@ class FlowTopic:
             wait(sent.values(), timeout=timer.remaining_ms() / 1000)
             for name, future in sent.items():
                 if not future.done():
-                    errors[name] = KafkaTimeout(f"{self.tp.topic} did not take a note within {timeout_ms} ms")
+                    errors[name] = KafkaTimeout(f"{self.tp.topic} did not acknowledge a record within {timeout_ms} ms")
                 elif isinstance(failure := future.exception(), KafkaError):
                     errors[name] = failure
         finally:

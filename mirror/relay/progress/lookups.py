@@ -268,11 +268,12 @@ class ClusterLookups:
     def _progress_lost(self, tp: TopicPartition, log: LogBounds, record: ProgressRecord | None) -> FlowError:
         first, end = log.first, log.end
         holds = f"holds offsets {first} to {end - 1}" if end > first else f"held records (its log begins at {first})"
-        record_state = "the note of it no longer fits" if record is not None else "there is no note of it"
+        record_state = "has no record of it" if record is None else "has a record of it that no longer fits"
         return FlowError(
-            f"progress-lost: target {tp} {holds}, but flow {self._flow} has no progress for it, and {record_state}:"
-            " it was idle for longer than the target's offsets.retention.minutes, its offsets were deleted, or others"
-            " write there; to copy again from the flow's start, records already there once more, set start-over = true"
+            f"progress-lost: target {tp} {holds}, but flow {self._flow} has no progress for it, and the progress topic"
+            f" {record_state}: it was idle for longer than the target's offsets.retention.minutes, its offsets were"
+            " deleted, or others write there; to copy again from the flow's start, records already there once more, set"
+            " start-over = true"
         )
 
     def run_control(self) -> Future[RunControl | None]:

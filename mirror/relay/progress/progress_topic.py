@@ -2,8 +2,8 @@
 
 It outlives ``offsets.retention.minutes``: brokers forget the offsets of a group without members. So a copy also writes
 a record here from time to time, with its progress and the end of the target partition at that moment. A forgotten
-offset is restored from that record only if the target still has that end: a record behind it was copied later, and
-nothing tells up to which source offset.
+offset is restored from that record only if the target still has that end: a record behind it was copied later, up to
+an unknown source offset.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _piped(variable: str) -> IO[str] | None:
     if not pipe:
         return None
     file = Path(pipe).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  (open as long as the script runs)
-    # The greeting tells the reader that the pipe has been opened (mirror.spark.driver.submission).
+    # The first byte shows the reader that the pipe has been opened (mirror.spark.driver.submission).
     file.write("\0")
     file.flush()
     return file

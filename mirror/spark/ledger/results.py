@@ -102,7 +102,7 @@ def join_results(
     A partition's result is that of the plan, if it needed no task, else that of its last attempt. If no attempt
     answered, it is unfinished: ``target`` has the progress that was read for such partitions (None: it was not read),
     and ``cut_short`` says whether the run was ended. Results carry the open transaction of the source that the plan
-    saw, if it is worth a note.
+    found, if it is noteworthy.
     """
     answered: dict[tuple[str, int], RangeResult] = {}
     for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):

@@ -94,7 +94,7 @@ def test_two_flows_into_one_topic_are_refused() -> None:
         ' them, or use naming = "prefix" in flow g'
     )
     assert findings.problems == {"f": [expected], "g": [expected]}
-    assert str(FlowsRefused(findings.problems)) == expected, "told once"
+    assert str(FlowsRefused(findings.problems)) == expected, "reported once"
     assert lines(found(flow(), IDENTITY, c=cluster("c", "a.clicks"))) == []
 
 
@@ -153,7 +153,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_only_the_clusters_that_matter_are_described(folder: Path) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     fakes.Cluster("b:1", folder).make()
-    # d is no flow's that is to run, and could not write a topic of f's: that it is not there is nobody's trouble.
+    # d is no flow's that is to run, and could not write a topic of f's: that it is missing concerns no flow.
     config = config_of(flow(), flow("h", "d", topics=["clicks"]), IDENTITY)
     findings = check_flows(config, config.select("f"))
     assert findings.unreachable == {}
