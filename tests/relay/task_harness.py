@@ -29,7 +29,8 @@ from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup_results import LogBounds, TargetTopics
 from mirror.relay.task.epoch import HandOver
-from mirror.relay.task.task import Clients, Task
+from mirror.relay.task.task import Task
+from mirror.relay.task.writers import Clients
 from mirror.timing import FOREVER_MS
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import Batch

@@ -36,9 +36,10 @@ from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.neighbours import Neighbours
-from mirror.relay.task.task import Clients, Task
+from mirror.relay.task.task import Task
 from mirror.relay.task.topic_rules import read_topic_rules
 from mirror.relay.task.workers import max_decompressed_bytes
+from mirror.relay.task.writers import Clients
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.runtime.memory.malloc_tuning import bound_heap
 

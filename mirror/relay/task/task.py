@@ -6,13 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from typing import Any, Final
 
 from mirror.backoff import Backoff
-from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
+from mirror.client import TopicPartition
 from mirror.meters import Histogram
-from mirror.producer.settings import ProducerSettings
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.batches.way_rules import WayRules
@@ -21,57 +19,32 @@ from mirror.relay.model.observer import NullObserver, TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
-from mirror.relay.partition.at_least_once_writer import AtLeastOnceWriter
 from mirror.relay.partition.context import CopyHandle
-from mirror.relay.partition.continuation import fence_valid_ms
 from mirror.relay.partition.machine import PartitionCopy
-from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
-from mirror.relay.partition.target_writer import ExactlyOnceWriter, TargetWriter
-from mirror.relay.progress.anchor_keeper import AnchorKeeper
+from mirror.relay.partition.target_writer import TargetWriter
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup_results import StartPosition
-from mirror.relay.progress.lookups import ClusterLookups
-from mirror.relay.progress.position import PositionSearch
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.task.anchor_writing import AnchorWriting
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
-from mirror.relay.task.neighbours import Neighbours, serve_neighbours
-from mirror.relay.task.position_searches import AttemptSearch, PositionSearches
+from mirror.relay.task.neighbours import serve_neighbours
+from mirror.relay.task.position_searches import PositionSearches
 from mirror.relay.task.running_copies import CedeRequests, running_copies
 from mirror.relay.task.turns import AcquisitionTurns
 from mirror.relay.task.workers import TaskWorkers
+from mirror.relay.task.writers import Clients, TaskWriters
 from mirror.timing import FOREVER_MS, Clock
 
 _MAX_WAIT_MS: Final = 1_000
 _PROGRESS_TOPIC_INTERVAL_MS: Final = 3_600_000
 _LATE_FRACTION: Final = 8
 """A response that takes longer than this fraction of delivery.timeout.ms shrinks the send window."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clients:
-    """What the copies of a task use to reach both clusters."""
-
-    consumer: Consumer
-    admin: Admin
-    lookups: ClusterLookups
-    producer_settings: ProducerSettings
-    memory: BufferMemory
-    producer: Producer | None
-    """The idempotent producer that all copies share; None if all of them write in transactions."""
-    positions: PositionSearch | None
-    """Finds what earlier attempts have appended; None at least once."""
-    anchors: AnchorKeeper | None = None
-    """Writes anchors; None: none are written."""
-    neighbours: Neighbours | None = None
-    """Asks the other processes of the host for partitions; None: no process is asked."""
 
 
 class Task:
@@ -111,8 +84,6 @@ class Task:
         self._copies: list[PartitionCopy] = []
         self._active: set[PartitionCopy] = set()
         self._due: dict[PartitionCopy, int] = {}
-        self._attempts: dict[TopicPartition, int] = {}
-        self._committer: ProgressCommitter | None = None
         self._steering: Final = FetchSteering(
             clients.consumer,
             self.source_budget,
@@ -135,6 +106,7 @@ class Task:
             if positions is None
             else PositionSearches(positions, clients.lookups, submit_search, clock.now, self._wake)
         )
+        self._writers: Final = TaskWriters(clients, policy, self._searches, lambda: self._under_lease)
         keeper = clients.anchors
         self._anchors: Final = None if keeper is None else AnchorWriting(keeper, self._workers.submit)
         self._cede_requests: Final = CedeRequests(self._wake)
@@ -239,8 +211,7 @@ class Task:
                 self._due[copy] = copy.due_ms(now)
         self._write_progress(now)
         self._steering.update(now, stepped, self._active)
-        if self._committer is not None:
-            self._committer.flush()
+        self._writers.flush()
         if self._searches is not None:
             self._searches.update(now)
         self._wait(now)
@@ -320,36 +291,8 @@ class Task:
         return f": {error}" if error is not None else ""
 
     def new_writer(self, copy: CopyHandle, way: Way | None) -> TargetWriter:
-        """Create the writer of another attempt: its own transactional producer, or the next chain of the shared one."""
-        clients, flow = self._clients, copy.range.flow
-        settings, admin, memory = clients.producer_settings, clients.admin, clients.memory
-        if way is Way.TRANSACTIONS:
-            return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, self._search_of(copy))
-        assert clients.producer is not None  # noqa: S101 - only copies in transactions need none
-        attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
-        committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
-        earlier = running_copies.take(settings.cluster, flow, copy.target)
-        if earlier is None and clients.neighbours is not None:
-            earlier = clients.neighbours.take(copy.target)
-        if way is Way.SEQUENCES:
-            valid_ms = fence_valid_ms(self._policy.renew_ms)
-            shared = SharedClients(clients.producer, committer, admin, memory, valid_ms)
-            return SequenceWriter(flow, copy.target, settings, shared, attempt, self._search_of(copy), earlier)
-        return AtLeastOnceWriter(
-            flow,
-            copy.target,
-            admin,
-            clients.producer,
-            committer,
-            attempt,
-            takes_over=self._policy.lease_ms > 0,
-            earlier=earlier,
-            under_lease=lambda: self._under_lease,
-        )
-
-    def _search_of(self, copy: CopyHandle) -> AttemptSearch:
-        assert self._searches is not None  # noqa: S101 - there are some if the copy is exactly once
-        return self._searches.of(copy.source, copy.target)
+        """Create the writer of another attempt."""
+        return self._writers.new_writer(copy, way)
 
     def may_acquire(self, copy: CopyHandle) -> bool:
         """Limit how many copies do so at a time."""

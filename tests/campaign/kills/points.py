@@ -18,7 +18,7 @@ from mirror.relay.partition import sequence_writer, takeover, target_writer
 from mirror.relay.partition.takeover import PartitionTransactions
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.position import FoundPosition
-from mirror.relay.task import task
+from mirror.relay.task import writers
 from mirror.wire.records import Batch
 
 POINTS: Final = (
@@ -96,8 +96,8 @@ def watch(reporter: PointReporter) -> None:
     for module in (target_writer, sequence_writer):
         module.read_latest_progress = read_progress  # type: ignore[attr-defined]
         module.PartitionTransactions = transactions  # type: ignore[attr-defined]
-    task.ExactlyOnceWriter = _watched_writer(target_writer.ExactlyOnceWriter, reporter)  # type: ignore[attr-defined]
-    task.SequenceWriter = _watched_writer(sequence_writer.SequenceWriter, reporter)  # type: ignore[attr-defined]
+    writers.ExactlyOnceWriter = _watched_writer(target_writer.ExactlyOnceWriter, reporter)  # type: ignore[attr-defined]
+    writers.SequenceWriter = _watched_writer(sequence_writer.SequenceWriter, reporter)  # type: ignore[attr-defined]
 
 
 def _watched_transactions(reporter: PointReporter) -> type[PartitionTransactions]:

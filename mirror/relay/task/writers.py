@@ -1,0 +1,104 @@
+"""Creates the target writers of a task's copies, from the clients that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
+from mirror.producer.settings import ProducerSettings
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.way import Way
+from mirror.relay.partition.at_least_once_writer import AtLeastOnceWriter
+from mirror.relay.partition.context import CopyHandle
+from mirror.relay.partition.continuation import Earlier, fence_valid_ms
+from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
+from mirror.relay.partition.target_writer import ExactlyOnceWriter, TargetWriter
+from mirror.relay.progress.anchor_keeper import AnchorKeeper
+from mirror.relay.progress.committer import ProgressCommitter
+from mirror.relay.progress.lookups import ClusterLookups
+from mirror.relay.progress.position import PositionSearch
+from mirror.relay.task.neighbours import Neighbours
+from mirror.relay.task.position_searches import AttemptSearch, PositionSearches
+from mirror.relay.task.running_copies import running_copies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """What the copies of a task use to reach both clusters."""
+
+    consumer: Consumer
+    admin: Admin
+    lookups: ClusterLookups
+    producer_settings: ProducerSettings
+    memory: BufferMemory
+    producer: Producer | None
+    """The idempotent producer that all copies share; None if all of them write in transactions."""
+    positions: PositionSearch | None
+    """Finds what earlier attempts have appended; None at least once."""
+    anchors: AnchorKeeper | None = None
+    """Writes anchors; None: none are written."""
+    neighbours: Neighbours | None = None
+    """Asks the other processes of the host for partitions; None: no process is asked."""
+
+
+class TaskWriters:
+    """The writers of one task; those that send plain batches share its producer, and commit together."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        policy: CopyPolicy,
+        searches: PositionSearches | None,
+        under_lease: Callable[[], bool],
+    ) -> None:
+        """``searches``: None at least once; ``under_lease``: whether the epoch's results were handed over."""
+        self._clients: Final = clients
+        self._policy: Final = policy
+        self._searches: Final = searches
+        self._under_lease: Final = under_lease
+        self._attempts: Final[dict[TopicPartition, int]] = {}
+        self._committer: ProgressCommitter | None = None
+
+    def new_writer(self, copy: CopyHandle, way: Way | None) -> TargetWriter:
+        """Create the writer of another attempt: its own transactional producer, or the next chain of the shared one."""
+        clients, flow = self._clients, copy.range.flow
+        settings, admin, memory = clients.producer_settings, clients.admin, clients.memory
+        if way is Way.TRANSACTIONS:
+            return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, self._search_of(copy))
+        assert clients.producer is not None  # noqa: S101 - only copies in transactions need none
+        attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
+        committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
+        earlier = self._earlier(flow, copy.target)
+        if way is Way.SEQUENCES:
+            valid_ms = fence_valid_ms(self._policy.renew_ms)
+            shared = SharedClients(clients.producer, committer, admin, memory, valid_ms)
+            return SequenceWriter(flow, copy.target, settings, shared, attempt, self._search_of(copy), earlier)
+        return AtLeastOnceWriter(
+            flow,
+            copy.target,
+            admin,
+            clients.producer,
+            committer,
+            attempt,
+            takes_over=self._policy.lease_ms > 0,
+            earlier=earlier,
+            under_lease=self._under_lease,
+        )
+
+    def _earlier(self, flow: str, target: TopicPartition) -> Earlier | None:
+        clients = self._clients
+        earlier = running_copies.take(clients.producer_settings.cluster, flow, target)
+        if earlier is None and clients.neighbours is not None:
+            earlier = clients.neighbours.take(target)
+        return earlier
+
+    def _search_of(self, copy: CopyHandle) -> AttemptSearch:
+        assert self._searches is not None  # noqa: S101 - there are some if the copy is exactly once
+        return self._searches.of(copy.source, copy.target)
+
+    def flush(self) -> None:
+        """Send the commits that the writers have begun in this turn."""
+        if self._committer is not None:
+            self._committer.flush()
