@@ -1,0 +1,28 @@
+"""Attempts of a flow's partitions, as the ledger keeps them."""
+
+from __future__ import annotations
+
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.spark.ledger.attempts import Attempt
+
+OLD = "records are older than 12 h"
+YOUNG = "records are younger than 12 h"
+
+
+def result(partition: int, error: str | None, *expiries: dict[str, object]) -> Attempt:
+    outcome = Outcome.COMPLETE if error is None else Outcome.FAILED
+    found = RangeResult(
+        flow="f", topic="orders", target_topic="a.orders", partition=partition, start=0, end=0, outcome=outcome
+    )
+    found.error, found.expiries = error, list(expiries)
+    return Attempt(0, 0, found)
+
+
+def expiry(time_ms: int) -> dict[str, object]:
+    return {"phase": "queue", "cause": "no leader", "age_ms": 1, "last_error": "not the leader", "time_ms": time_ms}
+
+
+def in_way(partition: int, way: str, reason: str, number: int = 0) -> Attempt:
+    attempt = result(partition, None)
+    attempt.result.way, attempt.result.way_reason = way, reason
+    return Attempt(0, number, attempt.result)

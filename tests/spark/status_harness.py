@@ -1,0 +1,53 @@
+"""A flow whose status is read, on fake clusters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.config.load import load
+from mirror.relay.progress.control import RunControl, control_partition
+from mirror.spark.status.status_reader import StatusReader
+from mirror.telemetry.lag.lags import LagState
+from tests.spark import fakes
+from tests.spark.flow_harness import FlowHarness
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+T0 = 1_800_000_000_000
+
+
+class StatusHarness(FlowHarness):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.options: list[Mapping[str, object]] = []
+        self.asked: list[int] = []
+
+    def watch(self, call_timeout_ms: int | None = None) -> StatusReader:
+        config, report = load(self.config), self.report
+        return StatusReader(
+            config, config.flows["f"], report_dir=report, call_timeout_ms=call_timeout_ms, unix_ms=lambda: self.now_ms
+        )
+
+    def later(self, seconds: float) -> None:
+        self.now_ms += round(seconds * 1000)
+
+    def produce(self, records: int, partition: int = 0, topic: str = "orders") -> None:
+        with self.a.change() as state:
+            state["topics"][topic]["partitions"][partition]["end"] += records
+
+    def run(self, *, ended: bool = False) -> None:
+        group, tp = control_partition("f")
+        orders = RunControl(run="r1", host="h1", since_ms=T0, stop=ended, ended=ended)
+        fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
+
+    def looked(self, watch: StatusReader, seconds: float) -> LagState:
+        """The first partition's state; then so much time goes by."""
+        found = watch.read().partitions[0].lag.state
+        self.later(seconds)
+        return found
+
+    def lead(self, leader: int, partition: int = 0) -> None:
+        with self.a.change() as state:
+            state["topics"]["orders"]["partitions"][partition]["leader"] = leader
