@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from mirror.client import TopicPartition
 from mirror.config.load import load
 from mirror.relay.progress.control import RunControl, control_partition
+from mirror.spark.status import status_reader
+from mirror.spark.status.flow_status import PartitionStatus
 from mirror.spark.status.status_reader import StatusReader
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
-from tests.spark.flow_harness import FlowHarness
+from tests.spark.flow_harness import FlowHarness, use_fakes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from mirror.client import OffsetResult, Outcomes
 
 T0 = 1_800_000_000_000
 
@@ -51,3 +58,33 @@ class StatusHarness(FlowHarness):
     def lead(self, leader: int, partition: int = 0) -> None:
         with self.a.change() as state:
             state["topics"]["orders"]["partitions"][partition]["leader"] = leader
+
+
+def new_status_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
+    """Return the harness, with fake clusters in ``tmp_path``."""
+    use_fakes(tmp_path, monkeypatch)
+    site = StatusHarness(tmp_path)
+
+    class Admin(fakes.Admin):
+        def __init__(self, options: Mapping[str, object]) -> None:
+            super().__init__(options)
+            site.options.append(options)
+
+        def list_offsets(
+            self,
+            asked: Mapping[TopicPartition, int],
+            *,
+            isolation: str = "read_committed",
+            partial: bool = False,
+            timeout_ms: int | None = None,
+        ) -> Outcomes[TopicPartition, OffsetResult]:
+            site.asked += asked.values()
+            return super().list_offsets(asked, isolation=isolation, partial=partial, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(status_reader, "Admin", Admin)
+    return site
+
+
+def only_partition(watch: StatusReader) -> PartitionStatus:
+    (one,) = watch.read().partitions
+    return one

@@ -2,68 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from mirror.errors import ConfigError
-from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
-from mirror.spark.datasource import epoch_planner
 from mirror.spark.datasource.epoch_planner import EpochPlanner
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.datasource.rows import ROW_SCHEMA
-from mirror.spark.datasource.stream_reader import RangesStreamReader
 from mirror.spark.heartbeat import Heartbeat
-from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
+from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
-from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import MAX_EXPIRIES, StreamTotals, join_results
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
-from tests.spark.fakes import Admin, Cluster
-from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
-
-CONFIG = configuration("orders")
-
-
-class EpochsHarness(FlowHarness):
-    """A flow with a ledger."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "orders")
-        self.a.add_topic("orders", [10, 20])
-        self.b.add_topic("a.orders", [0, 0])
-        self.ledger = Ledger.open(folder, "f", "run-1")
-        self.options = FlowOptions(self.config, "f", self.ledger.path, run="run-1")
-        self.epochs = EpochPlanner(self.options, self.ledger, SystemClock())
-
-    def orders(self, run: str = "") -> RunControlClient:
-        return RunControlClient(Admin({"bootstrap.servers": "b:1"}), "f", run)  # type: ignore[arg-type]  # what is used of it
-
-    def reader(self) -> RangesStreamReader:
-        return RangesStreamReader(self.options)
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EpochsHarness:
-    use_fakes(tmp_path, monkeypatch, epoch_planner)
-    return EpochsHarness(tmp_path)
-
-
-def answer(ledger: Ledger, plan: Plan, outcome: Outcome = Outcome.COMPLETE, **more: object) -> None:
-    """All ranges of ``plan`` ended so."""
-    results = [RangeResult.initial(one, one.start, outcome) for one in plan.ranges]
-    for one in results:
-        for name, value in more.items():
-            setattr(one, name, value)
-    ledger.write_attempts([Attempt(0, 0, one) for one in results], plan.epoch)
+from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
+from tests.spark.fakes import Cluster
 
 
 def test_every_partition_is_followed_even_without_new_records(site: EpochsHarness) -> None:
@@ -283,91 +240,6 @@ def test_a_stuck_partition_keeps_its_age_over_epochs_and_runs(site: EpochsHarnes
     assert {one.stuck_since_ms for one in restarted.ranges} == {77}
 
 
-def test_a_drain_ends_at_the_first_plans_source_ends_and_does_not_retry_failures(site: EpochsHarness) -> None:
-    first = site.epochs.plan(1, drains=True)
-    assert first is not None
-    assert {(one.partition, one.end) for one in first.ranges} == {(0, 10), (1, 20)}
-    answer(site.ledger, first)
-    with site.a.change() as state:
-        for partition in state["topics"]["orders"]["partitions"]:
-            partition["end"] += 5
-    second = site.epochs.plan(2, drains=True)
-    assert second is not None
-    assert {(one.partition, one.end) for one in second.ranges} == {(0, 10), (1, 20)}, "nothing is committed yet"
-    answer(site.ledger, second, Outcome.EXPIRED)
-    third = site.epochs.plan(3, drains=True)
-    assert third is not None
-    assert third.ranges == []
-
-
-def test_a_drain_with_limits_continues_beside_given_up_partitions(site: EpochsHarness) -> None:
-    """The limit chooses of what is left, not of what was given up."""
-    site.config.write_text(CONFIG + "max-partitions-in-parallel = 1\n")
-    tried: list[int] = []
-    for epoch in range(1, 4):
-        plan = site.epochs.plan(epoch, drains=True)
-        assert plan is not None
-        tried += [one.partition for one in plan.ranges]
-        answer(site.ledger, plan, Outcome.EXPIRED)
-    assert sorted(tried) == [0, 1]
-
-
-def test_a_drain_in_which_nothing_can_be_copied_reports_why(site: EpochsHarness) -> None:
-    with site.a.change() as state:
-        for partition in state["topics"]["orders"]["partitions"]:
-            partition["leader"] = -1
-    plan = site.epochs.plan(1, drains=True)
-    assert plan is not None
-    assert plan.ranges == []
-    assert site.ledger.last_completed_epoch() == 1
-    assert site.ledger.plan(1) == plan
-    assert {one.outcome for one in plan.results_without_task} == {Outcome.FAILED}
-
-
-def test_a_drain_never_reports_a_given_up_partition_as_complete(site: EpochsHarness) -> None:
-    """Seen: of epochs 1 (expired) and 2 (nothing left to try) the second had the last word, "complete"."""
-    first = site.epochs.plan(1, drains=True)
-    assert first is not None
-    answer(site.ledger, first, Outcome.EXPIRED, error="no leader")
-    second = site.epochs.plan(2, drains=True)
-    assert second is not None
-    totals = StreamTotals()
-    for plan in (first, second):
-        totals.add(join_results(plan, site.ledger.attempts(plan.epoch)))
-    assert {(one.outcome, one.error) for one in totals.results()} == {(Outcome.EXPIRED, "no leader")}
-
-
-def test_a_drain_keeps_partitions_that_a_later_attempt_completed(site: EpochsHarness) -> None:
-    first = site.epochs.plan(1, drains=True)
-    assert first is not None
-    outcomes = (Outcome.COMPLETE, Outcome.FAILED)
-    attempts = [
-        Attempt(0, number, RangeResult.initial(one, one.start, outcome))
-        for one in first.ranges
-        for number, outcome in zip((1, 0), outcomes, strict=True)
-    ]
-    site.ledger.write_attempts(attempts, 1)
-    second = site.epochs.plan(2, drains=True)
-    assert second is not None
-    assert len(second.ranges) == 2
-
-
-def test_a_partition_that_cannot_be_copied_at_the_start_of_a_drain_stays_given_up(site: EpochsHarness) -> None:
-    site.ledger.write_targets(
-        TargetTopics(copyable={"orders": 1}, obstacles={"orders": Obstacle("no more partitions", 1)})
-    )
-    first = site.epochs.plan(1, drains=True)
-    assert first is not None
-    assert [one.partition for one in first.ranges] == [0]
-    answer(site.ledger, first)
-    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
-    second = site.epochs.plan(2, drains=True)
-    assert second is not None
-    assert [(one.partition, one.outcome, one.error) for one in second.results_without_task] == [
-        (1, Outcome.FAILED, "no more partitions")
-    ]
-
-
 def test_latest_means_all_of_a_topic_that_was_not_prepared_yet_when_the_first_plan_saw_it(site: EpochsHarness) -> None:
     site.config.write_text(CONFIG.replace('["orders"]', '["orders.*"]') + 'start = "latest"\n')
     site.ledger.write_targets(TargetTopics(copyable={"orders": 2}))
@@ -429,155 +301,6 @@ def test_a_stream_that_can_copy_nothing_writes_the_reason_into_the_ledger(site: 
     site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     site.epochs.plan(1, drains=False)
     assert (site.ledger.last_planned_epoch(), site.ledger.idle_plan(), site.ledger.idle_plan_ns()) == (1, None, None)
-
-
-# --- the reader
-
-
-def test_epochs_follow_each_other_and_their_offset_has_the_lag(site: EpochsHarness) -> None:
-    reader = site.reader()
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, None)  # type: ignore[arg-type]  # there is no limit
-    assert end == {"epoch": 1, "ends": {"orders": 30}, "lag": 30, "not planned": 0}
-    assert json.loads(json.dumps(end)) == end
-    assert reader.reportLatestOffset() == end
-    rows = [row for partition in reader.partitions(start, end) for row in reader.read(partition)]
-    assert len(rows) == 2
-    assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
-
-
-def test_the_next_epoch_is_planned_early_and_has_the_last_epochs_results(site: EpochsHarness) -> None:
-    site.config.write_text(CONFIG + "epoch-ms = 1000\n")
-    reader = site.reader()
-    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
-    reader.partitions({"epoch": 0}, end)
-    eventually(lambda: reader._early is not None and reader._early._plan is not None)
-    assert site.ledger.last_planned_epoch() == 1, "it is not begun yet"
-    first = site.ledger.plan(1)
-    assert first is not None
-    answer(site.ledger, first, Outcome.UNFINISHED, stuck_since_ms=77, records=1)
-    site.a.set_moods({"list_offsets": "asked again"})
-    end = reader.latestOffset(end, None)  # type: ignore[arg-type]
-    assert end["epoch"] == 2
-    ranges = [row for partition in reader.partitions({"epoch": 1}, end) for row in reader.read(partition)]
-    stuck = [field.name for field in ROW_SCHEMA.fields].index("stuck_since_ms")
-    assert {row[stuck] for row in ranges} == {77}
-    reader.stop()
-
-
-def test_an_early_plan_is_replaced_if_a_target_topic_was_prepared_since(site: EpochsHarness) -> None:
-    site.config.write_text(CONFIG + "epoch-ms = 1000\n")
-    site.ledger.write_targets(TargetTopics(copyable={"orders": 1}))
-    reader = site.reader()
-    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
-    reader.partitions({"epoch": 0}, end)
-    eventually(lambda: reader._early is not None and reader._early._plan is not None)
-    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
-    assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
-    plan = site.ledger.plan(2)
-    assert plan is not None
-    assert {one.partition for one in plan.ranges} == {0, 1}
-    reader.stop()
-
-
-def test_an_early_plan_is_dropped_once_the_run_is_over(site: EpochsHarness) -> None:
-    site.config.write_text(CONFIG + "epoch-ms = 1000\n")
-    reader = site.reader()
-    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
-    reader.partitions({"epoch": 0}, end)
-    eventually(lambda: reader._early is not None and reader._early._plan is not None)
-    assert site.ledger.last_planned_epoch() == 1, "it is not begun yet"
-    site.orders().stop()
-    assert reader.latestOffset(end, None) == end  # type: ignore[arg-type]
-    reader.stop()
-
-
-def test_an_epoch_from_before_a_restart_is_planned_again(site: EpochsHarness) -> None:
-    reader = site.reader()
-    rows = [row for partition in reader.partitions({"epoch": 3}, {"epoch": 4}) for row in reader.read(partition)]
-    assert len(rows) == 2
-
-
-def test_a_cluster_that_does_not_answer_is_retried_with_backoff_and_fails_a_drain(site: EpochsHarness) -> None:
-    site.a.set_moods({"list_offsets": "no Describe"})
-    reader = site.reader()
-    assert reader.latestOffset({"epoch": 0}, None) == {"epoch": 0}  # type: ignore[arg-type]
-    error = site.ledger.error()
-    assert error is not None
-    assert "no Describe" in error.line
-    site.a.set_moods({})
-    assert reader.latestOffset({"epoch": 0}, None) == {"epoch": 0}, "not at once"  # type: ignore[arg-type]
-    reader._not_before_ms = 0
-    assert reader.latestOffset({"epoch": 0}, None)["epoch"] == 1  # type: ignore[arg-type]
-    assert site.ledger.error() is None
-    first, last = site.ledger.messages()
-    assert "no Describe" in first
-    assert last == "epoch 1 is planned, after 1 failed attempts"
-    assert site.ledger.messages(1) == [last]
-    site.a.set_moods({"list_offsets": "no Describe"})
-    drain = site.reader()
-    drain.prepareForTriggerAvailableNow()
-    with pytest.raises(Exception, match="no Describe"):
-        drain.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
-
-
-def test_epochs_that_copy_nothing_follow_each_other_with_backoff(site: EpochsHarness) -> None:
-    reader = site.reader()
-    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
-    plan = site.ledger.plan(1)
-    assert plan is not None
-    answer(site.ledger, plan, Outcome.FAILED)
-    assert reader.latestOffset(end, None) == end, "not at once"  # type: ignore[arg-type]
-    assert site.ledger.last_planned_epoch() == 1
-    reader._not_before_ms = 0
-    assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
-
-
-# --- ledger and totals
-
-
-def test_the_ledger_keeps_only_the_last_epochs(tmp_path: Path) -> None:
-    ledger = Ledger.open(tmp_path, "f", "1")
-    assert (ledger.last_planned_epoch(), ledger.last_completed_epoch(), ledger.previous_run()) == (None, None, None)
-    for epoch in (1, 2, MAX_EPOCHS + 1):
-        plan = Plan(flow="f", tasks=[], results_without_task=[], epoch=epoch)
-        ledger.write_plan(plan)
-        ledger.write_attempts([], epoch)
-    assert (ledger.last_planned_epoch(), ledger.last_completed_epoch()) == (MAX_EPOCHS + 1, MAX_EPOCHS + 1)
-    assert ledger.plan(1) is None
-    assert ledger.plan(2) is not None
-    older = Ledger.open(tmp_path, "f", "2").previous_run()
-    assert older is not None
-    assert older.path == ledger.path
-
-
-def result(epoch: int, **more: object) -> RangeResult:
-    values = {"flow": "f", "topic": "t", "target_topic": "a.t", "partition": 0, "start": epoch, "end": epoch + 1}
-    return RangeResult(**{**values, "records": 1, "bytes": 10, "outcome": Outcome.COMPLETE, **more})  # type: ignore[arg-type]
-
-
-def test_totals_drop_a_removed_partition_that_was_never_copied() -> None:
-    totals = StreamTotals()
-    idle = result(0, records=0, partition=1, outcome=Outcome.FAILED, error="its name is too long")
-    totals.add([result(0), idle])
-    totals.add([result(1, topic="other"), idle])
-    assert [(one.topic, one.partition) for one in totals.results()] == [("other", 0), ("t", 0), ("t", 1)]
-    totals.add([result(2)])
-    assert [(one.topic, one.partition) for one in totals.results()] == [("other", 0), ("t", 0)]
-
-
-def test_totals_add_up_and_the_last_epoch_sets_the_outcome() -> None:
-    totals = StreamTotals()
-    for epoch in range(MAX_EXPIRIES + 2):
-        totals.add(
-            [result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")]
-        )
-    totals.add([result(99, skipped={"empty": 2})])
-    (one,) = totals.results()
-    assert (one.start, one.end, one.records, one.bytes) == (0, 100, MAX_EXPIRIES + 3, 10 * (MAX_EXPIRIES + 3))
-    assert one.skipped == {"control": MAX_EXPIRIES + 2, "empty": 2}
-    assert (one.outcome, one.error) == (Outcome.COMPLETE, None)
-    assert [each["at"] for each in one.expiries] == list(range(2, MAX_EXPIRIES + 2))
 
 
 def test_a_heartbeat_in_flight_does_not_undo_the_end_of_the_query(

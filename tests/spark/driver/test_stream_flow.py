@@ -12,7 +12,7 @@ from mirror.spark.driver.console import Consoles
 from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.results import FlowReport
-from tests.spark.datasource.test_epoch_planner import EpochsHarness, answer
+from tests.spark.epochs_harness import EpochsHarness, answer
 from tests.spark.fakes import FOLDER, Admin
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
-from tests.spark.datasource.test_epoch_planner import CONFIG, EpochsHarness, answer
+from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
 from tests.spark.fakes import FOLDER, Admin, Cluster
 
 if TYPE_CHECKING:

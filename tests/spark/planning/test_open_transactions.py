@@ -15,12 +15,12 @@ from mirror.spark.planning import open_transactions
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status import status_reader
 from tests.spark import fakes
-from tests.spark.datasource import test_epoch_planner
+from tests.spark.epochs_harness import new_epochs_harness
 from tests.spark.fakes import NOW_MS
 from tests.spark.planning import test_snapshot
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight import test_dry_run
-from tests.spark.status import test_status_reader
+from tests.spark.status_harness import new_status_harness, only_partition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,27 +127,27 @@ def test_an_unreachable_source_at_the_end_changes_nothing(
 
 
 def test_watching_needs_no_coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = test_status_reader.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
+    site = new_status_harness(tmp_path, monkeypatch)
     site.a.add_topic("orders", [10]).begin_transaction("orders", 0, 5)
     with site.watch() as watch:
-        first = test_status_reader.only(watch)
+        first = only_partition(watch)
         assert (first.end, first.high_watermark) == (10, 15)
         assert first.withheld is not None
         assert not first.withheld.is_noteworthy
         site.later(70)
         site.a.begin_transaction("orders", 0, 8)
-        again = test_status_reader.only(watch).withheld
+        again = only_partition(watch).withheld
         assert again is not None
         assert (again.records, again.age_ms, again.producer_id) == (8, 70_000, 7)
         assert again.is_stuck()
         site.a.end_transaction("orders", 0)
         site.later(5)
-        assert test_status_reader.only(watch).withheld is None
+        assert only_partition(watch).withheld is None
         assert watch.read().to_json()["withheld_records"] == 0
 
 
 def test_producers_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = test_status_reader.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
+    site = new_status_harness(tmp_path, monkeypatch)
     site.a.add_topic("orders", [10] * 50)
     asked = list[int]()
     described = fakes.Admin.describe_producers
@@ -179,7 +179,7 @@ def test_producers_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_stream_warns_once_of_a_transaction_that_does_not_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = test_epoch_planner.site.__wrapped__(tmp_path, monkeypatch)  # type: ignore[attr-defined]  # a fixture's function
+    site = new_epochs_harness(tmp_path, monkeypatch)
     clock = site.epochs._clock
     now = [NOW_MS]
     monkeypatch.setattr(type(clock), "unix_ms", lambda _: now[0])

@@ -12,22 +12,15 @@ from mirror.errors import ConnectionFailed, KafkaTimeout
 from mirror.relay.model.way import Way
 from mirror.spark.ledger.last_errors import LastError
 from mirror.spark.status import observation, status_reader
-from mirror.spark.status.flow_status import PartitionStatus
-from mirror.spark.status.status_reader import StatusReader
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 from tests.spark.flow_harness import configuration
-from tests.spark.status_harness import T0, StatusHarness
+from tests.spark.status_harness import T0, StatusHarness, only_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HOUR_MS = 3_600_000
-
-
-def only(watch: StatusReader) -> PartitionStatus:
-    (one,) = watch.read().partitions
-    return one
 
 
 def test_one_reading_has_lags_and_no_rates(site: StatusHarness) -> None:
@@ -73,9 +66,9 @@ def test_a_partition_is_stuck_only_while_a_run_copies_it(site: StatusHarness) ->
     with site.watch() as watch:
         assert [site.looked(watch, 10) for _ in range(9)][-1] is LagState.FALLING_BEHIND
         site.run()
-        assert only(watch).lag.state is LagState.STUCK
+        assert only_partition(watch).lag.state is LagState.STUCK
         site.run(ended=True)
-        assert only(watch).lag.state is LagState.FALLING_BEHIND
+        assert only_partition(watch).lag.state is LagState.FALLING_BEHIND
 
 
 def test_a_partition_without_a_leader_has_that_error(site: StatusHarness) -> None:
@@ -111,7 +104,7 @@ def test_the_reading_after_a_failed_one_reconnects(site: StatusHarness) -> None:
             watch.read()
         hidden.rename(site.a.path)
         site.later(2)
-        assert only(watch).end == 100
+        assert only_partition(watch).end == 100
     assert len(site.options) == 4
 
 
@@ -164,7 +157,7 @@ def test_retention_is_that_of_the_source_s_topic(
     site.a.add_topic("orders", [100], configs=configs)
     site.commit(100)
     with site.watch() as watch:
-        assert only(watch).lag.loss_s == expected
+        assert only_partition(watch).lag.loss_s == expected
 
 
 def test_retention_is_read_once_for_each_topic(site: StatusHarness) -> None:
@@ -184,7 +177,7 @@ def test_without_permission_for_the_configuration_there_is_no_time_to_loss(site:
     site.a.add_topic("orders", [100]).set_moods({"topic_configs": "not authorized"})
     site.commit(100)
     with site.watch() as watch:
-        one = only(watch)
+        one = only_partition(watch)
     assert (one.lag.loss_s, one.lag.state) == (None, LagState.CAUGHT_UP)
 
 
@@ -198,9 +191,9 @@ def test_retention_that_could_not_be_read_is_read_again(site: StatusHarness, mon
     with site.watch() as watch:
         with monkeypatch.context() as patched:
             patched.setattr(fakes.Admin, "describe_configs", fails)
-            assert only(watch).lag.loss_s is None
+            assert only_partition(watch).lag.loss_s is None
         site.later(2)
-        assert only(watch).lag.loss_s == 604_800.0
+        assert only_partition(watch).lag.loss_s == 604_800.0
 
 
 def test_an_invalid_target_leaves_no_connection_open(site: StatusHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,14 +248,14 @@ def test_there_is_no_lag_after_the_flow_s_end(site: StatusHarness, until: str) -
     site.a.add_topic("orders", [100])
     site.commit(60)
     with site.watch() as watch:
-        one = only(watch)
+        one = only_partition(watch)
         assert (one.end, one.lag.records, one.lag.state, one.last_error) == (60, 0, LagState.CAUGHT_UP, None)
         site.commit(50)
-        assert only(watch).lag.records == 10
+        assert only_partition(watch).lag.records == 10
         with site.a.change() as state:
             state["topics"]["orders"]["partitions"][0]["earliest"] = 90
         site.commit(60)
-        assert only(watch).lag.state is LagState.CAUGHT_UP, "what it does not want may go"
+        assert only_partition(watch).lag.state is LagState.CAUGHT_UP, "what it does not want may go"
 
 
 def test_an_end_bounds_the_lag_once_the_source_has_reached_it(site: StatusHarness) -> None:
@@ -270,10 +263,10 @@ def test_an_end_bounds_the_lag_once_the_source_has_reached_it(site: StatusHarnes
     site.a.add_topic("orders", [40])
     site.commit(10)
     with site.watch() as watch:
-        assert only(watch).lag.records == 30
+        assert only_partition(watch).lag.records == 30
         site.produce(50)
         site.later(2)
-        assert only(watch).lag.records == 50
+        assert only_partition(watch).lag.records == 50
 
 
 def test_a_status_as_json(site: StatusHarness) -> None:
