@@ -30,7 +30,7 @@ RECORDS: Final = int(os.environ.get("MIRROR_BENCH_RECORDS", "2000000"))
 RESULTS: Final = Path(__file__).with_name("results-run.json")
 CONFIG: Final = Path(__file__).parents[2] / "config" / "demo.toml"
 ROLES: Final = {
-    "copying workers (Python)": ("pyspark.daemon", "pyspark/daemon", "pyspark.worker"),
+    "copying workers (Python)": ("pyspark.worker",),
     "driver's script (Python)": ("replicate.py",),
     "Spark (JVM)": ("org.apache.spark",),
 }

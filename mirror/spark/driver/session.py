@@ -17,6 +17,9 @@ from mirror.spark.driver.submission import DEFAULT_MASTER, LOOPBACK, is_local
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+DAEMON_SETTING: Final = "spark.python.daemon.module"
+DAEMON_MODULE: Final = "mirror.spark.worker_daemon"
+_PY_FILES: Final = ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -29,6 +32,8 @@ def session() -> SparkSession:
         # spark-submit does this. For a script that starts Spark itself, PySpark only reads this variable.
         os.environ["PYSPARK_PYTHON"] = python
     builder = SparkSession.builder.appName("mirror")
+    for name, value in worker_settings(settings).items():
+        builder = builder.config(name, value)
     # spark-submit's own default is replaced, because it never retries a task.
     if settings.get("spark.master", "local[*]") == "local[*]":
         builder = builder.master(DEFAULT_MASTER)
@@ -38,6 +43,16 @@ def session() -> SparkSession:
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def worker_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting with which Python workers are forked from a process that has imported this package.
+
+    Spark starts that process without the files of ``--py-files``: a job whose package is among them keeps Spark's own.
+    Settings that the user has ``given`` are kept.
+    """
+    brought = any(given.get(name) for name in _PY_FILES)
+    return {} if brought or DAEMON_SETTING in given else {DAEMON_SETTING: DAEMON_MODULE}
 
 
 def local_only_settings(given: Mapping[str, str]) -> dict[str, str]:

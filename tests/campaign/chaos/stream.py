@@ -33,7 +33,7 @@ STOPS_WITHIN_S: Final = SHUTDOWN_S + 30.0
 """``shutdown-timeout-ms``, and the time that Spark needs to end."""
 GONE_WITHIN_S: Final = 30.0
 _SCRIPT: Final = "jobs/stream.py"
-_DAEMON: Final = "pyspark.daemon"
+_WORKER: Final = "pyspark.worker"
 _OFTEN: Final = f"""epoch-ms = 10000
 refresh-ms = 3000
 commit-interval-ms = 1000
@@ -193,7 +193,7 @@ class Stream:
             found.append(("executor", executor))
             for process in _descendants(executor):
                 # The daemon forks the workers, so that they have its command line.
-                is_worker = _DAEMON in _command(process) and _DAEMON in _command(_parent(process))
+                is_worker = _WORKER in _command(process) and _WORKER in _command(_parent(process))
                 found.append(("worker" if is_worker else "daemon", process))
         self._seen.update(process for _, process in found)
         return found

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from mirror.cluster.auth.security import SECURITY_KEYS
-from mirror.spark.driver.session import local_only_settings
+from mirror.spark.driver.session import local_only_settings, worker_settings
 from mirror.spark.driver.submission import is_local
 
 CONFIG: Final = Path(__file__).parents[3] / "config"
@@ -38,6 +38,12 @@ def test_a_local_master_accepts_no_connections_of_others() -> None:
 @pytest.mark.parametrize("name", ["spark.ui.enabled", "spark.authenticate", *LOOPBACK])
 def test_settings_of_the_user_are_kept(name: str) -> None:
     assert name not in local_only_settings({name: "own"})
+
+
+def test_workers_are_forked_from_a_process_with_the_package_unless_the_user_says_otherwise() -> None:
+    assert worker_settings({}) == {"spark.python.daemon.module": "mirror.spark.worker_daemon"}
+    for name in ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles", "spark.python.daemon.module"):
+        assert worker_settings({name: "own"}) == {}
 
 
 @pytest.mark.parametrize("name", LOOPBACK)
