@@ -11,7 +11,7 @@ MAX_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
 MAX_UNCONFIRMED_BYTES: Final = 4 * MAX_TRANSACTION_BYTES
 """By sequences, nothing is sent while the progress is this far behind: the next attempt has to compare all of it."""
 
-DEFAULT_EXACTLY_ONCE_BY: Final = "transactions"
+DEFAULT_EXACTLY_ONCE_BY: Final = "auto"
 """The default of a flow's ``exactly-once-by``: "auto", or the value of a :class:`mirror.relay.model.way.Way`."""
 
 
