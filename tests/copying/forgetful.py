@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
+from dataclasses import replace
 from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
@@ -12,12 +14,13 @@ import mirror.client
 from mirror.client import Admin
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.committed import group_of
+from mirror.relay.model.way import Way
+from mirror.relay.progress.committed import group_of, lazy_group_of
 from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from tests.campaign.kills.attempt import AttemptOrder
 from tests.campaign.kills.attempt_process import AttemptProcess
-from tests.e2e.broker_side import WITHIN_S, Side
+from tests.e2e.broker_side import FIRST_MS, WITHIN_S, Side
 from tests.polling import eventually
 
 FORGETFUL: Final = {
@@ -34,7 +37,16 @@ _PORTION: Final = 50
 class Copying:
     """One flow over one partition, from and to topics of its own. ``values`` are what was written to the source."""
 
-    def __init__(self, source: Side, target: Side, *, exactly_once: bool = True, retention_ms: int = -1) -> None:
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        *,
+        exactly_once: bool = True,
+        by: str = Way.TRANSACTIONS,
+        retention_ms: int = -1,
+    ) -> None:
+        """``by`` is the way; by sequences, records are young."""
         name = uuid.uuid4().hex[:12]
         self.topic: Final = f"orders-{name}"
         self.flow: Final = f"flow-{name}"
@@ -42,7 +54,7 @@ class Copying:
         self.values: Final = list[bytes | None]()
         self.source: Final = source
         self.target: Final = target
-        self._policy: Final = CopyPolicy(exactly_once=exactly_once)
+        self._policy: Final = CopyPolicy(exactly_once=exactly_once, exactly_once_by=by)
         source.create(self.topic)
         target.create(self.target_topic, retention_ms=retention_ms)
         self.make_notes()
@@ -53,7 +65,8 @@ class Copying:
     def write(self, count: int = _PORTION) -> None:
         """To the source."""
         values = [b"%d" % (len(self.values) + n) for n in range(count)]
-        self.source.fill(self.topic, values)
+        made_ms = int(time.time() * 1000) if self._policy.exactly_once_by == Way.SEQUENCES else FIRST_MS
+        self.source.fill(self.topic, values, first_ms=made_ms)
         self.values.extend(values)
 
     def _order(self, start: int, policy: CopyPolicy, hold: tuple[str, int] | None = None) -> AttemptOrder:
@@ -72,7 +85,7 @@ class Copying:
 
     def copy(self, *, start: int = 0, start_over: bool = False) -> RangeResult:
         """All that the source has; ``start`` is only where a flow without any progress begins."""
-        policy = CopyPolicy(exactly_once=self._policy.exactly_once, start_over=start_over)
+        policy = replace(self._policy, start_over=start_over)
         order = self._order(start, policy)
         (result,) = copy_ranges(
             order.ranges, source_options=order.source, target_options=order.target, policy=order.policy
@@ -90,8 +103,11 @@ class Copying:
             assert attempt.await_held()
 
     def committed(self) -> int:
-        """The progress as the target has it; negative where there is none."""
-        group = group_of(self.flow, mirror.client.TopicPartition(self.target_topic, 0))
+        """The progress as the target has it, of either way; negative where there is none."""
+        tp = mirror.client.TopicPartition(self.target_topic, 0)
+        return max(self._committed_of(group) for group in (group_of(self.flow, tp), lazy_group_of(self.flow, tp)))
+
+    def _committed_of(self, group: str) -> int:
         consumer = Consumer({"bootstrap.servers": self.target.address, "group.id": group})
         try:
             (found,) = consumer.committed([TopicPartition(self.target_topic, 0)], WITHIN_S)

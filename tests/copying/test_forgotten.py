@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.way import Way
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.copying.forgetful import FORGETFUL, Copying
@@ -35,10 +36,11 @@ class Case:
     steps: tuple[Callable[[Copying], None], ...]
     idle: bool = False
     exactly_once: bool = True
+    by: str = Way.TRANSACTIONS
     retention_ms: int = -1
 
     def prepared(self, source: Side, target: Side) -> Copying:
-        copying = Copying(source, target, exactly_once=self.exactly_once, retention_ms=self.retention_ms)
+        copying = Copying(source, target, exactly_once=self.exactly_once, by=self.by, retention_ms=self.retention_ms)
         for step in self.steps:
             step(copying)
         assert copying.committed() >= 0
@@ -67,6 +69,11 @@ def _from_the_end(copying: Copying) -> None:
     copying.values.clear()
 
 
+def _killed_after_append(copying: Copying) -> None:
+    copying.write()
+    copying.killed_at("committing")
+
+
 def _killed_in_its_transaction(copying: Copying) -> None:
     copying.write()
     copying.killed_at("acked")
@@ -76,10 +83,13 @@ def _foreign_write(copying: Copying) -> None:
     copying.target.fill(copying.target_topic, [b"foreign"])
 
 
+AUTO: Final = "auto"
 RESUMED: Final = {
     "busy": _case(_once),
     "idle": _case(_once, idle=True),
     "at least once": _case(_once, exactly_once=False),
+    "by sequences": _case(_once, by=Way.SEQUENCES),
+    "killed in a transaction behind the note, next by auto": _case(_once, _killed_in_its_transaction, by=AUTO),
     "two notes": _case(_once, _once),
     "begun at the end": _case(_from_the_end),
     "an aborted transaction behind the note": _case(_once, Copying.aborted_write),
@@ -90,6 +100,8 @@ RESUMED: Final = {
 LOST: Final = {
     "the note is stale": _case(_once, _without_record),
     "there never was a note": _case(_without_record),
+    "by sequences, there never was a note": _case(_without_record, by=Way.SEQUENCES),
+    "by sequences, killed behind the note": _case(_once, _killed_after_append, by=Way.SEQUENCES),
     "the note was erased": _case(_once, Copying.erase_note),
     "the notes were deleted": _case(_once, Copying.delete_notes),
     "others write there": _case(_once, _foreign_write),

@@ -15,10 +15,10 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mirror.client import Admin, BufferMemory, Producer, TopicPartition
-from mirror.errors import ClientClosed
+from mirror.client import LATEST, Admin, BufferMemory, Producer, TopicPartition
+from mirror.errors import ClientClosed, KafkaError
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState
-from mirror.relay.futures import done, failed, then
+from mirror.relay.futures import done, failed, or_else, then
 from mirror.relay.model.way import Way
 from mirror.relay.partition.continuation import (
     Continuation,
@@ -51,6 +51,7 @@ _LAST_EPOCH: Final = LAST_ADOPTABLE_EPOCH - 100
 epoch, or two: the next marker must still be one of the same producer id, or it would not shut this attempt out."""
 
 
+_ENDS_TIMEOUT_MS: Final = 3_000
 _LEAST_VALID_MS: Final = 30_000
 """An attempt sends at least this long after it began to fence: half of the shortest ``offsets.retention.minutes``. With
 less, one whose fence and search take long would end before it has sent anything, and so would the next one."""
@@ -132,14 +133,53 @@ class SequenceWriter:
         """Read the progress only: a copy that has nothing to send needs no fence.
 
         A killed attempt may have left its claim pending, until its transaction expires or is fenced. This is not
-        waited for: the progress before it is a lower bound, and :meth:`acquire` reads again when it has fenced.
+        waited for: the progress before it is a lower bound, and :meth:`acquire` reads again when it has fenced. Without
+        any progress, the log is read to its end for what was copied: see :meth:`_abort_open`.
         """
 
         def on_read(progress: Progress | None) -> Future[Progress | None]:
             self._opened_with = progress
             return done(progress)
 
-        return then(self._read_progress(timeout_ms, require_stable=False), on_read)
+        read = self._read_progress(timeout_ms, require_stable=False)
+        stable = then(read, lambda found: self._abort_open(timeout_ms) if found is None else done(found))
+        return then(stable, on_read)
+
+    def _abort_open(self, timeout_ms: int) -> Future[Progress | None]:
+        """Abort the transaction that a killed attempt may have left open in the target partition, if one is open there.
+
+        Otherwise the log could not be read to its end before that transaction times out. Return the progress. A leader
+        that does not answer soon is left to what follows.
+        """
+
+        def initialize(stable: int | None, end: int | None) -> Future[Progress | None]:
+            if stable is None or end is None or stable == end:
+                return done(None)
+            fencing = self._new_fencing()
+            if fencing is None:
+                return failed(self._closed_error())
+            return then(fencing.producer.init_transactions_async(timeout_ms), lambda _: read_again(fencing))
+
+        def read_again(fencing: PartitionTransactions) -> Future[Progress | None]:
+            fencing.producer.close_async()  # :meth:`acquire` fences with another one
+            return self._read_progress(timeout_ms, require_stable=True)
+
+        stable, end = (self._end(isolation, timeout_ms) for isolation in ("read_committed", "read_uncommitted"))
+        return then(stable, lambda first: then(end, lambda second: initialize(first, second)))
+
+    def _end(self, isolation: str, timeout_ms: int) -> Future[int | None]:
+        timeout_ms = min(timeout_ms, _ENDS_TIMEOUT_MS)
+        ends = self._admin.list_offsets_async({self._tp: LATEST}, isolation=isolation, timeout_ms=timeout_ms)
+        found = then(ends, lambda answer: done(answer[self._tp].offset if self._tp in answer else None))
+        return or_else(found, KafkaError, lambda: done(None))
+
+    def _new_fencing(self) -> PartitionTransactions | None:
+        """Return a new fencing producer. None if the writer is closed: it would fence the next attempt."""
+        with self._lock:
+            if self._closed:
+                return None
+            self._fencing = PartitionTransactions(self._flow, self._tp, self._settings, self._memory)
+            return self._fencing
 
     def _read_progress(self, timeout_ms: int, *, require_stable: bool) -> Future[Progress | None]:
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=require_stable)
@@ -172,14 +212,9 @@ class SequenceWriter:
         return ClientClosed(f"{self._tp}: the attempt has ended before it had acquired the partition")
 
     def _take_over(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
-        """Initialize the transactional id, read the progress again, fence, and find the exact position.
-
-        A writer that is closed does not: it would fence the next attempt, and nothing would close its producer.
-        """
-        with self._lock:
-            if self._closed:
-                return failed(self._closed_error())
-            self._fencing = fencing = PartitionTransactions(self._flow, self._tp, self._settings, self._memory)
+        """Initialize the transactional id, read the progress again, fence, and find the exact position."""
+        if (fencing := self._new_fencing()) is None:
+            return failed(self._closed_error())
         initialized = fencing.producer.init_transactions_async(timeout_ms)
         read = then(initialized, lambda _: self._read_progress(timeout_ms, require_stable=True))
 
