@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "status": _Lazy("mirror.cli.status", "status", "Show progress and lag per partition, once or live."),
     "report": _Lazy("mirror.cli.report", "report", "Write the report of the last run again: one HTML file."),
     "plan": _Lazy("mirror.cli.plan", "plan", "Show what a run would copy and change; changes nothing."),
+    "offsets": _Lazy("mirror.cli.offsets", "offsets", "Translate offsets between source and target, exactly."),
     "check-config": _Lazy(
         "mirror.cli.check_config", "check_config", "Check a configuration and show its effective values."
     ),

@@ -25,7 +25,7 @@ from mirror.client import Admin, NewTopic
 from mirror.relay.model.observer import NullObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Range
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 
 
@@ -76,7 +76,8 @@ def copy_epochs(asked: dict[str, Any]) -> None:
     """Copy one epoch after the other; all are planned from the beginning, and the progress says more."""
     planned, requests = ranges(asked), Requests(Path(asked["requests"]))
     with Admin({"bootstrap.servers": asked["target"]}) as admin:
-        admin.create_topics([NewTopic(topic_of("f"), 1, 1, {"cleanup.policy": "compact"})])
+        own = topic_of("f"), offset_topic_of("f")
+        admin.create_topics([NewTopic(name, 1, 1, {"cleanup.policy": "compact"}) for name in own])
     for epoch in itertools.count(1):
         policy = CopyPolicy(
             exactly_once=bool(asked["way"]),

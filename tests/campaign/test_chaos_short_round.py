@@ -13,7 +13,7 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
@@ -68,7 +68,8 @@ def test_copy_has_every_record_once_after_faults_of_all_connections(
     for topic in (plain, transactional):
         source.create(topic, PARTITIONS)
         target.create(topic, PARTITIONS)
-    target.create(topic_of(flow), cleanup_policy="compact")
+    for own in (topic_of(flow), offset_topic_of(flow)):
+        target.create(own, cleanup_policy="compact")
     places = [(topic, n) for topic in (plain, transactional) for n in range(PARTITIONS)]
 
     def copied() -> list[RangeResult]:

@@ -14,7 +14,7 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from tests import jvm
 from tests.campaign.chaos.broker_faults import UncleanElection
@@ -92,7 +92,8 @@ def test_copy_completes_a_target_that_lost_acknowledged_records(side: KafkaSide,
     flow = f"unclean-{marker}"
     side.create(topics.lossy, 1)
     side.create(f"{PREFIX}{topics.lossy}", 1, assignment=[[1, 2]], config=LOSSY)
-    side.create(topic_of(flow), 1, config={"cleanup.policy": "compact"})
+    for own in (topic_of(flow), offset_topic_of(flow)):
+        side.create(own, 1, config={"cleanup.policy": "compact"})
     with Load(side.address, 1, {topics.lossy: "lz4"}) as load:
         load.write(topics.lossy, 1, 150)
         copies = Copies(side, topics.lossy, flow, by)

@@ -56,6 +56,7 @@ def test_help_names_every_command_without_its_module() -> None:
         "report",
         "plan",
         "status",
+        "offsets",
         "stop",
         "check-config",
         "demo",

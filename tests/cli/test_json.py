@@ -23,7 +23,7 @@ EXAMPLE = Path(__file__).parents[2] / "config" / "example.toml"
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "stream", "plan", "status", "stop", "check-config", "demo", "sandbox up", "sandbox status"],
+    ["run", "stream", "plan", "status", "offsets", "stop", "check-config", "demo", "sandbox up", "sandbox status"],
 )
 def test_every_command_that_prints_has_json(command: str) -> None:
     result = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "120"})

@@ -16,7 +16,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import group_of, lazy_group_of
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from tests.campaign.kills.attempt import AttemptOrder
 from tests.campaign.kills.attempt_process import AttemptProcess
@@ -122,9 +122,9 @@ class Copying:
     # --- what happens to the target
 
     def make_notes(self) -> None:
-        """The topic of notes where it is missing, as each run of a flow begins."""
-        if topic_of(self.flow) not in self.target.topics():
-            self.target.create(topic_of(self.flow), cleanup_policy="compact")
+        """The flow's own topics where they are missing, as each run of a flow begins."""
+        for own in {topic_of(self.flow), offset_topic_of(self.flow)} - self.target.topics():
+            self.target.create(own, cleanup_policy="compact")
 
     def erase_note(self) -> None:
         """By a tombstone."""

@@ -16,7 +16,7 @@ from mirror.client import EARLIEST, LATEST, Admin, Consumer, TopicPartition
 from mirror.consumer.fetched import without_aborted
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.records import CODEC_MASK, HEADER_BYTES, Batch
@@ -183,7 +183,7 @@ class TwoClusters:
         self.source: Final = End(source.bootstrap_servers)
         self.target: Final = End(target.bootstrap_servers)
         self._name: Final = name
-        self._progress_topic = False
+        self._flow_topics = False
         with Admin({"bootstrap.servers": self.source.address}) as admin:
             self.cluster_id: Final = str(admin.describe_cluster().cluster_id)
 
@@ -202,11 +202,12 @@ class TwoClusters:
         return topic
 
     def target_topic(self, topic: str, partitions: int = 1, **config: object) -> None:
-        """Create a topic on the target, and the flow's progress topic if it does not exist."""
+        """Create a topic on the target, and the flow's own topics if they do not exist."""
         self.target.create(topic, partitions, **config)
-        if not self._progress_topic and topic_of(self.flow) not in self.target.topics():
-            self.target.create(topic_of(self.flow), cleanup_policy="compact")
-        self._progress_topic = True
+        if not self._flow_topics:
+            for own in {topic_of(self.flow), offset_topic_of(self.flow)} - self.target.topics():
+                self.target.create(own, cleanup_policy="compact")
+        self._flow_topics = True
 
     def ranges(self, topic: str, *, start: int | None = None, end: int | None = None) -> list[Range]:
         """Plan as the planner does: from the log start offset to the last stable offset."""

@@ -13,7 +13,7 @@ from mirror.client import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.takeover import transactional_id
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
@@ -56,7 +56,8 @@ class Flow:
         self._create(self.topic, [GOOD] * len(LED_BY))
         self._create(self.target, LED_BY)
         self.name: Final = self._name()
-        self._create(topic_of(self.name), [STOPPED])
+        for own in (topic_of(self.name), offset_topic_of(self.name)):
+            self._create(own, [STOPPED])
         for partition in range(len(LED_BY)):
             self.side.fill(self.topic, self.values(partition), partition=partition)
 

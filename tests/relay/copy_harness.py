@@ -205,11 +205,11 @@ class CopyHarness:
 
     # --- the target
 
-    def ack(self, *numbers: int, throttle_ms: int = 0) -> None:
+    def ack(self, *numbers: int, throttle_ms: int = 0, base_offset: int | None = None) -> None:
         """Acknowledge these batches; without numbers, all that are unanswered."""
         for number in numbers or self.unanswered:
-            base_offset = 1_000 + sum(len(sent.values) for sent in self.writer.sent[:number])
-            metadata = RecordMetadata(TARGET, base_offset, 0, throttle_ms)
+            at = 1_000 + sum(len(sent.values) for sent in self.writer.sent[:number])
+            metadata = RecordMetadata(TARGET, at if base_offset is None else base_offset, 0, throttle_ms)
             self.writer.sent[number].answer(metadata)
         self.context.run_until_idle()
 

@@ -9,7 +9,7 @@ import pytest
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.progress.committed import group_of
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.runtime import thread
 from mirror.wire.records import TRANSACTIONAL
@@ -36,6 +36,7 @@ class FakePair:
         self.source.add_topic("t", partitions)
         self.target.add_topic("paris.t", partitions)
         self.target.add_topic(topic_of(FLOW))
+        self.target.add_topic(offset_topic_of(FLOW))
         self.partitions, self.exactly_once = partitions, exactly_once
 
         def network(settings: Any, _: Any, rng: Any) -> ThreadedNetwork:

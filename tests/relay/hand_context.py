@@ -20,6 +20,7 @@ from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
+from mirror.relay.offsets.segments import Segment
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.continuation import Continuation
 from mirror.relay.partition.machine import PartitionCopy
@@ -178,6 +179,7 @@ class HandContext:
         self.start_lookups: list[Future[StartPosition]] = []
         self.start_requests: list[tuple[Progress | None, TargetMark | None]] = []
         self.anchors: list[Anchor] = []
+        self.segments: list[Segment] = []
         self.shrunk_to: int | None = None
         self.comparisons: list[tuple[TargetMark, Future[TargetMark | None]]] = []
         self.reencodings: list[tuple[Sequence[AnyBatch], ReencodeSpec, Future[ReencodeResult]]] = []
@@ -196,6 +198,10 @@ class HandContext:
     def keep_anchor(self, copy: CopyHandle, anchor: Anchor) -> None:
         del copy
         self.anchors.append(anchor)
+
+    def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:
+        del copy
+        self.segments += segments
 
     def no_leader_reason(self, copy: CopyHandle) -> str:
         del copy

@@ -28,8 +28,9 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         source.create_topics([NewTopic(topic, 1, configs={"retention.ms": "1000000"})])
         told = [line for line in prepare_topics(one, source, target).warnings if "one replica" not in line]
         assert told == [], "a target topic made from its source's configuration"
-        notes = target.describe_topic_configs([f"mirror-progress.{name}.internal"])
-        assert notes == {f"mirror-progress.{name}.internal": {"cleanup.policy": "compact", "segment.bytes": "16777216"}}
+        own = [f"mirror-{kind}.{name}.internal" for kind in ("progress", "offsets")]
+        configs = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
+        assert target.describe_topic_configs(own) == dict.fromkeys(own, configs)
 
         tp = TopicPartition(f"a.{topic}", 0)
         source_id = source.describe_cluster().cluster_id

@@ -20,7 +20,9 @@ from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.relay.batches.classify import codec_of, skip_reason
 from mirror.relay.batches.reencode import ReencodeSpec, record_change
 from mirror.relay.batches.sequence_match import SequenceMatcher
+from mirror.relay.model.ranges import OPEN_END
 from mirror.wire.decode import Record, records_of
+from mirror.wire.legacy import MessageSet
 from mirror.wire.records import HEADER_BYTES, AnyBatch, Batch
 
 MAX_SHIFTED_RECORDS: Final = 100_000
@@ -31,6 +33,10 @@ _LENGTH: Final = struct.Struct(">q")
 
 class Unproved(Exception):
     """The position cannot be proved; the text is the reason."""
+
+
+class NothingExpected(Unproved):
+    """The target has a record, and the source has no more."""
 
 
 class SourcePosition(NamedTuple):
@@ -54,11 +60,12 @@ class Shift:
 
 
 class ExpectedRecords:
-    """The records that a copy writes for the batches of a source partition, from the offset ``start`` on."""
+    """The records that a copy writes for the batches of a source partition, from ``start`` up to the offset ``end``."""
 
-    def __init__(self, fetches: Iterable[Fetched], start: int, spec: ReencodeSpec) -> None:
+    def __init__(self, fetches: Iterable[Fetched], start: int, spec: ReencodeSpec, end: int = OPEN_END) -> None:
         """``spec`` has the flow's headers and transform; its limits of timestamps and sizes do not apply here."""
         self._start: Final = start
+        self._end: Final = end
         self.max_bytes: Final = spec.max_source_bytes
         """The largest size of a batch, decompressed."""
         self._headers: Final = spec.headers
@@ -75,26 +82,30 @@ class ExpectedRecords:
         at = self._start
         for fetched in fetches:
             for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
+                if not isinstance(batch, MessageSet) and batch.base_offset >= self._end:
+                    return
                 if batch.next_offset > at:
                     at = batch.next_offset
                     if skip_reason(batch, aborted=aborted) is None:
                         yield batch
 
-    def take_same(self, own: Batch) -> bool:
-        """Take a whole source batch if ``own`` has exactly its bytes; return whether it has.
+    def take_same(self, own: Batch) -> int | None:
+        """Take a whole source batch if ``own`` has exactly its bytes; return its base offset.
 
         This needs no decoding. Otherwise nothing is taken, and the records have to be compared.
         """
         if self._change is not None or self._peek_in_batch() is not None:
-            return False
+            return None
         batch = self._peek_batch()
-        if not isinstance(batch, Batch) or batch.base_offset < self._start or not _is_same(batch, own):
-            return False
+        if not isinstance(batch, Batch) or batch.base_offset < self._start or batch.next_offset > self._end:
+            return None
+        if not _is_same(batch, own):
+            return None
         batch.verify()
         own.verify()
         self._batch = None
         self.position = SourcePosition(batch.next_offset, batch.leader_epoch)
-        return True
+        return int(batch.base_offset)
 
     def is_next(self, batch: Batch) -> bool:
         """Whether the first record of ``batch`` is the next one. Raises CorruptBatch, BatchTooLarge."""
@@ -102,6 +113,16 @@ class ExpectedRecords:
         if first is None or wanted is None:
             return False
         return not _difference(first, wanted, timestamps=not batch.has_log_append_time)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether there are no more batches. Decodes nothing: there may be batches without a record."""
+        return self._peek_in_batch() is None and self._peek_batch() is None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there are no more records. Reads on; raises CorruptBatch, BatchTooLarge."""
+        return self._peek() is None
 
     def _peek(self) -> Record | None:
         while (record := self._peek_in_batch()) is None:
@@ -145,7 +166,7 @@ class ExpectedRecords:
     def _changed(self, batch: AnyBatch) -> Iterator[Record]:
         dropped: Counter[str] = Counter()
         for record in records_of(batch, self.max_bytes):
-            if record.offset < self._start:
+            if not self._start <= record.offset < self._end:
                 continue
             changed = record if self._change is None else self._change(record, dropped)
             if changed is not None:
@@ -168,13 +189,23 @@ def compare(own: Iterable[Batch], start: int, expected: ExpectedRecords) -> None
 
     All must be equal, in the same order, from the first one on. Raises CorruptBatch and BatchTooLarge, too.
     """
+    for _ in paired(own, start, expected):
+        pass
+
+
+def paired(own: Iterable[Batch], start: int, expected: ExpectedRecords) -> Iterator[tuple[int, int, int]]:
+    """Do what :func:`compare` does, and yield what is equal: a source offset, its target offset, how many follow.
+
+    Raises NothingExpected behind the last expected record.
+    """
     for batch in own:
-        if batch.base_offset >= start and expected.take_same(batch):
+        if batch.base_offset >= start and (source_base := expected.take_same(batch)) is not None:
+            yield source_base, batch.base_offset, batch.next_offset - batch.base_offset
             continue
         for record in _records_from(batch, start, expected.max_bytes):
             wanted = expected.take()
             if wanted is None:
-                raise Unproved(
+                raise NothingExpected(
                     f"the target's record at offset {record.offset} is not in the source, which has no more records"
                 )
             difference = _difference(record, wanted, timestamps=not batch.has_log_append_time)
@@ -183,6 +214,7 @@ def compare(own: Iterable[Batch], start: int, expected: ExpectedRecords) -> None
                     f"the target's record at offset {record.offset} differs in its {difference} from the source's"
                     f" record at offset {wanted.offset}, as the flow copies it now"
                 )
+            yield wanted.offset, record.offset, 1
 
 
 def _records_from(batch: Batch, start: int, max_bytes: int) -> Iterator[Record]:
@@ -247,7 +279,7 @@ def _last_digests(
     count = 0
     for batch in own:
         for record in _records_from(batch, start, max_bytes):
-            digests.append(_digest(record, timestamps=timestamps))
+            digests.append(digest_of(record, timestamps=timestamps))
             count += 1
     return list(digests), count - len(digests)
 
@@ -265,7 +297,7 @@ def _places(tail: list[bytes], expected: ExpectedRecords, places: range, *, time
         record = expected.take_written()
         if record is None or expected.position is None:
             break
-        digest = _digest(record, timestamps=timestamps)
+        digest = digest_of(record, timestamps=timestamps)
         if index < len(tail):
             first.append(digest)
             offsets.append(expected.position.offset)
@@ -287,7 +319,7 @@ def _places(tail: list[bytes], expected: ExpectedRecords, places: range, *, time
     return found
 
 
-def _digest(record: Record, *, timestamps: bool) -> bytes:
+def digest_of(record: Record, *, timestamps: bool) -> bytes:
     """Return a digest of what is compared; a length before each part distinguishes null from empty."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     parts: list[bytes | None] = [record.key, record.value]

@@ -353,7 +353,7 @@ class BatchPipeline:
             if encoded.base_offset in self.remedies.skipped_offsets:
                 output.dropped[Reason.TOO_LARGE] = 1
             else:
-                output.batch, output.count = encoded.batch, encoded.batch.count
+                output.batch, output.count, output.jumps = encoded.batch, encoded.batch.count, encoded.jumps
             self._outputs.append(output)
         last = run[-1].batch
         next_offset = min(last.next_offset, run[-1].end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mirror.consumer.fetched import Fetched
@@ -42,6 +42,8 @@ class OutputBatch:
     """Why it was re-encoded; None if it is passed on as bytes."""
     count: int = 0
     """The records of ``batch``."""
+    jumps: Sequence[int] = ()
+    """As :attr:`mirror.relay.batches.reencode.ReencodedBatch.jumps`; empty if the records adjoin in the source."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Batches and records that were left out, by reason."""
     reencoded: dict[str, int] = field(default_factory=dict)

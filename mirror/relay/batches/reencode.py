@@ -12,9 +12,10 @@ import enum
 import functools
 import importlib
 import threading
+from array import array
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -114,6 +115,8 @@ class ReencodedBatch:
     """Where progress may stand once the batch is written."""
     leader_epoch: int
     """The source's leader epoch there; -1: not known."""
+    jumps: array[int]
+    """Two numbers for each record that does not follow its predecessor in the source: its index, its source offset."""
 
 
 @dataclass(slots=True)
@@ -176,7 +179,7 @@ def reencode_steps(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Steps:
     if result.batches:
         last = result.batches[-1]
         next_offset = min(sources[-1].next_offset, spec.end)
-        result.batches[-1] = ReencodedBatch(last.batch, last.base_offset, next_offset, sources[-1].leader_epoch)
+        result.batches[-1] = replace(last, next_offset=next_offset, leader_epoch=sources[-1].leader_epoch)
     return result
 
 
@@ -191,6 +194,7 @@ class _Writer:
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append
         self._base_offset = self._next_offset = self._leader_epoch = -1
+        self._jumps = array("q")
 
     def add(self, record: Record, offset: int, leader_epoch: int) -> bool:
         """Add a record from source ``offset``, in a batch of ``leader_epoch``; return whether a batch was completed."""
@@ -201,6 +205,9 @@ class _Writer:
             self._append(key, value, headers, timestamp_ms)
         if self._base_offset < 0:
             self._base_offset = offset
+        elif offset != self._next_offset:
+            self._jumps.append(self._builder.count - 1)
+            self._jumps.append(offset)
         self._next_offset, self._leader_epoch = offset + 1, leader_epoch
         return full
 
@@ -222,10 +229,11 @@ class _Writer:
     def _cut(self) -> None:
         batch = self._builder.build()
         self._encoded_bytes += batch.size
-        self._done.append(ReencodedBatch(batch, self._base_offset, self._next_offset, self._leader_epoch))
+        done = ReencodedBatch(batch, self._base_offset, self._next_offset, self._leader_epoch, self._jumps)
+        self._done.append(done)
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append
-        self._base_offset = -1
+        self._base_offset, self._jumps = -1, array("q")
 
 
 def _codec_of(sources: Sequence[AnyBatch]) -> str:

@@ -45,17 +45,22 @@ class AnchorMaker:
         if committed.anchor.number <= self._count.number or (target := _exact_mark(commits)) is None:
             return None
         self._count, self._bytes, self._begins_series = committed.anchor, 0, False
-        return Anchor(
-            number=self._count.number,
-            offset=committed.offset,
-            leader_epoch=committed.leader_epoch,
-            source_cluster_id=committed.source_cluster_id,
-            topic_id=committed.topic_id,
-            target=target,
-            exactly_once=self._exactly_once,
-            time_ms=now_ms,
-            series=committed.series,
-        )
+        return anchor_at(committed, target, now_ms, exactly_once=self._exactly_once)
+
+
+def anchor_at(committed: Progress, target: TargetMark, now_ms: int, *, exactly_once: bool) -> Anchor:
+    """Return the anchor at this progress and this mark of the target's log (now: ms since 1970)."""
+    return Anchor(
+        number=max(0, committed.anchor.number),
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        source_cluster_id=committed.source_cluster_id,
+        topic_id=committed.topic_id,
+        target=target,
+        exactly_once=exactly_once,
+        time_ms=now_ms,
+        series=committed.series,
+    )
 
 
 def _exact_mark(commits: Commits) -> TargetMark | None:

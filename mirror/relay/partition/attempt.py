@@ -18,6 +18,7 @@ from mirror.errors import (
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.timeline import CopyPhase
 from mirror.relay.model.way import Way
+from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.partition.acquisition import Acquisition
 from mirror.relay.partition.commits import Commits
 from mirror.relay.partition.context import CopyContext, CopyHandle
@@ -67,6 +68,11 @@ class AttemptOwner(CopyHandle, Protocol):
         """Whether the epoch ends: nothing more is sent, and what is acknowledged is committed."""
         ...
 
+    @property
+    def appends(self) -> AppendedRuns:
+        """Gathers the offsets of what is acknowledged."""
+        ...
+
     def progress_at(self, offset: int, leader_epoch: int | None) -> Progress:
         """Make the progress to commit at a source offset; ``leader_epoch`` is that of the batch before it."""
         ...
@@ -101,7 +107,7 @@ class CopyAttempt:
         log_end = 0 if progress.target is None else progress.target.end
         on_answered = partial(context.on_batch_answered, copy)
         self.outbox: Final = Outbox(
-            context.send_window, progress.offset, progress.leader_epoch, log_end, copy, on_answered
+            context.send_window, progress.offset, progress.leader_epoch, log_end, copy, on_answered, copy.appends
         )
         self.commits: Final = Commits(writer, self.outbox, context.timeouts, progress, now, required=commit_required)
         self.budget_exhausted = False

@@ -56,3 +56,7 @@ class CommitRecorder:
         anchor = parts.anchors.on_committed(attempt.commits, counts.bytes, context.unix_ms())
         if anchor is not None:
             context.keep_anchor(parts.copy, anchor)
+        segments = parts.indexing.on_committed(
+            attempt.commits, attempt.outbox, context.unix_ms(), atomic=self._writer.atomic, due=anchor is not None
+        )
+        context.keep_segments(parts.copy, segments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +15,7 @@ from mirror.relay.flow_control import SendWindow, SourceBudget
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range
 from mirror.relay.model.way import Way
+from mirror.relay.offsets.segments import Segment
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
@@ -134,6 +136,10 @@ class CopyContext(Protocol):
 
     def keep_anchor(self, copy: CopyHandle, anchor: Anchor) -> None:
         """Write ``anchor`` to the flow's progress topic some time, if that is possible."""
+        ...
+
+    def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:
+        """Write ``segments`` to the flow's offset topic some time, if that is possible."""
         ...
 
     def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:

@@ -96,6 +96,8 @@ class Copying:
         parts.recorder.set_topic_id(progress.topic_id)
         parts.recorder.on_reread(self.last)
         parts.anchors.begin_at(progress)
+        rest = parts.indexing.begin_at(progress, again=self._commits.mended is not None)
+        parts.context.keep_segments(parts.copy, rest)
         self.last = CopyAttempt(
             parts.copy,
             parts.context,

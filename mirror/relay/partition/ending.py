@@ -79,5 +79,7 @@ class Ending:
         self._parts.retry.on_attempt_begun()
 
     def _finish(self, now: int) -> None:
-        self._parts.retry.close(now)
+        parts = self._parts
+        parts.context.keep_segments(parts.copy, parts.indexing.take_rest())
+        parts.retry.close(now)
         self.state, self.until_ms = CopyState.DONE, FOREVER_MS

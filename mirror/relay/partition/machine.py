@@ -26,6 +26,7 @@ from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.futures import as_mirror_error, done
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.partition.attempt import CopyAttempt
 from mirror.relay.partition.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.commit_recorder import CommitRecorder
@@ -118,6 +119,11 @@ class PartitionCopy:
     def copied_topic_id(self) -> str:
         """The id of the source topic that the progress belongs to; empty if unknown."""
         return self.recorder.copied_topic_id
+
+    @property
+    def appends(self) -> AppendedRuns:
+        """Gathers the offsets of what is acknowledged, over all attempts."""
+        return self._parts.indexing.runs
 
     @property
     def wants_more(self) -> bool:

@@ -12,6 +12,7 @@ from mirror.producer.batch.batches import RecordMetadata
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.flow_control import InFlightBatch, SendWindow
 from mirror.relay.model.ranges import RangeResult
+from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
 
 _MIN_COUNTED_BYTES: Final = 16 * 1024
@@ -90,11 +91,16 @@ class Outbox:
         log_end: int,
         owner: Hashable,
         on_answered: Callable[[bool], None],
+        appends: AppendedRuns,
     ) -> None:
-        """``owner`` queues in the window; ``on_answered(failed)`` is called on the network thread."""
+        """``owner`` queues in the window; ``on_answered(failed)`` is called on the network thread.
+
+        ``appends`` gets the offsets of what is acknowledged.
+        """
         self._window = window
         self._owner = owner
         self._on_answered = on_answered
+        self._appends = appends
         self._batches: deque[PendingBatch] = deque()
         self.sent_offset = self.acked_offset = offset
         """The source offsets after the last batch sent, and after the last batch acknowledged in order."""
@@ -187,6 +193,10 @@ class Outbox:
                 self.acked_time_ms = max(output.batch.max_timestamp, self.acked_time_ms or 0)
                 self.last_batch = output.batch.producer_epoch, output.batch.base_sequence
             self._on_appended(metadata.base_offset, output.count)
+            target = metadata.base_offset
+            self._appends.append(output.base_offset, target, output.count, output.jumps, output.next_offset)
+        else:
+            self._appends.skip_to(output.next_offset)
         self.acked_offset, self.acked_epoch = output.next_offset, output.leader_epoch
         self.counts.add(output)
         if output.batch is not None:

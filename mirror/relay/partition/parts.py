@@ -15,6 +15,7 @@ from mirror.relay.partition.attempt_outcome import FailureClassifier
 from mirror.relay.partition.context import CopyContext
 from mirror.relay.partition.delivery_deadline import DeliveryClock
 from mirror.relay.partition.gap_check import SourceGapCheck
+from mirror.relay.partition.offset_indexing import OffsetIndexing
 from mirror.relay.partition.result_recorder import ResultRecorder
 from mirror.relay.partition.retry import RetryController
 from mirror.relay.partition.source_reader import SourceReader
@@ -40,6 +41,7 @@ class CopyParts:
     gap_check: SourceGapCheck
     target_check: TargetLogCheck
     anchors: AnchorMaker
+    indexing: OffsetIndexing
     choice: WayChoice | None
     """Chooses the way of each batch; None if there is only one."""
     call: PendingCall
@@ -89,6 +91,7 @@ def make_parts(
         ),
         target_check=TargetLogCheck(copy, context),
         anchors=AnchorMaker(exactly_once=policy.exactly_once),
+        indexing=OffsetIndexing(exactly_once=policy.exactly_once),
         choice=WayChoice(rules, copy.source) if rules is not None and policy.exactly_once else None,
         call=PendingCall(partial(context.step_when_done, copy)),
     )

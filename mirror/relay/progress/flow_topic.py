@@ -1,4 +1,4 @@
-"""The flow's compacted topic on the target, as keys and values: progress records and anchors.
+"""The flow's compacted topics on the target, as keys and values: the progress topic, and the offset topic.
 
 Each call opens and closes its own clients, so that it may be used by several threads. These share the target's network
 thread with the other clients of the process.
@@ -34,19 +34,24 @@ class KeyValue(NamedTuple):
 
 
 def topic_of(flow: str) -> str:
-    """Return the topic of the flow, which is on the target; it is compacted and has one partition."""
+    """Return the progress topic of the flow, which is on the target; it is compacted and has one partition."""
     return f"mirror-progress.{flow}.internal"
 
 
-class FlowTopic:
-    """Reads and writes all records of a flow's topic."""
+def offset_topic_of(flow: str) -> str:
+    """Return the topic of the flow's offset index, which is on the target; it is compacted and has one partition."""
+    return f"mirror-offsets.{flow}.internal"
 
-    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
+
+class FlowTopic:
+    """Reads and writes all records of one of a flow's topics."""
+
+    def __init__(self, target_options: Mapping[str, object], topic: str) -> None:
         """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
         cluster_keys = ClusterSettings.keys()
         self.options: Final = {key: value for key, value in target_options.items() if key in cluster_keys}
         self.settings: Final = ClusterSettings.parse(self.options)
-        self.tp: Final = TopicPartition(topic_of(flow), _LOG_PARTITION)
+        self.tp: Final = TopicPartition(topic, _LOG_PARTITION)
 
     def records(self, timer: Timer) -> Iterator[Record]:
         """Yield all records in order; none if there is no such topic. Raises KafkaError, KafkaTimeout."""

@@ -21,7 +21,7 @@ from mirror.relay.progress import anchors as anchored
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.anchors import NO_ANCHOR, Anchor, AnchorKey, parse_count
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, log_bounds
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, log_bounds, topic_of
 from mirror.relay.progress.log_reading import read_log
 from mirror.relay.progress.target_log import TargetMark, holds_append, mark_of
 from mirror.runtime.clock import SystemClock
@@ -55,7 +55,7 @@ class ProgressTopic:
 
     def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
         """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
-        self._topic: Final = FlowTopic(target_options, flow)
+        self._topic: Final = FlowTopic(target_options, topic_of(flow))
 
     # --- progress records
 

@@ -27,6 +27,7 @@ from mirror.relay.model.observer import NullObserver, TaskObserver
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
+from mirror.relay.offsets.offset_topic import OffsetKeeper, OffsetTopic
 from mirror.relay.partition.position_search import LogPositionSearch
 from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
@@ -173,6 +174,7 @@ def _copy(
                 )
             ),
             anchors=AnchorKeeper(source_admin, progress_topic),
+            offsets=OffsetKeeper(source_admin, OffsetTopic(target_options, flow), process_rng()),
             neighbours=stack.enter_context(Neighbours(policy.run, flow)) if policy.lease_ms else None,
         )
         cluster = producer_settings.cluster
@@ -194,6 +196,7 @@ def _copy(
         results = task.run(ranges, rules.limits, batch_size, hand_over, rules.ways)
         if task.may_be_last:
             _write_progress(lookups, task.progress_records(), task.unwritten_anchors())
+        task.write_offsets()
     return results
 
 

@@ -19,9 +19,11 @@ from mirror.relay.model.observer import NullObserver, TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
+from mirror.relay.offsets.segments import Segment, key_of
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.target_writer import TargetWriter
+from mirror.relay.progress import anchors
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import RunControl
@@ -30,9 +32,9 @@ from mirror.relay.progress.lookup_results import StartPosition
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
-from mirror.relay.task.anchor_writing import AnchorWriting
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
+from mirror.relay.task.lazy_writing import LazyWriting
 from mirror.relay.task.neighbours import serve_neighbours
 from mirror.relay.task.position_searches import PositionSearches
 from mirror.relay.task.running_copies import CedeRequests, running_copies
@@ -43,6 +45,8 @@ from mirror.timing import FOREVER_MS, Clock
 
 _MAX_WAIT_MS: Final = 1_000
 _PROGRESS_TOPIC_INTERVAL_MS: Final = 3_600_000
+_MOST_SEGMENTS: Final = 2_048
+"""So many segments of the offset index wait at most; a full one takes 2 KB. What is lost is found in the logs."""
 _LATE_FRACTION: Final = 8
 """A response that takes longer than this fraction of delivery.timeout.ms shrinks the send window."""
 
@@ -107,8 +111,10 @@ class Task:
             else PositionSearches(positions, clients.lookups, submit_search, clock.now, self._wake)
         )
         self._writers: Final = TaskWriters(clients, policy, self._searches, lambda: self._under_lease)
-        keeper = clients.anchors
-        self._anchors: Final = None if keeper is None else AnchorWriting(keeper, self._workers.submit)
+        keeper, submit = clients.anchors, self._workers.submit
+        self._anchors: Final = None if keeper is None else LazyWriting(keeper.write, submit)
+        offsets = clients.offsets
+        self._segments: Final = None if offsets is None else LazyWriting(offsets.write, submit, _MOST_SEGMENTS)
         self._cede_requests: Final = CedeRequests(self._wake)
         self._turns: Final = AcquisitionTurns(self._wake)
         self._start_positions: Final = StartPositions(clients.lookups, self._workers.submit, clock.now)
@@ -194,6 +200,11 @@ class Task:
         """Return the anchors that were not written in the background, once the task has ended."""
         return {} if self._anchors is None else self._anchors.take_rest()
 
+    def write_offsets(self) -> None:
+        """Write what is left of the offset index, once the task has ended, and wait for it."""
+        if self._segments is not None:
+            self._segments.write_rest()
+
     # --- one turn
 
     def _turn(self, now: int) -> None:
@@ -240,8 +251,9 @@ class Task:
             self._workers.submit(
                 self._clients.lookups.write_progress_records, self.progress_records(), self.timeouts.stall_ms
             )
-        if self._anchors is not None:
-            self._anchors.write_due(now)
+        for writing in (self._anchors, self._segments):
+            if writing is not None:
+                writing.write_due(now)
 
     def _wait(self, now: int) -> None:
         """Fetch or wait until something happens, or is due. A copy that is to be stepped meanwhile wakes the task."""
@@ -279,7 +291,13 @@ class Task:
     def keep_anchor(self, copy: CopyHandle, anchor: Anchor) -> None:
         """Write it with those of other copies."""
         if self._anchors is not None:
-            self._anchors.add(copy.source, copy.target, anchor)
+            self._anchors.add(copy.source, copy.target, anchors.key_of(copy.target, anchor), anchor)
+
+    def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:
+        """Write them with those of other copies."""
+        if self._segments is not None:
+            for segment in segments:
+                self._segments.add(copy.source, copy.target, key_of(copy.target, segment), segment)
 
     def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:
         """Return (node, leader epoch) from the admin client's metadata."""

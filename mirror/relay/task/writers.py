@@ -10,6 +10,7 @@ from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartitio
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
+from mirror.relay.offsets.offset_topic import OffsetKeeper
 from mirror.relay.partition.at_least_once_writer import AtLeastOnceWriter
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.continuation import Earlier, fence_valid_ms
@@ -39,6 +40,8 @@ class Clients:
     """Finds what earlier attempts have appended; None at least once."""
     anchors: AnchorKeeper | None = None
     """Writes anchors; None: none are written."""
+    offsets: OffsetKeeper | None = None
+    """Writes the offset index; None: it is not written."""
     neighbours: Neighbours | None = None
     """Asks the other processes of the host for partitions; None: no process is asked."""
 

@@ -22,7 +22,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -69,7 +69,7 @@ class FlowPermissions:
     source: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
     """The source topics; None for a topic that does not exist."""
     target: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
-    """The target topics, the progress topic included; None for a topic that does not exist."""
+    """The target topics, with the progress topic and the offset topic; None for a topic that does not exist."""
     groups: Mapping[str, Operations] = field(default_factory=dict)
     """The target's groups."""
     ids: Mapping[str, Operations] = field(default_factory=dict)
@@ -121,6 +121,7 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
     _check_source(flow, permissions, missing)
     _check_target(flow, permissions, missing)
     _check_progress_topic(flow, permissions, missing)
+    _check_offset_topic(flow, permissions, missing)
     _check_groups(flow, permissions, missing)
     _check_ids(flow, permissions, missing)
     if uses_sequences(flow):
@@ -189,6 +190,16 @@ def _check_progress_topic(flow: FlowConfig, permissions: FlowPermissions, missin
         unwritable = _lacking(topics, AclOperation.WRITE)
         why = "progress that the target forgets is not restored"
         missing.warnings += _topic_lines(flow.target, unwritable, why)
+
+
+def _check_offset_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
+    """Check the offset topic: records are copied without it."""
+    name = offset_topic_of(flow.name)
+    topics = {name: permissions.target[name]} if name in permissions.target else {}
+    why = "offsets cannot be translated, and mirror offsets shows none"
+    missing.warnings += _topic_lines(
+        flow.target, _lacking(topics, AclOperation.WRITE, AclOperation.READ), why, also_needed=_TARGET_TOPIC_OPERATIONS
+    )
 
 
 def _check_groups(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:

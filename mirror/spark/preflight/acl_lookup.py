@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin, ConfigResource
 from mirror.errors import AuthorizationFailed, KafkaError
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.obstacles import too_long
 from mirror.spark.preflight.acl_check import (
@@ -51,7 +51,8 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
     ids: Mapping[str, Operations] = {}
     with Admin(target_options) as admin:
         impossible = too_long(flow, topics)
-        names = [*(flow.target_topic(name) for name in topics if name not in impossible), topic_of(flow.name)]
+        own = topic_of(flow.name), offset_topic_of(flow.name)
+        names = [*(flow.target_topic(name) for name in topics if name not in impossible), *own]
         target = _topics(admin, names, timer)
         # Ids before groups: a new target creates its __consumer_offsets topic at the first request about groups.
         if wanted := ids_to_check(flow, source):

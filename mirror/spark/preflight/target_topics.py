@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.planning import offsets_retention
 from mirror.spark.planning.range_planner import select_topics
@@ -33,8 +33,8 @@ NOT_COPIED: Final = frozenset({"leader.replication.throttled.replicas", "followe
 """Topic configurations that name the source's own brokers (as in MirrorMaker's DefaultConfigPropertyFilter)."""
 
 
-PROGRESS_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-"""As for Kafka Connect's own topics. Segments are small because the active segment is never compacted."""
+FLOW_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
+"""Of the flow's own topics, as for Kafka Connect's. Segments are small: the active one is never compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Prepared:
 
 
 def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics | None = None) -> Prepared:
-    """Prepare every target topic of ``flow``, and its progress topic. Idempotent.
+    """Prepare every target topic of ``flow``, its progress topic, and its offset topic. Idempotent.
 
     A missing topic is created with the source topic's partition count and explicitly set configuration, and with the
     flow's replication factor. A topic with fewer partitions than its source is extended. A topic that cannot be
@@ -65,7 +65,7 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
     preparation.extend()
     targets = preparation.targets().following(before)
     new = [name for name, count in targets.copyable.items() if count and not (before and before.copyable.get(name))]
-    warnings = [*preparation.warnings(new), *_prepare_progress_topic(flow, target)[1]]
+    warnings = [*preparation.warnings(new), *_prepare_flow_topics(flow, target)[1]]
     if before is None:
         warnings += offsets_retention.warnings(target)
     return Prepared(targets, warnings)
@@ -104,19 +104,19 @@ def inspect_topics(
         for name in [flow.target_topic(topic)]
         if name in configs or name in created
     }
-    progress_topic_changes, progress_topic_warnings = _prepare_progress_topic(flow, target, validate_only=True)
+    flow_topic_changes, flow_topic_warnings = _prepare_flow_topics(flow, target, validate_only=True)
     changes = [
         *(_creation(topic) for topic in created.values()),
         *(
             f"topic {name} gets {count} partitions (now {len(existing[name].partitions)})"
             for name, count in preparation.extended.items()
         ),
-        *progress_topic_changes,
+        *flow_topic_changes,
     ]
     warnings = [
         *target_warnings.warnings(existing, configs, _partition_counts(flow, wanted)),
         *topic_compare.warnings(flow, {name: pair for name, pair in pairs.items() if name in existing}),
-        *progress_topic_warnings,
+        *flow_topic_warnings,
         *offsets_retention.warnings(target),
     ]
     return TargetTopicsForecast(changes, warnings, pairs, existing, preparation.targets())
@@ -297,8 +297,11 @@ def _creation(topic: NewTopic) -> str:
     return f"topic {topic.name} is created: partitions {topic.partitions}, replicas {replicas}{configs}"
 
 
-def _progress_topic(flow: FlowConfig) -> NewTopic:
-    return NewTopic(topic_of(flow.name), 1, flow.replication_factor, PROGRESS_TOPIC_CONFIGS)
+_LOST_WITHOUT: Final = {
+    topic_of: ("its records of the flow's progress", "progress that the target forgets is not restored"),
+    offset_topic_of: ("its records of the flow's offsets", "offsets are not translated"),
+}
+"""The flow's own topics: what they contain, and what does not work without them."""
 
 
 def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = True) -> dict[str, dict[str, str]]:
@@ -313,29 +316,34 @@ def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = True) -> di
     return {resource.name: readable(entries) for resource, entries in found.items()}
 
 
-def _prepare_progress_topic(
+def _prepare_flow_topics(
     flow: FlowConfig, target: Admin, *, validate_only: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Create the progress topic, or check the existing one; return the changes and the warnings.
+    """Create the flow's own topics, or check the existing ones; return the changes and the warnings.
 
-    A failure is only a warning: without the topic everything works until the target forgets progress
+    A failure is only a warning: without these topics records are copied, until the target forgets progress
     (offsets.retention.minutes).
     """
-    topic = _progress_topic(flow)
-    name = topic.name
-    try:
-        if name in target.describe_topics([name]):
-            return [], list(topic_compare.progress_topic_warnings(name, _configs(target, [name], partial=False)[name]))
-        target.create_topics([topic], validate_only=validate_only)
-    except KafkaError as error:
-        if _code(error) == TOPIC_ALREADY_EXISTS:
-            return [], []
-        line = (
-            f"topic {name} cannot be prepared, so progress that the target forgets is not restored: {error} (the topic"
-            " needs one partition and cleanup.policy = compact)"
-        )
-        return [], [line]
-    return [_creation(topic)], []
+    changes: list[str] = []
+    warnings: list[str] = []
+    for name_of, (contents, lost) in _LOST_WITHOUT.items():
+        topic = NewTopic(name_of(flow.name), 1, flow.replication_factor, FLOW_TOPIC_CONFIGS)
+        name = topic.name
+        try:
+            if name in target.describe_topics([name]):
+                found = _configs(target, [name], partial=False)[name]
+                warnings += topic_compare.flow_topic_warnings(name, found, contents)
+                continue
+            target.create_topics([topic], validate_only=validate_only)
+        except KafkaError as error:
+            if _code(error) != TOPIC_ALREADY_EXISTS:
+                warnings.append(
+                    f"topic {name} cannot be prepared, so {lost}: {error} (the topic needs one partition and"
+                    " cleanup.policy = compact)"
+                )
+            continue
+        changes.append(_creation(topic))
+    return changes, warnings
 
 
 def _partition_counts(flow: FlowConfig, wanted: Mapping[str, TopicDescription]) -> dict[str, int]:

@@ -125,11 +125,11 @@ def _duration(ms: int) -> str:
     return f"{ms} ms"
 
 
-def progress_topic_warnings(name: str, configs: Mapping[str, str]) -> Iterable[str]:
-    """Yield a line if the progress topic ``name``, with this configuration, does not keep its records."""
+def flow_topic_warnings(name: str, configs: Mapping[str, str], contents: str) -> Iterable[str]:
+    """Yield a line if the flow's own topic ``name``, with this configuration, does not keep its ``contents``."""
     policy = configs.get("cleanup.policy", "delete")
     if policy != "compact":
         yield (
-            f"topic {name} has cleanup.policy = {policy}: its records of the flow's progress are deleted after its"
+            f"topic {name} has cleanup.policy = {policy}: {contents} are deleted after its"
             " retention; set cleanup.policy = compact"
         )

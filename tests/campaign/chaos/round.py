@@ -17,7 +17,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from mirror.errors import SandboxError
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from tests.campaign.chaos import process_counts
 from tests.campaign.chaos.clusters import Clusters
 from tests.campaign.chaos.faults import injection
@@ -241,12 +241,12 @@ class Round:
     def _clean(self) -> None:
         """Delete the round's topics: the disks are small."""
         source, target, topics = self._clusters.source, self._clusters.target, self._context.topics.counts
-        progress = [topic_of(name) for name in self._stream.flows]
+        own = [topic for name in self._stream.flows for topic in (topic_of(name), offset_topic_of(name))]
         for clean in (
             source.heal,
             target.heal,
             lambda: source.delete(*topics),
-            lambda: target.delete(*(f"{PREFIX}{name}" for name in topics), *progress),
+            lambda: target.delete(*(f"{PREFIX}{name}" for name in topics), *own),
         ):
             with contextlib.suppress(AssertionError, SandboxError, KafkaException, TimeoutError):
                 clean()

@@ -16,7 +16,7 @@ from mirror import client
 from mirror.errors import KafkaError
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from tests.campaign.measurements.healthy_copy import whole
@@ -58,7 +58,10 @@ class ElectionSite:
         topics = [
             NewTopic(SOURCE, PARTITIONS, replica_assignment=[[3]] * PARTITIONS),
             NewTopic(TARGET, PARTITIONS, replica_assignment=[[1, 2]] * PARTITIONS, config=lossy),
-            NewTopic(topic_of(FLOW), 1, 3, config={"cleanup.policy": "compact", "min.insync.replicas": "1"}),
+            *(
+                NewTopic(own, 1, 3, config={"cleanup.policy": "compact", "min.insync.replicas": "1"})
+                for own in (topic_of(FLOW), offset_topic_of(FLOW))
+            ),
         ]
         for future in self.admin.create_topics(topics).values():
             future.result(_CALL_S)

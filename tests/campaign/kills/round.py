@@ -13,7 +13,7 @@ from mirror.client import Admin
 from mirror.relay.batches.way_rules import HOLD_MS
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from tests.campaign.kills.attempt import AttemptOrder
 from tests.campaign.kills.attempt_process import AttemptProcess
 from tests.campaign.kills.growing_source import GrowingTopic
@@ -76,7 +76,8 @@ class KillRound:
             count, own = len(topic.truth), {k.replace(".", "_"): v for k, v in _COMPACTED.items()}
             self.source.create(topic.topic, count, **_LIMIT, **(own if topic.compacted else {}))
             self.target.create(f"{self.source_name}.{topic.topic}", count, **_LIMIT)
-        self.target.create(topic_of(self.flow), cleanup_policy="compact")
+        for name in (topic_of(self.flow), offset_topic_of(self.flow)):
+            self.target.create(name, cleanup_policy="compact")
         with Admin({"bootstrap.servers": self.source.address}) as admin:
             topics = admin.describe_topics([topic.topic for topic in self.topics])
             ids = {name: str(topic.topic_id) for name, topic in topics.items()}
@@ -91,8 +92,9 @@ class KillRound:
                 self.source.delete(topic.topic)
             with contextlib.suppress(Exception):
                 self.target.delete(f"{self.source_name}.{topic.topic}")
-        with contextlib.suppress(Exception):
-            self.target.delete(topic_of(self.flow))
+        for name in (topic_of(self.flow), offset_topic_of(self.flow)):
+            with contextlib.suppress(Exception):
+                self.target.delete(name)
 
     def grow(self) -> None:
         for topic in self.topics:

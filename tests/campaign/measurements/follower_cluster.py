@@ -26,7 +26,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.committed import group_of
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import HEAP, Cluster
 from tests.campaign.measurements.healthy_copy import Pair, whole
@@ -132,7 +132,8 @@ class FollowerCluster:
         self._create(topic, places, min_in_sync=min_in_sync)
         flow = _flow_for(topic, coordinators)
         notes = FOLLOWED if coordinators is Coordinators.FOLLOWED else WELL
-        self._create(topic_of(flow), notes[:1], compact=True)
+        for own in (topic_of(flow), offset_topic_of(flow)):
+            self._create(own, notes[:1], compact=True)
         return whole(self._source.side.address, self.source, flow, topic)
 
     def copy(self, ranges: Sequence[Range], policy: CopyPolicy, **options: object) -> list[RangeResult]:

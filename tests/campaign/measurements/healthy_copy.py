@@ -10,7 +10,7 @@ from typing import Any, Final
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from tests.e2e.broker_side import Side
 
@@ -62,7 +62,8 @@ class Pair:
         """Return ranges of everything in ``tps``, into a new topic by a new flow."""
         topic, flow = f"copy-{uuid.uuid4().hex[:8]}", f"plain-{uuid.uuid4().hex[:8]}"
         self.side.create(topic, len(tps), **config)
-        self.side.create(topic_of(flow), cleanup_policy="compact")
+        for own in (topic_of(flow), offset_topic_of(flow)):
+            self.side.create(own, cleanup_policy="compact")
         return whole(self.side.address, tps, flow, topic)
 
     def copy(self, ranges: Sequence[Range], policy: CopyPolicy, **options: object) -> list[RangeResult]:

@@ -27,7 +27,7 @@ from confluent_kafka.admin import NewTopic as ConfluentTopic
 from mirror.client import Admin, Consumer, Producer, TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from tests.campaign.measurements.healthy_copy import Pair, whole
@@ -227,8 +227,9 @@ def run_half_stuck() -> tuple[Measurement, list[str]]:
         pair.fill(sources, 40 * MEGABYTE, **_SMALL)
         target = topics.create(assignment=[[1]] * half + [[2]] * half, config=kept)[0].topic
         flow = f"stuck-{uuid.uuid4().hex[:8]}"
-        notes = ConfluentTopic(topic_of(flow), 1, replica_assignment=[[1]], config={"cleanup.policy": "compact"})
-        pair.side.admin.create_topics([notes])[topic_of(flow)].result(timeout=20)
+        for own in (topic_of(flow), offset_topic_of(flow)):
+            notes = ConfluentTopic(own, 1, replica_assignment=[[1]], config={"cleanup.policy": "compact"})
+            pair.side.admin.create_topics([notes])[own].result(timeout=20)
         ranges = whole(address, sources, flow, target)
         begun = pair.copy([replace(one, end=first) for one in ranges], CopyPolicy())
         assert {one.outcome for one in begun} == {Outcome.COMPLETE}, begun

@@ -21,7 +21,7 @@ from mirror.client import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.partition.takeover import transactional_id
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import HEAP, Cluster
 from tests.campaign.measurements.healthy_copy import whole
@@ -107,7 +107,8 @@ class SickPartitions:
         leaders = [[GOOD_BROKER]] * HEALTHY + [[DOWN_BROKER], [STOPPED_BROKER], [GOOD_BROKER]]
         topic = self._topics.create(assignment=leaders)[0].topic
         flow = _flow_for(topic)
-        self._create(topic_of(flow), [[GOOD_BROKER]])
+        for own in (topic_of(flow), offset_topic_of(flow)):
+            self._create(own, [[GOOD_BROKER]])
         return whole(self.good, self.source, flow, topic)
 
     def copy(

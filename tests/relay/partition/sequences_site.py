@@ -13,7 +13,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress import anchors
 from mirror.relay.progress.committed import group_of
-from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.wire.api import Api
 from mirror.wire.decode import records_of
 from mirror.wire.records import TRANSACTIONAL
@@ -22,6 +22,7 @@ from tests.fakes.control import Action, Control, ServerCall
 from tests.fakes.log import PartitionLog
 from tests.fakes.record_batches import build, values_of
 from tests.producer.faults import Knobs, action
+from tests.relay.offsets.site_checks import check_offsets
 from tests.relay.simulation import Process, Simulation
 from tests.relay.stand_ins import install
 
@@ -80,6 +81,7 @@ class CopySite:
         self.source.add_topic(SOURCE.topic)
         self.target.add_topic(TARGET.topic)
         self.target.add_topic(topic_of(FLOW))
+        self.target.add_topic(offset_topic_of(FLOW))
         self.simulation = Simulation(self.source, self.target, seed=seed, **{**TIMES, **options})
         self.policy = CopyPolicy(exactly_once=True, exactly_once_by=by, commit_interval_ms=300)
         self.stream: list[bytes] = []
@@ -352,6 +354,8 @@ class CopySite:
         self.simulation.run(until=lambda: not self.alive)
         if self.results[-1].outcome is Outcome.COMPLETE:
             self._check_result(self.results[-1])
+        lost = self.lost or bool(self.excused) or self.policy.start_over
+        check_offsets(FLOW, self.source_log, self.target, TARGET, lost=lost)
 
     def _attempt_to_the_end(self) -> RangeResult:
         for _ in range(_PASSES):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import given, settings
@@ -18,11 +19,12 @@ from mirror.errors import BrokerError, DeliveryTimeout, KafkaError, KafkaTimeout
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.states import ABORT_TIMEOUT_MS, CopyState
 from mirror.relay.progress.gaps import SourceState
+from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL, Batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
-from tests.relay.copy_harness import CopyHarness
+from tests.relay.copy_harness import CopyHarness, progress_at
 from tests.relay.hand_context import SOURCE
 
 
@@ -85,6 +87,8 @@ class CopyModel:
         self.clock = FakeClock()
         self.written: list[int] = []
         self.progress: int | None = None
+        self.mark: TargetMark | None = None
+        """What the progress says about the target's log."""
         self.run = self._begin()
         self._in_transaction: list[int] = []
 
@@ -110,7 +114,7 @@ class CopyModel:
                 self._open()
             case CopyState.RESOLVING_PROGRESS:
                 assert self.progress is None
-                run.resolved()
+                run.resolved(mark=self.mark)
             case CopyState.CHECKING_SOURCE:
                 run.context.source_lookups[-1].set_result(SourceState(topic_id="the-id", earliest=0, end=self.end))
             case CopyState.ABORTING:
@@ -138,7 +142,7 @@ class CopyModel:
         elif self.progress is None:
             self.run.opened_with(None)
         else:
-            self.run.opened(self.progress)
+            self.run.opened_with(replace(progress_at(self.progress), target=self.mark))
 
     def _fetch(self) -> None:
         run = self.run
@@ -162,8 +166,8 @@ class CopyModel:
         values = [int(value) for value in self.run.writer.sent[number].values]
         event = self.choose(8)
         if event < 6:
-            self._write(values)
-            self.run.ack(number)
+            base_offset = self._write(values)
+            self.run.ack(number, base_offset=base_offset)
             return
         if event == 6 and not self.atomic:
             self._write(values)  # written, but its acknowledgement is lost
@@ -175,16 +179,18 @@ class CopyModel:
             commits[-1].future.set_exception(abort)
         self.run.fail(number, error)
 
-    def _write(self, values: list[int]) -> None:
+    def _write(self, values: list[int]) -> int | None:
+        """Append ``values``; return their target offset if the model has one."""
         if self.atomic:
             self._in_transaction += values
-            return
+            return None
         if self.written and values:
             values_in_order = self.values(10**9)
             last, first = values_in_order.index(self.written[-1]), values_in_order.index(values[0])
             assert first <= last + 1, "no record is left out"
             assert first == last + 1 or values[0] >= (self.progress or 0), "repeats begin at a progress"
         self.written += values
+        return None
 
     def _end_commit(self) -> None:
         offset = self.run.committing

@@ -88,7 +88,12 @@ def test_a_topic_that_appears_meanwhile_is_used(pair: PlannerHarness, monkeypatc
 
     monkeypatch.setattr(Admin, "create_topics", late)
     pair.prepare(flow(topics=["orders", "clicks"]))
-    assert set(pair.b.state()["topics"]) == {"a.orders", "a.clicks", "mirror-progress.f.internal"}
+    assert set(pair.b.state()["topics"]) == {
+        "a.orders",
+        "a.clicks",
+        "mirror-progress.f.internal",
+        "mirror-offsets.f.internal",
+    }
 
 
 def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: PlannerHarness) -> None:
@@ -106,41 +111,45 @@ def test_a_target_topic_with_more_partitions_than_its_source_is_a_warning(pair: 
     assert line.startswith("target topic a.orders: more partitions than the source topic (a.orders has 2, its source")
 
 
-NOTES = "mirror-progress.f.internal"
+NOTES, OFFSETS = "mirror-progress.f.internal", "mirror-offsets.f.internal"
+LOST = {NOTES: "progress that the target forgets is not restored", OFFSETS: "offsets are not translated"}
 
 
-def test_the_progress_topic_is_created_once(pair: PlannerHarness) -> None:
+@pytest.mark.parametrize("name", [NOTES, OFFSETS])
+def test_the_flow_s_own_topics_are_created_once(pair: PlannerHarness, name: str) -> None:
     pair.a.add_topic("orders", [1])
     assert pair.prepare(flow(replication_factor=2)) == []
-    made = pair.b.state()["topics"][NOTES]
+    made = pair.b.state()["topics"][name]
     assert (len(made["partitions"]), made["partitions"][0]["replicas"]) == (1, 2)
     assert made["configs"]["cleanup.policy"] == "compact"
     assert pair.prepare(flow(replication_factor=3)) == []
-    assert pair.b.state()["topics"][NOTES] == made
+    assert pair.b.state()["topics"][name] == made
 
 
-def test_a_progress_topic_that_deletes_records_is_a_warning(pair: PlannerHarness) -> None:
+@pytest.mark.parametrize("name", [NOTES, OFFSETS])
+def test_a_topic_of_the_flow_that_deletes_records_is_a_warning(pair: PlannerHarness, name: str) -> None:
     pair.a.add_topic("orders", [1])
-    pair.b.add_topic(NOTES, [0])
+    pair.b.add_topic(name, [0])
     (line,) = pair.prepare(flow())
-    assert f"topic {NOTES} has cleanup.policy = delete" in line
+    assert f"topic {name} has cleanup.policy = delete" in line
     assert "set cleanup.policy = compact" in line
 
 
-def test_a_progress_topic_that_cannot_be_created_stops_nothing(
-    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", [NOTES, OFFSETS])
+def test_a_topic_of_the_flow_that_cannot_be_created_stops_nothing(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     pair.a.add_topic("orders", [1])
     plain = Admin.create_topics
 
     def refuse(self: Admin, topics: Iterable[client.NewTopic], **options: Any) -> object:
-        if (wanted := list(topics))[0].name == NOTES:
+        if (wanted := list(topics))[0].name == name:
             raise AuthorizationFailed("the permission Create on the topic is missing", 29)
         return plain(self, wanted, **options)
 
     monkeypatch.setattr(Admin, "create_topics", refuse)
     (line,) = pair.prepare(flow())
-    assert f"topic {NOTES} cannot be prepared" in line
+    assert f"topic {name} cannot be prepared, so {LOST[name]}" in line
     assert "the permission Create" in line
     assert "a.orders" in pair.b.state()["topics"]
 

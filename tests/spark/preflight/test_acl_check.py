@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 ALL = frozenset(AclOperation)
 READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
 DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
-NOTES = "mirror-progress.f.internal"
+NOTES, OFFSETS = "mirror-progress.f.internal", "mirror-offsets.f.internal"
 HIDDEN = "--operation Describe --operation Write --operation Read --operation DescribeConfigs --operation Create"
 SOURCE = {"orders": TopicPermissions(2, ALL), "clicks": TopicPermissions(1, ALL)}
-TARGET = {"a.orders": TopicPermissions(2, ALL), "a.clicks": TopicPermissions(1, ALL), NOTES: TopicPermissions(1, ALL)}
+OWN = dict.fromkeys((NOTES, OFFSETS), TopicPermissions(1, ALL))
+TARGET = {"a.orders": TopicPermissions(2, ALL), "a.clicks": TopicPermissions(1, ALL), **OWN}
 GROUPS = {"mirror.f.3": ALL, "mirror.f.7": ALL, "mirror.f.orders": ALL}
 IDS = {"mirror.f.a.orders.0": frozenset({DESCRIBE}), "mirror.f.a.clicks.0": frozenset({DESCRIBE})}
 EVERYTHING = FlowPermissions(source=SOURCE, target=TARGET, groups=GROUPS, ids=IDS)
@@ -153,6 +154,13 @@ def test_the_progress_topic_needs_read_and_warns_without_write() -> None:
     unwritten = only_warning(replace(EVERYTHING, target=topics(TARGET, WRITE, NOTES)))
     assert f"the permission Write on topic {NOTES} of cluster b is missing: progress that" in unwritten
     assert missing_permissions(FLOW, replace(EVERYTHING, target={**TARGET, NOTES: None})) == MissingPermissions()
+
+
+@pytest.mark.parametrize(("missing", "name"), [(READ, "Read"), (WRITE, "Write")])
+def test_the_offset_topic_warns_without_read_or_write(missing: AclOperation, name: str) -> None:
+    line = only_warning(replace(EVERYTHING, target=topics(TARGET, missing, OFFSETS)))
+    assert f"the permission {name} on topic {OFFSETS} of cluster b is missing: offsets cannot be translated" in line
+    assert missing_permissions(FLOW, replace(EVERYTHING, target={**TARGET, OFFSETS: None})) == MissingPermissions()
 
 
 # --- groups and transactional ids

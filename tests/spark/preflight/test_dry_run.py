@@ -66,9 +66,10 @@ def test_before_the_first_run_everything_is_to_copy(pair: PlannerHarness) -> Non
     ]
     assert actions(found) == {0: Action.COPY, 1: Action.NOTHING}
     assert (found.records, found.bytes, found.to_do) == (10, 1000, True)
-    made, notes = found.changes
+    made, notes, offsets = found.changes
     assert made == "topic a.orders is created: partitions 2, replicas 3, retention.ms = 5"
-    assert notes.startswith("topic mirror-progress.f.internal is created: partitions 1, replicas 3, cleanup.policy")
+    for line, kind in ((notes, "progress"), (offsets, "offsets")):
+        assert line.startswith(f"topic mirror-{kind}.f.internal is created: partitions 1, replicas 3, cleanup.policy")
     assert found.warnings == []
 
 
@@ -175,6 +176,7 @@ def test_the_forecast_has_the_warnings_of_a_run(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.add_topic("a.orders", [1], replicas=1, configs={"max.message.bytes": "1000"})
     pair.b.add_topic("mirror-progress.f.internal", [0])
+    pair.b.add_topic("mirror-offsets.f.internal", [0], configs={"cleanup.policy": "compact"})
     found = look(pair, flow())
     assert found.changes == []
     assert found.warnings == prepare_topics(flow(), pair.source, pair.target).warnings
@@ -241,7 +243,7 @@ def test_topics_that_cannot_be_copied_are_forecast_and_nothing_is_created(pair: 
         assert words in str(forecasts[key].error)
     assert found.records == 10
     created = [line for line in found.changes if "is created" in line]
-    assert len(created) == 2, created
+    assert len(created) == 3, created
     assert not [line for line in found.changes if "grown" in line]
 
 
@@ -256,9 +258,9 @@ def test_a_replication_factor_above_the_broker_count_is_forecast_for_all_topics(
     assert partition.action is Action.FAIL
     assert "INVALID_REPLICATION_FACTOR" in str(partition.error)
     assert found.changes == [], "nothing can be created"
-    (line,) = found.warnings
-    assert line.startswith("topic mirror-progress.f.internal cannot be prepared")
-    assert "INVALID_REPLICATION_FACTOR" in line
+    for line, kind in zip(found.warnings, ("progress", "offsets"), strict=True):
+        assert line.startswith(f"topic mirror-{kind}.f.internal cannot be prepared")
+        assert "INVALID_REPLICATION_FACTOR" in line
     assert found.warnings == prepare_topics(one, pair.source, pair.target).warnings
 
 

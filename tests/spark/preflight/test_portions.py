@@ -76,5 +76,5 @@ def test_no_request_of_a_preparation_is_too_large_for_a_controller(
     targets = prepare_topics(flow(topics=[".*"]), pair.source, pair.target).targets
     assert set(targets.copyable.values()) == {800}
     assert (len(targets.copyable), targets.obstacles) == (12, {})
-    assert len(created) == 4, "three portions, and the progress topic"
+    assert len(created) == 5, "three portions, the progress topic, and the offset topic"
     assert max(created + added) <= MAX_RECORDS

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig
-from mirror.spark.preflight.topic_compare import progress_topic_warnings, warnings
+from mirror.spark.preflight.topic_compare import flow_topic_warnings, warnings
 from tests.spark.planning.test_range_planner import flow
 
 DEFAULTS = {
@@ -132,6 +132,7 @@ def test_retention_follows_from_cleanup_policy(configs: dict[str, str], retentio
     assert TopicConfig.of(configs).retention_ms == retention_ms
 
 
-def test_the_progress_topic_needs_compaction_alone() -> None:
-    assert list(progress_topic_warnings("t", {"cleanup.policy": "compact"})) == []
-    assert len(list(progress_topic_warnings("t", {"cleanup.policy": "compact,delete"}))) == 1
+def test_the_flow_s_own_topics_need_compaction_alone() -> None:
+    assert list(flow_topic_warnings("t", {"cleanup.policy": "compact"}, "its records")) == []
+    (line,) = flow_topic_warnings("t", {"cleanup.policy": "compact,delete"}, "its records")
+    assert "its records are deleted" in line

@@ -1,0 +1,251 @@
+"""The offset index of one partition, and translation in both directions. Pure.
+
+What the segments say is laid over each other in the order of the target's log: where a source offset was copied more
+than once (at least once, or after the source lost records), the last copy counts. What no segment says is a hole, which
+is to be found in the logs. An answer is exact, or it says that it is unknown.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+from typing import Final, NamedTuple
+
+from mirror.relay.offsets.runs import Run
+from mirror.relay.offsets.segments import Segment
+
+
+class Place(enum.StrEnum):
+    """What an offset means in the other log. The values are published (``mirror offsets --json``)."""
+
+    RECORD = "record"
+    """The record at the offset is at the other offset."""
+    NEXT = "next"
+    """There is no record of the copy at the offset: the other one is that of the next record."""
+    END = "end"
+    """No record from the offset on is copied yet, and all before it are: the other one is the end of what is copied."""
+    NOT_COPIED = "not-copied"
+    """Not all records in front of the offset are copied yet: the other one is the end of what is copied."""
+    UNKNOWN = "unknown"
+    """It cannot be known."""
+
+
+class Translation(NamedTuple):
+    """The other offset, and what it is; None if it is not known."""
+
+    place: Place
+    offset: int | None
+
+
+UNKNOWN: Final = Translation(Place.UNKNOWN, None)
+
+
+class Hole(NamedTuple):
+    """Source offsets ``[start, end)`` of which no segment says anything."""
+
+    start: int
+    end: int
+    target_start: int
+    """Their records are not in front of this target offset."""
+    target_end: int | None
+    """Their records are in front of this target offset; None: the target's end."""
+
+
+class _Entry(NamedTuple):
+    """A run, and the source offsets up to ``end`` behind it, which have no record of the copy."""
+
+    source: int
+    target: int
+    length: int
+    end: int
+
+
+class OffsetIndex:
+    """What is known of a partition, up to the progress of its copy."""
+
+    def __init__(self, segments: Iterable[Segment], copied_to: int, *, exactly_once: bool) -> None:
+        """``segments`` are those of the present logs; ``copied_to`` is the next source offset to copy."""
+        self._copied_to: Final = copied_to
+        self._exactly_once: Final = exactly_once
+        self._source, self._target, self._length, self._end = (array("q") for _ in range(4))
+        self._copies: list[Run] = []
+        """At least once: all runs in the order of the target's log."""
+        self._unknown: set[tuple[int, int]] = set()
+        self._target_begin: int | None = None
+        parts = sorted((one for one in segments if one.start < copied_to), key=lambda one: one.target_start)
+        for part in parts[:1]:
+            self._target_begin = part.target_start
+        entries: Iterable[_Entry] = chain.from_iterable(
+            _entries(part.runs, part.start, part.end.offset, part.target_start) for part in parts
+        )
+        if any(later.target_start < earlier.end.target.end for earlier, later in pairwise(parts)):
+            entries = sorted(entries, key=lambda one: one.target)
+        self._lay(entries)
+        self._is_consistent = not exactly_once or self._is_monotonic()
+
+    @property
+    def begin(self) -> int | None:
+        """The first source offset that it covers; None if there is none."""
+        return self._source[0] if self._source and self._is_consistent else None
+
+    @property
+    def target_begin(self) -> int | None:
+        """The first target offset that it covers; None if there is none."""
+        return self._target_begin if self._is_consistent else None
+
+    @property
+    def run_count(self) -> int:
+        """How many runs it has."""
+        return sum(1 for length in self._length if length)
+
+    # --- laying runs over each other
+
+    def _lay(self, entries: Iterable[_Entry]) -> None:
+        for entry in entries:
+            if entry.source >= self._copied_to:
+                continue
+            length = min(entry.length, self._copied_to - entry.source)
+            clipped = _Entry(entry.source, entry.target, length, min(entry.end, self._copied_to))
+            if not self._exactly_once and length:
+                self._copies.append(Run(clipped.source, clipped.target, length))
+            self._overlay(clipped)
+
+    def _overlay(self, entry: _Entry) -> None:
+        if entry.end <= entry.source:
+            return
+        if not self._end or entry.source >= self._end[-1]:
+            for column, value in zip((self._source, self._target, self._length, self._end), entry, strict=True):
+                column.append(value)
+            return
+        first = bisect_right(self._end, entry.source)
+        last = bisect_left(self._source, entry.end)
+        laid = [entry]
+        if first < last:
+            before, behind = self._at(first), self._at(last - 1)
+            if before.source < entry.source:
+                length = min(before.length, entry.source - before.source)
+                laid.insert(0, before._replace(length=length, end=entry.source))
+            if behind.end > entry.end:
+                cut = max(0, entry.end - behind.source)
+                left = behind.length - cut
+                end_target = behind.target + behind.length
+                laid.append(
+                    _Entry(entry.end, behind.target + cut if left > 0 else end_target, max(0, left), behind.end)
+                )
+        for column, values in zip(
+            (self._source, self._target, self._length, self._end), zip(*laid, strict=True), strict=True
+        ):
+            column[first:last] = array("q", values)
+
+    def _at(self, position: int) -> _Entry:
+        return _Entry(self._source[position], self._target[position], self._length[position], self._end[position])
+
+    def _is_monotonic(self) -> bool:
+        return all(
+            target + length <= following
+            for target, length, following in zip(self._target, self._length, self._target[1:], strict=False)
+        )
+
+    # --- holes
+
+    def fill(self, hole: Hole, runs: Sequence[Run]) -> None:
+        """Take what was found in the logs for ``hole``."""
+        self._lay(_entries(runs, hole.start, hole.end, hole.target_start))
+        self._copies.sort(key=lambda one: one.target)
+
+    def leave_unknown(self, hole: Hole) -> None:
+        """The logs do not have what is missing in ``hole`` any more."""
+        self._unknown.add((hole.start, hole.end))
+
+    def _hole_behind(self, position: int) -> Hole | None:
+        """Return the hole behind an entry; None if there is none."""
+        start = self._end[position]
+        target_start = self._target[position] + self._length[position]
+        if position + 1 == len(self._source):
+            return Hole(start, self._copied_to, target_start, None) if start < self._copied_to else None
+        end, target_end = self._source[position + 1], self._target[position + 1]
+        if start == end:
+            return None
+        return Hole(start, end, target_start, target_end if target_end >= target_start else None)
+
+    def _is_unknown(self, hole: Hole) -> bool:
+        return (hole.start, hole.end) in self._unknown
+
+    # --- translation
+
+    def translate(self, offset: int) -> Translation | Hole:
+        """Return the target offset of a source offset, or the hole that is to be filled first."""
+        begin = self.begin
+        if offset > self._copied_to:
+            return Translation(Place.NOT_COPIED, None) if begin is None else self._copied_end(Place.NOT_COPIED)
+        if begin is None or offset < begin:
+            return UNKNOWN
+        position = bisect_right(self._source, offset) - 1
+        if offset < self._source[position] + self._length[position]:
+            return Translation(Place.RECORD, self._target[position] + offset - self._source[position])
+        for following in range(position, len(self._source)):
+            if following > position and self._length[following]:
+                return Translation(Place.NEXT, self._target[following])
+            if (hole := self._hole_behind(following)) is not None:
+                return UNKNOWN if self._is_unknown(hole) else hole
+        return self._copied_end(Place.END)
+
+    def _copied_end(self, place: Place) -> Translation | Hole:
+        hole = self._hole_behind(len(self._source) - 1)
+        if hole is not None:
+            return Translation(place, None) if self._is_unknown(hole) else hole
+        if self._exactly_once:
+            return Translation(place, self._target[-1] + self._length[-1])
+        return Translation(place, max((run.target + run.length for run in self._copies), default=self._target[-1]))
+
+    def translate_back(self, target_offset: int) -> Translation | Hole:
+        """Return the source offset of a target offset, or the hole that is to be filled first."""
+        begin = self.target_begin
+        if begin is None or target_offset < begin:
+            return UNKNOWN
+        if self._exactly_once:
+            return self._back(target_offset)
+        return self._back_of_copies(target_offset)
+
+    def _back(self, target_offset: int) -> Translation | Hole:
+        position = max(0, bisect_right(self._target, target_offset) - 1)
+        for following in range(position, len(self._source)):
+            target, length = self._target[following], self._length[following]
+            if length and target_offset < target + length:
+                if target_offset < target:
+                    return Translation(Place.NEXT, self._source[following])
+                return Translation(Place.RECORD, self._source[following] + target_offset - target)
+            if (hole := self._hole_behind(following)) is not None:
+                return UNKNOWN if self._is_unknown(hole) else hole
+        return Translation(Place.END, self._copied_to)
+
+    def _back_of_copies(self, target_offset: int) -> Translation | Hole:
+        position = bisect_right(self._copies, target_offset, key=lambda run: run.target) - 1
+        if position >= 0:
+            run = self._copies[position]
+            if target_offset < run.target + run.length:
+                return Translation(Place.RECORD, run.source + target_offset - run.target)
+        for entry in range(len(self._source)):
+            hole = self._hole_behind(entry)
+            if hole is None or (hole.target_end is not None and hole.target_end <= target_offset):
+                continue
+            if self._is_unknown(hole):
+                return UNKNOWN
+            return hole
+        if position + 1 < len(self._copies):
+            return Translation(Place.NEXT, self._copies[position + 1].source)
+        return Translation(Place.END, self._copied_to)
+
+
+def _entries(runs: Iterable[Run], start: int, end: int, target_start: int) -> Iterator[_Entry]:
+    """Yield ``runs`` with what is behind each of them, in the source offsets ``[start, end)``."""
+    last = Run(start, target_start, 0)
+    for run in runs:
+        if run.source > last.source:
+            yield _Entry(*last, run.source)
+        last = run
+    if end > last.source:
+        yield _Entry(*last, end)

@@ -1,0 +1,103 @@
+"""Finds in both logs which target offsets the records of a hole in an offset index have. Pure.
+
+The records of the target are compared with those that the copy writes for the source's batches, as in
+:mod:`mirror.relay.batches.appended`. What other producers have written between them is passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from mirror.consumer.fetched import Fetched, without_aborted
+from mirror.relay.batches.appended import ExpectedRecords, NothingExpected, Unproved, digest_of, paired
+from mirror.relay.offsets.index import Hole
+from mirror.relay.offsets.runs import Run
+from mirror.wire.decode import records_of
+from mirror.wire.records import Batch
+
+MAX_COPIES: Final = 500_000
+"""At least once, at most so many records of each side are compared: their digests take 50 bytes each."""
+
+
+def pair_once(
+    hole: Hole, target: Iterable[Fetched], expected: ExpectedRecords, producer_ids: Collection[int]
+) -> list[Run]:
+    """Return the runs in ``hole`` of a copy exactly once, whose records are in the target once and in order.
+
+    ``expected`` are those of the hole; ``producer_ids`` are known to be the copy's. Batches of others count if they
+    begin with the record that is expected there. Raises Unproved, CorruptBatch, BatchTooLarge.
+    """
+    runs: list[Run] = []
+    try:
+        for source, at, length in paired(_own(hole, target, expected, producer_ids), hole.target_start, expected):
+            _add(runs, source, at, length)
+    except NothingExpected:
+        return runs  # the batch goes on behind the hole
+    if not expected.exhausted:
+        raise Unproved("the target does not have all records that the source has there")
+    return runs
+
+
+def _own(
+    hole: Hole, target: Iterable[Fetched], expected: ExpectedRecords, producer_ids: Collection[int]
+) -> Iterator[Batch]:
+    for batch in _committed(hole, target):
+        if expected.at_end:
+            return
+        if batch.producer_id in producer_ids or expected.is_next(batch):
+            yield batch
+
+
+def _committed(hole: Hole, target: Iterable[Fetched]) -> Iterator[Batch]:
+    at = hole.target_start
+    for fetched in target:
+        for batch, aborted in without_aborted(fetched.batches, fetched.aborted):
+            if hole.target_end is not None and batch.base_offset >= hole.target_end:
+                return
+            if isinstance(batch, Batch) and batch.next_offset > at:
+                at = batch.next_offset
+                if not (aborted or batch.is_control) and batch.count > 0:
+                    yield batch
+
+
+def pair_last(hole: Hole, target: Iterable[Fetched], expected: ExpectedRecords) -> list[Run]:
+    """Return the runs in ``hole`` of a copy at least once, which may have repeated records: the last copies count.
+
+    So the comparison goes backwards: the last record of the hole is at its last copy, the one before at the last copy
+    in front of that. Raises Unproved, CorruptBatch, BatchTooLarge.
+    """
+    copies: list[tuple[int, bytes, bytes]] = []
+    timestamps = True
+    for batch in _committed(hole, target):
+        timestamps = timestamps and not batch.has_log_append_time
+        copies += [
+            (record.offset, digest_of(record, timestamps=True), digest_of(record, timestamps=False))
+            for record in records_of(batch, expected.max_bytes)
+            if record.offset >= hole.target_start
+        ]
+        if len(copies) > MAX_COPIES:
+            raise Unproved(f"the target has more than {MAX_COPIES} records there")
+    wanted: list[tuple[int, bytes]] = []
+    while (record := expected.take_written()) is not None:
+        wanted.append((record.offset, digest_of(record, timestamps=timestamps)))
+        if len(wanted) > MAX_COPIES:
+            raise Unproved(f"the source has more than {MAX_COPIES} records there")
+    found: list[Run] = []
+    for source, digest in reversed(wanted):
+        while copies and copies[-1][1 if timestamps else 2] != digest:
+            copies.pop()
+        if not copies:
+            raise Unproved(f"the target does not have the source's record at offset {source} in order")
+        found.append(Run(source, copies.pop()[0], 1))
+    runs: list[Run] = []
+    for run in reversed(found):
+        _add(runs, *run)
+    return runs
+
+
+def _add(runs: list[Run], source: int, target: int, length: int) -> None:
+    if runs and runs[-1].source + runs[-1].length == source and runs[-1].target + runs[-1].length == target:
+        runs[-1] = runs[-1]._replace(length=runs[-1].length + length)
+    else:
+        runs.append(Run(source, target, length))

@@ -1,0 +1,102 @@
+"""The offset topic: a compacted topic on the target with the offset index of a flow's partitions."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from mirror.client import EARLIEST, Admin, TopicPartition
+from mirror.errors import KafkaError
+from mirror.relay.offsets.segments import Segment, SegmentKey, encode, encode_key, key_of, parse, parse_key, tidied
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, offset_topic_of
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
+
+_log: Final = logging.getLogger(__name__)
+
+_TIMEOUT_MS: Final = 5_000
+_TIDIED_EVERY: Final = 64
+"""After one of so many writes, at random, the segments of its partitions are made fewer, and useless ones are deleted.
+
+A task may be too short to count them, and each time reads the whole topic."""
+
+
+class OffsetTopic:
+    """A flow's offset topic. It may be used by several threads: each call opens and closes its own clients."""
+
+    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+        self._topic: Final = FlowTopic(target_options, offset_topic_of(flow))
+
+    def read(self, tps: Collection[TopicPartition], timeout_ms: int) -> dict[TopicPartition, list[Segment]]:
+        """Return the segments of these target partitions, within ``timeout_ms``. Raises KafkaError.
+
+        If there is no offset topic, there are none. What cannot be parsed is left out.
+        """
+        wanted = frozenset(tps)
+        found: dict[SegmentKey, bytes | None] = {}
+        for record in self._topic.records(Timer(SystemClock(), timeout_ms)):
+            key = parse_key(record.key)
+            if key is not None and key.tp in wanted:
+                found[key] = record.value
+        segments: dict[TopicPartition, list[Segment]] = {tp: [] for tp in wanted}
+        for key, value in found.items():
+            segment = parse(value)
+            if segment is not None and key_of(key.tp, segment) == key:
+                segments[key.tp].append(segment)
+        return segments
+
+    def write(self, segments: Mapping[SegmentKey, Segment | None], timeout_ms: int) -> dict[SegmentKey, KafkaError]:
+        """Write these segments; None deletes one. Return those that may *not* have been written; never raises."""
+        records = {
+            key: KeyValue(encode_key(key), None if segment is None else encode(segment))
+            for key, segment in segments.items()
+        }
+        return self._topic.write(records, timeout_ms)
+
+
+class OffsetKeeper:
+    """Writes the segments of a task's copies, and keeps them few, in a thread that may wait."""
+
+    def __init__(self, source: Admin, topic: OffsetTopic, rng: random.Random) -> None:
+        self._source: Final = source
+        self._rng: Final = rng
+        self._topic: Final = topic
+
+    def write(self, segments: Mapping[SegmentKey, Segment], sources: Mapping[TopicPartition, TopicPartition]) -> bool:
+        """Write ``segments``, and sometimes tidy those of their partitions; never raises. Return whether it did.
+
+        Best effort: what is not written is found in the logs. ``sources`` are by target partition.
+        """
+        errors = self._topic.write(segments, _TIMEOUT_MS)
+        if errors:
+            first = next(iter(errors.values()))
+            _log.info("%d segments could not be written to the offset topic: %s", len(errors), first)
+            return False
+        if segments and not self._rng.randrange(_TIDIED_EVERY):
+            self._tidy(sources, {key.tp: segment for key, segment in segments.items()})
+        return True
+
+    def _tidy(self, sources: Mapping[TopicPartition, TopicPartition], newest: Mapping[TopicPartition, Segment]) -> None:
+        sources = {tp: sources[tp] for tp in newest}
+        try:
+            starts = self._source.list_offsets(
+                dict.fromkeys(sources.values(), EARLIEST), partial=True, timeout_ms=_TIMEOUT_MS
+            )
+            stored = self._topic.read(sources.keys(), _TIMEOUT_MS)
+        except KafkaError as error:
+            _log.info("the offset topic was not tidied: %s", error)
+            return
+        changes: dict[SegmentKey, Segment | None] = {}
+        for tp, source in sources.items():
+            series = newest[tp].end.series
+            counted = [one for one in stored[tp] if one.end.series == series]
+            # Those of an older series are void: the copy has started over. A newer one is that of a later copy.
+            changes.update((key_of(tp, one), None) for one in stored[tp] if one.end.series < series)
+            if source in starts:
+                written, deleted = tidied(counted, source_start=starts[source].offset)
+                changes.update((key_of(tp, one), None) for one in deleted)
+                changes.update((key_of(tp, one), one) for one in written)
+        self._topic.write(changes, _TIMEOUT_MS)

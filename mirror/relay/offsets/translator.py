@@ -1,0 +1,225 @@
+"""Translates offsets in both directions: reads the offset index of a flow, and what that lacks in the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from mirror.client import Admin, Consumer, OffsetAndMetadata, TopicPartition
+from mirror.cluster.settings import ClusterSettings
+from mirror.errors import BatchTooLarge, CorruptBatch, LogTruncated, OffsetOutOfRange
+from mirror.relay.batches.appended import ExpectedRecords, Unproved
+from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
+from mirror.relay.offsets.index import Hole, OffsetIndex, Translation
+from mirror.relay.offsets.log_pairing import pair_last, pair_once
+from mirror.relay.offsets.offset_topic import OffsetTopic
+from mirror.relay.offsets.segments import standing
+from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.relay.progress.log_reading import read_log
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mirror.relay.model.policy import CopyPolicy
+    from mirror.relay.offsets.runs import Run
+    from mirror.relay.offsets.segments import Segment
+
+_FETCH_BYTES: Final = 1024 * 1024
+_ANYWHERE: Final = 2**63 - 1
+
+
+class PartitionOffsets:
+    """The offset index of one partition; what it lacks is read when it is needed."""
+
+    def __init__(
+        self,
+        index: OffsetIndex,
+        fill: Callable[[Hole], list[Run]],
+    ) -> None:
+        """``fill`` finds the runs of a hole in the logs; raises Unproved if they cannot be known."""
+        self.index: Final = index
+        self._fill: Final = fill
+        self.reason = ""
+        """Why something is unknown; empty if nothing was looked for in vain."""
+
+    def translate(self, offset: int) -> Translation:
+        """Return the target offset of a source offset. Raises KafkaError."""
+        return self._resolved(self.index.translate, offset)
+
+    def translate_back(self, offset: int) -> Translation:
+        """Return the source offset of a target offset. Raises KafkaError."""
+        return self._resolved(self.index.translate_back, offset)
+
+    def _resolved(self, translate: Callable[[int], Translation | Hole], offset: int) -> Translation:
+        while isinstance(found := translate(offset), Hole):
+            try:
+                self.index.fill(found, self._fill(found))
+            except (Unproved, OffsetOutOfRange, LogTruncated, CorruptBatch, BatchTooLarge) as error:
+                self.reason = str(error)
+                self.index.leave_unknown(found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Logs:
+    """What both clusters have now of a partition."""
+
+    source: TopicPartition
+    target: TopicPartition
+    progress: Progress
+    producer_ids: frozenset[int]
+
+
+class OffsetTranslator:
+    """Translates offsets of one flow, for as long as its progress is as it was when a partition was opened.
+
+    Its calls wait for the clusters. Use it in one thread.
+    """
+
+    def __init__(
+        self,
+        flow: str,
+        source_options: Mapping[str, object],
+        target_options: Mapping[str, object],
+        policy: CopyPolicy,
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError.
+
+        ``timeout_ms`` limits the reading of the offset topic, and of each part of a log; None: as for other calls.
+        """
+        source, target = _cluster_options(source_options), _cluster_options(target_options)
+        default_ms = ClusterSettings.parse(target).default_api_timeout_ms
+        self._timeout_ms: Final = default_ms if timeout_ms is None else timeout_ms
+        self._flow: Final = flow
+        self._exactly_once: Final = policy.exactly_once
+        self._spec: Final = ReencodeSpec(
+            headers=policy.headers, transform=one_at_a_time(policy.transform) if policy.transform else None
+        )
+        self._topic: Final = OffsetTopic(target, flow)
+        with ExitStack() as stack:
+            self._source: Final = stack.enter_context(Admin(source))
+            self._target: Final = stack.enter_context(Admin(target))
+            self._source_log: Final = stack.enter_context(Consumer({**source, **_READING}))
+            self._target_log: Final = stack.enter_context(Consumer({**target, **_READING}))
+            self._clients: Final = stack.pop_all()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._clients.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def open(self, partitions: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
+        """Return the offsets of these source partitions, whose values are their target partitions. Raises KafkaError.
+
+        Of a partition without progress, or whose topic is not the one that was copied, everything is unknown.
+        """
+        progress = ProgressStore(self._target, self._flow).read(partitions.values())
+        stored_segments = self._topic.read(partitions.values(), self._timeout_ms)
+        source_ids = self._topic_ids(self._source, {tp.topic for tp in partitions})
+        target_ids = self._topic_ids(self._target, {tp.topic for tp in partitions.values()})
+        opened: dict[TopicPartition, PartitionOffsets] = {}
+        for source, target in partitions.items():
+            found = progress.get(target)
+            is_copied = found is not None and found.topic_id in {"", source_ids.get(source.topic, "")}
+            if found is None or not is_copied:
+                opened[source] = self._without_index(source, target, found)
+                continue
+            segments = self._standing(target, stored_segments[target], found, target_ids.get(target.topic, ""))
+            opened[source] = self._open(source, target, found, segments)
+        return opened
+
+    def _without_index(
+        self, source: TopicPartition, target: TopicPartition, found: Progress | None
+    ) -> PartitionOffsets:
+        offsets = PartitionOffsets(OffsetIndex((), -1 if found is None else _ANYWHERE, exactly_once=True), _nothing)
+        offsets.reason = (
+            f"flow {self._flow} has no progress of {target}"
+            if found is None
+            else f"{source} is not the topic that was copied (its id was {found.topic_id})"
+        )
+        return offsets
+
+    def _open(
+        self, source: TopicPartition, target: TopicPartition, progress: Progress, segments: list[Segment]
+    ) -> PartitionOffsets:
+        producer_ids = progress.appender_ids | {segment.end.target.producer_id for segment in segments}
+        logs = _Logs(source, target, progress, producer_ids - {-1})
+        copied_to = min(progress.offset, self._source_cut(source, progress))
+        index = OffsetIndex(segments, copied_to, exactly_once=self._exactly_once)
+        offsets = PartitionOffsets(index, lambda hole: self._runs_in(hole, logs))
+        if index.begin is None:
+            offsets.reason = f"there is no offset index of {target} yet"
+        return offsets
+
+    @staticmethod
+    def _topic_ids(admin: Admin, topics: set[str]) -> dict[str, str]:
+        return {name: str(found.topic_id or "") for name, found in admin.describe_topics(topics).items()}
+
+    def _standing(
+        self, target: TopicPartition, segments: list[Segment], progress: Progress, target_id: str
+    ) -> list[Segment]:
+        epochs = {segment.end.target.leader_epoch for segment in segments} - {None}
+        ends = {epoch: self._epoch_end(self._target, target, epoch) for epoch in epochs if epoch is not None}
+        return standing(segments, progress, ends, target_topic_id=target_id, exactly_once=self._exactly_once)
+
+    def _source_cut(self, source: TopicPartition, progress: Progress) -> int:
+        """Return where the source's log was cut back since it was copied; beyond it, there are other records now."""
+        if progress.leader_epoch is None:
+            return _ANYWHERE
+        _, end = self._epoch_end(self._source, source, progress.leader_epoch)
+        return _ANYWHERE if end < 0 else end
+
+    @staticmethod
+    def _epoch_end(admin: Admin, tp: TopicPartition, epoch: int) -> tuple[int, int]:
+        found = admin.epoch_ends_async({tp: epoch}).result()
+        if tp in found.failed:
+            raise found.failed[tp]
+        return found[tp].leader_epoch, found[tp].end_offset
+
+    # --- what the index lacks
+
+    def _runs_in(self, hole: Hole, logs: _Logs) -> list[Run]:
+        """Read both logs. Raises Unproved, KafkaError."""
+        source_id = stored.topic_id(logs.progress.topic_id)
+        seek = OffsetAndMetadata(hole.start, topic_id=source_id)
+        expected = ExpectedRecords(
+            read_log(self._source_log, logs.source, seek, hole.end, self._timer()), hole.start, self._spec, hole.end
+        )
+        end = self._target_log.end_offsets([logs.target], self._timeout_ms)[logs.target]
+        end = end if hole.target_end is None else min(end, hole.target_end)
+        target = read_log(self._target_log, logs.target, hole.target_start, end, self._timer())
+        if self._exactly_once:
+            return pair_once(hole, target, expected, logs.producer_ids)
+        return pair_last(hole, target, expected)
+
+    def _timer(self) -> Timer:
+        return Timer(SystemClock(), self._timeout_ms)
+
+
+_READING: Final = {
+    "auto.offset.reset": "none",
+    "isolation.level": "read_committed",
+    "fetch.max.bytes": _FETCH_BYTES,
+    "max.partition.fetch.bytes": _FETCH_BYTES,
+}
+
+
+def _cluster_options(options: Mapping[str, object]) -> dict[str, object]:
+    keys = ClusterSettings.keys()
+    return {key: value for key, value in options.items() if key in keys}
+
+
+def _nothing(hole: Hole) -> list[Run]:
+    raise Unproved(f"there is nothing to read of {hole}")

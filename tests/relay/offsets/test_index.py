@@ -1,0 +1,135 @@
+"""The offset index: runs laid over each other, holes, and both directions."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.relay.offsets.index import UNKNOWN, Hole, OffsetIndex, Place, Translation
+from mirror.relay.offsets.runs import Run
+from tests.relay.offsets.test_segments import segment
+
+FIRST = segment(10, 40, Run(12, 100, 5), Run(20, 106, 3))
+"""Records at 12 to 16 and 20 to 22; a marker at the target's 105."""
+
+
+def index(*segments: object, copied_to: int = 40, exactly_once: bool = True) -> OffsetIndex:
+    return OffsetIndex(segments, copied_to, exactly_once=exactly_once)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("offset", "place", "target"),
+    [
+        (9, Place.UNKNOWN, None),
+        (10, Place.NEXT, 100),
+        (12, Place.RECORD, 100),
+        (16, Place.RECORD, 104),
+        (17, Place.NEXT, 106),
+        (22, Place.RECORD, 108),
+        (23, Place.END, 109),
+        (40, Place.END, 109),
+        (41, Place.NOT_COPIED, 109),
+        (10**9, Place.NOT_COPIED, 109),
+    ],
+)
+def test_offset_of_the_source(offset: int, place: Place, target: int | None) -> None:
+    assert index(FIRST).translate(offset) == (place, target)
+
+
+@pytest.mark.parametrize(
+    ("offset", "place", "source"),
+    [
+        (99, Place.UNKNOWN, None),
+        (100, Place.RECORD, 12),
+        (104, Place.RECORD, 16),
+        (105, Place.NEXT, 20),
+        (108, Place.RECORD, 22),
+        (109, Place.END, 40),
+        (10**9, Place.END, 40),
+    ],
+)
+def test_offset_of_the_target(offset: int, place: Place, source: int | None) -> None:
+    assert index(FIRST).translate_back(offset) == (place, source)
+
+
+def test_nothing_is_known_without_segments() -> None:
+    empty = index()
+    assert (empty.translate(3), empty.translate_back(3)) == (UNKNOWN, UNKNOWN)
+    assert empty.translate(41) == (Place.NOT_COPIED, None)
+
+
+def test_what_is_behind_the_progress_does_not_count() -> None:
+    """Another copy may begin there, and then has other offsets."""
+    cut = index(FIRST, copied_to=15)
+    assert cut.translate(14) == (Place.RECORD, 102)
+    assert cut.translate(15) == (Place.END, 103)
+    assert cut.translate(16) == (Place.NOT_COPIED, 103)
+    assert cut.translate_back(103) == (Place.END, 15)
+
+
+def test_hole_is_asked_for_only_if_the_answer_needs_it() -> None:
+    both = index(FIRST, segment(60, 70, Run(60, 200, 10)), copied_to=80)
+    hole = Hole(40, 60, 109, 200)
+    assert both.translate(22) == (Place.RECORD, 108)
+    assert both.translate(65) == (Place.RECORD, 205)
+    assert both.translate(23) == both.translate(50) == hole
+    assert both.translate_back(150) == hole
+    assert both.translate(70) == Hole(70, 80, 210, None)
+    assert both.translate(81) == Hole(70, 80, 210, None)
+    both.fill(hole, [Run(45, 150, 2)])
+    assert both.translate(23) == (Place.NEXT, 150)
+    assert both.translate(46) == (Place.RECORD, 151)
+    assert both.translate_back(152) == (Place.NEXT, 60)
+
+
+def test_hole_that_cannot_be_filled_is_unknown_and_nothing_else_is() -> None:
+    both = index(FIRST, segment(60, 70, Run(60, 200, 10)), copied_to=70)
+    both.leave_unknown(Hole(40, 60, 109, 200))
+    assert [both.translate(offset) for offset in (23, 50)] == [UNKNOWN] * 2
+    assert both.translate_back(150) == UNKNOWN
+    assert both.translate(60) == (Place.RECORD, 200)
+    assert both.translate(70) == (Place.END, 210)
+
+
+def test_last_copy_of_a_record_counts() -> None:
+    repeated = index(FIRST, segment(14, 40, Run(14, 120, 3), Run(20, 123, 3)), exactly_once=False)
+    assert repeated.translate(13) == (Place.RECORD, 101)
+    assert repeated.translate(14) == (Place.RECORD, 120)
+    assert repeated.translate(22) == (Place.RECORD, 125)
+    assert repeated.translate(40) == (Place.END, 126)
+    assert repeated.translate_back(102) == (Place.RECORD, 14)
+    assert repeated.translate_back(121) == (Place.RECORD, 15)
+
+
+def test_records_that_the_source_has_lost_are_passed() -> None:
+    """It was cut back to 14 after they were copied, and has other records at their offsets."""
+    again = index(FIRST, segment(14, 30, Run(18, 120, 2)), copied_to=30)
+    assert again.translate(15) == (Place.NEXT, 120)
+    assert again.translate(20) == (Place.END, 122)
+    assert again.translate_back(101) == (Place.RECORD, 13)
+    assert again.translate_back(103) == (Place.NEXT, 18)
+
+
+def test_older_write_of_a_segment_says_nothing_else() -> None:
+    whole = segment(10, 40, *FIRST.runs)
+    part = segment(10, 15, Run(12, 100, 3))
+    middle = segment(14, 21, Run(14, 102, 3), Run(20, 106, 1))
+    for order in ([whole, part, middle], [middle, part, whole]):
+        found = index(*order)
+        assert [found.translate(offset) for offset in range(10, 42)] == [
+            index(FIRST).translate(offset) for offset in range(10, 42)
+        ]
+
+
+def test_index_that_contradicts_itself_says_nothing() -> None:
+    """Any client may have written it: exactly once, later records are behind the earlier ones."""
+    crossed = index(segment(0, 10, Run(0, 100, 10)), segment(10, 20, Run(10, 50, 10)), copied_to=20)
+    assert (crossed.translate(3), crossed.translate_back(52)) == (UNKNOWN, UNKNOWN)
+    assert crossed.translate(21) == Translation(Place.NOT_COPIED, None)
+
+
+def test_last_copy_counts_of_attempts_that_wrote_between_each_other() -> None:
+    """At least once, an attempt is not fenced: it may append behind what a later one has begun with."""
+    late = segment(10, 14, Run(10, 100, 1), Run(12, 110, 1))
+    found = index(late, segment(12, 14, Run(12, 105, 1)), copied_to=14, exactly_once=False)
+    assert found.translate(12) == (Place.RECORD, 110)
+    assert found.translate_back(105) == (Place.RECORD, 12)

@@ -1,0 +1,210 @@
+"""A model of any source log, copied with any failures: every offset is translated to the same record, and back.
+
+The source has gaps, empty batches, and aborted transactions; batches are merged and cut; attempts fail, or are killed
+at any point; the target has markers, aborted records and those of others; and some segments of the index are lost. What
+is missing is then found in the logs. The other way, by sequences, is in tests/relay/partition/test_sequences_model.py.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror.relay.offsets import runs
+from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
+from mirror.relay.offsets.segments import Segment, SegmentKey, encode, key_of, parse, standing
+from mirror.relay.partition.states import CopyState
+from mirror.relay.progress import anchors
+from mirror.relay.progress.target_log import TargetMark
+from tests.fakes.record_batches import batch, build
+from tests.relay.copy_harness import CopyHarness, progress_at
+from tests.relay.hand_context import TARGET
+from tests.relay.offsets.logs import LogReader, resolved
+from tests.relay.partition.test_machine_model import CopyModel, Entry, logs
+
+_OWN, _FOREIGN = 7, 8
+_LEADER = 4
+
+
+class OffsetModel(CopyModel):
+    """Besides, the target's log with all that takes offsets there, and the segments that were written."""
+
+    def __init__(self, log: list[Entry], *, atomic: bool, batch_size: int, choose: Callable[[int], int]) -> None:
+        self.target: list[tuple[int, int | None]] = []
+        """(Producer id, value) of each offset; the value is None if no reader gets it."""
+        self.segments: dict[SegmentKey, Segment] = {}
+        self.lost = False
+        """Whether a segment was not written."""
+        self._open_from: int | None = None
+        super().__init__(log, atomic=atomic, batch_size=batch_size, choose=choose)
+
+    def _begin(self) -> CopyHarness:
+        run = super()._begin()
+        run.context.leader = (1, _LEADER)
+        return run
+
+    # --- events
+
+    def step(self) -> None:
+        event = self.choose(30)
+        if event == 29:
+            self.target.append((_FOREIGN, -1))
+        elif event == 28 and self.run.copy.state is not CopyState.DONE:
+            self._kill()
+        super().step()
+        self._write_segments()
+
+    def _kill(self) -> None:
+        self._end_transaction(commit=False)
+        self.run = self._begin()
+        self.lost = True
+
+    def _write_segments(self) -> None:
+        for one in self.run.context.segments:
+            assert parse(encode(one)) == one
+            if self.choose(6) == 5:
+                self.lost = True
+            else:
+                self.segments[key_of(TARGET, one)] = one
+        self.run.context.segments.clear()
+
+    def _open(self) -> None:
+        self._end_transaction(commit=False)
+        if self.progress is None:
+            self.mark = TargetMark(topic_id="its-id", end=len(self.target), leader_epoch=_LEADER)
+        super()._open()
+
+    def _write(self, values: list[int]) -> int:
+        super()._write(values)
+        base_offset = len(self.target)
+        if self.atomic and self._open_from is None:
+            self._open_from = base_offset
+        self.target += [(_OWN, value) for value in values]
+        return base_offset
+
+    def _end_transaction(self, *, commit: bool) -> None:
+        if self._open_from is None:
+            return
+        if not commit:
+            for offset in range(self._open_from, len(self.target)):
+                producer, value = self.target[offset]
+                self.target[offset] = producer, None if producer == _OWN else value
+        self.target.append((_OWN, None))
+        self._open_from = None
+
+    def _store(self, offset: int) -> None:
+        super()._store(offset)
+        self.mark = self.run.writer.commits[-1].progress.target
+        self._end_transaction(commit=True)
+
+    def _abort(self) -> None:
+        super()._abort()
+        if self.run.copy.state is not CopyState.ABORTING:
+            self._end_transaction(commit=False)
+
+    # --- what must hold
+
+    def check(self) -> None:
+        """Every offset, by content, in both directions, with the index as it is."""
+        if self.progress is None:
+            return
+        progress = replace(progress_at(self.progress), target=self.mark)
+        ends = {_LEADER: (_LEADER, len(self.target))}
+        present = standing(self.segments.values(), progress, ends, target_topic_id="its-id", exactly_once=self.atomic)
+        self.readers = self._readers()
+        self.index = OffsetIndex(present, self.progress, exactly_once=self.atomic)
+        copied = self.values(self.progress)
+        begin = self.end + 1 if self.index.begin is None else self.index.begin
+        for offset in range(self.end + 2):
+            found = self._resolved(self.index.translate, offset)
+            if offset > self.progress:
+                assert found.place is Place.NOT_COPIED
+            elif offset < begin:
+                assert found.place is Place.UNKNOWN
+            else:
+                following = next((value for value in copied if value >= offset), None)
+                assert found.place is (
+                    Place.END if following is None else Place.RECORD if following == offset else Place.NEXT
+                )
+                self._check_position(found.offset, offset, following)
+        self._check_back(begin)
+
+    def _check_position(self, target: int | None, offset: int, following: int | None) -> None:
+        assert target is not None, self.segments
+        visible = self._visible()
+        if following is not None:
+            assert visible[target] == following
+        behind = {value for at, value in visible.items() if at >= target}
+        assert behind >= {value for value in self.values(self.progress or 0) if value >= offset}, "nothing is skipped"
+        if self.atomic or (following is not None and not self.lost):
+            last = max((at for at, value in visible.items() if value == following), default=target)
+            assert target == last, "the last copy counts"
+
+    def _check_back(self, begin: int) -> None:
+        visible = self._visible()
+        for offset in range(len(self.target)):
+            found = self._resolved(self.index.translate_back, offset)
+            following = next((visible[at] for at in sorted(visible) if at >= offset), None)
+            if found.place is Place.UNKNOWN:
+                index_begin = len(self.target) if self.index.target_begin is None else self.index.target_begin
+                assert offset < index_begin
+                assert offset not in visible or visible[offset] < begin or not self.atomic
+            elif found.place is Place.END or following is None or following >= (self.progress or 0):
+                continue
+            elif not self.atomic and found.place is Place.NEXT:
+                # The index may not know every copy of a record: then the next one that it knows is meant.
+                assert found.offset is not None
+                read = {value for at, value in visible.items() if at < offset}
+                assert read >= {one for one in self.values(found.offset) if one >= begin}, "nothing is skipped"
+            else:
+                assert found.offset == following, offset
+                assert found.place is (Place.RECORD if offset in visible else Place.NEXT)
+
+    def _visible(self) -> dict[int, int]:
+        return {at: value for at, (producer, value) in enumerate(self.target) if producer == _OWN and value is not None}
+
+    def _readers(self) -> tuple[LogReader, LogReader]:
+        source = LogReader(
+            [entry.make() for entry in self.log], [(9, entry.base) for entry in self.log if entry.kind == "aborted"]
+        )
+        committed = self.target if self._open_from is None else self.target[: self._open_from]
+        batches = [
+            batch(build([b"%d" % value], base_offset=at, producer_id=producer))
+            for at, (producer, value) in enumerate(committed)
+            if value is not None
+        ]
+        return source, LogReader(batches)
+
+    def _resolved(self, translate: Callable[[int], Translation | Hole], offset: int) -> Translation:
+        own = frozenset({_OWN})
+        return resolved(self.index, translate, offset, *self.readers, exactly_once=self.atomic, producer_ids=own)
+
+
+@given(
+    log=logs(),
+    atomic=st.booleans(),
+    batch_size=st.sampled_from([1, 10_000, 262_144]),
+    seed=st.integers(0, 2**32),
+    steps=st.integers(0, 150),
+    interval_ms=st.sampled_from([0, 1_500, 60_000]),
+    most_runs=st.sampled_from([1, 3, 512]),
+)
+@settings(max_examples=150, deadline=None)
+def test_every_offset_is_translated_to_the_same_record_and_back(
+    log: list[Entry], atomic: bool, batch_size: int, seed: int, steps: int, interval_ms: int, most_runs: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(anchors, "INTERVAL_MS", interval_ms)
+        patch.setattr(runs, "MAX_RUNS", most_runs)
+        model = OffsetModel(log, atomic=atomic, batch_size=batch_size, choose=random.Random(seed).randrange)
+        for _ in range(steps):
+            model.step()
+            if model.choose(40) == 0:
+                model.check()
+        model.finish()
+        model.check()

@@ -1,0 +1,125 @@
+"""Which segments a copy makes, and when: what they say is committed, or acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mirror.errors import BrokerError, DeliveryTimeout
+from mirror.relay.model.ranges import OPEN_END
+from mirror.relay.offsets.runs import Run
+from mirror.relay.progress.anchors import INTERVAL_MS
+from mirror.relay.progress.target_log import TargetMark
+from tests.relay.copy_harness import CopyHarness, made, progress_at
+
+MARK = TargetMark(topic_id="its-id", end=1_000, leader_epoch=4, producer_id=6)
+
+
+def _run(*, atomic: bool = True, mark: TargetMark = MARK, end: int = OPEN_END) -> CopyHarness:
+    run = CopyHarness(end, atomic=atomic)
+    run.context.leader = None if mark.leader_epoch is None else (1, mark.leader_epoch)
+    return run.opened_with(replace(progress_at(0), target=mark))
+
+
+def _copy(run: CopyHarness, offset: int, base_offset: int) -> None:
+    run.fetch(made(offset, 2), stable_end=offset + 2)
+    run.advance(50)
+    run.ack(*run.unanswered, base_offset=base_offset)
+    run.commit()
+
+
+def _runs(run: CopyHarness) -> list[list[Run]]:
+    return [list(one.runs) for one in run.context.segments]
+
+
+def test_segment_is_written_with_an_anchor_and_again_when_it_has_grown() -> None:
+    run = _run()
+    _copy(run, 0, 1_000)
+    _copy(run, 2, 1_003)
+    assert _runs(run) == [[Run(0, 1_000, 2)]]
+    run.clock.advance(INTERVAL_MS)
+    _copy(run, 4, 1_006)
+    first, again = run.context.segments
+    assert list(again.runs) == [Run(0, 1_000, 2), Run(2, 1_003, 2), Run(4, 1_006, 2)]
+    assert (first.start, again.start, again.end.offset) == (0, 0, 6)
+    assert again.end.target == replace(MARK, end=1_008, producer_id=7)
+
+
+def test_rest_is_written_when_the_copy_ends() -> None:
+    run = _run(end=4)
+    _copy(run, 0, 1_000)
+    run.fetch(made(2, 2))
+    run.ack(*run.unanswered, base_offset=1_003)
+    run.commit()
+    run.closed()
+    assert run.copy.done
+    assert _runs(run)[-1] == [Run(0, 1_000, 2), Run(2, 1_003, 2)]
+
+
+def test_what_was_aborted_is_in_no_segment_and_the_next_attempt_goes_on() -> None:
+    run = _run()
+    run.context.retries_allowed = True
+    _copy(run, 0, 1_000)
+    run.fetch(made(2, 2), made(4, 2))
+    acknowledged, failed = run.unanswered
+    run.ack(acknowledged, base_offset=1_003)
+    run.fail(failed, DeliveryTimeout("late"))
+    run.closed()
+    run.back_off()
+    run.opened_with(replace(progress_at(2), target=replace(MARK, end=1_002, producer_id=7)))
+    _copy(run, 2, 1_009)
+    run.clock.advance(INTERVAL_MS)
+    _copy(run, 4, 1_012)
+    assert _runs(run)[-1] == [Run(0, 1_000, 2), Run(2, 1_009, 2), Run(4, 1_012, 2)]
+
+
+def test_batch_without_an_offset_ends_a_segment_and_the_next_commit_begins_another() -> None:
+    """A broker that had the batch already does not say where it is."""
+    run = _run()
+    _copy(run, 0, 1_000)
+    _copy(run, 2, -1)
+    _copy(run, 4, 1_006)
+    run.clock.advance(INTERVAL_MS)
+    _copy(run, 6, 1_009)
+    assert [(one.start, one.end.offset) for one in run.context.segments][-1] == (4, 8)
+    assert all(one.end.offset <= 2 or one.start >= 4 for one in run.context.segments)
+    assert _runs(run)[-1] == [Run(4, 1_006, 2), Run(6, 1_009, 2)]
+
+
+def test_nothing_is_written_while_the_leader_epoch_is_not_known() -> None:
+    """It could not be known later whether the target still has what a segment says."""
+    run = _run(mark=replace(MARK, leader_epoch=None), end=2)
+    _copy(run, 0, 1_000)
+    run.closed()
+    assert run.copy.done
+    assert run.context.segments == []
+
+
+def test_flow_that_begins_knows_that_nothing_of_it_is_in_front() -> None:
+    begins, goes_on = _run(mark=replace(MARK, producer_id=-1)), _run()
+    for run in (begins, goes_on):
+        _copy(run, 0, 1_005)
+    assert [run.context.segments[0].target_start for run in (begins, goes_on)] == [1_000, 1_005]
+
+
+def test_without_transactions_what_is_acknowledged_is_kept_although_its_commit_has_failed() -> None:
+    run = _run(atomic=False)
+    run.context.retries_allowed = True
+    _copy_at_least_once(run, 0, 1_000)
+    run.fetch(made(2, 2), stable_end=4)
+    run.ack(*run.unanswered, base_offset=1_002)
+    run.advance(1_000)
+    run.commit(BrokerError("odd", 99))
+    run.copy.wind_up(run.clock.now(), immediately=True)
+    run.context.run_until_idle()
+    if run.committing is not None:
+        run.commit(BrokerError("odd", 99))
+    if not run.copy.done:
+        run.closed()
+    assert _runs(run)[-1] == [Run(0, 1_000, 4)]
+
+
+def _copy_at_least_once(run: CopyHarness, offset: int, base_offset: int) -> None:
+    run.fetch(made(offset, 2), stable_end=offset + 2)
+    run.ack(*run.unanswered, base_offset=base_offset)
+    run.advance(1_000)
+    run.commit()
