@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, Final
 
 import pytest
 
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import group_of
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
@@ -19,6 +21,7 @@ from tests.fakes.record_batches import values_of
 from tests.fakes.threaded import ThreadedNetwork
 
 FLOW = "flow"
+_NUMBERS: Final = itertools.count(1)
 
 
 class FakePair:
@@ -29,8 +32,11 @@ class FakePair:
     ) -> None:
         self.source = FakeCluster(cluster_id="paris")
         self.target = FakeCluster(brokers, cluster_id="berlin")
-        for broker in self.source.brokers.values():
-            broker.host = "source.fake"
+        # Clients of the same addresses share a network thread: one that an earlier test has left must not be found.
+        number = next(_NUMBERS)
+        for side, cluster in (("source", self.source), ("target", self.target)):
+            for broker in cluster.brokers.values():
+                broker.host = f"{side}-{number}-{broker.node}.fake"
         # One time for both: who copies compares moments of the two.
         self.source.clock = self.target.clock
         self.source.add_topic("t", partitions)
@@ -40,8 +46,9 @@ class FakePair:
         self.partitions, self.exactly_once = partitions, exactly_once
 
         def network(settings: Any, _: Any, rng: Any) -> ThreadedNetwork:
-            is_source = settings.bootstrap[0][0] == "source.fake"
-            return ThreadedNetwork(self.source if is_source else self.target, settings, rng)
+            side, own = settings.bootstrap[0][0].split("-")[:2]
+            assert own == str(number), f"a client of another test: {settings.bootstrap}"
+            return ThreadedNetwork(self.source if side == "source" else self.target, settings, rng)
 
         monkeypatch.setattr(thread, "SystemClock", lambda: self.target.clock)
         monkeypatch.setattr(thread, "SelectorNetwork", network)
@@ -65,6 +72,7 @@ class FakePair:
         )
 
     def copy_all(self, ranges: list[Range] | None = None, **policy: Any) -> list[RangeResult]:
+        policy = {"exactly_once_by": Way.TRANSACTIONS, **policy}  # tests of the other ways name them
         options = {"default.api.timeout.ms": 30_000, "request.timeout.ms": 2_000}
         return copy_ranges(
             ranges or [self.range_of(partition) for partition in range(self.partitions)],

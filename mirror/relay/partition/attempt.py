@@ -250,8 +250,12 @@ class CopyAttempt:
             self.commits.on_searched(now)
 
     def _check_way(self) -> None:
-        """Raise WayChanged if the next batch goes the other way, and all before it is committed."""
-        ready = self.all_committed and not (self.comparing_target or self._copy.winding_up)
+        """Raise WayChanged if the next batch goes the other way, and all before it is committed.
+
+        Not during an acquisition: a request of it that is still in flight could fence the next attempt.
+        """
+        waits = self.comparing_target or self._acquisition.in_progress or self._copy.winding_up
+        ready = self.all_committed and not waits
         if self._changes_way and ready:
             raise WayChanged
 

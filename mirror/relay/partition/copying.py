@@ -143,6 +143,7 @@ class Copying:
             self._resume_at(position.found, now)
             return None
         except WayChanged:
+            self.note_acquisition()
             return AttemptEnd(changes_way=True)
         except TargetShrank as shrank:
             parts.target_check.tracker.regression = attempt.outbox.regression

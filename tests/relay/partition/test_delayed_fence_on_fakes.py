@@ -52,10 +52,14 @@ def _handle_delayed(pair: FakePair, times: int, api: Api) -> None:
 
 @pytest.mark.parametrize("api", [Api.PRODUCE, Api.TXN_OFFSET_COMMIT, Api.END_TXN])
 @pytest.mark.parametrize("unanswered", [1, 2, 3])
-def test_copy_fenced_by_its_own_delayed_requests_is_complete(pair: FakePair, unanswered: int, api: Api) -> None:
+@pytest.mark.parametrize("by", ["transactions", "auto"])
+def test_copy_fenced_by_its_own_delayed_requests_is_complete(
+    pair: FakePair, unanswered: int, api: Api, by: str
+) -> None:
+    """By auto, old records change the way of an attempt that has just fenced."""
     calls = _unanswered_inits(pair, unanswered)
     _handle_delayed(pair, unanswered, api)
-    result = pair.copy()
+    result = pair.copy(exactly_once_by=by)
     assert len(calls) > unanswered
     assert result.outcome is Outcome.COMPLETE, result.error
     assert pair.values() == [b"%d" % n for n in range(20)]
