@@ -59,12 +59,13 @@ class LiveConfig:
     def _check(self, flow: FlowConfig) -> None:
         """Raise ConfigError for what must not change while the stream runs.
 
-        Offsets of one cluster are meaningless in another.
+        Offsets of one cluster are meaningless in another. Copies of an ended epoch go on under a lease: at least once,
+        one could commit over what the next epoch copies exactly once.
         """
         if self._valid is None:
             return
         before = self._valid[1]
-        for key in ("source", "target", "naming"):
+        for key in ("source", "target", "naming", "delivery"):
             if getattr(before, key) != getattr(flow, key):
                 allowed = f'was "{getattr(before, key)}" when the stream began: stop it, and start it again'
                 raise ConfigError([Problem("", f"flows.{flow.name}.{key}", f'"{getattr(flow, key)}"', allowed)])

@@ -162,6 +162,18 @@ def test_a_running_flow_keeps_its_source_target_and_naming(site: EpochsHarness, 
     assert "stop it, and start it again" in line
 
 
+def test_a_running_flow_keeps_its_delivery(site: EpochsHarness) -> None:
+    """A copy under its lease at least once would commit over the claim of one that is exactly once."""
+    site.epochs.plan(1, drains=False)
+    site.config.write_text(CONFIG + 'delivery = "at-least-once"\n')
+    site.epochs.plan(2, drains=False)
+    _, flow = site.options.load_live()
+    assert flow.delivery == "exactly-once"
+    (line,) = site.ledger.messages()
+    assert "flows." in line
+    assert "stop it, and start it again" in line
+
+
 @pytest.mark.parametrize(("by", "kept"), [("auto", True), ("sequences", True), ("transactions", False)])
 def test_a_running_flow_by_sequences_keeps_its_transform(site: EpochsHarness, by: str, kept: bool) -> None:
     """The next attempts compare what was appended with what they would write."""
