@@ -151,14 +151,14 @@ def explain(error: ssl.SSLError, host: str) -> str:
 
 def make_context(tls: TlsSettings) -> ssl.SSLContext:
     """Create the context of ``tls``. Raises ConfigError if a file cannot be read or is not valid."""
-    with _told("ssl.truststore.location", tls.truststore_location):
+    with _naming_key("ssl.truststore.location", tls.truststore_location):
         context = ssl.create_default_context(cafile=tls.truststore_location or None, cadata=_inline_trust(tls) or None)
     context.check_hostname = tls.check_host_name
     if tls.keystore_location:
-        with _told("ssl.keystore.location", tls.keystore_location):
+        with _naming_key("ssl.keystore.location", tls.keystore_location):
             _load_key(context, tls.keystore_location, tls.key_password)
     elif tls.keystore_key:
-        with _told("ssl.keystore.key", "***"), _private_file(tls.keystore_key, tls.keystore_chain) as path:
+        with _naming_key("ssl.keystore.key", "***"), _private_file(tls.keystore_key, tls.keystore_chain) as path:
             _load_key(context, path, tls.key_password)
     return context
 
@@ -176,7 +176,7 @@ def _load_key(context: ssl.SSLContext, path: str, password: str) -> None:
 
 
 @contextlib.contextmanager
-def _told(key: str, value: str) -> Iterator[None]:
+def _naming_key(key: str, value: str) -> Iterator[None]:
     """Raise any error with the file or text of ``key`` as a ConfigError."""
     shown = value if value == "***" else repr(value)
     try:
