@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mirror.backoff import Backoff
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError
+
+if TYPE_CHECKING:
+    from mirror.cluster.session import BrokerSession
 
 
 @dataclass(slots=True)
@@ -98,6 +103,35 @@ class ConnectionStates:
     def wait_ms(self, node: int, now: int) -> int:
         """Return ms until ``node`` may be tried again."""
         return max(0, self._state(node).not_before_ms - now)
+
+    def least_busy(
+        self,
+        brokers: Iterable[int],
+        bootstrap: Iterable[int],
+        session_of: Callable[[int], BrokerSession | None],
+        now: int,
+    ) -> int:
+        """Return the node for a request that any broker answers; connected ones come first.
+
+        ``bootstrap`` are the nodes of the bootstrap addresses, which are negative: they serve as long as no broker is
+        known, and while the best broker is avoided. ``session_of`` returns the session of a node's connection.
+        """
+
+        def rank(node: int) -> tuple[int, bool, bool, bool, int]:
+            session = session_of(node)
+            ready = session is not None and session.ready
+            failed = self.error(node) is not None
+            # A node with this connection established needs no connect.
+            wait_ms = 0 if ready and not failed else self.wait_ms(node, now)
+            # A broker that hangs keeps its connection for request.timeout.ms; others answer.
+            overdue = session is not None and session.overdue
+            return (wait_ms, failed, overdue, not ready, 0 if session is None else session.load)
+
+        best = min([*brokers] or [*bootstrap], key=rank)
+        if best >= 0 and self.is_avoided(best, now):
+            # No known broker can be reached: the bootstrap addresses may still lead to others.
+            best = min([best, *bootstrap], key=rank)
+        return best
 
     def _state(self, node: int) -> _State:
         return self._states.setdefault(node, _State())

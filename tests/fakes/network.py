@@ -106,19 +106,11 @@ class FakeNetwork:
         return _Link(node, lane, address, session, self._states.begin(node))
 
     def _least_loaded(self, now: int) -> int:
-        def rank(node: int) -> tuple[int, bool, bool, bool, int]:
+        def session_of(node: int) -> BrokerSession | None:
             link = self._links.get((node, Lane.CONTROL, 0))
-            ready = link is not None and link.session.ready
-            failed = self._states.error(node) is not None
-            wait_ms = 0 if ready and not failed else self._states.wait_ms(node, now)
-            # A broker that hangs keeps its connection for request.timeout.ms; others answer.
-            overdue = link is not None and link.session.overdue
-            return (wait_ms, failed, overdue, not ready, link.session.load if link else 0)
+            return None if link is None else link.session
 
-        best = min([*self._brokers] or [*self._bootstrap], key=rank)
-        if best >= 0 and self._states.is_avoided(best, now):
-            best = min([best, *self._bootstrap], key=rank)
-        return best
+        return self._states.least_busy(self._brokers, self._bootstrap, session_of, now)
 
     # --- time and bytes
 

@@ -149,22 +149,11 @@ class SelectorNetwork:
     def _least_loaded(self, now: int) -> int:
         """Return the least busy node, connected ones first."""
 
-        def rank(node: int) -> tuple[int, bool, bool, bool, int]:
+        def session_of(node: int) -> BrokerSession | None:
             connection = self._connections.get((node, Lane.CONTROL, 0))
-            ready = connection is not None and connection.session.ready
-            failed = self._states.error(node) is not None
-            # A node with this connection established needs no connect.
-            wait_ms = 0 if ready and not failed else self._states.wait_ms(node, now)
-            # A broker that hangs keeps its connection for request.timeout.ms; others answer.
-            overdue = connection is not None and connection.session.overdue
-            return (wait_ms, failed, overdue, not ready, connection.session.load if connection else 0)
+            return None if connection is None else connection.session
 
-        nodes = [*self._brokers] or [*self._bootstrap]
-        best = min(nodes, key=rank)
-        if best >= 0 and self._states.is_avoided(best, now):
-            # No known broker can be reached: the bootstrap addresses may still lead to others.
-            best = min([best, *self._bootstrap], key=rank)
-        return best
+        return self._states.least_busy(self._brokers, self._bootstrap, session_of, now)
 
     # --- I/O
 
