@@ -105,12 +105,12 @@ def test_offsets_of_the_target(site: FlowHarness) -> None:
 
 def test_clusters_that_do_not_answer_have_status_1(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: object) -> None:
-        raise KafkaTimeout("nobody answers")
+        raise KafkaTimeout("no broker answers")
 
     monkeypatch.setattr(Translator, "open", silent)
     found = _run(site, "orders", "0", "1")
     assert (found.exit_code, found.stdout) == (1, "")
-    assert "nobody answers" in found.stderr
+    assert "no broker answers" in found.stderr
 
 
 @pytest.mark.parametrize("arguments", [("orders", "0"), ("orders", "-1", "3"), ("orders", "0", "x")])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import OPEN_END, RangeResult
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.task import running_copies as running
+from mirror.relay.task.neighbours import Neighbours, folder_of, remove_folder
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes.record_batches import build
@@ -69,6 +72,22 @@ class Stream:
         self.clock.ahead_ms += EPOCH_MS
         (result,) = results.result(30)
         return result
+
+    def epochs_in_other_processes(self, monkeypatch: pytest.MonkeyPatch) -> list[RangeResult]:
+        """Run three epochs whose copies find each other as those of other processes of this host do."""
+        monkeypatch.setattr("mirror.relay.task.copy_ranges.Neighbours", partial(Neighbours, own=True))
+        monkeypatch.setattr(running.RunningCopies, "take", lambda *_: None)
+        run = f"run-{uuid.uuid4()}"
+        self.write()
+        results = [self.epoch(run=run)]
+        for lease_ms in (LEASE_MS, 1):
+            self.write()
+            self.copied()
+            results.append(self.epoch(run=run, lease_ms=lease_ms))
+        self.check()
+        assert folder_of(run) is not None
+        remove_folder(run)
+        return results
 
     def copied(self) -> None:
         """Wait until all is copied that was written."""

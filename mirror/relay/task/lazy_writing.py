@@ -12,22 +12,22 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _INTERVAL_MS: Final = 5_000
-"""The notes of many partitions are written together, so that they share requests, and compress well."""
+"""The records of many partitions are written together, so that they share requests, and compress well."""
 _LONGEST_S: Final = 10.0
 """How long the end of a task waits for what is being written."""
 _AFTER_FAILURE_MS: Final = 60_000
 """The time between writes while they fail: each may occupy a thread for some seconds, for which lookups wait."""
 Write = Callable[[Mapping[K, V], Mapping[TopicPartition, TopicPartition]], bool]
-"""Writes notes, by key, and returns whether it did. The source partitions are by target partition."""
+"""Writes records, by key, and returns whether it did. The source partitions are by target partition."""
 
 
 class LazyWriting(Generic[K, V]):
-    """Notes, best effort: each has a key, and a later one of the same key replaces it. Used on the task's thread."""
+    """Records, best effort: each has a key, and a later one of the same key replaces it. Used on the task's thread."""
 
     def __init__(self, write: Write[K, V], submit: Callable[..., Future[Any]], most_pending: int | None = None) -> None:
         """``submit`` runs a call in a thread that may block.
 
-        At most ``most_pending`` notes wait, and the oldest ones are lost first; None: any number.
+        At most ``most_pending`` records wait, and the oldest ones are lost first; None: any number.
         """
         self._write: Final = write
         self._submit: Final = submit
@@ -38,10 +38,10 @@ class LazyWriting(Generic[K, V]):
         self._writing: Future[Any] | None = None
         self._next_ms = 0
 
-    def add(self, source: TopicPartition, target: TopicPartition, key: K, note: V) -> None:
-        """Have ``note`` written with the others."""
+    def add(self, source: TopicPartition, target: TopicPartition, key: K, value: V) -> None:
+        """Have ``value`` written with the others."""
         self._sources[target] = source
-        self._pending[key] = note
+        self._pending[key] = value
         if self._most_pending is not None and len(self._pending) > self._most_pending:
             del self._pending[next(iter(self._pending))]
 
@@ -51,15 +51,15 @@ class LazyWriting(Generic[K, V]):
             return
         failed = self._writing is not None and not self._writing.result()
         self._next_ms = now + (_AFTER_FAILURE_MS if failed else _INTERVAL_MS)
-        notes, self._pending = self._pending, {}
-        self._in_flight = notes
-        self._writing = self._submit(self._write, notes, dict(self._sources))
+        records, self._pending = self._pending, {}
+        self._in_flight = records
+        self._writing = self._submit(self._write, records, dict(self._sources))
 
     def take_rest(self) -> dict[K, V]:
         """Return what may not be written yet, for the caller to write it; called when the task has ended."""
         in_flight = {} if self._writing is None or self._writing.done() else self._in_flight
-        notes, self._pending = {**in_flight, **self._pending}, {}
-        return notes
+        records, self._pending = {**in_flight, **self._pending}, {}
+        return records
 
     def write_rest(self) -> None:
         """Wait for what is being written, and write the rest.

@@ -118,8 +118,7 @@ def _expiration_ms(admin: Admin, *, required: bool) -> int | None:
 def _ask(ask: Callable[[], _Found]) -> _Found | None:
     """Return the first outcomes with a result or a refusal; None if every attempt timed out.
 
-    Any broker can answer for a topic. A broker that hangs still has the first question in flight when the next one is
-    asked, and the client prefers brokers that are less busy.
+    Any broker can answer for a topic, and the client prefers those that have let no request time out.
     """
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(KafkaTimeout):

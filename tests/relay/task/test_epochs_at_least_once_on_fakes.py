@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import pytest
 
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.task import running_copies as running
-from mirror.relay.task.neighbours import Neighbours, remove_folder
 from tests.polling import eventually
-from tests.relay.fake_stream import EPOCH_MS, LEASE_MS, TARGET, Stream, leases
+from tests.relay.fake_stream import EPOCH_MS, TARGET, Stream, leases
 
 
 @pytest.fixture
@@ -49,18 +46,8 @@ def test_idle_partition_is_continued_and_copies_under_its_lease(stream: Stream) 
 def test_partition_that_goes_to_another_process_of_the_host_is_continued_there(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mirror.relay.task.copy_ranges.Neighbours", partial(Neighbours, own=True))
-    monkeypatch.setattr(running.RunningCopies, "take", lambda *_: None)
-    run = f"run-{uuid.uuid4()}"
-    stream.write()
-    results = [stream.epoch(run=run)]
-    for lease_ms in (LEASE_MS, 1):
-        stream.write()
-        stream.copied()
-        results.append(stream.epoch(run=run, lease_ms=lease_ms))
-    stream.check()
+    results = stream.epochs_in_other_processes(monkeypatch)
     assert [result.records for result in results] == [1, 1, 1]
-    remove_folder(run)
 
 
 def test_copy_that_cannot_be_asked_ends_with_its_next_commit(stream: Stream) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import pytest
 
@@ -12,10 +10,9 @@ from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition import continuation
 from mirror.relay.task import running_copies as running
-from mirror.relay.task.neighbours import Neighbours, folder_of, remove_folder
 from mirror.wire.api import Api
 from tests.polling import eventually
-from tests.relay.fake_stream import EPOCH_MS, LEASE_MS, TARGET, Stream
+from tests.relay.fake_stream import EPOCH_MS, TARGET, Stream
 
 
 @pytest.fixture
@@ -94,20 +91,9 @@ def test_continued_partition_has_its_claim_renewed_in_time(stream: Stream) -> No
 def test_partition_that_goes_to_another_process_of_the_host_is_continued_there(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mirror.relay.task.copy_ranges.Neighbours", partial(Neighbours, own=True))
-    monkeypatch.setattr(running.RunningCopies, "take", lambda *_: None)
-    run = f"run-{uuid.uuid4()}"
-    stream.write()
-    results = [stream.epoch(run=run)]
-    for lease_ms in (LEASE_MS, 0):
-        stream.write()
-        stream.copied()
-        results.append(stream.epoch(run=run, lease_ms=lease_ms or 1))
-    stream.check()
+    results = stream.epochs_in_other_processes(monkeypatch)
     assert stream.fences == 1
     assert [result.records for result in results] == [1, 1, 1]
-    assert folder_of(run) is not None
-    remove_folder(run)
 
 
 def _goes_elsewhere(_: Stream) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.datasource.rows import ROW_SCHEMA
+from mirror.spark.datasource.stream_reader import RangesStreamReader
 from mirror.spark.ledger.obstacles import TargetTopics
 from tests.polling import eventually
 from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
@@ -25,12 +27,18 @@ def test_epochs_follow_each_other_and_their_offset_has_the_lag(site: EpochsHarne
     assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
 
 
-def test_the_next_epoch_is_planned_early_and_has_the_last_epochs_results(site: EpochsHarness) -> None:
+def _planned_early(site: EpochsHarness) -> tuple[RangesStreamReader, dict[str, Any]]:
+    """A reader whose first epoch runs, and whose second one is planned; and the offset of the first."""
     site.config.write_text(CONFIG + "epoch-ms = 1000\n")
     reader = site.reader()
     end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
     reader.partitions({"epoch": 0}, end)
     eventually(lambda: reader._early is not None and reader._early._plan is not None)
+    return reader, end
+
+
+def test_the_next_epoch_is_planned_early_and_has_the_last_epochs_results(site: EpochsHarness) -> None:
+    reader, end = _planned_early(site)
     assert site.ledger.last_planned_epoch() == 1, "it is not begun yet"
     first = site.ledger.plan(1)
     assert first is not None
@@ -45,12 +53,8 @@ def test_the_next_epoch_is_planned_early_and_has_the_last_epochs_results(site: E
 
 
 def test_an_early_plan_is_replaced_if_a_target_topic_was_prepared_since(site: EpochsHarness) -> None:
-    site.config.write_text(CONFIG + "epoch-ms = 1000\n")
     site.ledger.write_targets(TargetTopics(copyable={"orders": 1}))
-    reader = site.reader()
-    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
-    reader.partitions({"epoch": 0}, end)
-    eventually(lambda: reader._early is not None and reader._early._plan is not None)
+    reader, end = _planned_early(site)
     site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
     plan = site.ledger.plan(2)
@@ -60,11 +64,7 @@ def test_an_early_plan_is_replaced_if_a_target_topic_was_prepared_since(site: Ep
 
 
 def test_an_early_plan_is_dropped_once_the_run_is_over(site: EpochsHarness) -> None:
-    site.config.write_text(CONFIG + "epoch-ms = 1000\n")
-    reader = site.reader()
-    end = reader.latestOffset({"epoch": 0}, None)  # type: ignore[arg-type]
-    reader.partitions({"epoch": 0}, end)
-    eventually(lambda: reader._early is not None and reader._early._plan is not None)
+    reader, end = _planned_early(site)
     assert site.ledger.last_planned_epoch() == 1, "it is not begun yet"
     site.orders().stop()
     assert reader.latestOffset(end, None) == end  # type: ignore[arg-type]
