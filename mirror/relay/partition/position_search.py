@@ -213,7 +213,9 @@ class LogSearch:
             lost = max(0, source_start - query.progress.offset)
             if first is None or end is None:
                 return _unless_appended(query, expected, lost, self._log_start)
-            own = self._own(read_log(target, query.target, _seek(first, None, query), end, timer), timer)
+            # A log may begin within a batch (DeleteRecords); its leader returns that batch whole.
+            begin = _seek(max(first, self._log_start), None, query)
+            own = self._own(read_log(target, query.target, begin, end, timer), timer)
             shift = Shift(lost, max(0, min(first, self._log_start) - start))
             if isinstance(appends, StandingAppends):
                 own = appends.known(own) if shift.possible else appends.copied(own, expected)
