@@ -266,6 +266,7 @@ def test_ways_have_a_column_only_if_the_flow_does_not_say_them(page: Page, folde
     cells = "[...document.querySelectorAll('.table tbody tr')].map((row) => row.lastChild.textContent)"
     assert page.value(cells) == ["transactions", "sequences"]
     page.click(first(".table tbody tr a"))
+    page.wait(f"!{DETAIL}.hidden")
     assert "transactions: records are older than 12 h" in page.value(f"{DETAIL}.textContent")
 
 

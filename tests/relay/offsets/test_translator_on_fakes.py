@@ -27,6 +27,12 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_random_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would merge segments that are counted."""
+    monkeypatch.setattr(offset_topic, "_TIDIED_EVERY", 10**9)
+
+
 def _pair(monkeypatch: pytest.MonkeyPatch, way: str) -> FakePair:
     return FakePair(monkeypatch, exactly_once=way != "at least once")
 
