@@ -42,6 +42,7 @@ _TOGETHER = (
     ),
     ("tests/copying/test_forgotten.py",),
     ("tests/e2e/test_on_a_cluster.py",),
+    ("tests/mirrormaker/test_kafkas_classes.py",),
     ("tests/security/",),
     ("tests/telemetry/test_report_in_browser.py",),
 )

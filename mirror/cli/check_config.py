@@ -13,7 +13,7 @@ from mirror.cli.options import AsJson, Config, SecretsDir
 from mirror.config.effective import configured_keys, effective_config
 from mirror.config.exposed import unencrypted_credentials
 from mirror.config.load import load
-from mirror.config.naming import KeyPath
+from mirror.config.naming import KeyPath, dotted
 from mirror.config.notices import notices
 from mirror.spark.driver.terminal import Terminal
 
@@ -59,7 +59,7 @@ def _table(path: KeyPath, settings: Mapping[str, object], configured: Collection
     for key, value in settings.items():
         inner = value if isinstance(value, Mapping) and key != "headers" else {}
         for option, plain in inner.items():
-            table.add_row(Text(f'{key}."{option}"'), _value(plain), _mark((*path, key, option) in configured))
+            table.add_row(Text(dotted((key, option))), _value(plain), _mark((*path, key, option) in configured))
         if not inner:
             table.add_row(Text(key), _value(value), _mark((*path, key) in configured))
     return table

@@ -115,6 +115,8 @@ def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
         say(f"estimated time: {_time(flow)}")
     for line in flow.changes:
         say(f"on {flow.target}: {line}")
+    for line in flow.source_changes:
+        say(f"on {flow.source}: {line}")
     for line in (*findings.warnings.get(flow.flow, []), *flow.warnings):
         say(f"warning: {line}")
     if not flow.to_do:

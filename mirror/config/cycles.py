@@ -4,6 +4,9 @@ Flows and clusters are a graph; only flows on one of its cycles can feed each ot
 names copies a fixed set of topics, whose path can be followed. A flow with real patterns may copy any topic, so every
 cycle needs a flow of plain names, none of whose topics returns to a flow that has copied it. With ``identity`` such a
 topic would be copied in circles forever; with ``prefix`` its name would grow without end.
+
+Heartbeats are copied beside a flow's topics, and are followed in the same way: their names prevent a cycle unless a
+cluster has two names.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+
+from mirror.mirrormaker.names import HEARTBEATS
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -69,11 +74,11 @@ class _Graph:
 
 
 def plain_names(flow: FlowConfig) -> list[str] | None:
-    """Return the topics that the flow copies, or None if not all its patterns are plain names."""
+    """Return the topics that the flow selects, or None if not all its patterns are plain names."""
     if not all(_PLAIN_NAME.fullmatch(pattern) for pattern in flow.topics):
         return None
     names = (re.sub(r"\\|\[|\]", "", pattern) for pattern in flow.topics)
-    return [name for name in names if flow.includes(name)]
+    return [name for name in names if flow.selects(name)]
 
 
 def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
@@ -87,7 +92,8 @@ def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
         )
     following = _following(group, names, identity)
     for flow in group:
-        for topic in names[flow.name] or ():
+        heartbeats = [HEARTBEATS] if flow.mirrormaker.heartbeats else []
+        for topic in [*(names[flow.name] or ()), *heartbeats]:
             if path := _circular_path(flow, topic, following):
                 steps = ", ".join(step.name for step in path)
                 return f'these flows feed each other: topic "{topic}" goes through {steps} again and again'
@@ -100,9 +106,10 @@ def _following(group: Flows, names: Mapping[str, list[str] | None], identity: Ma
     patterned: dict[str, list[FlowConfig]] = defaultdict(list)
     for flow in group:
         topics = names[flow.name]
-        if topics is None:
+        if topics is None or flow.mirrormaker.heartbeats:
             patterned[identity[flow.source]].append(flow)
-        for topic in topics or ():
+            continue
+        for topic in topics:
             plain[identity[flow.source], topic].append(flow)
 
     def following(flow: FlowConfig, written: str) -> list[FlowConfig]:

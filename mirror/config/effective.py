@@ -55,6 +55,10 @@ def configured_keys(config: MirrorConfig) -> frozenset[tuple[str, ...]]:
         paths |= {("flows", name, str(fields[field].alias)) for field in flow.model_fields_set}
         paths |= {("flows", name, "consumer", key) for key in flow.consumer}
         paths |= {("flows", name, "producer", key) for key in flow.producer}
+        for section in type(flow).sections():
+            table = getattr(flow, section)
+            inner = type(table).model_fields
+            paths |= {("flows", name, section, str(inner[key].alias)) for key in table.model_fields_set}
     return frozenset(paths)
 
 

@@ -7,17 +7,20 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from mirror.config import clients, cycles, flow_rules, schema
 from mirror.config.clients import Checked
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource
-from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig
-from mirror.config.naming import nearest
+from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig, OwnTable
+from mirror.config.naming import KeyPath, nearest
 from mirror.config.problems import Sources, model_problems, plain
 from mirror.errors import ConfigError, Problem
+
+T = TypeVar("T", bound=OwnTable)
 
 SECRETS_DIR: Final = "MIRROR_SECRETS_DIR"
 
@@ -104,21 +107,40 @@ def _flow(
 
     The flow has defaults, or placeholders, instead of wrong values.
     """
-    allowed = FlowConfig.allowed()
+    path = ("flows", name)
+    sections = {
+        key: _table(model, (*path, key), table[key], sources, problems)[0]
+        for key, model in FlowConfig.sections().items()
+        if isinstance(table.get(key), Mapping)
+    }
+    return _table(FlowConfig, path, {**table, **sections}, sources, problems, {FLOW_NAME: name}, _PLACEHOLDERS)
+
+
+def _table(
+    model: type[T],
+    path: KeyPath,
+    table: Mapping[str, Any],
+    sources: Sources,
+    problems: list[Problem],
+    more: Mapping[str, Any] = MappingProxyType({}),
+    placeholders: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[T, frozenset[str]]:
+    """Return the ``model`` of the table at ``path``, with ``more`` values, and its doubtful keys."""
+    allowed = model.allowed()
     keys = {key: value for key, value in table.items() if key in allowed}
     unknown = [key for key in table if key not in allowed]
-    problems += (sources.unknown(("flows", name, key), table[key], allowed) for key in unknown)
+    problems += (sources.unknown((*path, key), table[key], allowed) for key in unknown)
     doubtful = {near for key in unknown if (near := nearest(key, allowed)) and near not in table}
     try:
-        return FlowConfig.model_validate({**keys, FLOW_NAME: name}, by_alias=True, by_name=False), frozenset(doubtful)
+        return model.model_validate({**keys, **more}, by_alias=True, by_name=False), frozenset(doubtful)
     except ValidationError as error:
-        found = model_problems(error, ("flows", name), sources, allowed)
+        found = model_problems(error, path, sources, allowed)
         problems += found
         wrong = {str(detail["loc"][0]) for detail in error.errors(include_url=False)}
     usable = {key: value for key, value in keys.items() if key not in wrong}
     usable |= {client: _readable(keys[client]) for client in schema.CLIENT_KEYS if client in wrong}
-    flow = FlowConfig.model_validate({**_PLACEHOLDERS, **usable, FLOW_NAME: name}, by_alias=True, by_name=False)
-    return flow, frozenset(doubtful | wrong)
+    valid = model.model_validate({**placeholders, **usable, **more}, by_alias=True, by_name=False)
+    return valid, frozenset(doubtful | wrong)
 
 
 def _readable(table: object) -> dict[str, Any]:
@@ -176,6 +198,19 @@ def _graph_problems(
             yield Problem(sources.file, f"flows.{flow.name}", both, "both ends are one cluster; choose another target")
         else:
             distinct.append(flow)
+    yield from _heartbeat_problems(distinct, identity, sources)
     for group, reason in cycles.feedback_groups(distinct, identity):
         edges = ", ".join(f"{flow.name}: {flow.source} -> {flow.target}" for flow in group)
         yield Problem(sources.file, "flows", edges, reason)
+
+
+def _heartbeat_problems(flows: list[FlowConfig], identity: Mapping[str, str], sources: Sources) -> Iterator[Problem]:
+    """Yield the flows that would copy the same heartbeats into the same topic as another flow."""
+    first: dict[tuple[str, str], str] = {}
+    for flow in flows:
+        if not flow.mirrormaker.heartbeats:
+            continue
+        other = first.setdefault((flow.source, identity[flow.target]), flow.name)
+        if other != flow.name:
+            allowed = f"flow {other} copies the heartbeats from {flow.source} to {flow.target}: remove the key here"
+            yield sources.problem(("flows", flow.name, "mirrormaker", "heartbeats"), value=True, allowed=allowed)

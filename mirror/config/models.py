@@ -17,6 +17,7 @@ from mirror.config.naming import suggestion
 from mirror.config.positions import Position
 from mirror.config.problems import HIDDEN, shown
 from mirror.errors import ConfigError, Problem
+from mirror.mirrormaker.names import DefaultPolicy
 from mirror.relay.model.policy import DEFAULT_EXACTLY_ONCE_BY, CopyPolicy
 
 _RE2: Final = re2.Options()
@@ -42,6 +43,8 @@ Spark ends an idle worker and the copies that run in it."""
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 SLOWEST_BYTES_PER_SECOND: Final = 1024
 """At a lower rate, one batch of the usual maximum size would take a quarter of an hour."""
+
+_NAMES: Final = DefaultPolicy()
 
 SMALLEST_SHARE_BYTES: Final = 65_536
 """The smallest share of ``max-bytes-per-epoch`` that a partition gets, if its backlog is not smaller: a fair batch."""
@@ -138,8 +141,8 @@ class ClusterConfig(BaseModel):
         }
 
 
-class FlowConfig(BaseModel):
-    """One flow: which topics are copied between which clusters, and how. Descriptions say which values are valid."""
+class OwnTable(BaseModel):
+    """A table of this project's own keys. The fields' descriptions say which values are valid."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -150,6 +153,25 @@ class FlowConfig(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
     )
+
+    @classmethod
+    def allowed(cls) -> dict[str, str]:
+        """Return for each key, as spelled in a file, which values are valid."""
+        return {
+            str(field.alias): str(field.description)
+            for field in cls.model_fields.values()
+            if field.validation_alias != FLOW_NAME
+        }
+
+
+class MirrorMakerConfig(OwnTable):
+    """What a flow writes for MirrorMaker 2's users."""
+
+    heartbeats: bool = Field(default=False, description="true or false")
+
+
+class FlowConfig(OwnTable):
+    """One flow: which topics are copied between which clusters, and how."""
 
     name: str = Field(validation_alias=FLOW_NAME, description="the flow's name")
     source: str = Field(description="the name of a cluster")
@@ -211,15 +233,14 @@ class FlowConfig(BaseModel):
     shutdown_timeout_ms: int = Field(default=20_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     producer: dict[str, Plain] = Field(default_factory=dict, description="a table of the producer's dotted keys")
     consumer: dict[str, Plain] = Field(default_factory=dict, description="a table of the consumer's dotted keys")
+    mirrormaker: MirrorMakerConfig = Field(default_factory=MirrorMakerConfig, description="a table")
 
     @classmethod
-    def allowed(cls) -> dict[str, str]:
-        """Return for each key, as spelled in a file, which values are valid."""
-        return {
-            str(field.alias): str(field.description)
-            for field in cls.model_fields.values()
-            if field.validation_alias != FLOW_NAME
-        }
+    @functools.cache
+    def sections(cls) -> dict[str, type[OwnTable]]:
+        """Return the tables of a flow that have this project's own keys, by name."""
+        types = {str(field.alias): field.annotation for field in cls.model_fields.values()}
+        return {key: kind for key, kind in types.items() if isinstance(kind, type) and issubclass(kind, OwnTable)}
 
     @field_serializer("headers", when_used="json")
     def _headers_to_show(self, headers: dict[str, str | SecretStr]) -> dict[str, str]:
@@ -278,12 +299,22 @@ class FlowConfig(BaseModel):
         return Position.parse(self.until)
 
     def includes(self, topic: str) -> bool:
-        """Return whether the source's ``topic`` is copied: a pattern matches the whole name, and no exclusion does."""
+        """Return whether the source's ``topic`` is copied."""
+        return self.selects(topic) or self.carries_heartbeats(topic)
+
+    def selects(self, topic: str) -> bool:
+        """Return whether the source's ``topic`` is wanted: a pattern matches the whole name, and no exclusion does."""
         return matches(self.topics, topic) and not matches(self.topics_exclude, topic)
 
+    def carries_heartbeats(self, topic: str) -> bool:
+        """Return whether the source's ``topic`` is copied because it has heartbeats, whatever ``topics`` says."""
+        return self.mirrormaker.heartbeats and _NAMES.carries_heartbeats(topic, self.target)
+
     def target_topic(self, topic: str) -> str:
-        """Return the name of the source's ``topic`` on the target."""
-        return f"{self.source}.{topic}" if self.naming == "prefix" else topic
+        """Return the name of the source's ``topic`` on the target. Heartbeats have a prefix also with ``identity``."""
+        if self.naming == "prefix" or self.carries_heartbeats(topic):
+            return _NAMES.remote_topic(self.source, topic)
+        return topic
 
 
 class MirrorConfig(BaseModel):

@@ -58,10 +58,14 @@ def overridable(data: Mapping[str, object]) -> Iterator[KeyPath]:
     """Yield every path that an override may set, for the clusters and flows in the file."""
     for name, _ in tables(data, "clusters"):
         yield from (("clusters", name, key) for key in CLUSTER_KEYS)
+    sections = FlowConfig.sections()
+    tables_inside = CLIENT_KEYS.keys() | sections.keys()
     for name, _ in tables(data, "flows"):
-        yield from (("flows", name, key) for key in FlowConfig.allowed() if key not in CLIENT_KEYS)
+        yield from (("flows", name, key) for key in FlowConfig.allowed() if key not in tables_inside)
         for client, keys in CLIENT_KEYS.items():
             yield from (("flows", name, client, key) for key in keys)
+        for section, model in sections.items():
+            yield from (("flows", name, section, key) for key in model.allowed())
 
 
 def from_text(path: KeyPath, text: str) -> object:
@@ -84,9 +88,11 @@ def _kind(path: KeyPath) -> str:
     section, _, key, *rest = path
     if section == "clusters":
         return CLUSTER_KEYS[key].kind
-    if rest:
+    if rest and key in CLIENT_KEYS:
         return CLIENT_KEYS[key][rest[0]].kind
-    annotation = next(field.annotation for field in FlowConfig.model_fields.values() if field.alias == key)
+    model = FlowConfig.sections()[key] if rest else FlowConfig
+    key = rest[0] if rest else key
+    annotation = next(field.annotation for field in model.model_fields.values() if field.alias == key)
     if annotation in {int, bool}:
         return "int" if annotation is int else "bool"
     if annotation == str | int:

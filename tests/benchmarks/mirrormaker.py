@@ -49,19 +49,23 @@ def properties(source: str, target: str, topics: str, *, exactly_once: bool, tas
     return settings
 
 
-@contextlib.contextmanager
-def mirrormaker(folder: Path, settings: Mapping[str, str]) -> Iterator[Process]:
-    """Running while the block runs; ``folder`` gets its settings and log."""
-    jars = fetch(
+def mirrormaker_jars() -> list[Path]:
+    """MirrorMaker 2's class path; downloaded the first time."""
+    return fetch(
         cache_folder() / f"mirrormaker-{KAFKA_VERSION}",
         ivy=_HERE / "mirrormaker.xml",
         pinned=pinned_jars(_HERE / "mirrormaker.sha256"),
     )
+
+
+@contextlib.contextmanager
+def mirrormaker(folder: Path, settings: Mapping[str, str]) -> Iterator[Process]:
+    """Running while the block runs; ``folder`` gets its settings and log."""
     file = folder / "mm2.properties"
     file.write_text(render(settings), encoding="ascii")
     logging = f"-Dlog4j2.configurationFile={_HERE.parents[1] / 'mirror' / 'sandbox' / 'log4j2.properties'}"
     main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    command: list[str | Path] = [find_java().path, *_HEAP, logging, "-cp", class_path(jars), main, file]
+    command: list[str | Path] = [find_java().path, *_HEAP, logging, "-cp", class_path(mirrormaker_jars()), main, file]
     process = launch(command, output=folder / "mm2.log", outlives_owner=False)
     try:
         yield process

@@ -44,10 +44,27 @@ def test_something_to_do_is_status_3(site: PlanHarness) -> None:
     assert (found.exit_code, found.stderr) == (3, "")
     for part in ["flow f: a to b", "orders", "1.0 kB", "shallow", "copy", "1 of 2 partitions have nothing to copy"]:
         assert part in found.stdout
-    assert "on b: topic a.orders is created: partitions 2, replicas the target's default" in found.stdout
+    assert "on b: topic a.orders is created: partitions 2, replicas the cluster's default" in found.stdout
     assert "estimated time: unknown (no earlier run in the report folder shows a rate); 13 s of it are" in found.stdout
     assert site.b.state()["topics"] == {}
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
+
+
+def test_topic_of_heartbeats_that_is_missing_is_a_change_on_the_source(site: PlanHarness) -> None:
+    site.a.add_topic("orders", [0])
+    site.commit(0)
+    site.b.add_topic("a.orders", [0])
+    for kind in ("progress", "offsets"):
+        site.b.add_topic(f"mirror-{kind}.f.internal", [0], configs={"cleanup.policy": "compact"})
+    assert site.plan().exit_code == 0
+    with site.config.open("a") as file:
+        file.write("[flows.f.mirrormaker]\nheartbeats = true\n")
+    found = site.plan()
+    assert found.exit_code == 3
+    assert "on a: topic heartbeats is created: partitions 1, replicas the cluster's default" in found.stdout
+    (document,) = json.loads(site.plan("--json").stdout)["flows"]
+    assert (document["changes"], len(document["source_changes"])) == ([], 1)
+    assert "heartbeats" not in site.a.state()["topics"]
 
 
 def test_the_estimate_is_never_less_than_spark_s_start(site: PlanHarness) -> None:

@@ -7,16 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.config.cycles import cluster_identities, feedback_groups
-from mirror.config.models import FlowConfig
+from mirror.config.models import FlowConfig, MirrorMakerConfig
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
 
 
-def flow(edge: str, *topics: str, naming: str = "prefix", exclude: tuple[str, ...] = ()) -> FlowConfig:
+def flow(
+    edge: str, *topics: str, naming: str = "prefix", exclude: tuple[str, ...] = (), heartbeats: bool = False
+) -> FlowConfig:
     source, target = edge[0], edge[1]
     return FlowConfig.model_validate(
         {"name": f"{edge}-{naming}-{'-'.join(topics)}", "source": source, "target": target}
-        | {"topics": topics, "naming": naming, "topics_exclude": exclude}
+        | {"topics": topics, "naming": naming, "topics_exclude": exclude, "mirrormaker": {"heartbeats": heartbeats}}
     )
 
 
@@ -55,6 +57,25 @@ def test_the_reason_names_the_topic_and_its_path() -> None:
     ((group, reason),) = feedback_groups(flows, {"A": "A", "B": "B"})
     assert list(group) == flows
     assert 'topic "orders" goes through AB-identity-orders, BA-identity-orders again and again' in reason
+
+
+def test_heartbeats_go_in_no_circle_by_their_names() -> None:
+    edges = [("AB", "orders"), ("BA", "orders"), ("BC", ".*"), ("CA", "orders")]
+    assert not refused(*(flow(*one, heartbeats=True) for one in edges))
+    assert not refused(
+        *(flow(*one, heartbeats=True, naming="identity") for one in [("AB", "x"), ("BC", "y"), ("CA", "z")])
+    )
+
+
+@pytest.mark.parametrize("patterned", [False, True])
+def test_heartbeats_between_clusters_of_two_names_each_are_refused(patterned: bool) -> None:
+    """No name says that P is A and Q is B, so that each copy looks new."""
+    flows = [flow("AQ", ".*" if patterned else "orders", heartbeats=True), flow("BP", "clicks", heartbeats=True)]
+    identity = {"A": "A", "P": "A", "B": "B", "Q": "B"}
+    ((_, reason),) = feedback_groups(flows, identity)
+    assert 'topic "heartbeats" goes through AQ-prefix-' in reason
+    plain = [one.model_copy(update={"mirrormaker": MirrorMakerConfig()}) for one in flows]
+    assert not list(feedback_groups(plain, identity))
 
 
 EDGES = st.sampled_from(["AB", "BA", "BC", "CB", "CA", "AC"])

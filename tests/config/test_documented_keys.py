@@ -31,12 +31,19 @@ def table(heading: str, document: Path = DOCUMENT) -> dict[str, str]:
 def test_every_key_of_a_flow_is_listed_with_its_default() -> None:
     expected = {}
     for field in FlowConfig.model_fields.values():
-        if field.validation_alias == FLOW_NAME:
+        if field.validation_alias == FLOW_NAME or field.alias in FlowConfig.sections():
             continue
         default = field.get_default(call_default_factory=True)
         expected[field.alias] = "required" if field.is_required() else json.dumps(default)
-    expected |= {"consumer": "", "producer": ""}
+    expected |= dict.fromkeys([*CLIENT_KEYS, *FlowConfig.sections()], "")
     assert table("`[flows.NAME]`") == expected
+
+
+@pytest.mark.parametrize("section", FlowConfig.sections())
+def test_every_key_of_a_section_is_listed_with_its_default(section: str) -> None:
+    fields = FlowConfig.sections()[section].model_fields.values()
+    expected = {field.alias: json.dumps(field.get_default(call_default_factory=True)) for field in fields}
+    assert table(f"`[flows.NAME.{section}]`") == expected
 
 
 def test_every_key_of_a_cluster_is_listed_with_its_default() -> None:

@@ -47,6 +47,7 @@ def test_derived_defaults_follow_their_keys(read: Load) -> None:
 
 def test_configured_keys_win_and_are_listed_as_configured(read: Load) -> None:
     toml = CLUSTERS + '"client.id" = "me"\n' + FLOW + 'producer."batch.size" = 7\nepoch-ms = 180000'
+    toml += "\nmirrormaker.heartbeats = false"
     config = read(toml, {"MIRROR_FLOWS__PARIS_BERLIN__CONSUMER__CLIENT_RACK": "r"})
     tables = effective_config(config)
     flow = tables["flows"]["paris-berlin"]
@@ -57,6 +58,7 @@ def test_configured_keys_win_and_are_listed_as_configured(read: Load) -> None:
         ("flows", "paris-berlin", "producer", "batch.size"),
         ("flows", "paris-berlin", "consumer", "client.rack"),
         ("flows", "paris-berlin", "epoch-ms"),
+        ("flows", "paris-berlin", "mirrormaker", "heartbeats"),
     }
     assert ("clusters", "paris", "client.id") not in configured_keys(config)
     assert ("flows", "paris-berlin", "naming") not in configured_keys(config)

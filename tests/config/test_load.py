@@ -121,7 +121,42 @@ def test_patterns_match_whole_names_and_targets_are_named(read: Load) -> None:
     assert same.target_topic("orders") == "orders"
 
 
+def test_heartbeats_are_copied_whatever_topics_says_and_have_a_prefix(read: Load) -> None:
+    with_heartbeats = "[flows.paris-berlin.mirrormaker]\nheartbeats = true"
+    for naming in ("prefix", "identity"):
+        flow = read(f'{CLUSTERS}{FLOW}naming = "{naming}"\n{with_heartbeats}').flows["paris-berlin"]
+        copied = [topic for topic in ("heartbeats", "oslo.heartbeats", "berlin.heartbeats") if flow.includes(topic)]
+        assert copied == ["heartbeats", "oslo.heartbeats"], "the last one comes from the target"
+        assert [flow.target_topic(topic) for topic in copied] == ["paris.heartbeats", "paris.oslo.heartbeats"]
+        assert not flow.selects("heartbeats")
+    same = read(f'{CLUSTERS}{FLOW}naming = "identity"').flows["paris-berlin"]
+    assert not same.includes("heartbeats")
+    assert same.target_topic("heartbeats") == "heartbeats", "as before, where no heartbeats are written"
+
+
+def test_only_one_flow_between_two_clusters_copies_heartbeats(problems: Problems, read: Load) -> None:
+    other, more = FLOW.replace("paris-berlin", "second"), "[flows.{}.mirrormaker]\nheartbeats = true\n"
+    toml = CLUSTERS + FLOW + more.format("paris-berlin") + other + more.format("second")
+    (problem,) = problems(toml)
+    assert problem.startswith("mirror.toml: flows.second.mirrormaker.heartbeats = true: flow paris-berlin copies")
+    back = FLOW.replace("paris-berlin", "back").replace('"paris"', '"x"').replace('"berlin"', '"paris"')
+    opposite = toml.replace(other, back.replace('"x"', '"berlin"')).replace("flows.second.", "flows.back.")
+    assert all(flow.mirrormaker.heartbeats for flow in read(opposite).flows.values())
+    oslo = CLUSTERS.replace("paris", "oslo").partition("[clusters.berlin]")[0]
+    elsewhere = read(toml.replace(other, other.replace('"berlin"', '"oslo"')) + oslo)
+    assert all(flow.mirrormaker.heartbeats for flow in elsewhere.flows.values())
+
+
 FLOW_PROBLEMS = [
+    ("mirrormaker = 3", "flows.paris-berlin.mirrormaker = 3: must be a table"),
+    (
+        "[flows.paris-berlin.mirrormaker]\nheartbeat = true",
+        'flows.paris-berlin.mirrormaker.heartbeat = ***: unknown key; did you mean "heartbeats"?',
+    ),
+    (
+        '[flows.paris-berlin.mirrormaker]\nheartbeats = "yes"',
+        'flows.paris-berlin.mirrormaker.heartbeats = "yes": must be true or false',
+    ),
     ('naem = "x"', 'flows.paris-berlin.naem = ***: unknown key; did you mean "naming"?'),
     ("commit_interval_ms = 50", 'commit_interval_ms = ***: unknown key; did you mean "commit-interval-ms"?'),
     ('name = "x"', "flows.paris-berlin.name = ***: unknown key"),

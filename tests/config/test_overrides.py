@@ -32,6 +32,7 @@ def test_variables_are_read_by_the_key_s_type(read: Load) -> None:
             FLOW_VARIABLE + "PRODUCER__DELIVERY_TIMEOUT_MS": "60000",
             FLOW_VARIABLE + "PRODUCER__ENABLE_IDEMPOTENCE": "True",
             FLOW_VARIABLE + "CONSUMER__CLIENT_RACK": "7",
+            FLOW_VARIABLE + "MIRRORMAKER__HEARTBEATS": "TRUE",
         }
     )
     flow = config.flows["paris-berlin"]
@@ -40,6 +41,7 @@ def test_variables_are_read_by_the_key_s_type(read: Load) -> None:
     assert flow.start_timestamp_ms == 1_769_817_600_000
     assert flow.producer == {"delivery.timeout.ms": 60_000, "enable.idempotence": True}
     assert flow.consumer == {"client.rack": "7"}
+    assert flow.mirrormaker.heartbeats
 
 
 def test_precedence(read: Load) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError, MirrorError
+from mirror.mirrormaker.heartbeats import HeartbeatWriter, not_written
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
@@ -95,6 +96,8 @@ class FlowRunner:
         ledger = Ledger.open(self._report_dir, flow.name, run)
         self._withheld = None
         ledger.write_targets(targets)
+        if flow.mirrormaker.heartbeats:
+            self._write_heartbeat(flow)
         try:
             with (
                 self._claimed(flow, run) as claimed,
@@ -121,6 +124,14 @@ class FlowRunner:
             raise
         finally:
             self._collect(flow, ledger, report)
+
+    def _write_heartbeat(self, flow: FlowConfig) -> None:
+        """Write a heartbeat to the source, which this run copies."""
+        try:
+            with HeartbeatWriter(self._options_of(flow.source), source=flow.source, target=flow.target) as writer:
+                writer.write()
+        except MirrorError as error:
+            self._warn(flow, not_written(error))
 
     @contextlib.contextmanager
     def _claimed(self, flow: FlowConfig, run: str) -> Iterator[bool]:

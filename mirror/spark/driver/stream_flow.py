@@ -11,6 +11,7 @@ from rich.filesize import decimal
 
 from mirror.client import Admin
 from mirror.errors import MAX_NAMES_SHOWN, FlowError, MirrorError
+from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
@@ -100,6 +101,10 @@ class StreamFlow:
         monitor = StreamMonitor(self._options, self._ledger, prepare, self._warn, claimed=claimed)
         self._monitor = self._resources.enter_context(monitor)
         self._resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, self._progress))
+        if self._flow.mirrormaker.heartbeats:
+            source_options = self._config.clusters[self._flow.source].client_options()
+            writer = HeartbeatWriter(source_options, source=self._flow.source, target=self._flow.target)
+            self._resources.enter_context(Heartbeats(writer, self._warn))
 
     def _start_query(self) -> None:
         assert self._start is not None  # noqa: S101 - of start()

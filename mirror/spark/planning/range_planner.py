@@ -65,11 +65,11 @@ class SourcePartition:
 
 
 def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
-    """Return the source topics that ``flow`` copies, sorted. Raises FlowError if there is none."""
+    """Return the source topics that ``flow`` copies, sorted. Raises FlowError if its ``topics`` select none."""
     all_names = sorted(names)
-    selected = [name for name in all_names if flow.includes(name)]
-    if selected:
-        return selected
+    included = [name for name in all_names if flow.includes(name)]
+    if any(flow.selects(name) for name in included):
+        return included
     patterns = _listed(flow.topics)
     excluded = [name for name in all_names if matches(flow.topics, name)]
     if excluded:

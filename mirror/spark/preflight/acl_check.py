@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclOperation, TopicPartition
 from mirror.errors import MAX_NAMES_SHOWN
+from mirror.mirrormaker.names import HEARTBEATS
 from mirror.relay.batches.way_rules import EXPIRATION
 from mirror.relay.model.way import Way
 from mirror.relay.partition.takeover import transactional_id
@@ -46,6 +47,12 @@ _TARGET_TOPIC_OPERATIONS: Final = (
     AclOperation.DESCRIBE_CONFIGS,
     AclOperation.CREATE,  # without Describe, brokers hide whether a topic exists, so it may have to be created
 )
+_HEARTBEATS_OPERATIONS: Final = (
+    AclOperation.WRITE,
+    AclOperation.READ,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.CREATE,
+)
 _GROUP_OPERATIONS: Final = (AclOperation.READ,)
 
 Operations = frozenset[AclOperation]
@@ -67,9 +74,11 @@ class FlowPermissions:
     """The permissions on everything that a flow uses, by name. Names that the brokers did not answer for are absent."""
 
     source: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
-    """The source topics; None for a topic that does not exist."""
+    """The source topics that the flow's ``topics`` select; None for a topic that does not exist."""
     target: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
     """The target topics, with the progress topic and the offset topic; None for a topic that does not exist."""
+    heartbeats: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
+    """The source's topic of heartbeats, if the flow writes to it."""
     groups: Mapping[str, Operations] = field(default_factory=dict)
     """The target's groups."""
     ids: Mapping[str, Operations] = field(default_factory=dict)
@@ -122,6 +131,7 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
     _check_target(flow, permissions, missing)
     _check_progress_topic(flow, permissions, missing)
     _check_offset_topic(flow, permissions, missing)
+    _check_heartbeats(flow, permissions, missing)
     _check_groups(flow, permissions, missing)
     _check_ids(flow, permissions, missing)
     if uses_sequences(flow):
@@ -200,6 +210,22 @@ def _check_offset_topic(flow: FlowConfig, permissions: FlowPermissions, missing:
     missing.warnings += _topic_lines(
         flow.target, _lacking(topics, AclOperation.WRITE, AclOperation.READ), why, also_needed=_TARGET_TOPIC_OPERATIONS
     )
+
+
+def _check_heartbeats(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
+    """Check the topics of heartbeats on both clusters: a flow's own topics are copied without them."""
+    selected = HEARTBEATS in permissions.source  # then its copy is checked with those of the other topics
+    needed = [AclOperation.WRITE] if selected else [AclOperation.WRITE, AclOperation.READ]
+    lacking = _lacking(permissions.heartbeats, *needed)
+    missing.warnings += _topic_lines(
+        flow.source, lacking, "heartbeats are not written and copied", also_needed=_HEARTBEATS_OPERATIONS
+    )
+    name = flow.target_topic(HEARTBEATS)
+    if permissions.heartbeats and not selected and name in permissions.target:
+        lacking = _lacking({name: permissions.target[name]}, AclOperation.WRITE, AclOperation.READ)
+        missing.warnings += _topic_lines(
+            flow.target, lacking, "heartbeats are not copied", also_needed=_TARGET_TOPIC_OPERATIONS
+        )
 
 
 def _check_groups(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:

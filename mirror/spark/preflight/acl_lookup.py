@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin, ConfigResource
 from mirror.errors import AuthorizationFailed, KafkaError
-from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.obstacles import too_long
+from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.acl_check import (
     NO_OPERATIONS,
     FlowPermissions,
@@ -39,20 +39,23 @@ _LOOKUP_TIMEOUT_MS: Final = 10_000
 
 
 def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collection[str]) -> FlowPermissions:
-    """Return the operations that brokers allow; ``topics`` are the source topics that ``flow`` copies.
+    """Return the operations that brokers allow; ``topics`` are the source topics that ``flow`` selects.
 
     Leaves out what cannot be read (old brokers, no answer in time). Raises KafkaError if a cluster cannot be reached.
     """
     timer = Timer(SystemClock(), _LOOKUP_TIMEOUT_MS)
     source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
+    own_on_source = [topic.name for topic in flow_topics.on_source(flow)]
     with Admin(source_options) as admin:
         source = _topics(admin, topics, timer)
+        heartbeats = _topics(admin, own_on_source, timer)
     groups: Mapping[str, Operations] = {}
     ids: Mapping[str, Operations] = {}
     with Admin(target_options) as admin:
         impossible = too_long(flow, topics)
-        own = topic_of(flow.name), offset_topic_of(flow.name)
-        names = [*(flow.target_topic(name) for name in topics if name not in impossible), *own]
+        own = [topic.name for topic in flow_topics.on_target(flow)]
+        copied = dict.fromkeys([*(name for name in topics if name not in impossible), *own_on_source])
+        names = [*(flow.target_topic(name) for name in copied), *own]
         target = _topics(admin, names, timer)
         # Ids before groups: a new target creates its __consumer_offsets topic at the first request about groups.
         if wanted := ids_to_check(flow, source):
@@ -64,7 +67,9 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
             found = admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
             groups = _operations(found)
         broker_configs = _may_read_brokers(admin, timer) if uses_sequences(flow) else None
-    return FlowPermissions(source=source, target=target, groups=groups, ids=ids, broker_configs=broker_configs)
+    return FlowPermissions(
+        source=source, target=target, heartbeats=heartbeats, groups=groups, ids=ids, broker_configs=broker_configs
+    )
 
 
 def _may_read_brokers(admin: Admin, timer: Timer) -> bool | None:

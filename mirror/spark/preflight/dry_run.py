@@ -103,6 +103,8 @@ class FlowForecast:
     """Whether ``overhead_seconds`` is from earlier runs of this installation, and not :data:`OVERHEAD_S`."""
     changes: list[str]
     """Lines about topics that would be created or extended on the target."""
+    source_changes: list[str]
+    """Lines about topics that would be created on the source."""
     warnings: list[str]
     withheld: list[OpenTransaction] = field(default_factory=list)
     """The source's open transactions that keep records from being copied."""
@@ -114,7 +116,9 @@ class FlowForecast:
         Renewing progress is no reason to run: every flow that runs at all does it in time.
         """
         idle = {Action.NOTHING, Action.RENEW}
-        return bool(self.changes) or any(partition.action not in idle for partition in self.partitions)
+        return bool(self.changes or self.source_changes) or any(
+            partition.action not in idle for partition in self.partitions
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields and ``to_do`` as plain values."""
@@ -161,6 +165,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         overhead_seconds=overhead,
         overhead_measured=measured is not None,
         changes=topics.changes,
+        source_changes=topics.source_changes,
         warnings=[
             *topics.warnings,
             *describe_oldest({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.is_noteworthy}),

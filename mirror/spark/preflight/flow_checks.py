@@ -133,7 +133,7 @@ def _look_up_all(
     for flow in flows:
         source, target = clusters[flow.source], clusters[flow.target]
         if isinstance(source, ClusterTopics) and isinstance(target, ClusterTopics):
-            topics = sorted(name for name in source.topics if flow.includes(name))
+            topics = sorted(name for name in source.topics if flow.selects(name))
             if topics:
                 calls[flow.name] = partial(look_up_permissions, config, flow, topics)
     return _run_concurrently("flow", calls)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
-from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.planning import offsets_retention
 from mirror.spark.planning.range_planner import select_topics
-from mirror.spark.preflight import target_warnings, topic_compare
+from mirror.spark.preflight import flow_topics, target_warnings, topic_compare
+from mirror.spark.preflight.flow_topics import PROPAGATION_TIMEOUT_S, TOPIC_ALREADY_EXISTS
 from mirror.spark.preflight.portions import send_in_portions
 
 if TYPE_CHECKING:
@@ -21,20 +21,11 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
 
-TOPIC_ALREADY_EXISTS: Final = 36
-"""Kafka's error code (``Errors.TOPIC_ALREADY_EXISTS``)."""
 INVALID_PARTITIONS: Final = 37
-"""The error code for a topic that has as many partitions as requested, or more."""
-
-PROPAGATION_TIMEOUT_S: Final = 15
-"""The time that a topic may take from the controller's answer to the brokers' metadata."""
+"""Kafka's error code for a topic that has as many partitions as requested, or more (``Errors.INVALID_PARTITIONS``)."""
 
 NOT_COPIED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 """Topic configurations that name the source's own brokers (as in MirrorMaker's DefaultConfigPropertyFilter)."""
-
-
-FLOW_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
-"""Of the flow's own topics, as for Kafka Connect's. Segments are small: the active one is never compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +37,7 @@ class Prepared:
 
 
 def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics | None = None) -> Prepared:
-    """Prepare every target topic of ``flow``, its progress topic, and its offset topic. Idempotent.
+    """Prepare every target topic of ``flow``, and the topics that it writes itself on both clusters. Idempotent.
 
     A missing topic is created with the source topic's partition count and explicitly set configuration, and with the
     flow's replication factor. A topic with fewer partitions than its source is extended. A topic that cannot be
@@ -58,6 +49,7 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
 
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
+    _, on_source = flow_topics.prepare(flow_topics.on_source(flow), source)  # first: heartbeats are copied, too
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     preparation = _Preparation(flow, wanted, source, target)
@@ -65,7 +57,8 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
     preparation.extend()
     targets = preparation.targets().following(before)
     new = [name for name, count in targets.copyable.items() if count and not (before and before.copyable.get(name))]
-    warnings = [*preparation.warnings(new), *_prepare_flow_topics(flow, target)[1]]
+    _, own = flow_topics.prepare(flow_topics.on_target(flow), target)
+    warnings = [*preparation.warnings(new), *own, *on_source]
     if before is None:
         warnings += offsets_retention.warnings(target)
     return Prepared(targets, warnings)
@@ -76,7 +69,9 @@ class TargetTopicsForecast:
     """What :func:`prepare_topics` would find and do."""
 
     changes: list[str]
-    """Lines about topics that would be created or extended."""
+    """Lines about topics that would be created or extended on the target."""
+    source_changes: list[str]
+    """Lines about topics that would be created on the source."""
     warnings: list[str]
     pairs: dict[str, tuple[TopicConfig, TopicConfig]]
     """Target topic -> its source's configuration, and its own one or the one that it would be created with."""
@@ -104,22 +99,24 @@ def inspect_topics(
         for name in [flow.target_topic(topic)]
         if name in configs or name in created
     }
-    flow_topic_changes, flow_topic_warnings = _prepare_flow_topics(flow, target, validate_only=True)
+    source_changes, source_warnings = flow_topics.prepare(flow_topics.on_source(flow), source, validate_only=True)
+    own_changes, own_warnings = flow_topics.prepare(flow_topics.on_target(flow), target, validate_only=True)
     changes = [
-        *(_creation(topic) for topic in created.values()),
+        *(flow_topics.creation(topic) for topic in created.values()),
         *(
             f"topic {name} gets {count} partitions (now {len(existing[name].partitions)})"
             for name, count in preparation.extended.items()
         ),
-        *flow_topic_changes,
+        *own_changes,
     ]
     warnings = [
         *target_warnings.warnings(existing, configs, _partition_counts(flow, wanted)),
         *topic_compare.warnings(flow, {name: pair for name, pair in pairs.items() if name in existing}),
-        *flow_topic_warnings,
+        *own_warnings,
+        *source_warnings,
         *offsets_retention.warnings(target),
     ]
-    return TargetTopicsForecast(changes, warnings, pairs, existing, preparation.targets())
+    return TargetTopicsForecast(changes, source_changes, warnings, pairs, existing, preparation.targets())
 
 
 class _Preparation:
@@ -291,59 +288,16 @@ def _code(error: KafkaError) -> int | None:
     return error.code if isinstance(error, BrokerError) else None
 
 
-def _creation(topic: NewTopic) -> str:
-    replicas = "the target's default" if topic.replication_factor < 0 else str(topic.replication_factor)
-    configs = "".join(f", {key} = {value}" for key, value in sorted(topic.configs.items()))
-    return f"topic {topic.name} is created: partitions {topic.partitions}, replicas {replicas}{configs}"
-
-
-_LOST_WITHOUT: Final = {
-    topic_of: ("its records of the flow's progress", "progress that the target forgets is not restored"),
-    offset_topic_of: ("its records of the flow's offsets", "offsets are not translated"),
-}
-"""The flow's own topics: what they contain, and what does not work without them."""
-
-
-def _configs(admin: Admin, topics: Sequence[str], *, partial: bool = True) -> dict[str, dict[str, str]]:
+def _configs(admin: Admin, topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return each topic's configuration, with its brokers' defaults.
 
-    ``partial`` leaves out topics whose configuration the brokers do not show: these are not compared. If a topic is to
-    be created, the creation reports the missing permission.
+    Leaves out topics whose configuration the brokers do not show: these are not compared. If a topic is to be created,
+    the creation reports the missing permission.
     """
     if not topics:
         return {}
-    found = admin.describe_configs([ConfigResource.topic(name) for name in topics], partial=partial)
+    found = admin.describe_configs([ConfigResource.topic(name) for name in topics], partial=True)
     return {resource.name: readable(entries) for resource, entries in found.items()}
-
-
-def _prepare_flow_topics(
-    flow: FlowConfig, target: Admin, *, validate_only: bool = False
-) -> tuple[list[str], list[str]]:
-    """Create the flow's own topics, or check the existing ones; return the changes and the warnings.
-
-    A failure is only a warning: without these topics records are copied, until the target forgets progress
-    (offsets.retention.minutes).
-    """
-    changes: list[str] = []
-    warnings: list[str] = []
-    for name_of, (contents, lost) in _LOST_WITHOUT.items():
-        topic = NewTopic(name_of(flow.name), 1, flow.replication_factor, FLOW_TOPIC_CONFIGS)
-        name = topic.name
-        try:
-            if name in target.describe_topics([name]):
-                found = _configs(target, [name], partial=False)[name]
-                warnings += topic_compare.flow_topic_warnings(name, found, contents)
-                continue
-            target.create_topics([topic], validate_only=validate_only)
-        except KafkaError as error:
-            if _code(error) != TOPIC_ALREADY_EXISTS:
-                warnings.append(
-                    f"topic {name} cannot be prepared, so {lost}: {error} (the topic needs one partition and"
-                    " cleanup.policy = compact)"
-                )
-            continue
-        changes.append(_creation(topic))
-    return changes, warnings
 
 
 def _partition_counts(flow: FlowConfig, wanted: Mapping[str, TopicDescription]) -> dict[str, int]:

@@ -219,6 +219,17 @@ def test_a_configuration_that_never_was_valid_is_an_error(site: EpochsHarness) -
         site.epochs.plan(1, drains=False)
 
 
+def test_heartbeats_are_not_turned_on_while_the_stream_runs(site: EpochsHarness) -> None:
+    """The driver writes them since its start, and with identity a copied topic would change its name."""
+    site.config.write_text(CONFIG)
+    site.epochs.plan(1, drains=False)
+    site.config.write_text(CONFIG + "[flows.f.mirrormaker]\nheartbeats = true\n")
+    site.epochs.plan(2, drains=False)
+    (line,) = site.ledger.messages()
+    assert "flows.f.mirrormaker = a table: was another when the stream began: stop it, and start it again" in line
+    assert not site.options.load_live()[1].mirrormaker.heartbeats
+
+
 def test_the_live_configuration_is_in_no_file_and_ends_with_the_run(site: EpochsHarness) -> None:
     """A stream that is killed can delete nothing."""
     secret = "m4rker-of-a-password"

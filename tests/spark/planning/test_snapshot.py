@@ -9,7 +9,7 @@ import pytest
 
 from mirror.client import EARLIEST, LATEST, OffsetResult, TopicPartition
 from mirror.cluster.types import Outcomes
-from mirror.errors import AuthorizationFailed
+from mirror.errors import AuthorizationFailed, FlowError
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
@@ -67,6 +67,24 @@ def test_a_target_gets_missing_partitions_and_keeps_additional_ones(pair: Planne
     pair.prepare(flow(topics=["orders", "clicks"]))
     topics = pair.b.state()["topics"]
     assert [len(topics[name]["partitions"]) for name in ("a.orders", "a.clicks")] == [3, 5]
+
+
+@pytest.mark.parametrize("naming", ["prefix", "identity"])
+def test_heartbeats_have_a_topic_on_the_source_that_is_copied(pair: PlannerHarness, naming: str) -> None:
+    pair.a.add_topic("orders", [0])
+    one = flow(naming=naming, replication_factor=2, mirrormaker={"heartbeats": True})
+    assert pair.prepare(one) == []
+    made = pair.a.state()["topics"]["heartbeats"]
+    assert made["configs"] == {"cleanup.policy": "compact", "segment.bytes": "16777216"}
+    assert [each["replicas"] for each in made["partitions"]] == [3], "replication-factor is for the target"
+    copied = pair.b.state()["topics"]["a.heartbeats"]
+    assert (copied["configs"]["cleanup.policy"], copied["partitions"][0]["replicas"]) == ("compact", 2)
+    assert "a.heartbeats" in {result.target_topic for result in pair.plan(one).results_without_task}
+
+
+def test_heartbeats_alone_are_no_topic_of_a_flow(pair: PlannerHarness) -> None:
+    with pytest.raises(FlowError, match="none of the 1 topics of cluster a matches"):
+        pair.prepare(flow(mirrormaker={"heartbeats": True}))
 
 
 def test_preparing_again_changes_nothing(pair: PlannerHarness) -> None:

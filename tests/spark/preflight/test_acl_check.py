@@ -104,6 +104,51 @@ def test_creation_needs_describe_configs_on_the_source_topic() -> None:
     assert "DescribeConfigs on topics clicks, orders of cluster a is missing" in only_problem(every)
 
 
+# --- heartbeats
+
+BEATING = flow(topics=["orders", "clicks"], exactly_once_by="transactions", mirrormaker={"heartbeats": True})
+HEARTBEATS = {"heartbeats": TopicPermissions(1, ALL)}
+ALL_OF_BEATING = replace(EVERYTHING, heartbeats=HEARTBEATS, target={**TARGET, "a.heartbeats": TopicPermissions(1, ALL)})
+
+
+@pytest.mark.parametrize("missing", [WRITE, READ])
+def test_heartbeats_that_cannot_be_written_or_copied_are_a_warning(missing: AclOperation) -> None:
+    assert missing_permissions(BEATING, ALL_OF_BEATING) == MissingPermissions()
+    source = missing_permissions(BEATING, replace(ALL_OF_BEATING, heartbeats=topics(HEARTBEATS, missing, *HEARTBEATS)))
+    name = "Write" if missing is WRITE else "Read"
+    assert source.problems == []
+    (line,) = source.warnings
+    assert line == (
+        f"the permission {name} on topic heartbeats of cluster a is missing: heartbeats are not written and copied;"
+        f" grant to this client's user: kafka-acls --add --allow-principal User:... --operation {name}"
+        " --topic heartbeats"
+    )
+    lacking = {**ALL_OF_BEATING.target, "a.heartbeats": TopicPermissions(1, ALL - {missing})}
+    target = missing_permissions(BEATING, replace(ALL_OF_BEATING, target=lacking))
+    assert target.problems == []
+    (line,) = target.warnings
+    assert f"{name} on topic a.heartbeats of cluster b is missing: heartbeats are not copied;" in line
+
+
+def test_hidden_heartbeats_need_all_that_creation_needs() -> None:
+    hidden = replace(ALL_OF_BEATING, heartbeats={"heartbeats": TopicPermissions(0, NO_OPERATIONS)})
+    (line,) = missing_permissions(BEATING, hidden).warnings
+    assert (
+        "--operation Describe --operation Write --operation Read --operation DescribeConfigs --operation Create" in line
+    )
+
+
+def test_selected_heartbeats_are_checked_once() -> None:
+    """As a topic that the flow copies anyway, and as one that it writes to."""
+    both = TopicPermissions(1, ALL - {READ, WRITE})
+    selected = replace(ALL_OF_BEATING, source={**SOURCE, "heartbeats": both}, heartbeats={"heartbeats": both})
+    lines = missing_permissions(BEATING, selected).warnings
+    assert [line.split(" of cluster")[0] for line in lines] == [
+        "the permission Read on topic heartbeats",
+        "the permission Write on topic heartbeats",
+    ]
+
+
 # --- the target's topics
 
 
@@ -311,6 +356,20 @@ def test_a_permission_missing_on_some_topics_is_a_warning_of_the_flow(clusters: 
     config = config_of(FLOW)
     (line,) = check_flows(config, config.select()).warnings["f"]
     assert "the permission Read on topic clicks of cluster a is missing" in line
+
+
+def test_permissions_of_heartbeats_are_looked_up_and_stop_nothing(clusters: list[fakes.Cluster]) -> None:
+    """Heartbeats do not count as one of the flow's topics: without its own, the flow is refused."""
+    config = config_of(BEATING)
+    assert check_flows(config, config.select()).warnings["f"] == []
+    clusters[0].add_topic("heartbeats", [1]).set_moods({"denied": json.dumps({"topic heartbeats": ["WRITE"]})})
+    clusters[1].add_topic("a.heartbeats", [1]).set_moods({"denied": json.dumps({"topic a.heartbeats": ["WRITE"]})})
+    written, copied = check_flows(config, config.select()).warnings["f"]
+    assert "the permission Write on topic heartbeats of cluster a is missing" in written
+    assert "the permission Write on topic a.heartbeats of cluster b is missing" in copied
+    clusters[0].set_moods({"denied": json.dumps({"topic orders": ["READ"], "topic clicks": ["READ"]})})
+    with pytest.raises(FlowsRefused, match="the permission Read on topics clicks, orders of cluster a is missing"):
+        check_flows(config, config.select())
 
 
 @pytest.mark.parametrize(("mode", "lines"), [("auto", 1), ("transactions", 0)])

@@ -1,0 +1,1 @@
+"""What MirrorMaker 2's users read: its names, its records, and their writers."""

@@ -1,0 +1,109 @@
+"""Create the topics that a flow itself writes, or check those that exist: they have one partition and are compacted."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import Admin, ConfigResource, NewTopic
+from mirror.errors import BrokerError, KafkaError
+from mirror.mirrormaker.names import HEARTBEATS
+from mirror.relay.batches.topic_config import readable
+from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
+from mirror.spark.preflight import topic_compare
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig
+
+TOPIC_ALREADY_EXISTS: Final = 36
+"""Kafka's error code (``Errors.TOPIC_ALREADY_EXISTS``)."""
+PROPAGATION_TIMEOUT_S: Final = 15
+"""The time that a topic may take from the controller's answer to the brokers' metadata."""
+_POLL_S: Final = 0.1
+
+FLOW_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
+"""Of the flow's own topics, as for Kafka Connect's. Segments are small: the active one is never compacted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowTopic:
+    """One of the topics that a flow writes."""
+
+    name: str
+    contents: str
+    """What it contains, as the subject of a plural verb."""
+    lost: str
+    """What does not work without it."""
+    replication_factor: int
+
+
+def on_target(flow: FlowConfig) -> list[FlowTopic]:
+    """Return the topics that ``flow`` itself writes on its target."""
+    return [
+        FlowTopic(
+            name=topic_of(flow.name),
+            contents="its records of the flow's progress",
+            lost="progress that the target forgets is not restored",
+            replication_factor=flow.replication_factor,
+        ),
+        FlowTopic(
+            name=offset_topic_of(flow.name),
+            contents="its records of the flow's offsets",
+            lost="offsets are not translated",
+            replication_factor=flow.replication_factor,
+        ),
+    ]
+
+
+def on_source(flow: FlowConfig) -> list[FlowTopic]:
+    """Return the topics that ``flow`` itself writes on its source."""
+    if not flow.mirrormaker.heartbeats:
+        return []
+    # The flow's replication factor is for its target.
+    topic = FlowTopic(name=HEARTBEATS, contents="heartbeats", lost="no heartbeats are written", replication_factor=-1)
+    return [topic]
+
+
+def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = False) -> tuple[list[str], list[str]]:
+    """Create the missing ``topics`` and wait until they are described; return the changes and the warnings.
+
+    A failure is only a warning: without these topics records are copied, until the target forgets progress
+    (offsets.retention.minutes).
+    """
+    changes: list[str] = []
+    warnings: list[str] = []
+    for topic in topics:
+        new = NewTopic(topic.name, 1, topic.replication_factor, FLOW_TOPIC_CONFIGS)
+        try:
+            if topic.name in admin.describe_topics([topic.name]):
+                found = admin.describe_configs([ConfigResource.topic(topic.name)])
+                configs = readable(found[ConfigResource.topic(topic.name)])
+                warnings += topic_compare.flow_topic_warnings(topic.name, configs, topic.contents)
+                continue
+            admin.create_topics([new], validate_only=validate_only)
+            if not validate_only:
+                _await(topic.name, admin)
+        except KafkaError as error:
+            if not isinstance(error, BrokerError) or error.code != TOPIC_ALREADY_EXISTS:
+                warnings.append(
+                    f"topic {topic.name} cannot be prepared, so {topic.lost}: {error} (the topic needs one partition"
+                    " and cleanup.policy = compact)"
+                )
+            continue
+        changes.append(creation(new))
+    return changes, warnings
+
+
+def _await(name: str, admin: Admin) -> None:
+    """Wait until brokers describe a new topic: heartbeats are copied from it at once."""
+    give_up_s = time.monotonic() + PROPAGATION_TIMEOUT_S
+    while name not in admin.describe_topics([name]) and time.monotonic() < give_up_s:
+        time.sleep(_POLL_S)
+
+
+def creation(topic: NewTopic) -> str:
+    """Return the line about a topic that is created."""
+    replicas = "the cluster's default" if topic.replication_factor < 0 else str(topic.replication_factor)
+    configs = "".join(f", {key} = {value}" for key, value in sorted(topic.configs.items()))
+    return f"topic {topic.name} is created: partitions {topic.partitions}, replicas {replicas}{configs}"
