@@ -70,8 +70,7 @@ class AppendedRuns:
         follow its predecessor in the source: its index in the batch, and its source offset. ``next_offset`` is the
         source offset behind the batch.
         """
-        target_end = self._target + self._length if self._length else self._base_target
-        if self.is_broken or target < target_end or source < self.end:
+        if self.is_broken or target < self.target_end or source < self.end:
             self.is_broken = True
             return
         if jumps:
@@ -115,6 +114,11 @@ class AppendedRuns:
             self.end = max(self.end, next_offset)
 
     @property
+    def target_end(self) -> int:
+        """The target offset behind the last record; 0 if there is none, and none is known to be behind."""
+        return self._target + self._length if self._length else self._base_target
+
+    @property
     def is_full(self) -> bool:
         """Whether there is a complete span."""
         return bool(self._parts)
@@ -153,8 +157,7 @@ class AppendedRuns:
             encoded = bytearray(self._body)
             if self._length:
                 _encode(encoded, self._source - self._base_source, self._target - self._base_target, self._length)
-            target_end = self._target + self._length if self._length else self._base_target
-            spans.append(Span(self._start, self.end, self._target_start, target_end, bytes(encoded)))
+            spans.append(Span(self._start, self.end, self._target_start, self.target_end, bytes(encoded)))
         self._taken_end = self.end
         self.commit()
         return spans

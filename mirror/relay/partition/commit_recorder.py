@@ -57,6 +57,6 @@ class CommitRecorder:
         if anchor is not None:
             context.keep_anchor(parts.copy, anchor)
         segments = parts.indexing.on_committed(
-            attempt.commits, attempt.outbox, context.unix_ms(), atomic=self._writer.atomic, due=anchor is not None
+            attempt.commits, attempt.outbox, context.unix_ms(), due=anchor is not None
         )
         context.keep_segments(parts.copy, segments)

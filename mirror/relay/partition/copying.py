@@ -96,7 +96,8 @@ class Copying:
         parts.recorder.set_topic_id(progress.topic_id)
         parts.recorder.on_reread(self.last)
         parts.anchors.begin_at(progress)
-        rest = parts.indexing.begin_at(progress, again=self._commits.mended is not None)
+        again = self._commits.mended is not None
+        rest = parts.indexing.begin_at(progress, again=again, atomic=self._writer.atomic)
         parts.context.keep_segments(parts.copy, rest)
         self.last = CopyAttempt(
             parts.copy,
@@ -217,6 +218,7 @@ class Copying:
             return
         recorder.set_topic_id(state.topic_id)
         recorder.on_gap(gap.kind, gap.lost)
+        parts.indexing.skip_gap(gap)
         if gap.resume < gap.offset and None in {progress.leader_epoch, state.leader_epoch}:
             recorder.begin_series()  # without epochs it would not be noticed that an anchor is of the former log
         resumed = self._commits.progress_at(gap.resume, state.leader_epoch)

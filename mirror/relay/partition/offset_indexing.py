@@ -11,6 +11,7 @@ from mirror.relay.partition.commits import Commits
 from mirror.relay.partition.outbox import Outbox
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.gaps import Gap, GapKind
 
 
 class OffsetIndexing:
@@ -28,16 +29,16 @@ class OffsetIndexing:
         self._end: Anchor | None = None
         """An anchor of the last commit: it says to which logs the offsets belong."""
 
-    def begin_at(self, progress: Progress, *, again: bool) -> list[Segment]:
+    def begin_at(self, progress: Progress, *, again: bool, atomic: bool) -> list[Segment]:
         """An attempt begins at ``progress``; return what is left to be written of the one before.
 
         It continues the segment of that one if it begins where that one has ended, unless it is to send ``again`` what
-        the target has lost.
+        the target has lost. If it is ``atomic``, only what it commits counts.
         """
         rest = self.take_rest()
+        self._atomic = atomic
         begun, self._begun_at = self._begun_at, progress
-        is_same = begun is not None and (begun.series, begun.topic_id) == (progress.series, progress.topic_id)
-        if again or not is_same or self.runs.is_broken or self.runs.end != progress.offset:
+        if again or begun is None or not self._goes_on(begun, progress):
             mark = progress.target
             # Exactly once, all that is copied from the flow's start on is behind where the log ended then.
             is_first = self._exactly_once and mark is not None and mark.producer_id < 0
@@ -45,15 +46,33 @@ class OffsetIndexing:
             self._end = None
         return rest
 
-    def on_committed(self, commits: Commits, outbox: Outbox, now_ms: int, *, atomic: bool, due: bool) -> list[Segment]:
+    def _goes_on(self, begun: Progress, progress: Progress) -> bool:
+        """Whether ``progress`` is where the attempt that has ``begun`` there has ended, and only it has appended since.
+
+        Another process may have copied in between, and it may have sent again what the target had lost.
+        """
+        known_end = max(self.runs.target_end, 0 if begun.target is None else begun.target.end)
+        is_same = (begun.series, begun.topic_id) == (progress.series, progress.topic_id)
+        appended = progress.target is not None and progress.target.end > known_end
+        return is_same and not (appended or self.runs.is_broken) and self.runs.end == progress.offset
+
+    def skip_gap(self, gap: Gap) -> None:
+        """The source has deleted what is next; the attempt, which has committed all before that, does not copy it.
+
+        At least once an earlier attempt may have: the target may have records of it.
+        """
+        if self._exactly_once and gap.kind is GapKind.RETENTION and self.runs.end == gap.offset:
+            self.runs.skip_to(gap.resume)
+            self.runs.commit()
+
+    def on_committed(self, commits: Commits, outbox: Outbox, now_ms: int, *, due: bool) -> list[Segment]:
         """A commit has succeeded (ms since 1970); return the segments to write, if that is ``due`` or one is full."""
-        self._atomic = atomic
         self.runs.commit()
         committed = commits.committed
         if committed.target is not None and committed.target.leader_epoch is not None:
             self._end = anchor_at(committed, committed.target, now_ms, exactly_once=self._exactly_once)
         segments = self._take() if due or self.runs.is_full or self.runs.is_broken else []
-        if self.runs.is_broken:
+        if self.runs.is_broken or self.runs.is_full:  # full: they cannot be written
             self.runs.restart(outbox.acked_offset, None)
         return segments
 

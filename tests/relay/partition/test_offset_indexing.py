@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from mirror.errors import BrokerError, DeliveryTimeout
+from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.ranges import OPEN_END
-from mirror.relay.offsets.runs import Run
+from mirror.relay.model.way import Way
+from mirror.relay.offsets import runs
+from mirror.relay.offsets.runs import AppendedRuns, Run, decode_runs
 from mirror.relay.progress.anchors import INTERVAL_MS
 from mirror.relay.progress.target_log import TargetMark
 from tests.relay.copy_harness import CopyHarness, made, progress_at
 
+_DAY_MS = 86_400_000
 MARK = TargetMark(topic_id="its-id", end=1_000, leader_epoch=4, producer_id=6)
 
 
@@ -123,3 +129,64 @@ def _copy_at_least_once(run: CopyHarness, offset: int, base_offset: int) -> None
     run.ack(*run.unanswered, base_offset=base_offset)
     run.advance(1_000)
     run.commit()
+
+
+def test_what_a_transaction_has_aborted_is_in_no_segment_although_the_way_was_another_before() -> None:
+    run = CopyHarness(OPEN_END, rules=WayRules(mode="auto", expiration_ms=_DAY_MS))
+    run.context.leader, run.context.retries_allowed = (1, 4), True
+    begins = replace(progress_at(0), way=Way.SEQUENCES, generation=5, target=MARK)
+    run.opened_with(begins)
+    run.fetch(made(0, 2, timestamp=run.clock.unix_ms()), stable_end=2)
+    run.acquired()
+    run.ack(*run.unanswered, base_offset=1_001)
+    run.advance(1_000)
+    run.commit()
+    run.fetch(made(2, 2, timestamp=run.clock.unix_ms() - 10 * _DAY_MS), stable_end=4)
+    run.commit()  # its last one
+    mark = replace(MARK, end=1_003, producer_id=7)
+    run.opened_with(replace(begins, offset=2, way=Way.TRANSACTIONS, target=mark))
+    run.fetch(made(2, 2), made(4, 1), stable_end=5)
+    assert run.writer.atomic
+    acknowledged, *_ = run.unanswered
+    run.ack(acknowledged, base_offset=1_004)
+    run.fail(run.unanswered[0], DeliveryTimeout("late"))
+    run.closed()
+    run.back_off()
+    run.opened_with(replace(begins, offset=2, way=Way.TRANSACTIONS, target=mark))
+    _copy(run, 2, 1_010)
+    run.clock.advance(INTERVAL_MS)
+    _copy(run, 4, 1_013)
+    found = {one for runs_of_one in _runs(run) for one in runs_of_one}
+    assert found == {Run(0, 1_001, 2), Run(2, 1_010, 2)}
+
+
+def test_segment_does_not_go_on_behind_what_another_process_has_sent_again() -> None:
+    """The target had lost what this copy had appended, and it was copied again, up to the same source offset."""
+    run = _run()
+    run.context.retries_allowed = True
+    _copy(run, 0, 1_000)
+    run.fetch(made(2, 1), stable_end=3)
+    run.fail(run.unanswered[0], DeliveryTimeout("late"))
+    run.closed()
+    run.back_off()
+    run.context.leader = (1, 5)
+    run.opened_with(replace(progress_at(2), target=replace(MARK, end=1_005, leader_epoch=5)))
+    _copy(run, 2, 1_006)
+    run.clock.advance(INTERVAL_MS)
+    _copy(run, 4, 1_009)
+    assert _runs(run)[-1] == [Run(2, 1_006, 2), Run(4, 1_009, 2)]
+
+
+def test_runs_that_cannot_be_written_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brokers of the target do not say their leader epochs."""
+    monkeypatch.setattr(runs, "MAX_RUNS", 2)
+    run = _run(mark=replace(MARK, leader_epoch=None))
+    for number in range(20):
+        _copy(run, 2 * number, 1_000 + 3 * number)
+    gathered = run.copy.appends
+    gathered.commit()
+    assert len(_gathered(gathered)) <= 4
+
+
+def _gathered(gathered: AppendedRuns) -> list[Run]:
+    return [one for span in gathered.take() for one in decode_runs(span.start, span.target_start, span.encoded)]
