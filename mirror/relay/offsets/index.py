@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from mirror.relay.offsets.runs import Run
 from mirror.relay.offsets.segments import Segment
+from mirror.relay.progress.committed import Beginning
 
 
 class Place(enum.StrEnum):
@@ -41,6 +42,9 @@ class Translation(NamedTuple):
 
 
 UNKNOWN: Final = Translation(Place.UNKNOWN, None)
+_ANYWHERE: Final = 2**63 - 1
+_MOST_MISSING: Final = 100
+"""At least once, the copies are searched in vain at most so often: each time takes as long as there are copies."""
 
 
 class Hole(NamedTuple):
@@ -66,25 +70,52 @@ class _Entry(NamedTuple):
 class OffsetIndex:
     """What is known of a partition, up to the progress of its copy."""
 
-    def __init__(self, segments: Iterable[Segment], copied_to: int, *, exactly_once: bool) -> None:
-        """``segments`` are those of the present logs; ``copied_to`` is the next source offset to copy."""
+    def __init__(
+        self,
+        segments: Iterable[Segment],
+        copied_to: int,
+        *,
+        exactly_once: bool,
+        beginning: Beginning | None = None,
+        target_end: int | None = None,
+    ) -> None:
+        """``segments`` are those of the present logs; ``copied_to`` is the next source offset to copy.
+
+        ``beginning``: None if it is not known; then the first segment is the beginning. At least once, in front of
+        ``target_end`` there is a copy of each record up to ``copied_to``; what is behind it may be a later repetition.
+        """
         self._copied_to: Final = copied_to
         self._exactly_once: Final = exactly_once
+        self._target_end: Final = None if exactly_once else target_end
         self._source, self._target, self._length, self._end = (array("q") for _ in range(4))
         self._copies: list[Run] = []
         """At least once: all runs in the order of the target's log."""
         self._unknown: set[tuple[int, int]] = set()
-        self._target_begin: int | None = None
         parts = sorted((one for one in segments if one.start < copied_to), key=lambda one: one.target_start)
-        for part in parts[:1]:
-            self._target_begin = part.target_start
+        self._begin_at(beginning, parts)
         entries: Iterable[_Entry] = chain.from_iterable(
             _entries(part.runs, part.start, part.end.offset, part.target_start) for part in parts
         )
         if any(later.target_start < earlier.end.target.end for earlier, later in pairwise(parts)):
             entries = sorted(entries, key=lambda one: one.target)
         self._lay(entries)
-        self._is_consistent = not exactly_once or self._is_monotonic()
+        self._copies.sort(key=lambda one: one.target)
+        self._is_consistent = self._is_monotonic()
+        if not (exactly_once or self._is_consistent):
+            self._put_in_order()
+            self._is_consistent = True
+
+    def _begin_at(self, beginning: Beginning | None, parts: Sequence[Segment]) -> None:
+        """Begin with an entry for no offset: behind it there is a hole if the first segment begins later."""
+        is_valid = beginning is not None and beginning.source <= self._copied_to
+        if beginning is not None and is_valid and all(beginning.source <= one.start for one in parts):
+            for column, value in zip(self._columns, (*beginning, 0, beginning.source), strict=True):
+                column.append(value)
+        self._target_begin = next(iter([*self._target, *(one.target_start for one in parts)]), None)
+
+    @property
+    def _columns(self) -> tuple[array[int], array[int], array[int], array[int]]:
+        return self._source, self._target, self._length, self._end
 
     @property
     def begin(self) -> int | None:
@@ -108,7 +139,11 @@ class OffsetIndex:
             if entry.source >= self._copied_to:
                 continue
             length = min(entry.length, self._copied_to - entry.source)
-            clipped = _Entry(entry.source, entry.target, length, min(entry.end, self._copied_to))
+            end = min(entry.end, self._copied_to)
+            if self._target_end is not None and entry.target + length > self._target_end:
+                length = max(0, self._target_end - entry.target)
+                end = entry.source + length
+            clipped = _Entry(entry.source, entry.target, length, end)
             if not self._exactly_once and length:
                 self._copies.append(Run(clipped.source, clipped.target, length))
             self._overlay(clipped)
@@ -117,7 +152,7 @@ class OffsetIndex:
         if entry.end <= entry.source:
             return
         if not self._end or entry.source >= self._end[-1]:
-            for column, value in zip((self._source, self._target, self._length, self._end), entry, strict=True):
+            for column, value in zip(self._columns, entry, strict=True):
                 column.append(value)
             return
         first = bisect_right(self._end, entry.source)
@@ -135,9 +170,7 @@ class OffsetIndex:
                 laid.append(
                     _Entry(entry.end, behind.target + cut if left > 0 else end_target, max(0, left), behind.end)
                 )
-        for column, values in zip(
-            (self._source, self._target, self._length, self._end), zip(*laid, strict=True), strict=True
-        ):
+        for column, values in zip(self._columns, zip(*laid, strict=True), strict=True):
             column[first:last] = array("q", values)
 
     def _at(self, position: int) -> _Entry:
@@ -149,10 +182,25 @@ class OffsetIndex:
             for target, length, following in zip(self._target, self._length, self._target[1:], strict=False)
         )
 
+    def _put_in_order(self) -> None:
+        """At least once: of each record the last copy counts that is in front of those of the later records.
+
+        An attempt that is not fenced may append a record once more behind copies of later ones, and a group that goes
+        on there would skip these. What has no known copy in front of them becomes a hole.
+        """
+        entries = [self._at(position) for position in range(len(self._source))]
+        first = [one for one in entries[:1] if one.source == one.end]
+        for column in self._columns:
+            del column[:]
+        for entry in [*first, *reversed([*_in_order(entries, self._copies)])]:
+            for column, value in zip(self._columns, entry, strict=True):
+                column.append(value)
+
     # --- holes
 
     def fill(self, hole: Hole, runs: Sequence[Run]) -> None:
-        """Take what was found in the logs for ``hole``."""
+        """Take what was found in the logs for ``hole``. If that is contradictory, and leaves it open, it is unknown."""
+        self.leave_unknown(hole)
         self._lay(_entries(runs, hole.start, hole.end, hole.target_start))
         self._copies.sort(key=lambda one: one.target)
 
@@ -165,11 +213,9 @@ class OffsetIndex:
         start = self._end[position]
         target_start = self._target[position] + self._length[position]
         if position + 1 == len(self._source):
-            return Hole(start, self._copied_to, target_start, None) if start < self._copied_to else None
+            return Hole(start, self._copied_to, target_start, self._target_end) if start < self._copied_to else None
         end, target_end = self._source[position + 1], self._target[position + 1]
-        if start == end:
-            return None
-        return Hole(start, end, target_start, target_end if target_end >= target_start else None)
+        return None if start == end else Hole(start, end, target_start, target_end)
 
     def _is_unknown(self, hole: Hole) -> bool:
         return (hole.start, hole.end) in self._unknown
@@ -197,9 +243,7 @@ class OffsetIndex:
         hole = self._hole_behind(len(self._source) - 1)
         if hole is not None:
             return Translation(place, None) if self._is_unknown(hole) else hole
-        if self._exactly_once:
-            return Translation(place, self._target[-1] + self._length[-1])
-        return Translation(place, max((run.target + run.length for run in self._copies), default=self._target[-1]))
+        return Translation(place, self._target[-1] + self._length[-1])
 
     def translate_back(self, target_offset: int) -> Translation | Hole:
         """Return the source offset of a target offset, or the hole that is to be filled first."""
@@ -228,13 +272,13 @@ class OffsetIndex:
             run = self._copies[position]
             if target_offset < run.target + run.length:
                 return Translation(Place.RECORD, run.source + target_offset - run.target)
-        for entry in range(len(self._source)):
+        following = self._copies[position + 1].target if position + 1 < len(self._copies) else _ANYWHERE
+        for entry in range(max(0, bisect_right(self._target, target_offset) - 1), len(self._source)):
             hole = self._hole_behind(entry)
-            if hole is None or (hole.target_end is not None and hole.target_end <= target_offset):
-                continue
-            if self._is_unknown(hole):
-                return UNKNOWN
-            return hole
+            if hole is not None and hole.target_start < following:
+                return UNKNOWN if self._is_unknown(hole) else hole
+            if self._target[entry] >= following:
+                break
         if position + 1 < len(self._copies):
             return Translation(Place.NEXT, self._copies[position + 1].source)
         return Translation(Place.END, self._copied_to)
@@ -249,3 +293,32 @@ def _entries(runs: Iterable[Run], start: int, end: int, target_start: int) -> It
         last = run
     if end > last.source:
         yield _Entry(*last, end)
+
+
+def _in_order(entries: Sequence[_Entry], copies: Sequence[Run]) -> Iterator[_Entry]:
+    """Yield ``entries`` from the last one on, each at its last copy in front of the entry behind it.
+
+    ``copies`` are in the order of the target's log. Entries without such a copy are left out.
+    """
+    position, limit, missing = len(copies) - 1, _ANYWHERE, 0
+    for entry in reversed(entries):
+        source_end, end = entry.source + entry.length, entry.end
+        while source_end > entry.source and missing < _MOST_MISSING:
+            at = _last_copy(copies, position, source_end - 1, limit)
+            if at is None:
+                missing += 1
+                break
+            position, run = at, copies[at]
+            start = max(entry.source, run.source)
+            limit = run.target + start - run.source
+            yield _Entry(start, limit, source_end - start, end)
+            source_end = end = start
+
+
+def _last_copy(copies: Sequence[Run], position: int, source: int, limit: int) -> int | None:
+    """Return the last of ``copies``, up to ``position``, that has ``source`` in front of target offset ``limit``."""
+    for at in range(position, -1, -1):
+        run = copies[at]
+        if run.source <= source < run.source + run.length and run.target + source - run.source < limit:
+            return at
+    return None

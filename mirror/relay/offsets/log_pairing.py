@@ -11,6 +11,7 @@ from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.relay.batches.appended import ExpectedRecords, NothingExpected, Unproved, digest_of, paired
+from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.offsets.index import Hole
 from mirror.relay.offsets.runs import Run
 from mirror.wire.decode import records_of
@@ -67,6 +68,9 @@ def pair_last(hole: Hole, target: Iterable[Fetched], expected: ExpectedRecords) 
     So the comparison goes backwards: the last record of the hole is at its last copy, the one before at the last copy
     in front of that. Raises Unproved, CorruptBatch, BatchTooLarge.
     """
+    if expected.exhausted:
+        return []
+    target_end = OPEN_END if hole.target_end is None else hole.target_end
     copies: list[tuple[int, bytes, bytes]] = []
     timestamps = True
     for batch in _committed(hole, target):
@@ -74,7 +78,7 @@ def pair_last(hole: Hole, target: Iterable[Fetched], expected: ExpectedRecords) 
         copies += [
             (record.offset, digest_of(record, timestamps=True), digest_of(record, timestamps=False))
             for record in records_of(batch, expected.max_bytes)
-            if record.offset >= hole.target_start
+            if hole.target_start <= record.offset < target_end
         ]
         if len(copies) > MAX_COPIES:
             raise Unproved(f"the target has more than {MAX_COPIES} records there")

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from mirror.client import EARLIEST, Admin, TopicPartition
 from mirror.errors import KafkaError
-from mirror.relay.offsets.segments import Segment, SegmentKey, encode, encode_key, key_of, parse, parse_key, tidied
+from mirror.relay.offsets.epoch_ends import known, read_epoch_ends
+from mirror.relay.offsets.segments import (
+    EpochEnds,
+    Segment,
+    SegmentKey,
+    encode,
+    encode_key,
+    key_of,
+    parse,
+    parse_key,
+    standing,
+    tidied,
+)
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, offset_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
@@ -48,7 +60,9 @@ class OffsetTopic:
                 segments[key.tp].append(segment)
         return segments
 
-    def write(self, segments: Mapping[SegmentKey, Segment | None], timeout_ms: int) -> dict[SegmentKey, KafkaError]:
+    def write(
+        self, segments: Mapping[SegmentKey, Segment] | Mapping[SegmentKey, None], timeout_ms: int
+    ) -> dict[SegmentKey, KafkaError]:
         """Write these segments; None deletes one. Return those that may *not* have been written; never raises."""
         records = {
             key: KeyValue(encode_key(key), None if segment is None else encode(segment))
@@ -60,8 +74,9 @@ class OffsetTopic:
 class OffsetKeeper:
     """Writes the segments of a task's copies, and keeps them few, in a thread that may wait."""
 
-    def __init__(self, source: Admin, topic: OffsetTopic, rng: random.Random) -> None:
+    def __init__(self, source: Admin, target: Admin, topic: OffsetTopic, rng: random.Random) -> None:
         self._source: Final = source
+        self._target: Final = target
         self._rng: Final = rng
         self._topic: Final = topic
 
@@ -86,17 +101,34 @@ class OffsetKeeper:
                 dict.fromkeys(sources.values(), EARLIEST), partial=True, timeout_ms=_TIMEOUT_MS
             )
             stored = self._topic.read(sources.keys(), _TIMEOUT_MS)
+            # Those of an older series are void: the copy has started over. A newer one is that of a later copy.
+            counted = {tp: [one for one in stored[tp] if one.end.series == newest[tp].end.series] for tp in sources}
+            ends = self._epoch_ends(sources, counted)
         except KafkaError as error:
             _log.info("the offset topic was not tidied: %s", error)
             return
-        changes: dict[SegmentKey, Segment | None] = {}
+        merged: dict[SegmentKey, Segment] = {}
+        deletions: dict[SegmentKey, None] = {}
         for tp, source in sources.items():
-            series = newest[tp].end.series
-            counted = [one for one in stored[tp] if one.end.series == series]
-            # Those of an older series are void: the copy has started over. A newer one is that of a later copy.
-            changes.update((key_of(tp, one), None) for one in stored[tp] if one.end.series < series)
-            if source in starts:
-                written, deleted = tidied(counted, source_start=starts[source].offset)
-                changes.update((key_of(tp, one), None) for one in deleted)
-                changes.update((key_of(tp, one), one) for one in written)
-        self._topic.write(changes, _TIMEOUT_MS)
+            last = newest[tp].end
+            deletions.update((key_of(tp, one), None) for one in stored[tp] if one.end.series < last.series)
+            if source not in starts:
+                continue
+            present = standing(
+                counted[tp], last, ends[tp], target_topic_id=last.target.topic_id, exactly_once=last.exactly_once
+            )
+            written, deleted = tidied(counted[tp], present, source_start=starts[source].offset)
+            deletions.update((key_of(tp, one), None) for one in deleted)
+            merged.update((key_of(tp, one), one) for one in written)
+        # What the others say is lost if they are deleted, and the merged ones cannot be written.
+        if not self._topic.write(merged, _TIMEOUT_MS):
+            self._topic.write(deletions, _TIMEOUT_MS)
+
+    def _epoch_ends(
+        self, sources: Mapping[TopicPartition, TopicPartition], segments: Mapping[TopicPartition, Sequence[Segment]]
+    ) -> dict[TopicPartition, EpochEnds]:
+        of_source = {sources[tp]: known(one.end.leader_epoch for one in found) for tp, found in segments.items()}
+        of_target = {tp: known(one.end.target.leader_epoch for one in found) for tp, found in segments.items()}
+        source_ends = read_epoch_ends(self._source, of_source, _TIMEOUT_MS)
+        target_ends = read_epoch_ends(self._target, of_target, _TIMEOUT_MS)
+        return {tp: EpochEnds(source_ends[source], target_ends[tp]) for tp, source in sources.items()}

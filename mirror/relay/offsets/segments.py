@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from mirror.cluster.types import TopicPartition
+from mirror.cluster.types import EpochEndOffset, TopicPartition
 from mirror.relay.offsets.runs import Run, Span, decode_numbers, decode_runs, encode_numbers, span_of
 from mirror.relay.progress import anchors as anchored
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.anchors import Anchor, stands, usable
+from mirror.relay.progress.anchors import Anchor, usable
 from mirror.relay.progress.committed import Progress
 
 _ANYWHERE: Final = 2**63 - 1
@@ -64,34 +64,79 @@ def segment_of(span: Span, end: Anchor) -> Segment:
     return Segment(span.start, span.target_start, replace(end, offset=span.end, target=target), span.encoded)
 
 
+class EpochEnds(NamedTuple):
+    """Where leader epochs end in the logs of one partition now: the responses to OffsetForLeaderEpoch, by epoch."""
+
+    source: Mapping[int, EpochEndOffset]
+    target: Mapping[int, EpochEndOffset]
+
+
 def standing(
     segments: Iterable[Segment],
-    progress: Progress,
-    epoch_ends: Mapping[int, tuple[int, int]],
+    copied: Progress | Anchor,
+    ends: EpochEnds,
     *,
     target_topic_id: str,
     exactly_once: bool,
 ) -> list[Segment]:
-    """Return those ``segments`` that are of the logs of ``progress``, and which the target has not lost.
+    """Return what counts of those ``segments`` that are of the logs of ``copied``.
 
-    ``epoch_ends`` are the responses to OffsetForLeaderEpoch, (known epoch, its end), for the leader epochs of their
-    ends.
+    Of a segment counts what is in front of the place where one of the two logs was cut back since. ``ends`` are those
+    of the leader epochs of all segments.
     """
-    return [
+    of_logs = [
         one
         for one in segments
         if usable(
             [one.end],
-            source_cluster_id=progress.source_cluster_id,
-            topic_id=progress.topic_id,
+            source_cluster_id=copied.source_cluster_id,
+            topic_id=copied.topic_id,
             target_topic_id=target_topic_id,
-            series=progress.series,
+            series=copied.series,
             copied_to=_ANYWHERE,
             exactly_once=exactly_once,
         )
-        and (epoch := one.end.target.leader_epoch) is not None
-        and stands(one.end, *epoch_ends.get(epoch, (-1, -1)))
     ]
+    parts = (_in_front(one, _source_cut(one, ends.source), _target_cut(one, ends.target)) for one in of_logs)
+    return [part for part in parts if part is not None]
+
+
+def _target_cut(segment: Segment, ends: Mapping[int, EpochEndOffset]) -> int:
+    """Return where the target's log may differ from the one that was copied into.
+
+    Logs that have records of the same epoch are equal up to its end in one of them; a smaller epoch proves nothing.
+    """
+    mark = segment.end.target
+    known = None if mark.leader_epoch is None else ends.get(mark.leader_epoch)
+    return known.end_offset if known is not None and known.leader_epoch == mark.leader_epoch else 0
+
+
+def _source_cut(segment: Segment, ends: Mapping[int, EpochEndOffset]) -> int:
+    """Return where the source's log may differ from the one that was copied; a log without epochs does not say it."""
+    epoch = segment.end.leader_epoch
+    known = None if epoch is None else ends.get(epoch)
+    if known is None or known.end_offset < 0:
+        return _ANYWHERE
+    return known.end_offset if known.leader_epoch == epoch else 0
+
+
+def _in_front(segment: Segment, source_cut: int, target_cut: int) -> Segment | None:
+    """Return the part of ``segment`` in front of both offsets; None if there are no records in it."""
+    if segment.end.offset <= source_cut and segment.end.target.end <= target_cut:
+        return segment
+    runs: list[Run] = []
+    end = min(segment.end.offset, source_cut)
+    for run in segment.runs:
+        length = max(0, min(run.length, source_cut - run.source, target_cut - run.target))
+        if length:
+            runs.append(run._replace(length=length))
+        if length < run.length:
+            end = min(end, run.source + length)
+            break
+    if not runs:
+        return None
+    (span,) = span_of(segment.start, end, segment.target_start, runs)
+    return segment_of(span, segment.end)
 
 
 # --- as records of the offset topic
@@ -139,16 +184,19 @@ def parse(value: bytes | None) -> Segment | None:
 # --- fewer and larger segments
 
 
-def tidied(segments: Sequence[Segment], *, source_start: int) -> tuple[list[Segment], list[Segment]]:
-    """Return the segments to write, and those to delete, so that fewer of them say the same.
+def tidied(
+    segments: Sequence[Segment], standing: Collection[Segment], *, source_start: int
+) -> tuple[list[Segment], list[Segment]]:
+    """Return the segments to write, and those to delete once these are written, so that fewer of them say the same.
 
-    ``segments`` are those of one partition and series that still count. Adjoining ones are merged, but not the newest
-    one, because a copy may be writing it. Those in front of the offset ``source_start``, at which the source's log
+    ``segments`` are those of one partition and series. Adjoining ones are merged if they count as a whole, that is, if
+    they are in ``standing``: otherwise the anchor of a later one would speak for what a log has lost. The newest one is
+    not, because a copy may be writing it. Those in front of the offset ``source_start``, at which the source's log
     begins now, are deleted.
     """
-    ordered = sorted(segments, key=lambda one: (one.target_start, one.start))
+    ordered, whole = sorted(segments, key=lambda one: (one.target_start, one.start)), frozenset(standing)
     deleted = [one for one in ordered[:-1] if one.end.offset <= source_start]
-    kept = [one for one in ordered[:-1] if one.end.offset > source_start]
+    kept = [one for one in ordered[:-1] if one.end.offset > source_start and one in whole]
     written: list[Segment] = []
     for group in _adjoining(kept):
         merged = _merged(group)

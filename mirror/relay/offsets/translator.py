@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from mirror.client import Admin, Consumer, OffsetAndMetadata, TopicPartition
+from mirror.client import EARLIEST, Admin, Consumer, OffsetAndMetadata, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import BatchTooLarge, CorruptBatch, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Unproved
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
-from mirror.relay.offsets.index import Hole, OffsetIndex, Translation
+from mirror.relay.offsets.epoch_ends import known, read_epoch_ends
+from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
 from mirror.relay.offsets.log_pairing import pair_last, pair_once
 from mirror.relay.offsets.offset_topic import OffsetTopic
-from mirror.relay.offsets.segments import standing
+from mirror.relay.offsets.segments import EpochEnds, standing
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.progress.log_reading import read_log
@@ -33,29 +34,52 @@ _FETCH_BYTES: Final = 1024 * 1024
 _ANYWHERE: Final = 2**63 - 1
 
 
+_Translate = Callable[[int], "Translation | Hole"]
+
+
+class LogStarts(NamedTuple):
+    """Where the two logs of a partition begin."""
+
+    source: int
+    target: int
+
+
 class PartitionOffsets:
     """The offset index of one partition; what it lacks is read when it is needed."""
 
-    def __init__(
-        self,
-        index: OffsetIndex,
-        fill: Callable[[Hole], list[Run]],
-    ) -> None:
+    def __init__(self, index: OffsetIndex, fill: Callable[[Hole], list[Run]], starts: LogStarts) -> None:
         """``fill`` finds the runs of a hole in the logs; raises Unproved if they cannot be known."""
         self.index: Final = index
         self._fill: Final = fill
+        self._starts: Final = starts
         self.reason = ""
         """Why something is unknown; empty if nothing was looked for in vain."""
 
     def translate(self, offset: int) -> Translation:
         """Return the target offset of a source offset. Raises KafkaError."""
-        return self._resolved(self.index.translate, offset)
+        there, back = self.index.translate, self.index.translate_back
+        return self._present(self._resolved(there, offset), self._starts.target, there, back)
 
     def translate_back(self, offset: int) -> Translation:
         """Return the source offset of a target offset. Raises KafkaError."""
-        return self._resolved(self.index.translate_back, offset)
+        there, back = self.index.translate_back, self.index.translate
+        return self._present(self._resolved(there, offset), self._starts.source, there, back)
 
-    def _resolved(self, translate: Callable[[int], Translation | Hole], offset: int) -> Translation:
+    def _present(self, found: Translation, start: int, there: _Translate, back: _Translate) -> Translation:
+        """Return the first offset from ``start`` on for what the log, which begins there now, has deleted.
+
+        A group that is to go on in front of the log's start would be reset, perhaps to the log's end.
+        """
+        if found.offset is None or found.offset >= start:
+            return found
+        if found.place in {Place.RECORD, Place.NEXT}:
+            first = self._resolved(back, start)
+            found = first if first.offset is None else self._resolved(there, first.offset)
+            if found.place is Place.RECORD:
+                found = found._replace(place=Place.NEXT)
+        return found if found.offset is None else found._replace(offset=max(start, found.offset))
+
+    def _resolved(self, translate: _Translate, offset: int) -> Translation:
         while isinstance(found := translate(offset), Hole):
             try:
                 self.index.fill(found, self._fill(found))
@@ -72,7 +96,8 @@ class _Logs:
     source: TopicPartition
     target: TopicPartition
     progress: Progress
-    producer_ids: frozenset[int]
+    ends: EpochEnds
+    starts: LogStarts
 
 
 class OffsetTranslator:
@@ -129,21 +154,34 @@ class OffsetTranslator:
         stored_segments = self._topic.read(partitions.values(), self._timeout_ms)
         source_ids = self._topic_ids(self._source, {tp.topic for tp in partitions})
         target_ids = self._topic_ids(self._target, {tp.topic for tp in partitions.values()})
+        copied = {
+            source: found
+            for source, target in partitions.items()
+            if (found := progress.get(target)) is not None and found.topic_id in {"", source_ids.get(source.topic, "")}
+        }
+        ends = self._epoch_ends(partitions, copied, stored_segments)
+        starts = self._log_starts({source: partitions[source] for source in copied})
         opened: dict[TopicPartition, PartitionOffsets] = {}
         for source, target in partitions.items():
-            found = progress.get(target)
-            is_copied = found is not None and found.topic_id in {"", source_ids.get(source.topic, "")}
-            if found is None or not is_copied:
-                opened[source] = self._without_index(source, target, found)
+            if source not in copied:
+                opened[source] = self._without_index(source, target, progress.get(target))
                 continue
-            segments = self._standing(target, stored_segments[target], found, target_ids.get(target.topic, ""))
-            opened[source] = self._open(source, target, found, segments)
+            segments = standing(
+                stored_segments[target],
+                copied[source],
+                ends[source],
+                target_topic_id=target_ids.get(target.topic, ""),
+                exactly_once=self._exactly_once,
+            )
+            logs = _Logs(source, target, copied[source], ends[source], starts[source])
+            opened[source] = self._open(logs, segments)
         return opened
 
     def _without_index(
         self, source: TopicPartition, target: TopicPartition, found: Progress | None
     ) -> PartitionOffsets:
-        offsets = PartitionOffsets(OffsetIndex((), -1 if found is None else _ANYWHERE, exactly_once=True), _nothing)
+        index = OffsetIndex((), -1 if found is None else _ANYWHERE, exactly_once=True)
+        offsets = PartitionOffsets(index, _nothing, LogStarts(0, 0))
         offsets.reason = (
             f"flow {self._flow} has no progress of {target}"
             if found is None
@@ -151,46 +189,49 @@ class OffsetTranslator:
         )
         return offsets
 
-    def _open(
-        self, source: TopicPartition, target: TopicPartition, progress: Progress, segments: list[Segment]
-    ) -> PartitionOffsets:
+    def _open(self, logs: _Logs, segments: list[Segment]) -> PartitionOffsets:
+        progress = logs.progress
         producer_ids = progress.appender_ids | {segment.end.target.producer_id for segment in segments}
-        logs = _Logs(source, target, progress, producer_ids - {-1})
-        copied_to = min(progress.offset, self._source_cut(source, progress))
-        index = OffsetIndex(segments, copied_to, exactly_once=self._exactly_once)
-        offsets = PartitionOffsets(index, lambda hole: self._runs_in(hole, logs))
+        index = OffsetIndex(
+            segments,
+            min(progress.offset, _source_cut(progress, logs.ends)),
+            exactly_once=self._exactly_once,
+            beginning=progress.beginning,
+            target_end=None if progress.target is None else progress.target.end,
+        )
+        offsets = PartitionOffsets(index, lambda hole: self._runs_in(hole, logs, producer_ids - {-1}), logs.starts)
         if index.begin is None:
-            offsets.reason = f"there is no offset index of {target} yet"
+            offsets.reason = f"there is no offset index of {logs.target} yet"
         return offsets
+
+    def _log_starts(self, partitions: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, LogStarts]:
+        sources = self._source.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        targets = self._target.list_offsets(dict.fromkeys(partitions.values(), EARLIEST))
+        return {source: LogStarts(sources[source].offset, targets[tp].offset) for source, tp in partitions.items()}
 
     @staticmethod
     def _topic_ids(admin: Admin, topics: set[str]) -> dict[str, str]:
         return {name: str(found.topic_id or "") for name, found in admin.describe_topics(topics).items()}
 
-    def _standing(
-        self, target: TopicPartition, segments: list[Segment], progress: Progress, target_id: str
-    ) -> list[Segment]:
-        epochs = {segment.end.target.leader_epoch for segment in segments} - {None}
-        ends = {epoch: self._epoch_end(self._target, target, epoch) for epoch in epochs if epoch is not None}
-        return standing(segments, progress, ends, target_topic_id=target_id, exactly_once=self._exactly_once)
-
-    def _source_cut(self, source: TopicPartition, progress: Progress) -> int:
-        """Return where the source's log was cut back since it was copied; beyond it, there are other records now."""
-        if progress.leader_epoch is None:
-            return _ANYWHERE
-        _, end = self._epoch_end(self._source, source, progress.leader_epoch)
-        return _ANYWHERE if end < 0 else end
-
-    @staticmethod
-    def _epoch_end(admin: Admin, tp: TopicPartition, epoch: int) -> tuple[int, int]:
-        found = admin.epoch_ends_async({tp: epoch}).result()
-        if tp in found.failed:
-            raise found.failed[tp]
-        return found[tp].leader_epoch, found[tp].end_offset
+    def _epoch_ends(
+        self,
+        partitions: Mapping[TopicPartition, TopicPartition],
+        copied: Mapping[TopicPartition, Progress],
+        segments: Mapping[TopicPartition, list[Segment]],
+    ) -> dict[TopicPartition, EpochEnds]:
+        """Return where the leader epochs of what was copied end now, by source partition."""
+        of_source, of_target = {}, {}
+        for source, progress in copied.items():
+            target = partitions[source]
+            of_source[source] = known({progress.leader_epoch, *(one.end.leader_epoch for one in segments[target])})
+            of_target[target] = known({one.end.target.leader_epoch for one in segments[target]})
+        source_ends = read_epoch_ends(self._source, of_source)
+        target_ends = read_epoch_ends(self._target, of_target)
+        return {source: EpochEnds(source_ends[source], target_ends[partitions[source]]) for source in copied}
 
     # --- what the index lacks
 
-    def _runs_in(self, hole: Hole, logs: _Logs) -> list[Run]:
+    def _runs_in(self, hole: Hole, logs: _Logs, producer_ids: frozenset[int]) -> list[Run]:
         """Read both logs. Raises Unproved, KafkaError."""
         source_id = stored.topic_id(logs.progress.topic_id)
         seek = OffsetAndMetadata(hole.start, topic_id=source_id)
@@ -201,11 +242,17 @@ class OffsetTranslator:
         end = end if hole.target_end is None else min(end, hole.target_end)
         target = read_log(self._target_log, logs.target, hole.target_start, end, self._timer())
         if self._exactly_once:
-            return pair_once(hole, target, expected, logs.producer_ids)
+            return pair_once(hole, target, expected, producer_ids)
         return pair_last(hole, target, expected)
 
     def _timer(self) -> Timer:
         return Timer(SystemClock(), self._timeout_ms)
+
+
+def _source_cut(progress: Progress, ends: EpochEnds) -> int:
+    """Return where the source's log was cut back since it was copied; beyond it, there are other records now."""
+    known = None if progress.leader_epoch is None else ends.source[progress.leader_epoch]
+    return _ANYWHERE if known is None or known.end_offset < 0 else known.end_offset
 
 
 _READING: Final = {

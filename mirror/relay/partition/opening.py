@@ -15,7 +15,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.parts import CopyParts
 from mirror.relay.partition.states import CopyState, result_of
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import Beginning, Progress
 
 if TYPE_CHECKING:
     from mirror.relay.partition.target_writer import TargetWriter
@@ -132,8 +132,10 @@ class Opening:
         progress = start.progress or parts.recorder.progress_at(copied.fresh_start, epoch)
         # What an attempt of before commits late must not count for this copy.
         now_ms = parts.context.unix_ms()
-        series = now_ms if start.progress is None else progress.series
-        progress = replace(progress, target=start.mark, generation=now_ms, series=series)
+        progress = replace(progress, target=start.mark, generation=now_ms)
+        if start.progress is None:
+            beginning = None if start.mark is None else Beginning(progress.offset, start.mark.end)
+            progress = replace(progress, series=now_ms, beginning=beginning)
         return self._begin_at(progress, commit_required=True, loss=start.loss)
 
     def _begin_at(self, progress: Progress, *, commit_required: bool = False, loss: TargetLoss | None = None) -> Opened:

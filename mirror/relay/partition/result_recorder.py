@@ -138,6 +138,7 @@ class ResultRecorder:
             way=Way.TRANSACTIONS if self._base is None else self._base.way,
             generation=0 if self._base is None else self._base.generation,
             series=0 if self._base is None else self._base.series,
+            beginning=None if self._base is None else self._base.beginning,
             producer_id=-1 if self._base is None else self._base.producer_id,
             earlier_ids=frozenset() if self._base is None else self._base.earlier_ids,
             ended=self._base is not None and self._base.ended,
@@ -220,7 +221,7 @@ class ResultRecorder:
     def begin_series(self) -> None:
         """The copy moves back in the source: its anchors do not say any more what is in front of them."""
         if self._base is not None:
-            self._base = replace(self._base, series=self._unix_ms())
+            self._base = replace(self._base, series=self._unix_ms(), beginning=None)
 
     def resume_behind_loss(self, offset: int) -> None:
         """The copy resumes at the source ``offset``: what stands behind the anchor, where it began, is not copied."""

@@ -56,6 +56,13 @@ class Searched(NamedTuple):
     """The leader epoch in which that marker was appended."""
 
 
+class Beginning(NamedTuple):
+    """Where a copy has begun: the records that it has copied are in both logs from these offsets on."""
+
+    source: int
+    target: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """The committed progress of one partition."""
@@ -95,6 +102,8 @@ class Progress:
     """The last anchor that was made before."""
     series: int = 0
     """Set when a copy starts or starts over (ms since 1970), as in G13. Anchors of another series are void."""
+    beginning: Beginning | None = None
+    """Where the series begins; None if that is not known (version 0.1 did not store it)."""
 
     @property
     def exact(self) -> bool:
@@ -190,6 +199,7 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         **({"generation": progress.generation} if progress.generation else {}),
         **({"anchor": progress.anchor} if progress.anchor != NO_ANCHOR else {}),
         **({"series": progress.series} if progress.series else {}),
+        **({"begin": list(progress.beginning)} if progress.beginning is not None else {}),
     }
     return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(metadata, separators=(",", ":")))
 
@@ -222,6 +232,7 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
         producer_id=_parse_producer_id(metadata.get("producer")),
         anchor=parse_count(metadata.get("anchor")),
         series=stored.time_ms(metadata.get("series")) or 0,
+        beginning=parse_beginning(metadata.get("begin")),
         earlier_ids=_parse_producer_ids(metadata.get("producers")),
         attempt=-1 if attempt is None else attempt,
         ended=metadata.get("ended") is True,
@@ -270,6 +281,14 @@ def _parse_producer_id(value: object) -> int:
 def _parse_producer_ids(value: object) -> frozenset[int]:
     parsed = [stored.number(item) for item in value] if isinstance(value, list) else []
     return frozenset(number for number in parsed if number is not None)
+
+
+def parse_beginning(value: object) -> Beginning | None:
+    """Parse a :class:`Beginning` that was stored as a JSON array; None for anything else."""
+    if not isinstance(value, list) or len(value) != len(Beginning._fields):
+        return None
+    source, target = (stored.number(one) for one in value)
+    return None if source is None or target is None else Beginning(source, target)
 
 
 def _parse_searched(value: object) -> Searched | None:

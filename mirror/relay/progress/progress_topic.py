@@ -20,7 +20,7 @@ from mirror.errors import KafkaError, OffsetOutOfRange
 from mirror.relay.progress import anchors as anchored
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.anchors import NO_ANCHOR, Anchor, AnchorKey, parse_count
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import Progress, parse_beginning
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, log_bounds, topic_of
 from mirror.relay.progress.log_reading import read_log
 from mirror.relay.progress.target_log import TargetMark, holds_append, mark_of
@@ -238,6 +238,7 @@ def _value(record: ProgressRecord) -> bytes:
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
         **({"anchor": progress.anchor} if progress.anchor != NO_ANCHOR else {}),
         **({"series": progress.series} if progress.series else {}),
+        **({"begin": list(progress.beginning)} if progress.beginning is not None else {}),
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -257,6 +258,7 @@ def _parse_value(value: bytes) -> ProgressRecord:
         target=mark_of(fields.get("target")),
         anchor=parse_count(fields.get("anchor")),
         series=stored.time_ms(fields.get("series")) or 0,
+        beginning=parse_beginning(fields.get("begin")),
     )
     return ProgressRecord(progress, _number(fields, "end"))
 

@@ -174,7 +174,7 @@ def _copy(
                 )
             ),
             anchors=AnchorKeeper(source_admin, progress_topic),
-            offsets=OffsetKeeper(source_admin, OffsetTopic(target_options, flow), process_rng()),
+            offsets=OffsetKeeper(source_admin, admin, OffsetTopic(target_options, flow), process_rng()),
             neighbours=stack.enter_context(Neighbours(policy.run, flow)) if policy.lease_ms else None,
         )
         cluster = producer_settings.cluster

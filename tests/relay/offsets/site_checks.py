@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mirror.client import OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import EpochEndOffset
 from mirror.relay.offsets.index import OffsetIndex, Place
-from mirror.relay.offsets.segments import Segment, parse, standing
+from mirror.relay.offsets.segments import EpochEnds, Segment, parse, standing
 from mirror.relay.progress.committed import Progress, from_offset, group_of, latest_of, lazy_group_of
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.wire.decode import records_of
@@ -22,9 +23,14 @@ def check_offsets(flow: str, source_log: PartitionLog, cluster: FakeCluster, tp:
     if progress is None or progress.target is None or progress.target.topic_id != topic_id:
         return 0
     source, target = LogReader.of(source_log), LogReader.of(log)
-    ends = {epoch: log.end_of_epoch(epoch) for epoch in range(log.leader_epoch + 1)}
+    ends = EpochEnds(
+        *(
+            {epoch: EpochEndOffset(*each.end_of_epoch(epoch)) for epoch in range(each.leader_epoch + 1)}
+            for each in (source_log, log)
+        )
+    )
     segments = standing(_segments(flow, cluster), progress, ends, target_topic_id=topic_id, exactly_once=True)
-    index = OffsetIndex(segments, progress.offset, exactly_once=True)
+    index = OffsetIndex(segments, progress.offset, exactly_once=True, beginning=progress.beginning)
     own = progress.appender_ids | {one.end.target.producer_id for one in segments}
     begin = progress.offset if index.begin is None else index.begin
     records, translated = target.records(), 0

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mirror.relay.offsets.index import UNKNOWN, Hole, OffsetIndex, Place, Translation
 from mirror.relay.offsets.runs import Run
+from mirror.relay.offsets.segments import Segment
+from mirror.relay.progress.committed import Beginning
 from tests.relay.offsets.test_segments import segment
 
 FIRST = segment(10, 40, Run(12, 100, 5), Run(20, 106, 3))
 """Records at 12 to 16 and 20 to 22; a marker at the target's 105."""
 
 
-def index(*segments: object, copied_to: int = 40, exactly_once: bool = True) -> OffsetIndex:
-    return OffsetIndex(segments, copied_to, exactly_once=exactly_once)  # type: ignore[arg-type]
+def index(*segments: Segment, copied_to: int = 40, exactly_once: bool = True, **options: Any) -> OffsetIndex:
+    return OffsetIndex(segments, copied_to, exactly_once=exactly_once, **options)
 
 
 @pytest.mark.parametrize(
@@ -133,3 +137,84 @@ def test_last_copy_counts_of_attempts_that_wrote_between_each_other() -> None:
     found = index(late, segment(12, 14, Run(12, 105, 1)), copied_to=14, exactly_once=False)
     assert found.translate(12) == (Place.RECORD, 110)
     assert found.translate_back(105) == (Place.RECORD, 12)
+
+
+def test_late_copy_behind_those_of_later_records_does_not_count() -> None:
+    """A group that went on there would skip them."""
+    copied = segment(10, 30, Run(10, 100, 20)), segment(30, 40, Run(30, 130, 10))
+    found = index(*copied, segment(10, 15, Run(10, 120, 5)), exactly_once=False)
+    assert [found.translate(offset) for offset in range(10, 41)] == [
+        index(*copied, exactly_once=False).translate(offset) for offset in range(10, 41)
+    ]
+    assert found.translate_back(121) == (Place.RECORD, 11)
+    repeated = segment(10, 15, Run(10, 140, 5)), segment(30, 40, Run(30, 150, 10))
+    last = index(*copied, *repeated, exactly_once=False)
+    assert [last.translate(offset) for offset in (10, 15, 29, 30)] == [
+        (Place.RECORD, 100),
+        (Place.RECORD, 105),
+        (Place.RECORD, 119),
+        (Place.RECORD, 150),
+    ]
+
+
+def test_record_whose_only_known_copy_is_behind_those_of_later_ones_is_looked_for() -> None:
+    late = segment(10, 20, Run(10, 200, 10))
+    found = index(segment(20, 40, Run(20, 100, 20)), late, exactly_once=False, beginning=Beginning(10, 50))
+    assert found.translate(12) == Hole(10, 20, 50, 100)
+    found.fill(Hole(10, 20, 50, 100), [Run(10, 60, 10)])
+    assert found.translate(12) == (Place.RECORD, 62)
+    assert found.translate_back(203) == (Place.RECORD, 13)
+
+
+def test_copies_behind_the_end_of_what_the_progress_covers_do_not_count() -> None:
+    """An attempt that is not fenced may repeat records there, in front of which later ones are not committed yet."""
+    late = segment(10, 40, Run(12, 200, 5), Run(20, 206, 3))
+    found = index(FIRST, late, exactly_once=False, target_end=109)
+    assert found.translate(22) == (Place.RECORD, 108)
+    assert found.translate(40) == (Place.END, 109)
+    assert found.translate_back(201) == (Place.END, 40)
+    assert index(exactly_once=False, target_end=109, beginning=Beginning(10, 50)).translate(12) == Hole(10, 40, 50, 109)
+
+
+def test_hole_that_stays_open_is_unknown() -> None:
+    """The progress, which any client may have written, says that the copy began behind where the target ended."""
+    found = index(exactly_once=False, target_end=40, beginning=Beginning(10, 50))
+    hole = found.translate(12)
+    assert hole == Hole(10, 40, 50, 40)
+    found.fill(hole, [])
+    assert found.translate(12) == UNKNOWN
+
+
+def test_only_what_may_be_in_front_of_the_next_copy_is_looked_for() -> None:
+    found = index(FIRST, exactly_once=False, copied_to=80)
+    assert found.translate_back(105) == (Place.NEXT, 20)
+    assert found.translate_back(109) == Hole(40, 80, 109, None)
+
+
+def test_index_begins_where_the_copy_did() -> None:
+    begun = index(FIRST, beginning=Beginning(4, 90))
+    hole = Hole(4, 10, 90, 100)
+    assert (begun.begin, begun.target_begin) == (4, 90)
+    assert [begun.translate(offset) for offset in (3, 4, 9)] == [UNKNOWN, hole, hole]
+    assert [begun.translate_back(offset) for offset in (89, 90, 99)] == [UNKNOWN, hole, hole]
+    assert begun.translate(12) == (Place.RECORD, 100)
+    begun.fill(hole, [Run(5, 92, 2)])
+    assert [begun.translate(offset) for offset in (4, 6, 7)] == [
+        (Place.NEXT, 92),
+        (Place.RECORD, 93),
+        (Place.NEXT, 100),
+    ]
+    assert [begun.translate_back(offset) for offset in (90, 93, 94)] == [
+        (Place.NEXT, 5),
+        (Place.RECORD, 6),
+        (Place.NEXT, 12),
+    ]
+
+
+def test_index_that_begins_where_its_first_segment_does_has_no_hole() -> None:
+    begun = index(FIRST, beginning=Beginning(10, 90))
+    assert begun.translate(10) == (Place.NEXT, 100)
+    assert begun.translate_back(90) == (Place.NEXT, 12)
+    nothing = index(copied_to=10, beginning=Beginning(10, 90))
+    assert [nothing.translate(offset) for offset in (9, 10, 11)] == [UNKNOWN, (Place.END, 90), (Place.NOT_COPIED, 90)]
+    assert nothing.translate_back(95) == (Place.END, 10)

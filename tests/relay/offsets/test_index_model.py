@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirror.cluster.types import EpochEndOffset
 from mirror.relay.offsets import runs
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
-from mirror.relay.offsets.segments import Segment, SegmentKey, encode, key_of, parse, standing
+from mirror.relay.offsets.segments import EpochEnds, Segment, SegmentKey, encode, key_of, parse, standing
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress import anchors
 from mirror.relay.progress.target_log import TargetMark
 from tests.fakes.record_batches import batch, build
-from tests.relay.copy_harness import CopyHarness, progress_at
+from tests.relay.copy_harness import CopyHarness
 from tests.relay.hand_context import TARGET
 from tests.relay.offsets.logs import LogReader, resolved
 from tests.relay.partition.test_machine_model import CopyModel, Entry, logs
@@ -39,7 +39,11 @@ class OffsetModel(CopyModel):
         """(Producer id, value) of each offset; the value is None if no reader gets it."""
         self.segments: dict[SegmentKey, Segment] = {}
         self.lost = False
-        """Whether a segment was not written."""
+        """Whether a segment was not written, or an attempt that had ended has appended."""
+        self.given: list[tuple[int, int]] = []
+        """The positions that were said at any time: (source offset, target offset)."""
+        self._late: list[int] = []
+        """At least once, what an attempt has sent that was killed, and may append at any time."""
         self._open_from: int | None = None
         super().__init__(log, atomic=atomic, batch_size=batch_size, choose=choose)
 
@@ -56,10 +60,15 @@ class OffsetModel(CopyModel):
             self.target.append((_FOREIGN, -1))
         elif event == 28 and self.run.copy.state is not CopyState.DONE:
             self._kill()
+        elif event == 27 and self._late:
+            self.target += [(_OWN, value) for value in self._late]
+            self._late, self.lost = [], True
         super().step()
         self._write_segments()
 
     def _kill(self) -> None:
+        if not self.atomic and (pending := self.run.unanswered):
+            self._late = [int(value) for value in self.run.writer.sent[pending[0]].values]
         self._end_transaction(commit=False)
         self.run = self._begin()
         self.lost = True
@@ -99,7 +108,6 @@ class OffsetModel(CopyModel):
 
     def _store(self, offset: int) -> None:
         super()._store(offset)
-        self.mark = self.run.writer.commits[-1].progress.target
         self._end_transaction(commit=True)
 
     def _abort(self) -> None:
@@ -111,56 +119,71 @@ class OffsetModel(CopyModel):
 
     def check(self) -> None:
         """Every offset, by content, in both directions, with the index as it is."""
-        if self.progress is None:
+        stored = self.stored
+        if self.progress is None or stored is None or stored.target is None:
             return
-        progress = replace(progress_at(self.progress), target=self.mark)
-        ends = {_LEADER: (_LEADER, len(self.target))}
-        present = standing(self.segments.values(), progress, ends, target_topic_id="its-id", exactly_once=self.atomic)
+        ends = EpochEnds({}, {_LEADER: EpochEndOffset(_LEADER, len(self.target))})
+        present = standing(self.segments.values(), stored, ends, target_topic_id="its-id", exactly_once=self.atomic)
         self.readers = self._readers()
-        self.index = OffsetIndex(present, self.progress, exactly_once=self.atomic)
+        self.index = OffsetIndex(
+            present,
+            self.progress,
+            exactly_once=self.atomic,
+            beginning=stored.beginning,
+            target_end=stored.target.end,
+        )
         copied = self.values(self.progress)
-        begin = self.end + 1 if self.index.begin is None else self.index.begin
         for offset in range(self.end + 2):
             found = self._resolved(self.index.translate, offset)
             if offset > self.progress:
                 assert found.place is Place.NOT_COPIED
-            elif offset < begin:
-                assert found.place is Place.UNKNOWN
+                assert found.offset is not None
+                self.given.append((self.progress, found.offset))
             else:
                 following = next((value for value in copied if value >= offset), None)
                 assert found.place is (
                     Place.END if following is None else Place.RECORD if following == offset else Place.NEXT
                 )
                 self._check_position(found.offset, offset, following)
-        self._check_back(begin)
+        self._check_back()
 
     def _check_position(self, target: int | None, offset: int, following: int | None) -> None:
         assert target is not None, self.segments
         visible = self._visible()
         if following is not None:
             assert visible[target] == following
+        self.given.append((offset, target))
         behind = {value for at, value in visible.items() if at >= target}
         assert behind >= {value for value in self.values(self.progress or 0) if value >= offset}, "nothing is skipped"
         if self.atomic or (following is not None and not self.lost):
             last = max((at for at, value in visible.items() if value == following), default=target)
             assert target == last, "the last copy counts"
 
-    def _check_back(self, begin: int) -> None:
+    def check_given(self) -> None:
+        """Where a group was sent at any time it reads all that it had not read."""
+        visible = self._visible()
+        for offset, target in self.given:
+            behind = {value for at, value in visible.items() if at >= target}
+            assert behind >= {value for value in self.values(self.end) if value >= offset}, (offset, target)
+
+    def _check_back(self) -> None:
         visible = self._visible()
         for offset in range(len(self.target)):
             found = self._resolved(self.index.translate_back, offset)
             following = next((visible[at] for at in sorted(visible) if at >= offset), None)
             if found.place is Place.UNKNOWN:
-                index_begin = len(self.target) if self.index.target_begin is None else self.index.target_begin
-                assert offset < index_begin
-                assert offset not in visible or visible[offset] < begin or not self.atomic
-            elif found.place is Place.END or following is None or following >= (self.progress or 0):
-                continue
+                assert self.index.target_begin is not None
+                assert offset < self.index.target_begin
+                assert offset not in visible
+            elif following is None or following >= (self.progress or 0):
+                assert found.place is Place.END or not self.atomic
+            elif found.place is Place.END:
+                assert not self.atomic
             elif not self.atomic and found.place is Place.NEXT:
                 # The index may not know every copy of a record: then the next one that it knows is meant.
                 assert found.offset is not None
                 read = {value for at, value in visible.items() if at < offset}
-                assert read >= {one for one in self.values(found.offset) if one >= begin}, "nothing is skipped"
+                assert read >= set(self.values(found.offset)), "nothing is skipped"
             else:
                 assert found.offset == following, offset
                 assert found.place is (Place.RECORD if offset in visible else Place.NEXT)
@@ -208,3 +231,4 @@ def test_every_offset_is_translated_to_the_same_record_and_back(
                 model.check()
         model.finish()
         model.check()
+        model.check_given()

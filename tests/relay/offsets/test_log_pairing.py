@@ -83,6 +83,19 @@ def test_last_copies_count_at_least_once() -> None:
     assert found == [Run(10, 100, 1), Run(11, 103, 2), Run(14, 106, 1), Run(15, 110, 1)]
 
 
+def test_equal_records_from_the_end_of_the_hole_on_are_not_its_own() -> None:
+    """A batch of the target may go on behind it."""
+    hole = HOLE._replace(target_end=105)
+    found = pair_last(hole, log((100, "ab", OWN), (102, "cdeee", OWN)), expected(hole, *SOURCE))
+    assert found == [Run(10, 100, 3), Run(14, 103, 2)]
+
+
+def test_hole_without_records_needs_none_of_the_target() -> None:
+    assert pair_last(HOLE, iter(()), expected(HOLE, (20, "a"))) == []
+    found = pair_last(HOLE, log((100, "a", OTHER)), expected(HOLE, (20, "a")))
+    assert found == []
+
+
 def test_too_many_records_at_least_once_are_unproved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_pairing, "MAX_COPIES", 4)
     with pytest.raises(Unproved, match="more than 4"):

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.client import TopicPartition
+from mirror.cluster.types import EpochEndOffset
 from mirror.relay.offsets import runs
 from mirror.relay.offsets.runs import Run, encode_numbers, span_of
 from mirror.relay.offsets.segments import (
+    EpochEnds,
     Segment,
     SegmentKey,
     encode,
@@ -97,10 +99,26 @@ def test_what_is_no_key_is_none(key: bytes | None) -> None:
     assert parse_key(key) is None
 
 
+def _ends(source: dict[int, int] | None = None, target: dict[int, int] | None = None) -> EpochEnds:
+    """Where each epoch ends; by default, all is there."""
+    return EpochEnds(
+        *(
+            {epoch: EpochEndOffset(epoch, end) for epoch, end in given.items()}
+            for given in (source or {2: 1_000}, target or {4: 1_000})
+        )
+    )
+
+
+def _standing(one: Segment, ends: EpochEnds) -> list[Segment]:
+    return standing([one], PROGRESS, ends, target_topic_id="its-target", exactly_once=True)
+
+
 @pytest.mark.parametrize(
     ("other", "stands"),
     [
         (END, True),
+        (replace(END, leader_epoch=None), True),
+        (replace(END, leader_epoch=1), True),
         (replace(END, series=8), False),
         (replace(END, topic_id="another"), False),
         (replace(END, source_cluster_id="rome"), False),
@@ -110,16 +128,48 @@ def test_what_is_no_key_is_none(key: bytes | None) -> None:
         (replace(END, exactly_once=False), False),
     ],
 )
-def test_segments_of_other_logs_or_of_a_lost_part_do_not_count(other: Anchor, stands: bool) -> None:
-    ends = {4: (4, 109), 3: (3, 108)}
+def test_segments_of_other_logs_do_not_count(other: Anchor, stands: bool) -> None:
     one = segment(10, 40, *ONE.runs, anchor=other)
-    found = standing([one], PROGRESS, ends, target_topic_id="its-target", exactly_once=True)
-    assert found == ([one] if stands else [])
+    assert _standing(one, _ends(target={4: 109})) == ([one] if stands else [])
+
+
+@pytest.mark.parametrize(
+    ("ends", "kept"),
+    [
+        (_ends(target={4: 109}, source={2: 40}), ONE),
+        (_ends(target={4: 108}), segment(10, 22, Run(12, 100, 5), Run(20, 106, 2))),
+        (_ends(target={4: 106}), segment(10, 20, Run(12, 100, 5))),
+        (_ends(target={4: 105}), segment(10, 20, Run(12, 100, 5))),
+        (_ends(target={4: 101}), segment(10, 13, Run(12, 100, 1))),
+        (_ends(target={4: 100}), None),
+        (_ends(source={2: 39}), segment(10, 39, *ONE.runs)),
+        (_ends(source={2: 21}), segment(10, 21, Run(12, 100, 5), Run(20, 106, 1))),
+        (_ends(source={2: 18}), segment(10, 18, Run(12, 100, 5))),
+        (_ends(source={2: 14}), segment(10, 14, Run(12, 100, 2))),
+        (_ends(source={2: 14}, target={4: 101}), segment(10, 13, Run(12, 100, 1))),
+        (_ends(source={2: 12}), None),
+    ],
+)
+def test_part_of_a_segment_in_front_of_a_loss_counts(ends: EpochEnds, kept: Segment | None) -> None:
+    assert _standing(ONE, ends) == ([] if kept is None else [kept])
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        EpochEnds({2: EpochEndOffset(1, 500)}, {4: EpochEndOffset(4, 500)}),
+        EpochEnds({2: EpochEndOffset(2, 500)}, {4: EpochEndOffset(3, 500)}),
+        EpochEnds({2: EpochEndOffset(2, 500)}, {4: EpochEndOffset(-1, -1)}),
+    ],
+)
+def test_log_without_the_epoch_of_a_segment_proves_nothing(ends: EpochEnds) -> None:
+    """Its records of an earlier epoch may go on where those of the segment's log have ended."""
+    assert _standing(ONE, ends) == []
 
 
 def test_adjoining_segments_become_one_and_say_the_same() -> None:
     many = [segment(10 * number, 10 * number + 10, Run(10 * number, 7 + 11 * number, 10)) for number in range(6)]
-    written, deleted = tidied(many, source_start=0)
+    written, deleted = tidied(many, many, source_start=0)
     (merged,) = written
     assert list(merged.runs) == [run for one in many[:-1] for run in one.runs]
     assert (merged.start, merged.end.offset, merged.end.target.end) == (0, 50, many[4].end.target.end)
@@ -128,29 +178,37 @@ def test_adjoining_segments_become_one_and_say_the_same() -> None:
 
 def test_adjoining_runs_of_merged_segments_become_one() -> None:
     many = [segment(10 * number, 10 * number + 10, Run(10 * number, 10 * number, 10)) for number in range(4)]
-    ((merged,), _) = tidied(many, source_start=0)
+    ((merged,), _) = tidied(many, many, source_start=0)
     assert list(merged.runs) == [Run(0, 0, 30)]
 
 
 def test_segments_with_a_hole_between_them_stay_apart() -> None:
     many = [segment(start, start + 10, Run(start, start, 10)) for start in (0, 20, 40)]
-    assert tidied(many, source_start=0) == ([], [])
+    assert tidied(many, many, source_start=0) == ([], [])
+
+
+def test_segment_that_a_log_has_lost_is_not_merged() -> None:
+    """The copy was resumed in front of its end; what it wrote then, up to the next segment, is not in the index."""
+    lost, later, newest = (segment(start, start + 10, Run(start, start, 10)) for start in (0, 10, 20))
+    assert tidied([lost, later, newest], [later, newest], source_start=0) == ([], [])
 
 
 def test_full_segments_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "MAX_RUNS", 2)
     full = [segment(10 * at, 10 * at + 8, Run(10 * at, 10 * at, 1), Run(10 * at + 4, 10 * at + 1, 4)) for at in (0, 5)]
-    assert tidied([*full, segment(90, 91, Run(90, 200, 1))], source_start=0) == ([], [])
+    every = [*full, segment(90, 91, Run(90, 200, 1))]
+    assert tidied(every, every, source_start=0) == ([], [])
 
 
 def test_segments_are_not_written_again_if_they_would_not_be_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "MAX_RUNS", 2)
     small, full = segment(0, 4, Run(0, 0, 1)), segment(4, 8, Run(4, 10, 1), Run(6, 11, 1))
-    assert tidied([small, full, segment(90, 91, Run(90, 200, 1))], source_start=0) == ([], [])
+    every = [small, full, segment(90, 91, Run(90, 200, 1))]
+    assert tidied(every, every, source_start=0) == ([], [])
 
 
 def test_segments_in_front_of_the_sources_log_are_deleted_but_not_the_newest() -> None:
     many = [segment(start, start + 10, Run(start, start, 10)) for start in (0, 20, 40)]
-    assert tidied(many, source_start=30) == ([], many[:2])
-    assert tidied(many, source_start=29) == ([], many[:1])
-    assert tidied(many, source_start=100) == ([], many[:2])
+    assert tidied(many, many, source_start=30) == ([], many[:2])
+    assert tidied(many, many, source_start=29) == ([], many[:1])
+    assert tidied(many, many, source_start=100) == ([], many[:2])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from mirror.client import TopicPartition
+from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.offsets import offset_topic
@@ -217,6 +219,27 @@ def test_segments_are_made_fewer_while_a_copy_goes_on(monkeypatch: pytest.Monkey
         _check(pair, offsets)
 
 
+def test_segments_stay_if_what_they_are_merged_into_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = FakePair(monkeypatch)
+    write, written = OffsetTopic.write, list[Any]()
+
+    def write_some(self: OffsetTopic, segments: Any, timeout_ms: int) -> dict[Any, KafkaError]:
+        written.append(segments)
+        if any(segment is not None and segment.end.offset > segment.start + 1 for segment in segments.values()):
+            return dict.fromkeys(segments, KafkaTimeout("no"))
+        return write(self, segments, timeout_ms)
+
+    monkeypatch.setattr(OffsetTopic, "write", write_some)
+    for number in range(6):
+        if number == 5:
+            monkeypatch.setattr(offset_topic, "_TIDIED_EVERY", 1)
+        pair.write(b"%d" % number)
+        assert pair.copy().outcome is Outcome.COMPLETE
+    assert len(written) > 6
+    assert len(_segments(pair)) == 6
+    assert all(None not in each.values() for each in written)
+
+
 def test_flow_without_an_offset_topic_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = FakePair(monkeypatch)
     del pair.target.topics[offset_topic_of(FLOW)]
@@ -224,6 +247,26 @@ def test_flow_without_an_offset_topic_is_copied(monkeypatch: pytest.MonkeyPatch)
     result = pair.copy()
     assert (result.outcome, result.records) == (Outcome.COMPLETE, 2), result.error
     with _translator(pair) as translator:
+        _check(pair, _opened(translator))
+
+
+def test_what_an_earlier_version_has_copied_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It did not store where it had begun."""
+    pair = FakePair(monkeypatch)
+    topic = pair.target.topics.pop(offset_topic_of(FLOW))
+    pair.write(b"0", b"1")
+    assert pair.copy().outcome is Outcome.COMPLETE
+    metadata = json.loads(pair.metadata())
+    del metadata["begin"]
+    pair.set_metadata(json.dumps(metadata))
+    with _translator(pair) as translator:
         offsets = _opened(translator)
         assert offsets.translate(0).place is Place.UNKNOWN
         assert "no offset index" in offsets.reason
+    pair.target.topics[offset_topic_of(FLOW)] = topic
+    pair.write(b"2", b"3")
+    assert pair.copy().outcome is Outcome.COMPLETE
+    with _translator(pair) as translator:
+        offsets = _opened(translator)
+        places = [offsets.translate(offset).place for offset in range(5)]
+        assert places == [*[Place.UNKNOWN] * 2, *[Place.RECORD] * 2, Place.END]

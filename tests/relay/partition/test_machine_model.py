@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import given, settings
@@ -18,13 +17,14 @@ from mirror.consumer.fetched import Fetched
 from mirror.errors import BrokerError, DeliveryTimeout, KafkaError, KafkaTimeout, NeedsAbort, OffsetOutOfRange
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.states import ABORT_TIMEOUT_MS, CopyState
+from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL, Batch
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
-from tests.relay.copy_harness import CopyHarness, progress_at
+from tests.relay.copy_harness import CopyHarness
 from tests.relay.hand_context import SOURCE
 
 
@@ -87,8 +87,9 @@ class CopyModel:
         self.clock = FakeClock()
         self.written: list[int] = []
         self.progress: int | None = None
+        self.stored: Progress | None = None
         self.mark: TargetMark | None = None
-        """What the progress says about the target's log."""
+        """What an attempt that begins without progress finds of the target's log."""
         self.run = self._begin()
         self._in_transaction: list[int] = []
 
@@ -142,7 +143,7 @@ class CopyModel:
         elif self.progress is None:
             self.run.opened_with(None)
         else:
-            self.run.opened_with(replace(progress_at(self.progress), target=self.mark))
+            self.run.opened_with(self.stored)
 
     def _fetch(self) -> None:
         run = self.run
@@ -208,7 +209,7 @@ class CopyModel:
             assert self.written == self.values(offset), "progress and data agree"
         assert set(self.values(offset)) <= set(self.written), "progress never passes a record that is not written"
         assert offset >= (self.progress or 0)
-        self.progress = offset
+        self.progress, self.stored = offset, self.run.writer.commits[-1].progress
 
     def _abort(self) -> None:
         writer = self.run.writer

@@ -14,6 +14,7 @@ from mirror.errors import KafkaTimeout
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import (
     SHARDS,
+    Beginning,
     Progress,
     ProgressStore,
     Searched,
@@ -186,3 +187,21 @@ def test_metadata_names_the_source() -> None:
 def test_offset_of_another_program_has_no_source(metadata: str) -> None:
     found = from_offset(OffsetAndMetadata(5, None, metadata))
     assert found == Progress(offset=5, leader_epoch=None, source_cluster_id="", topic_id="", time_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("stored", "beginning"),
+    [
+        ("[3, 40]", Beginning(3, 40)),
+        ("[3]", None),
+        ("[3, -1]", None),
+        ("[3, 40, 5]", None),
+        ('["3", 40]', None),
+        ("7", None),
+        ("null", None),
+    ],
+)
+def test_beginning_is_stored_with_the_progress(stored: str, beginning: Beginning | None) -> None:
+    found = from_offset(OffsetAndMetadata(9, None, f'{{"begin": {stored}}}'))
+    assert found.beginning == beginning
+    assert from_offset(to_offset(found)).beginning == beginning

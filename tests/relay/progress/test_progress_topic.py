@@ -14,7 +14,7 @@ from mirror.client import Admin, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.anchors import SLOTS, Anchor, encode_key, key_of
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import Beginning, Progress
 from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.progress.target_log import TargetMark
@@ -53,7 +53,15 @@ def topic(cluster: FakeCluster) -> Iterator[ProgressTopic]:
 
 
 def kept(offset: int, target_end: int = 0, epoch: int | None = 3) -> ProgressRecord:
-    progress = Progress(offset=offset, leader_epoch=epoch, source_cluster_id="s", topic_id="t", time_ms=77, series=9)
+    progress = Progress(
+        offset=offset,
+        leader_epoch=epoch,
+        source_cluster_id="s",
+        topic_id="t",
+        time_ms=77,
+        series=9,
+        beginning=Beginning(2, 30),
+    )
     return ProgressRecord(progress, target_end)
 
 
