@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from mirror.cluster.calls import Attempt, ClusterView, Failures, GroupCall, check
 from mirror.cluster.coordinators import KeyType
-from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, KeyedCall, coordinator
+from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, GroupsCall, KeyedCall, coordinator
 from mirror.cluster.offset_calls import by_topic
 from mirror.cluster.requests import Lane
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
@@ -24,6 +24,7 @@ from mirror.wire.messages.groups import (
     OffsetFetchGroup,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    OffsetFetchResponsePartition,
     OffsetFetchTopic,
 )
 
@@ -80,8 +81,7 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
                         continue
                     error = error or check(entry.error_code, f"{self.what}, {tp}", needs="Describe")
                     if entry.committed_offset >= 0:
-                        epoch = entry.committed_leader_epoch if entry.committed_leader_epoch >= 0 else None
-                        self._found[tp] = OffsetAndMetadata(entry.committed_offset, epoch, entry.metadata or "")
+                        self._found[tp] = _committed(entry)
             if error is not None:
                 self._found.clear()
                 return {self.group: error}
@@ -90,6 +90,46 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
     def result(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets by partition, without those that have none."""
         return self._found
+
+
+class OffsetsOfGroups(GroupsCall[dict[TopicPartition, OffsetAndMetadata]]):
+    """Fetch all committed offsets of groups, those of one coordinator with one request (KIP-709).
+
+    Pending transactions are not waited for: the offsets before them are returned. Topics that this client may not
+    describe are left out by the broker.
+    """
+
+    api = Api.OFFSET_FETCH
+    needs = "Describe"
+
+    def __init__(self, groups: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("reading offsets of groups", groups, deadline_ms, timeout_ms)
+
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
+        return f"reading offsets of group {key!r}"
+
+    def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetFetchRequest:
+        """Request everything that the groups of one coordinator have committed."""
+        del view, timeout_ms
+        return OffsetFetchRequest(tuple(_group_to_read(group, None) for group in keys), require_stable=False)
+
+    def accept(self, keys: Collection[str], response: OffsetFetchResponse) -> Failures:
+        """Set the result of each group, without the partitions that have an error of their own."""
+        for group in response.groups:
+            found = {
+                TopicPartition(topic.name, entry.partition_index): _committed(entry)
+                for topic in group.topics
+                for entry in topic.partitions
+                if entry.committed_offset >= 0 and not entry.error_code
+            }
+            self.set_result(group.group_id, group.error_code, found)
+        return self.unresolved(keys)
+
+
+def _committed(entry: OffsetFetchResponsePartition) -> OffsetAndMetadata:
+    epoch = entry.committed_leader_epoch if entry.committed_leader_epoch >= 0 else None
+    return OffsetAndMetadata(entry.committed_offset, epoch, entry.metadata or "")
 
 
 def _group_to_read(group: str, tps: Collection[TopicPartition] | None) -> OffsetFetchGroup:

@@ -52,7 +52,7 @@ SMALLEST_SHARE_BYTES: Final = 65_536
 
 def _regular_expression(pattern: str) -> str:
     if not pattern:
-        raise ValueError("an empty pattern matches no topic; write a topic's name or a regular expression")
+        raise ValueError("an empty pattern matches nothing; write a name or a regular expression")
     if len(pattern) > _MAX_PATTERN_LENGTH:
         raise ValueError(f"not a regular expression: longer than {_MAX_PATTERN_LENGTH} characters")
     try:
@@ -120,9 +120,9 @@ def _compiled(patterns: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(re2.compile(pattern, _RE2) for pattern in patterns)
 
 
-def matches(patterns: tuple[str, ...], topic: str) -> bool:
+def matches(patterns: tuple[str, ...], name: str) -> bool:
     """Return whether one of the regular expressions matches the whole name."""
-    return any(pattern.fullmatch(topic) for pattern in _compiled(patterns))
+    return any(pattern.fullmatch(name) for pattern in _compiled(patterns))
 
 
 class ClusterConfig(BaseModel):
@@ -168,6 +168,24 @@ class MirrorMakerConfig(OwnTable):
     """What a flow writes for MirrorMaker 2's users."""
 
     heartbeats: bool = Field(default=False, description="true or false")
+
+
+class GroupsConfig(OwnTable):
+    """Which consumer groups a flow brings to the target."""
+
+    include: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
+        default=(".*",), description="a list of regular expressions"
+    )
+    exclude: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
+        default=("console-consumer-.*", "connect-.*", "__.*"), description="a list of regular expressions"
+    )
+    sync: bool = Field(default=True, description="true or false")
+    interval_ms: int = Field(default=10_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    on_group_deleted: Literal["keep", "delete"] = Field(default="keep", description='"keep" or "delete"')
+
+    def includes(self, group: str) -> bool:
+        """Return whether the group is brought to the target, if it is not one of this program's own."""
+        return matches(self.include, group) and not matches(self.exclude, group)
 
 
 class FlowConfig(OwnTable):
@@ -234,6 +252,7 @@ class FlowConfig(OwnTable):
     producer: dict[str, Plain] = Field(default_factory=dict, description="a table of the producer's dotted keys")
     consumer: dict[str, Plain] = Field(default_factory=dict, description="a table of the consumer's dotted keys")
     mirrormaker: MirrorMakerConfig = Field(default_factory=MirrorMakerConfig, description="a table")
+    groups: GroupsConfig = Field(default_factory=lambda: GroupsConfig(sync=False), description="a table")
 
     @classmethod
     @functools.cache

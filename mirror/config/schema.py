@@ -17,6 +17,7 @@ from mirror.producer.settings import ProducerSettings
 if TYPE_CHECKING:
     from mirror.config.naming import KeyPath
 
+_JSON_KEYS: Final = frozenset({"headers", "topics", "topics-exclude", "include", "exclude"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 CLUSTER_KEYS: Final[Mapping[str, Key]] = {
@@ -97,7 +98,7 @@ def _kind(path: KeyPath) -> str:
         return "int" if annotation is int else "bool"
     if annotation == str | int:
         return "point"
-    return "json" if key == "headers" or key.startswith("topics") else "str"
+    return "json" if key in _JSON_KEYS else "str"
 
 
 def _json(text: str) -> object:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 
 from mirror.cluster.admin.groups import DeleteGroups, DescribeConsumerGroups, DescribeGroups, ListGroups
-from mirror.cluster.group_offset_calls import CommitGroupOffsets, DeleteGroupOffsets, GroupOffsets
+from mirror.cluster.group_offset_calls import CommitGroupOffsets, DeleteGroupOffsets, GroupOffsets, OffsetsOfGroups
 from mirror.cluster.offset_commits import CommitOffset
 from mirror.cluster.types import GroupDescription, GroupListing, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import UnsupportedVersion
@@ -32,6 +32,23 @@ class GroupCalls(AdminCalls):
             self._living(timer), states=wanted[0], kinds=wanted[1], deadline_ms=deadline_ms, timeout_ms=timeout
         )
         return {one.group: one for groups in self._each(call, partial=False).values() for one in groups}
+
+    def list_groups_async(
+        self, brokers: Iterable[int], *, kinds: Iterable[str] = (), timeout_ms: int | None = None
+    ) -> Future[Outcomes[int, tuple[GroupListing, ...]]]:
+        """Return the groups that each of these brokers coordinates, without waiting.
+
+        The errors of brokers that do not respond are in ``Outcomes.failed``.
+        """
+
+        def call() -> ListGroups:
+            deadline_ms, timeout = self._timer(timeout_ms)
+            wanted = arguments.texts("a kind of group", kinds)
+            return ListGroups(
+                arguments.brokers(brokers), states=(), kinds=wanted, deadline_ms=deadline_ms, timeout_ms=timeout
+            )
+
+        return self._later(call)
 
     def describe_groups(
         self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
@@ -86,6 +103,15 @@ class GroupCalls(AdminCalls):
     ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
         """Like :meth:`group_offsets`, without waiting."""
         return self._later(lambda: self._committed(group, tps, timeout_ms, require_stable=require_stable))
+
+    def offsets_of_groups_async(
+        self, groups: Iterable[str], timeout_ms: int | None = None
+    ) -> Future[Outcomes[str, dict[TopicPartition, OffsetAndMetadata]]]:
+        """Return all committed offsets of each group, without waiting: neither here nor for pending transactions.
+
+        Groups of one coordinator share a request. A group that does not exist has no offsets.
+        """
+        return self._later(lambda: OffsetsOfGroups(arguments.texts("a group id", groups), *self._timer(timeout_ms)))
 
     def _committed(
         self, group: str, tps: Iterable[TopicPartition] | None, timeout_ms: int | None, *, require_stable: bool = True

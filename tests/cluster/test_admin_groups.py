@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -21,9 +23,10 @@ from tests.fakes.api_admin import (
     FakeGroup,
     FakeMember,
 )
-from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster import FakeCluster, GroupOffset
 from tests.fakes.control import Action
 
+T = TypeVar("T")
 TPS = [TopicPartition("t", p) for p in range(3)]
 OTHER = TopicPartition("u", 0)
 
@@ -222,8 +225,8 @@ def test_offsets_are_deleted_but_not_those_that_a_member_reads() -> None:
     cluster = _cluster()
     admin = FakeAdmin(cluster)
     offsets = {tp: OffsetAndMetadata(5) for tp in (TPS[0], TPS[1], OTHER)}
-    for group in ("empty", "new"):
-        admin.commit_group_offsets(group, offsets)
+    admin.commit_group_offsets("empty", offsets)
+    cluster.groups["new"].update(cluster.groups["empty"])  # a commit without a member is refused there
     admin.delete_group_offsets("empty", [TPS[0], OTHER])
     assert set(admin.group_offsets("empty")) == {TPS[1]}
 
@@ -235,6 +238,48 @@ def test_offsets_are_deleted_but_not_those_that_a_member_reads() -> None:
         nowhere: errors.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert set(admin.group_offsets("new")) == {TPS[0], TPS[1]}
+
+
+def test_a_group_with_members_refuses_a_commit_without_one() -> None:
+    with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
+        FakeAdmin(_cluster()).commit_group_offsets("new", {TPS[0]: OffsetAndMetadata(1)})
+
+
+def _finished(admin: FakeAdmin, future: Future[T]) -> T:
+    admin.client.run_until(future.done, 300_000)
+    return future.result()
+
+
+def test_offsets_of_several_groups_come_with_one_request_of_each_coordinator() -> None:
+    cluster = _cluster()
+    cluster.coordinators |= {"also empty": 1, "nope": 3}
+    cluster.groups["empty"][TPS[0]] = GroupOffset(5, 2, "so far")
+    cluster.groups["also empty"][OTHER] = GroupOffset(7, -1, None)
+    admin = FakeAdmin(cluster)
+    found = _finished(admin, admin.offsets_of_groups_async(["empty", "also empty", "nope"]))
+    assert found == {
+        "empty": {TPS[0]: OffsetAndMetadata(5, 2, "so far")},
+        "also empty": {OTHER: OffsetAndMetadata(7)},
+        "nope": {},
+    }
+    assert sorted(call.node for call in cluster.calls(Api.OFFSET_FETCH)) == [1, 3]
+    assert not any(call.body.require_stable for call in cluster.calls(Api.OFFSET_FETCH))
+
+
+def test_a_group_whose_offsets_may_not_be_read_fails_alone() -> None:
+    cluster = _cluster()
+    refused = Action(errors={"old": errors.GROUP_AUTHORIZATION_FAILED})
+    cluster.control.on(Api.OFFSET_FETCH, refused, times=None)
+    admin = FakeAdmin(cluster)
+    found = _finished(admin, admin.offsets_of_groups_async(["old", "empty"]))
+    assert found == {"empty": {}}
+    assert isinstance(found.failed["old"], AuthorizationFailed)
+
+
+def test_groups_are_listed_by_broker() -> None:
+    admin = FakeAdmin(_cluster())
+    found = _finished(admin, admin.list_groups_async([1, 3], kinds=["classic"]))
+    assert {node: [one.group for one in groups] for node, groups in found.items()} == {1: ["empty"], 3: []}
 
 
 def test_offsets_of_a_group_that_is_not_there() -> None:

@@ -134,6 +134,19 @@ def test_heartbeats_are_copied_whatever_topics_says_and_have_a_prefix(read: Load
     assert same.target_topic("heartbeats") == "heartbeats", "as before, where no heartbeats are written"
 
 
+def test_groups_are_brought_along_if_there_is_a_table_for_them(read: Load) -> None:
+    without = read(CLUSTERS + FLOW).flows["paris-berlin"].groups
+    assert (without.sync, without.interval_ms) == (False, 10_000)
+    flow = read(f"{CLUSTERS}{FLOW}[flows.paris-berlin.groups]").flows["paris-berlin"]
+    assert flow.groups.sync
+    names = ["billing", "console-consumer-17", "connect-sink", "__internal", "my-connect-sink"]
+    assert [name for name in names if flow.groups.includes(name)] == ["billing", "my-connect-sink"]
+    own = 'include = ["b.*", "a"]\nexclude = ["bad"]\non-group-deleted = "delete"\nsync = false\ninterval-ms = 1000'
+    groups = read(f"{CLUSTERS}{FLOW}[flows.paris-berlin.groups]\n{own}").flows["paris-berlin"].groups
+    assert [name for name in ["a", "aa", "b", "bad"] if groups.includes(name)] == ["a", "b"]
+    assert (groups.sync, groups.interval_ms, groups.on_group_deleted) == (False, 1_000, "delete")
+
+
 def test_only_one_flow_between_two_clusters_copies_heartbeats(problems: Problems, read: Load) -> None:
     other, more = FLOW.replace("paris-berlin", "second"), "[flows.{}.mirrormaker]\nheartbeats = true\n"
     toml = CLUSTERS + FLOW + more.format("paris-berlin") + other + more.format("second")
@@ -157,6 +170,12 @@ FLOW_PROBLEMS = [
         '[flows.paris-berlin.mirrormaker]\nheartbeats = "yes"',
         'flows.paris-berlin.mirrormaker.heartbeats = "yes": must be true or false',
     ),
+    (
+        "[flows.paris-berlin.groups]\ninterval-ms = 10",
+        "groups.interval-ms = 10: must be whole milliseconds from 1000 to 2147483647",
+    ),
+    ('[flows.paris-berlin.groups]\ninclude = ["("]', 'groups.include = "(": not a regular expression'),
+    ('[flows.paris-berlin.groups]\non-group-deleted = "drop"', 'on-group-deleted = "drop": must be "keep" or "delete"'),
     ('naem = "x"', 'flows.paris-berlin.naem = ***: unknown key; did you mean "naming"?'),
     ("commit_interval_ms = 50", 'commit_interval_ms = ***: unknown key; did you mean "commit-interval-ms"?'),
     ('name = "x"', "flows.paris-berlin.name = ***: unknown key"),
@@ -197,7 +216,7 @@ FLOW_PROBLEMS = [
         'topics-exclude = ["(?!a).*"]',
         "not a regular expression: invalid perl operator: (?!; look-around and back-references are not supported (RE2)",
     ),
-    ('topics-exclude = [""]', 'topics-exclude = "": an empty pattern matches no topic'),
+    ('topics-exclude = [""]', 'topics-exclude = "": an empty pattern matches nothing'),
     ('start = "soon"', 'start = "soon": must be "earliest", "latest" or a timestamp'),
     ('start = "2026-01-31"', "a timestamp needs its offset from UTC"),
     ("start = 2026-01-31", "start = 2026-01-31: must be"),

@@ -33,6 +33,8 @@ def test_variables_are_read_by_the_key_s_type(read: Load) -> None:
             FLOW_VARIABLE + "PRODUCER__ENABLE_IDEMPOTENCE": "True",
             FLOW_VARIABLE + "CONSUMER__CLIENT_RACK": "7",
             FLOW_VARIABLE + "MIRRORMAKER__HEARTBEATS": "TRUE",
+            FLOW_VARIABLE + "GROUPS__INCLUDE": '["a", "b"]',
+            FLOW_VARIABLE + "GROUPS__INTERVAL_MS": "2000",
         }
     )
     flow = config.flows["paris-berlin"]
@@ -42,6 +44,7 @@ def test_variables_are_read_by_the_key_s_type(read: Load) -> None:
     assert flow.producer == {"delivery.timeout.ms": 60_000, "enable.idempotence": True}
     assert flow.consumer == {"client.rack": "7"}
     assert flow.mirrormaker.heartbeats
+    assert (flow.groups.include, flow.groups.interval_ms, flow.groups.sync) == (("a", "b"), 2_000, True)
 
 
 def test_precedence(read: Load) -> None:

@@ -29,11 +29,14 @@ def _group_code(cluster: FakeCluster, call: ServerCall, group: str) -> int:
 
 
 def offset_commit(cluster: FakeCluster, call: ServerCall) -> OffsetCommitResponse:
-    """Without membership; the same code for every partition where the group itself is refused."""
+    """Without membership, which a group with members refuses; the same code for every partition in that case."""
     from tests.fakes.cluster import GroupOffset
 
     request: OffsetCommitRequest = call.body
     group_code = _group_code(cluster, call, request.group_id)
+    group = cluster.admin.groups.get(request.group_id)
+    if group is not None and group.members:
+        group_code = group_code or errors.UNKNOWN_MEMBER_ID
     topics = []
     for topic in request.topics:
         parts = []

@@ -128,6 +128,18 @@ class OffsetIndex:
         return self._target_begin if self._is_consistent else None
 
     @property
+    def copied_to(self) -> int:
+        """The next source offset to copy."""
+        return self._copied_to
+
+    @property
+    def known_target_end(self) -> int:
+        """The target offset behind the last record that it knows; 0 if it knows none."""
+        if not self._target or not self._is_consistent:
+            return 0
+        return max(target + length for target, length in zip(self._target, self._length, strict=True))
+
+    @property
     def run_count(self) -> int:
         """How many runs it has."""
         return sum(1 for length in self._length if length)

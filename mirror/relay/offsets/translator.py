@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from mirror.client import EARLIEST, Admin, Consumer, Fetched, OffsetAndMetadata, TopicPartition
+from mirror.client import EARLIEST, Admin, Consumer, OffsetAndMetadata, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import BatchTooLarge, CorruptBatch, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Unproved
@@ -19,6 +19,7 @@ from mirror.relay.offsets.offset_topic import OffsetTopic
 from mirror.relay.offsets.segments import EpochEnds, standing
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.relay.progress.flow_topic import cluster_options
 from mirror.relay.progress.log_reading import read_log
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
@@ -119,7 +120,7 @@ class OffsetTranslator:
 
         ``timeout_ms`` limits the reading of the offset topic, and of each part of a log; None: as for other calls.
         """
-        source, target = _cluster_options(source_options), _cluster_options(target_options)
+        source, target = cluster_options(source_options), cluster_options(target_options)
         default_ms = ClusterSettings.parse(target).default_api_timeout_ms
         self._timeout_ms: Final = default_ms if timeout_ms is None else timeout_ms
         self._flow: Final = flow
@@ -232,18 +233,18 @@ class OffsetTranslator:
     # --- what the index lacks
 
     def _runs_in(self, hole: Hole, logs: _Logs, producer_ids: frozenset[int]) -> list[Run]:
-        """Raises Unproved, KafkaError."""
+        """Read both logs. Raises Unproved, KafkaError."""
         source_id = stored.topic_id(logs.progress.topic_id)
+        seek = OffsetAndMetadata(hole.start, topic_id=source_id)
+        expected = ExpectedRecords(
+            read_log(self._source_log, logs.source, seek, hole.end, self._timer()), hole.start, self._spec, hole.end
+        )
         end = self._target_log.end_offsets([logs.target], self._timeout_ms)[logs.target]
         end = end if hole.target_end is None else min(end, hole.target_end)
-
-        def read_logs() -> tuple[Iterator[Fetched], ExpectedRecords]:
-            seek = OffsetAndMetadata(hole.start, topic_id=source_id)
-            source = read_log(self._source_log, logs.source, seek, hole.end, self._timer())
-            target = read_log(self._target_log, logs.target, hole.target_start, end, self._timer())
-            return target, ExpectedRecords(source, hole.start, self._spec, hole.end)
-
-        return pair_once(hole, read_logs, producer_ids) if self._exactly_once else pair_last(hole, read_logs)
+        target = read_log(self._target_log, logs.target, hole.target_start, end, self._timer())
+        if self._exactly_once:
+            return pair_once(hole, target, expected, producer_ids)
+        return pair_last(hole, target, expected)
 
     def _timer(self) -> Timer:
         return Timer(SystemClock(), self._timeout_ms)
@@ -261,11 +262,6 @@ _READING: Final = {
     "fetch.max.bytes": _FETCH_BYTES,
     "max.partition.fetch.bytes": _FETCH_BYTES,
 }
-
-
-def _cluster_options(options: Mapping[str, object]) -> dict[str, object]:
-    keys = ClusterSettings.keys()
-    return {key: value for key, value in options.items() if key in keys}
 
 
 def _nothing(hole: Hole) -> list[Run]:

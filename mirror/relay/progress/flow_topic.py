@@ -1,4 +1,4 @@
-"""The flow's compacted topics on the target, as keys and values: the progress topic, and the offset topic.
+"""The flow's compacted topics on the target, as keys and values: the progress topic, the offset topic, the group topic.
 
 Each call opens and closes its own clients, so that it may be used by several threads. These share the target's network
 thread with the other clients of the process.
@@ -43,13 +43,23 @@ def offset_topic_of(flow: str) -> str:
     return f"mirror-offsets.{flow}.internal"
 
 
+def group_topic_of(flow: str) -> str:
+    """Return the topic of what the flow commits for consumer groups; it is on the target, with one partition."""
+    return f"mirror-groups.{flow}.internal"
+
+
+def cluster_options(options: Mapping[str, object]) -> dict[str, object]:
+    """Return those of the dotted keys ``options`` that every client of a cluster takes."""
+    keys = ClusterSettings.keys()
+    return {key: value for key, value in options.items() if key in keys}
+
+
 class FlowTopic:
     """Reads and writes all records of one of a flow's topics."""
 
     def __init__(self, target_options: Mapping[str, object], topic: str) -> None:
         """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
-        cluster_keys = ClusterSettings.keys()
-        self.options: Final = {key: value for key, value in target_options.items() if key in cluster_keys}
+        self.options: Final = cluster_options(target_options)
         self.settings: Final = ClusterSettings.parse(self.options)
         self.tp: Final = TopicPartition(topic, _LOG_PARTITION)
 

@@ -69,9 +69,10 @@ class LiveConfig:
             if getattr(before, key) != getattr(flow, key):
                 allowed = f'was "{getattr(before, key)}" when the stream began: stop it, and start it again'
                 raise ConfigError([Problem("", f"flows.{flow.name}.{key}", f'"{getattr(flow, key)}"', allowed)])
-        if before.mirrormaker != flow.mirrormaker:
-            allowed = "was another when the stream began: stop it, and start it again"
-            raise ConfigError([Problem("", f"flows.{flow.name}.mirrormaker", "a table", allowed)])
+        for table in type(flow).sections():
+            if getattr(before, table) != getattr(flow, table):
+                allowed = "was another when the stream began: stop it, and start it again"
+                raise ConfigError([Problem("", f"flows.{flow.name}.{table}", "a table", allowed)])
         if (
             before.transform != flow.transform
             and before.exactly_once

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError, MirrorError
+from mirror.groups.positions import GroupsReport
 from mirror.mirrormaker.heartbeats import HeartbeatWriter, not_written
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.driver.group_rounds import open_sync
 from mirror.spark.driver.progress_bar import ProgressBar
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
@@ -105,6 +107,8 @@ class FlowRunner:
             ):
                 self._consoles.progress(f"flow {flow.name}: planning")
                 self._replicate(flow, ledger, run if claimed else "")
+                if flow.groups.sync:
+                    self._bring_groups(flow, report)
             self._warn_of_open_transactions(flow, ledger)
             self._record_lag(flow)
         except MirrorError:
@@ -124,6 +128,18 @@ class FlowRunner:
             raise
         finally:
             self._collect(flow, ledger, report)
+
+    def _bring_groups(self, flow: FlowConfig, report: FlowReport) -> None:
+        """Bring the positions of consumer groups to the target. A failure does not fail the run."""
+        self._consoles.progress(f"flow {flow.name}: committing the positions of consumer groups")
+        try:
+            with open_sync(self._config, flow) as sync:
+                report.groups = sync.round()
+        except MirrorError as error:
+            report.groups = GroupsReport(problems=(str(error),))
+        for line in report.groups.problems:
+            self._warn(flow, f"consumer groups: {line}")
+        self._consoles.progress(f"flow {flow.name}: {report.groups.line()}")
 
     def _write_heartbeat(self, flow: FlowConfig) -> None:
         """Write a heartbeat to the source, which this run copies."""

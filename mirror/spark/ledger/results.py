@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
+    from mirror.groups.positions import GroupsReport
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.plan import Plan
@@ -47,6 +48,8 @@ class FlowReport:
     """One line that says which other run took over; else None."""
     run: str = ""
     """The name of the run's folder in the ledger; empty if it has none."""
+    groups: GroupsReport | None = None
+    """The consumer groups after the last round; None if there was none."""
 
     @property
     def outcome(self) -> Outcome:
@@ -68,6 +71,7 @@ class FlowReport:
             "started": iso(self.started),
             "ended": iso(self.ended) if self.ended else None,
             "error": self.error,
+            "groups": None if self.groups is None else self.groups.to_json(),
             "partitions": [_summary_of(result) for result in self.partitions],
         }
 

@@ -10,13 +10,11 @@ Pure. Permissions that the brokers did not return are not reported: if one is mi
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclOperation, TopicPartition
-from mirror.errors import MAX_NAMES_SHOWN
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.relay.batches.way_rules import EXPIRATION
 from mirror.relay.model.way import Way
@@ -24,6 +22,19 @@ from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
+from mirror.spark.preflight.group_permissions import GroupPermissions, group_warnings
+from mirror.spark.preflight.permission_lines import (
+    NO_OPERATIONS,
+    TARGET_TOPIC_OPERATIONS,
+    Operations,
+    TopicPermissions,
+    absent_of,
+    is_all,
+    line_about,
+    named,
+    topic_lines,
+    topics_lacking,
+)
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -31,22 +42,7 @@ if TYPE_CHECKING:
 """Resources named in one line; of the others only the number is given."""
 _MAX_IDS_CHECKED: Final = 1_000
 """Transactional ids are granted by prefix, so a sample is enough and keeps the request small."""
-_OPERATION_NAMES: Final = {
-    AclOperation.READ: "Read",
-    AclOperation.WRITE: "Write",
-    AclOperation.CREATE: "Create",
-    AclOperation.ALTER: "Alter",
-    AclOperation.DESCRIBE: "Describe",
-    AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs",
-}
-
 _PREFIXED: Final = "--resource-pattern-type prefixed"
-_TARGET_TOPIC_OPERATIONS: Final = (
-    AclOperation.WRITE,
-    AclOperation.READ,
-    AclOperation.DESCRIBE_CONFIGS,
-    AclOperation.CREATE,  # without Describe, brokers hide whether a topic exists, so it may have to be created
-)
 _HEARTBEATS_OPERATIONS: Final = (
     AclOperation.WRITE,
     AclOperation.READ,
@@ -54,19 +50,6 @@ _HEARTBEATS_OPERATIONS: Final = (
     AclOperation.CREATE,
 )
 _GROUP_OPERATIONS: Final = (AclOperation.READ,)
-
-Operations = frozenset[AclOperation]
-NO_OPERATIONS: Final[Operations] = frozenset()
-"""For a resource without the permission Describe: brokers return no other operation of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPermissions:
-    """The number of partitions of a topic, and the operations that are allowed on it."""
-
-    partitions: int
-    operations: Operations | None
-    """None if the broker did not return them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +66,8 @@ class FlowPermissions:
     """The target's groups."""
     ids: Mapping[str, Operations] = field(default_factory=dict)
     """The target's transactional ids."""
+    consumer_groups: GroupPermissions | None = None
+    """What is needed for consumer groups; None if the flow does not bring them to the target."""
     broker_configs: bool | None = None
     """Whether the configuration of the target's brokers may be read; None if that is not known."""
 
@@ -136,26 +121,28 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
     _check_ids(flow, permissions, missing)
     if uses_sequences(flow):
         _check_sequences(flow, permissions, missing)
+    if permissions.consumer_groups is not None:
+        missing.warnings += group_warnings(flow, permissions.consumer_groups)
     missing.problems = [f"flow {flow.name}: {line}" for line in missing.problems]
     return missing
 
 
 def _check_source(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
     cluster = flow.source
-    unreadable = _lacking(permissions.source, AclOperation.READ)
-    if _is_all(unreadable, permissions.source):
-        missing.problems += _topic_lines(cluster, unreadable, "nothing can be copied")
+    unreadable = topics_lacking(permissions.source, AclOperation.READ)
+    if is_all(unreadable, permissions.source):
+        missing.problems += topic_lines(cluster, unreadable, "nothing can be copied")
     else:
         why = "their records are not copied; the flow's other topics are"
-        missing.warnings += _topic_lines(cluster, unreadable, why)
+        missing.warnings += topic_lines(cluster, unreadable, why)
     to_create = {name for name, topic in permissions.target.items() if topic is None}
     models = {name: topic for name, topic in permissions.source.items() if flow.target_topic(name) in to_create}
-    hidden = _lacking(models, AclOperation.DESCRIBE_CONFIGS)
+    hidden = topics_lacking(models, AclOperation.DESCRIBE_CONFIGS)
     why = "the target topics are to be created with their configuration"
-    if _is_all(hidden, permissions.source):
-        missing.problems += _topic_lines(cluster, hidden, why)
+    if is_all(hidden, permissions.source):
+        missing.problems += topic_lines(cluster, hidden, why)
     else:
-        missing.warnings += _topic_lines(cluster, hidden, f"{why}; the flow's other topics are copied")
+        missing.warnings += topic_lines(cluster, hidden, f"{why}; the flow's other topics are copied")
 
 
 def _check_target(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
@@ -163,7 +150,7 @@ def _check_target(flow: FlowConfig, permissions: FlowPermissions, missing: Missi
     sources = {flow.target_topic(name): topic for name, topic in permissions.source.items()}
     targets = {name: permissions.target[name] for name in sources if name in permissions.target}
     visible = {name: topic for name, topic in targets.items() if topic is None or topic.operations != NO_OPERATIONS}
-    hidden = _lacking({name: topic for name, topic in targets.items() if name not in visible})
+    hidden = topics_lacking({name: topic for name, topic in targets.items() if name not in visible})
     to_extend = {
         name: topic
         for name, topic in visible.items()
@@ -173,33 +160,33 @@ def _check_target(flow: FlowConfig, permissions: FlowPermissions, missing: Missi
     why = "they cannot be prepared"
     for unprepared in (
         hidden,
-        _lacking(visible, AclOperation.DESCRIBE_CONFIGS),
-        _lacking(to_extend, AclOperation.ALTER),
+        topics_lacking(visible, AclOperation.DESCRIBE_CONFIGS),
+        topics_lacking(to_extend, AclOperation.ALTER),
     ):
-        if _is_all(unprepared, sources):
+        if is_all(unprepared, sources):
             lines, consequence = missing.problems, f"{why}, and the flow does not start"
         else:
             lines, consequence = missing.warnings, f"{why}; the flow's other topics are copied"
-        lines += _topic_lines(cluster, unprepared, consequence, also_needed=_TARGET_TOPIC_OPERATIONS)
-    unwritable = _lacking(visible, AclOperation.WRITE, AclOperation.READ)
-    if _is_all(unwritable, sources):
-        missing.problems += _topic_lines(cluster, unwritable, "nothing can be copied")
+        lines += topic_lines(cluster, unprepared, consequence, also_needed=TARGET_TOPIC_OPERATIONS)
+    unwritable = topics_lacking(visible, AclOperation.WRITE, AclOperation.READ)
+    if is_all(unwritable, sources):
+        missing.problems += topic_lines(cluster, unwritable, "nothing can be copied")
     else:
         why = "nothing is copied into them; the flow's other topics are copied"
-        missing.warnings += _topic_lines(cluster, unwritable, why)
+        missing.warnings += topic_lines(cluster, unwritable, why)
 
 
 def _check_progress_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
     """Check the progress topic: Read is required, because each partition looks its progress up there; Write is not."""
     name = topic_of(flow.name)
     topics = {name: permissions.target[name]} if name in permissions.target else {}
-    unreadable = _lacking(topics, AclOperation.READ)
+    unreadable = topics_lacking(topics, AclOperation.READ)
     why = "no partition can start before its progress is read"
-    missing.problems += _topic_lines(flow.target, unreadable, why, also_needed=_TARGET_TOPIC_OPERATIONS)
+    missing.problems += topic_lines(flow.target, unreadable, why, also_needed=TARGET_TOPIC_OPERATIONS)
     if not unreadable:
-        unwritable = _lacking(topics, AclOperation.WRITE)
+        unwritable = topics_lacking(topics, AclOperation.WRITE)
         why = "progress that the target forgets is not restored"
-        missing.warnings += _topic_lines(flow.target, unwritable, why)
+        missing.warnings += topic_lines(flow.target, unwritable, why)
 
 
 def _check_offset_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
@@ -207,8 +194,11 @@ def _check_offset_topic(flow: FlowConfig, permissions: FlowPermissions, missing:
     name = offset_topic_of(flow.name)
     topics = {name: permissions.target[name]} if name in permissions.target else {}
     why = "offsets cannot be translated, and mirror offsets shows none"
-    missing.warnings += _topic_lines(
-        flow.target, _lacking(topics, AclOperation.WRITE, AclOperation.READ), why, also_needed=_TARGET_TOPIC_OPERATIONS
+    missing.warnings += topic_lines(
+        flow.target,
+        topics_lacking(topics, AclOperation.WRITE, AclOperation.READ),
+        why,
+        also_needed=TARGET_TOPIC_OPERATIONS,
     )
 
 
@@ -216,15 +206,15 @@ def _check_heartbeats(flow: FlowConfig, permissions: FlowPermissions, missing: M
     """Check the topics of heartbeats on both clusters: a flow's own topics are copied without them."""
     selected = HEARTBEATS in permissions.source  # then its copy is checked with those of the other topics
     needed = [AclOperation.WRITE] if selected else [AclOperation.WRITE, AclOperation.READ]
-    lacking = _lacking(permissions.heartbeats, *needed)
-    missing.warnings += _topic_lines(
+    lacking = topics_lacking(permissions.heartbeats, *needed)
+    missing.warnings += topic_lines(
         flow.source, lacking, "heartbeats are not written and copied", also_needed=_HEARTBEATS_OPERATIONS
     )
     name = flow.target_topic(HEARTBEATS)
     if permissions.heartbeats and not selected and name in permissions.target:
-        lacking = _lacking({name: permissions.target[name]}, AclOperation.WRITE, AclOperation.READ)
-        missing.warnings += _topic_lines(
-            flow.target, lacking, "heartbeats are not copied", also_needed=_TARGET_TOPIC_OPERATIONS
+        lacking = topics_lacking({name: permissions.target[name]}, AclOperation.WRITE, AclOperation.READ)
+        missing.warnings += topic_lines(
+            flow.target, lacking, "heartbeats are not copied", also_needed=TARGET_TOPIC_OPERATIONS
         )
 
 
@@ -232,7 +222,7 @@ def _check_groups(flow: FlowConfig, permissions: FlowPermissions, missing: Missi
     lacking = {
         group: absent
         for group, allowed in permissions.groups.items()
-        if (absent := _absent(allowed, _GROUP_OPERATIONS))
+        if (absent := absent_of(allowed, _GROUP_OPERATIONS))
     }
     if not lacking:
         return
@@ -244,7 +234,7 @@ def _check_groups(flow: FlowConfig, permissions: FlowPermissions, missing: Missi
         lines, resource = missing.warnings, f"group {control_group}"
         why = "this run does not notice other runs of the flow, nor mirror stop"
     grant = f"--group {_prefix(flow)} {_PREFIXED}"
-    lines.append(_line(operations, resource, flow.target, why, grant, also_needed=_GROUP_OPERATIONS))
+    lines.append(line_about(operations, resource, flow.target, why, grant, also_needed=_GROUP_OPERATIONS))
 
 
 def _check_ids(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
@@ -254,10 +244,12 @@ def _check_ids(flow: FlowConfig, permissions: FlowPermissions, missing: MissingP
     lines, resource = missing.problems, f"transactional ids with the prefix {_prefix(flow)}"
     why = 'nothing can be copied exactly once (delivery = "at-least-once" needs none)'
     if len(hidden) < len(permissions.ids):
-        lines, resource = missing.warnings, _named("transactional id", hidden)
+        lines, resource = missing.warnings, named("transactional id", hidden)
         why = "their partitions are not copied; the flow's other partitions are"
     grant = f"--transactional-id {_prefix(flow)} {_PREFIXED}"
-    lines.append(_line([AclOperation.DESCRIBE], resource, flow.target, why, grant, also_needed=[AclOperation.WRITE]))
+    lines.append(
+        line_about([AclOperation.DESCRIBE], resource, flow.target, why, grant, also_needed=[AclOperation.WRITE])
+    )
 
 
 def _check_sequences(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
@@ -272,7 +264,7 @@ def _check_sequences(flow: FlowConfig, permissions: FlowPermissions, missing: Mi
         consequence = f"nothing can be copied {refused}" if forced else "all records go in transactions"
         why = f"{EXPIRATION} cannot be read, and {consequence}"
         lines = missing.problems if forced else missing.warnings
-        lines.append(_line(configs, "the brokers", flow.target, why, "--cluster", also_needed=()))
+        lines.append(line_about(configs, "the brokers", flow.target, why, "--cluster", also_needed=()))
     # Topics that are not visible, or whose configuration a new target topic needs, are named by _check_source.
     visible = {
         name: topic
@@ -280,85 +272,14 @@ def _check_sequences(flow: FlowConfig, permissions: FlowPermissions, missing: Mi
         if topic is not None and topic.operations is not None and AclOperation.DESCRIBE in topic.operations
         if permissions.target.get(flow.target_topic(name), topic) is not None
     }
-    hidden = _lacking(visible, AclOperation.DESCRIBE_CONFIGS)
+    hidden = topics_lacking(visible, AclOperation.DESCRIBE_CONFIGS)
     lines, consequence = missing.warnings, "their records go in transactions"
-    if forced and _is_all(hidden, permissions.source):
+    if forced and is_all(hidden, permissions.source):
         lines, consequence = missing.problems, f"nothing can be copied {refused}"
     elif forced:
         consequence = f"they cannot be copied {refused}; the flow's other topics are"
-    lines += _topic_lines(flow.source, hidden, f"whether they are compacted cannot be read, and {consequence}")
+    lines += topic_lines(flow.source, hidden, f"whether they are compacted cannot be read, and {consequence}")
 
 
 def _prefix(flow: FlowConfig) -> str:
     return f"mirror.{flow.name}."
-
-
-def _absent(allowed: Operations, needed: Collection[AclOperation]) -> list[AclOperation]:
-    """Return the ``needed`` operations that are not ``allowed``; only Describe if that is absent: it hides the rest."""
-    if AclOperation.DESCRIBE not in allowed:
-        return [AclOperation.DESCRIBE]
-    return [operation for operation in needed if operation not in allowed]
-
-
-def _lacking(topics: Mapping[str, TopicPermissions | None], *needed: AclOperation) -> dict[str, list[AclOperation]]:
-    """Return the absent operations by topic. A topic that does not exist, or with unknown operations, lacks none."""
-    found = {
-        name: _absent(topic.operations, needed)
-        for name, topic in topics.items()
-        if topic is not None and topic.operations is not None
-    }
-    return {name: absent for name, absent in found.items() if absent}
-
-
-def _is_all(lacking: Collection[str], topics: Collection[str]) -> bool:
-    return bool(topics) and len(lacking) == len(topics)
-
-
-def _topic_lines(
-    cluster: str,
-    lacking: Mapping[str, Iterable[AclOperation]],
-    why: str,
-    also_needed: Collection[AclOperation] = (AclOperation.READ,),
-) -> list[str]:
-    """Return one line for all topics that lack the same operations."""
-    by_operations: dict[tuple[AclOperation, ...], list[str]] = defaultdict(list)
-    for name, operations in sorted(lacking.items()):
-        by_operations[tuple(operations)].append(name)
-    return [
-        _line(operations, _named("topic", names), cluster, why, _flags("--topic", names), also_needed=also_needed)
-        for operations, names in by_operations.items()
-    ]
-
-
-def _line(
-    operations: Iterable[AclOperation],
-    resource: str,
-    cluster: str,
-    why: str,
-    grant: str,
-    *,
-    also_needed: Collection[AclOperation],
-) -> str:
-    """Return the line about ``operations`` that are missing on ``resource``.
-
-    Where Describe is missing, the advice also grants ``also_needed``: brokers do not show whether these are missing.
-    """
-    missing = list(operations)
-    names = [_OPERATION_NAMES[operation] for operation in missing]
-    wanted = dict.fromkeys([*missing, *also_needed] if AclOperation.DESCRIBE in missing else missing)
-    flags = " ".join(f"--operation {_OPERATION_NAMES[operation]}" for operation in wanted)
-    verb = "are" if len(names) > 1 else "is"
-    return (
-        f"the permission{'s' if len(names) > 1 else ''} {' and '.join(names)} on {resource} of cluster {cluster} {verb}"
-        f" missing: {why}; grant to this client's user: kafka-acls --add --allow-principal User:... {flags} {grant}"
-    )
-
-
-def _named(kind: str, names: list[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
-
-
-def _flags(flag: str, names: list[str]) -> str:
-    shown = " ".join(f"{flag} {name}" for name in names[:MAX_NAMES_SHOWN])
-    return f"{shown} ..." if len(names) > MAX_NAMES_SHOWN else shown

@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin, ConfigResource
 from mirror.errors import AuthorizationFailed, KafkaError
+from mirror.groups.own_groups import is_own_group
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.obstacles import too_long
 from mirror.spark.preflight import flow_topics
-from mirror.spark.preflight.acl_check import (
-    NO_OPERATIONS,
-    FlowPermissions,
-    Operations,
-    TopicPermissions,
-    groups_to_check,
-    ids_to_check,
-    uses_sequences,
-)
+from mirror.spark.preflight.acl_check import FlowPermissions, groups_to_check, ids_to_check, uses_sequences
+from mirror.spark.preflight.group_permissions import MAX_GROUPS_CHECKED, GroupPermissions, names_of
+from mirror.spark.preflight.permission_lines import NO_OPERATIONS, Operations, TopicPermissions
 from mirror.timing import Timer
 
 if TYPE_CHECKING:
@@ -49,6 +44,7 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
     with Admin(source_options) as admin:
         source = _topics(admin, topics, timer)
         heartbeats = _topics(admin, own_on_source, timer)
+        selected = _groups_to_bring(flow, admin, timer) if flow.groups.sync else None
     groups: Mapping[str, Operations] = {}
     ids: Mapping[str, Operations] = {}
     with Admin(target_options) as admin:
@@ -67,9 +63,39 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
             found = admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
             groups = _operations(found)
         broker_configs = _may_read_brokers(admin, timer) if uses_sequences(flow) else None
+        consumer_groups = _group_permissions(flow, admin, selected, timer) if flow.groups.sync else None
     return FlowPermissions(
-        source=source, target=target, heartbeats=heartbeats, groups=groups, ids=ids, broker_configs=broker_configs
+        source=source,
+        target=target,
+        heartbeats=heartbeats,
+        groups=groups,
+        ids=ids,
+        consumer_groups=consumer_groups,
+        broker_configs=broker_configs,
     )
+
+
+def _groups_to_bring(flow: FlowConfig, source: Admin, timer: Timer) -> list[str] | None:
+    """Return the groups of the source that this client may describe and the flow brings to the target."""
+    try:
+        listed = source.list_groups(kinds=["classic", "consumer"], timeout_ms=timer.remaining_ms())
+    except KafkaError:
+        return None
+    return sorted(group for group in listed if flow.groups.includes(group) and not is_own_group(group))
+
+
+def _group_permissions(flow: FlowConfig, target: Admin, selected: list[str] | None, timer: Timer) -> GroupPermissions:
+    topic, transactional_id = names_of(flow)
+    groups: Mapping[str, Operations] = {}
+    ids: Mapping[str, Operations] = {}
+    with contextlib.suppress(KafkaError):
+        found = target.transactional_id_operations([transactional_id], partial=True, timeout_ms=timer.remaining_ms())
+        ids = _operations(found)
+    with contextlib.suppress(KafkaError):
+        wanted = (selected or [])[:MAX_GROUPS_CHECKED]
+        groups = _operations(target.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms()))
+    count = None if selected is None else len(selected)
+    return GroupPermissions(selected=count, target=groups, ids=ids, topic=_topics(target, [topic], timer))
 
 
 def _may_read_brokers(admin: Admin, timer: Timer) -> bool | None:

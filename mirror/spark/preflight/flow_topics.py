@@ -10,7 +10,7 @@ from mirror.client import Admin, ConfigResource, NewTopic
 from mirror.errors import BrokerError, KafkaError
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.relay.batches.topic_config import readable
-from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, topic_of
 from mirror.spark.preflight import topic_compare
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class FlowTopic:
 
 def on_target(flow: FlowConfig) -> list[FlowTopic]:
     """Return the topics that ``flow`` itself writes on its target."""
-    return [
+    topics = [
         FlowTopic(
             name=topic_of(flow.name),
             contents="its records of the flow's progress",
@@ -54,6 +54,15 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
             replication_factor=flow.replication_factor,
         ),
     ]
+    if flow.groups.sync:
+        groups = FlowTopic(
+            name=group_topic_of(flow.name),
+            contents="its records of consumer groups",
+            lost="no group's position is written",
+            replication_factor=flow.replication_factor,
+        )
+        topics.append(groups)
+    return topics
 
 
 def on_source(flow: FlowConfig) -> list[FlowTopic]:

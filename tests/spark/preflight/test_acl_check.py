@@ -12,16 +12,14 @@ from mirror.client import AclOperation, TopicPartition
 from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, lazy_group_of
 from mirror.spark.preflight.acl_check import (
-    NO_OPERATIONS,
     FlowPermissions,
     MissingPermissions,
-    Operations,
-    TopicPermissions,
     groups_to_check,
     ids_to_check,
     missing_permissions,
 )
 from mirror.spark.preflight.flow_checks import FlowsRefused, check_flows
+from mirror.spark.preflight.permission_lines import NO_OPERATIONS, Operations, TopicPermissions
 from tests.spark import fakes
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight.test_flow_checks import config_of

@@ -1,0 +1,1 @@
+"""Consumer groups: their committed offsets on the source are translated, and committed on the target."""

@@ -1,0 +1,192 @@
+"""Decides what is committed on the target for one partition of a group. Pure.
+
+The offset on the target is replaced only if this flow has written it: a consumer with assigned partitions makes its
+group look empty, so that any other offset there may be a consumer's own. For the way back, source and target change
+places.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from mirror.relay.offsets.index import Place, Translation
+
+NEVER: Final = -1
+"""No offset, in an :class:`Intent`."""
+ANY_SOURCE: Final = 2**63 - 1
+"""Stands for an unknown source offset, in front of which every other one is."""
+_MAX_OTHERS: Final = 4
+"""So many offsets are remembered that an earlier writer may still commit: one for each run that ended in between."""
+
+
+class Reason(enum.StrEnum):
+    """Why a group's position on the target is not that on the source. The values are published."""
+
+    NOT_COPIED = "not-copied-yet"
+    """The records in front of the position are not all copied: the target's position is where the copy ends."""
+    ACTIVE = "active-on-target"
+    """The group has members on the target."""
+    TAKEN_OVER = "taken-over"
+    """The offset on the target is not one that this flow has written."""
+    BEHIND = "behind-target"
+    """The position on the target is further."""
+    UNKNOWN = "unknown-offset"
+    """The offset cannot be translated."""
+    DELETED = "deleted-on-source"
+    """The source's group has no offset for the partition any more."""
+    NOT_SUPPORTED = "not-supported"
+    """It is a share group, a streams group, or of another kind that has no committed offsets of this form."""
+    UNAUTHORIZED = "unauthorized"
+    """A permission is missing."""
+    UNAVAILABLE = "coordinator-unavailable"
+    """The group's coordinator did not answer."""
+    REFUSED = "refused"
+    """The target has refused the commit for another reason."""
+    OTHER_RUN = "other-run"
+    """Another run of the flow writes the groups."""
+
+
+class Intent(NamedTuple):
+    """What this flow was about to commit last for a partition of a group, and what it replaces.
+
+    It is stored before the commit. After a crash, both offsets are this flow's own.
+    """
+
+    source: int
+    """The source offset that ``target`` is a translation of."""
+    target: int
+    previous_source: int = NEVER
+    previous: int = NEVER
+    """The target's offset before, with its source offset; :data:`NEVER` if there was none."""
+    epoch: int = NEVER
+    """A leader epoch of the target partition that has records, in which its log was seen to reach ``target``."""
+    others: tuple[int, ...] = ()
+    """Earlier intents whose commits may still arrive, because their outcome is not known."""
+
+    def is_own(self, offset: int) -> bool:
+        """Whether ``offset`` is on the target because of this flow."""
+        return offset in {self.target, self.previous, *self.others}
+
+    def source_of(self, offset: int) -> int:
+        """Return the source offset of which ``offset`` was a translation.
+
+        An offset that has arrived late was replaced by a later intent already: it never holds that up.
+        """
+        if offset == self.target:
+            return self.source
+        return self.previous_source if offset == self.previous else ANY_SOURCE
+
+
+class Position(NamedTuple):
+    """An offset to commit on the target, and the source offset that it stands for."""
+
+    source: int
+    target: int
+
+
+class Act(enum.Enum):
+    """What is to be done."""
+
+    NOTHING = enum.auto()
+    WRITE = enum.auto()
+    DELETE = enum.auto()
+    """Delete the target's offset, and forget the intent."""
+    FORGET = enum.auto()
+    """Neither side has an offset: forget the intent."""
+
+
+class Decision(NamedTuple):
+    """What is done now, and why the target's position is not the source's; None if it is, or is about to be."""
+
+    act: Act
+    position: Position | None = None
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One partition of a group, on both sides."""
+
+    source: int | None
+    """The committed offset; None if there is none."""
+    target: int | None
+    """The same on the target."""
+    translation: Translation
+    """Of ``source``."""
+    copied_to: int = 0
+    """The source offset that an offset of ``Place.NOT_COPIED`` stands for."""
+    intent: Intent | None = None
+    resumed: int | None = None
+    """The target's offset at which the user has resumed the group."""
+    active: bool = False
+    """Whether the group has members on the target."""
+    standing: int | None = None
+    """If the target has lost records in front of its offset: the target offset up to which it has not, 0 if that is
+    not known."""
+
+    @property
+    def own_source(self) -> int | None:
+        """The source offset of the target's offset; None if this flow has not written that. Without one: NEVER."""
+        if self.target is None:
+            return NEVER
+        if self.intent is not None and self.intent.is_own(self.target):
+            return self.intent.source_of(self.target)
+        return NEVER if self.target == self.resumed else None
+
+
+def decide(seen: Observed, *, delete: bool) -> Decision:
+    """Return what is to be done. ``delete``: offsets are deleted that the source's group does not have any more."""
+    own_source = seen.own_source
+    if own_source is None:
+        in_step = seen.target == seen.translation.offset and seen.translation.place is not Place.NOT_COPIED
+        held = Reason.ACTIVE if seen.active else Reason.TAKEN_OVER
+        return Decision(Act.NOTHING, reason=None if in_step else held)
+    if seen.source is None:
+        return _of_deleted(seen, delete=delete)
+    wanted, reason = _wanted(seen, seen.source)
+    if seen.active and (wanted is None or wanted.target != seen.target):
+        return Decision(Act.NOTHING, reason=Reason.ACTIVE)
+    if wanted is None or wanted.target == seen.target:
+        return Decision(Act.NOTHING, reason=reason)
+    goes_back = seen.target is not None and wanted.target < seen.target
+    if goes_back and seen.standing is None and wanted.source >= own_source:
+        return Decision(Act.NOTHING, reason=Reason.BEHIND)
+    return Decision(Act.WRITE, wanted, reason)
+
+
+def _of_deleted(seen: Observed, *, delete: bool) -> Decision:
+    if seen.target is None:
+        return Decision(Act.FORGET)
+    if delete and seen.active:
+        return Decision(Act.NOTHING, reason=Reason.ACTIVE)
+    return Decision(Act.DELETE if delete else Act.NOTHING, reason=Reason.DELETED)
+
+
+def _wanted(seen: Observed, source: int) -> tuple[Position | None, Reason | None]:
+    """Return the position that the group would have on the target now, and why it is not the source's."""
+    place, offset = seen.translation
+    reason = {Place.NOT_COPIED: Reason.NOT_COPIED, Place.UNKNOWN: Reason.UNKNOWN}.get(place)
+    if offset is not None:
+        return Position(seen.copied_to if place is Place.NOT_COPIED else source, offset), reason
+    if seen.standing is not None and seen.target is not None and 0 < seen.standing < seen.target:
+        # What is behind the loss is withdrawn, also while it cannot be translated: it may point behind other records.
+        return Position(source if seen.own_source is None else seen.own_source, seen.standing), reason
+    return None, reason
+
+
+def next_intent(seen: Observed, wanted: Position, *, epoch: int, confirmed: bool) -> Intent:
+    """Return the intent to store before ``wanted`` is committed.
+
+    ``confirmed``: this writer knows that the commit of the intent before has succeeded.
+    """
+    last = seen.intent
+    previous = NEVER if seen.target is None else seen.target
+    others: tuple[int, ...] = ()
+    if last is not None:
+        unsettled = () if confirmed else (last.target,)
+        others = tuple(dict.fromkeys((*last.others, *unsettled)))[-_MAX_OTHERS:]
+    # What points behind a loss may be replaced by any position, also if this commit does not arrive.
+    before = ANY_SOURCE if seen.standing is not None else seen.own_source
+    return Intent(wanted.source, wanted.target, NEVER if before is None else before, previous, epoch, others)

@@ -1,0 +1,154 @@
+"""The records of a flow's group topic: what is about to be committed for groups, and which were resumed. Pure.
+
+The partitions of a group and target topic share a record, so that a group costs a few records, not thousands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from mirror.cluster.types import TopicPartition
+from mirror.groups.decision import ANY_SOURCE, NEVER, Intent
+from mirror.relay.progress import stored_json as stored
+
+_VERSION: Final = 1
+_INT32_MAX: Final = 2**31 - 1
+
+
+class GroupTopicKey(NamedTuple):
+    """Identifies a record of intents."""
+
+    group: str
+    topic: str
+    """The target topic."""
+
+
+class ResumeKey(NamedTuple):
+    """Identifies a record that says at which offsets of the target the user has resumed a group."""
+
+    group: str
+
+
+Offsets = dict[int, int]
+"""By partition."""
+
+
+class StoredIntents:
+    """What the group topic says: each record that is read replaces an earlier one of its key."""
+
+    def __init__(self) -> None:
+        self._intents: dict[GroupTopicKey, dict[int, Intent]] = {}
+        self._resumed: dict[str, dict[str, Offsets]] = {}
+
+    def clear(self) -> None:
+        """Forget everything: the topic is read from its beginning."""
+        self._intents.clear()
+        self._resumed.clear()
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """Take a record of the topic. What cannot be parsed is no intent: what it was about counts as taken over."""
+        parsed = parse_key(key)
+        if isinstance(parsed, ResumeKey):
+            self._resumed[parsed.group] = parse_resumed(value)
+        elif parsed is not None:
+            self.put(parsed, parse_intents(value))
+
+    def put(self, key: GroupTopicKey, intents: Mapping[int, Intent]) -> None:
+        """Set the intents of a group and topic; without any, forget them."""
+        if intents:
+            self._intents[key] = dict(intents)
+        else:
+            self._intents.pop(key, None)
+
+    def of(self, key: GroupTopicKey) -> Mapping[int, Intent]:
+        """Return the intents by partition."""
+        return self._intents.get(key, {})
+
+    def get(self, group: str, tp: TopicPartition) -> Intent | None:
+        """Return the last intent for a target partition."""
+        return self.of(GroupTopicKey(group, tp.topic)).get(tp.partition)
+
+    def resumed(self, group: str, tp: TopicPartition) -> int | None:
+        """Return the target's offset at which the group was resumed by hand."""
+        return self._resumed.get(group, {}).get(tp.topic, {}).get(tp.partition)
+
+    def partitions(self) -> dict[str, set[TopicPartition]]:
+        """Return the target partitions with intents, by group."""
+        found: dict[str, set[TopicPartition]] = {}
+        for key, intents in self._intents.items():
+            found.setdefault(key.group, set()).update(TopicPartition(key.topic, number) for number in intents)
+        return found
+
+
+def encode_key(key: GroupTopicKey | ResumeKey) -> bytes:
+    """Return ``key`` as JSON."""
+    fields = {"resume": key.group} if isinstance(key, ResumeKey) else {"group": key.group, "topic": key.topic}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def parse_key(key: bytes | None) -> GroupTopicKey | ResumeKey | None:
+    """Parse :func:`encode_key`; None for anything else."""
+    fields = stored.parse_object(key)
+    group, topic, resumed = (stored.text(fields.get(name)) for name in ("group", "topic", "resume"))
+    if resumed:
+        return ResumeKey(resumed)
+    return GroupTopicKey(group, topic) if group and topic else None
+
+
+def encode_intents(intents: Mapping[int, Intent]) -> bytes:
+    """Return the intents of the partitions of one topic as JSON."""
+    partitions = {str(number): [*intent[:-1], *intent.others] for number, intent in sorted(intents.items())}
+    return json.dumps({"v": _VERSION, "partitions": partitions}, separators=(",", ":")).encode()
+
+
+def parse_intents(value: bytes | None) -> dict[int, Intent]:
+    """Parse :func:`encode_intents`, without what cannot be parsed."""
+    return {number: intent for number, fields in _partitions(value) if (intent := _intent(fields)) is not None}
+
+
+def encode_resumed(offsets: Mapping[str, Mapping[int, int]]) -> bytes:
+    """Return the target's offsets, by topic and partition, at which a group is resumed, as JSON."""
+    topics = {topic: {str(number): offset for number, offset in of.items()} for topic, of in offsets.items()}
+    return json.dumps({"v": _VERSION, "topics": topics}, separators=(",", ":")).encode()
+
+
+def parse_resumed(value: bytes | None) -> dict[str, Offsets]:
+    """Parse :func:`encode_resumed`, without what cannot be parsed."""
+    fields = stored.parse_object(value)
+    topics = fields.get("topics") if fields.get("v") == _VERSION else None
+    return {
+        topic: {
+            number: offset
+            for name, given in of.items()
+            if (number := _number(name)) is not None and (offset := stored.number(given)) is not None
+        }
+        for topic, of in (topics.items() if isinstance(topics, dict) else ())
+        if isinstance(of, dict)
+    }
+
+
+def _partitions(value: bytes | None) -> Iterable[tuple[int, Any]]:
+    fields = stored.parse_object(value)
+    partitions = fields.get("partitions") if fields.get("v") == _VERSION else None
+    for name, given in partitions.items() if isinstance(partitions, dict) else ():
+        number = _number(name)
+        if number is not None:
+            yield number, given
+
+
+def _number(name: str) -> int | None:
+    return stored.number(int(name), _INT32_MAX) if name.isascii() and name.isdigit() and len(name) < 11 else None  # noqa: PLR2004 - the digits of an int32
+
+
+def _intent(fields: Any) -> Intent | None:
+    fixed = len(Intent._fields) - 1
+    if not isinstance(fields, list) or len(fields) < fixed:
+        return None
+    numbers = [NEVER if given == NEVER and type(given) is int else stored.number(given, ANY_SOURCE) for given in fields]
+    valid = [number for number in numbers if number is not None]
+    if len(valid) < len(fields) or valid[1] == NEVER:
+        return None
+    source, target, previous_source, previous, epoch = valid[:fixed]
+    return Intent(source, target, previous_source, previous, epoch, tuple(valid[fixed:]))

@@ -1,0 +1,133 @@
+"""What a round has to know of the flow's partitions: translations, and what the target's logs still have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Final
+
+from mirror.client import Admin, Outcomes, TopicPartition
+from mirror.cluster.types import EpochEndOffset, TopicDescription
+from mirror.groups.decision import NEVER
+from mirror.relay.offsets.index import UNKNOWN, Translation
+from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets
+
+_NO_LEADER: Final = -1
+
+
+@dataclass(slots=True)
+class PartitionLogs:
+    """One source partition and its target partition, as far as a round has read them."""
+
+    offsets: PartitionOffsets | None = None
+    """None if they cannot be translated now."""
+    problem: str = ""
+    """Why not."""
+    epoch_ends: dict[int, EpochEndOffset] = field(default_factory=dict)
+    """Where leader epochs of the target's log end now, by epoch."""
+    leader_epoch: int = NEVER
+    """The target's present leader epoch."""
+
+    def translate(self, offset: int) -> Translation:
+        """Return the target offset of a source offset. Raises KafkaError."""
+        return UNKNOWN if self.offsets is None else self.offsets.translate(offset)
+
+    @property
+    def copied_to(self) -> int:
+        """The next source offset to copy."""
+        return 0 if self.offsets is None else self.offsets.index.copied_to
+
+    def epoch_at(self, target_offset: int) -> int:
+        """Return a leader epoch that has records, in which the target's log has reached this offset."""
+        end = self.epoch_ends.get(self.leader_epoch)
+        return end.leader_epoch if end is not None and end.end_offset >= target_offset else NEVER
+
+    def standing(self, target_offset: int, epoch: int) -> int | None:
+        """Return up to which target offset the log is the one that had reached ``target_offset`` in ``epoch``.
+
+        None: up to there, or that is not known; 0: it is not, and nothing more is known. Logs that have records of the
+        same epoch are equal up to its end in one of them; a smaller epoch proves nothing (KIP-101).
+        """
+        end = self.epoch_ends.get(epoch)
+        if end is None or (end.leader_epoch == epoch and end.end_offset >= target_offset):
+            return None
+        known = end.end_offset if end.leader_epoch == epoch else 0
+        return min(max(known, self._index_end), target_offset)
+
+    @property
+    def _index_end(self) -> int:
+        return 0 if self.offsets is None else self.offsets.index.known_target_end
+
+
+class FlowLogs:
+    """Opens partitions of a flow. Its calls wait for the clusters; use it in one thread."""
+
+    def __init__(self, source: Admin, target: Admin, translator: OffsetTranslator, timeout_ms: int) -> None:
+        self._source: Final = source
+        self._target: Final = target
+        self._translator: Final = translator
+        self._timeout_ms: Final = timeout_ms
+
+    def open(
+        self, partitions: Mapping[TopicPartition, TopicPartition], epochs: Mapping[TopicPartition, set[int]]
+    ) -> dict[TopicPartition, PartitionLogs]:
+        """Return what is known of these source partitions, whose values are their target partitions. Raises KafkaError.
+
+        ``epochs`` are the leader epochs of target partitions whose ends are needed. A partition that does not exist, or
+        has no leader, cannot be translated now, and does not keep the others from it.
+        """
+        leaders = [
+            self._leaders(self._source, {tp.topic for tp in partitions}),
+            self._leaders(self._target, {tp.topic for tp in partitions.values()}),
+        ]
+        found: dict[TopicPartition, PartitionLogs] = {}
+        readable: dict[TopicPartition, TopicPartition] = {}
+        for source, target in partitions.items():
+            found[source] = PartitionLogs(problem=_problem(source, leaders[0]) or _problem(target, leaders[1]))
+            if not found[source].problem:
+                readable[source] = target
+                found[source].leader_epoch = leaders[1][target][1]
+        for source, offsets in (self._translator.open(readable) if readable else {}).items():
+            found[source].offsets = offsets
+        wanted = {
+            target: {found[source].leader_epoch} | epochs.get(target, set()) for source, target in readable.items()
+        }
+        for (target, epoch), end in self._epoch_ends(wanted).items():
+            for source in (one for one, other in readable.items() if other == target):
+                found[source].epoch_ends[epoch] = end
+        return found
+
+    def _leaders(self, admin: Admin, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the leader and its epoch of each partition of the topics that exist."""
+        found: Mapping[str, TopicDescription] = admin.describe_topics(
+            sorted(topics), partial=True, timeout_ms=self._timeout_ms
+        )
+        return {
+            TopicPartition(name, one.partition): (one.leader, one.leader_epoch)
+            for name, topic in found.items()
+            for one in topic.partitions
+        }
+
+    def _epoch_ends(
+        self, epochs: Mapping[TopicPartition, set[int]]
+    ) -> dict[tuple[TopicPartition, int], EpochEndOffset]:
+        """Return the ends of those epochs whose leaders answer; one request has one epoch of each partition."""
+        left = {tp: sorted(wanted - {NEVER}) for tp, wanted in epochs.items()}
+        calls: list[tuple[dict[TopicPartition, int], Future[Outcomes[TopicPartition, EpochEndOffset]]]] = []
+        while left := {tp: wanted for tp, wanted in left.items() if wanted}:
+            asked = {tp: wanted.pop() for tp, wanted in left.items()}
+            calls.append((asked, self._target.epoch_ends_async(asked, self._timeout_ms)))
+        return {
+            (tp, epoch): ends[tp]
+            for asked, call in calls
+            for ends in [call.result()]
+            for tp, epoch in asked.items()
+            if tp in ends
+        }
+
+
+def _problem(tp: TopicPartition, leaders: Mapping[TopicPartition, tuple[int, int]]) -> str:
+    if tp not in leaders:
+        return f"there is no partition {tp}"
+    return f"partition {tp} has no leader" if leaders[tp][0] == _NO_LEADER else ""

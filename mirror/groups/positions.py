@@ -1,0 +1,117 @@
+"""Where groups are on both sides, and why they are not in step: what a round found and did. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mirror.cluster.types import TopicPartition
+from mirror.errors import AuthorizationFailed, BrokerError, Fenced, KafkaError, KafkaTimeout
+from mirror.groups.decision import Reason
+
+_HAS_MEMBERS = frozenset({22, 25, 27})
+"""Codes with which a broker refuses a commit without a member: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and
+REBALANCE_IN_PROGRESS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPosition:
+    """One partition of a group."""
+
+    source: TopicPartition
+    target: TopicPartition
+    source_offset: int | None
+    """The committed offset; None if there is none."""
+    target_offset: int | None
+    reason: Reason | None
+    """Why the target's position is not the source's; None if it is."""
+    detail: str = ""
+    since_ms: int | None = None
+    """Since when the target's position has not been the source's (ms since 1970); None if it is."""
+    pending: bool = False
+    """Whether a commit is due that was not made, because nothing was to be changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group, with its partitions that the flow copies."""
+
+    group: str
+    positions: tuple[GroupPosition, ...] = ()
+    reason: Reason | None = None
+    """Why nothing of the group can be written; None if that depends on the partition."""
+    detail: str = ""
+
+    @property
+    def reasons(self) -> frozenset[Reason]:
+        """Why positions are not in step."""
+        found = {position.reason for position in self.positions} | {self.reason}
+        return frozenset(reason for reason in found if reason is not None)
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether all positions on the target are those on the source."""
+        return not self.reasons and not any(position.pending for position in self.positions)
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return for how long some position has not been in step."""
+        since = [position.since_ms for position in self.positions if position.since_ms is not None]
+        return max(0, now_ms - min(since)) if since else 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsReport:
+    """The groups of a flow after a round."""
+
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    """What kept the round from being complete, in lines."""
+    written: int = 0
+    """Offsets that this round has committed."""
+    time_ms: int = 0
+    """When the round ended (ms since 1970)."""
+
+    def by_reason(self) -> Counter[Reason]:
+        """Return how many groups are not in step, by reason; a group may have several."""
+        return Counter(reason for state in self.groups.values() for reason in state.reasons)
+
+    @property
+    def in_step(self) -> int:
+        """How many groups are in step."""
+        return sum(1 for state in self.groups.values() if state.is_in_step)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as plain values, which a flow's summary has."""
+        return {
+            "in_step": self.in_step,
+            "not_in_step": {reason.value: count for reason, count in sorted(self.by_reason().items())},
+            "longest_seconds": round(self.oldest_ms / 1000, 3),
+            "committed": self.written,
+            "problems": list(self.problems),
+        }
+
+    def line(self) -> str:
+        """Return the counts as one line."""
+        held = ", ".join(f"{count} {reason.value}" for reason, count in sorted(self.by_reason().items()))
+        others = f"; not in step: {held}" if held else ""
+        return f"{self.in_step} consumer groups are in step, {self.written} offsets committed{others}"
+
+    @property
+    def oldest_ms(self) -> int:
+        """For how long some group has not been in step."""
+        return max((state.age_ms(self.time_ms) for state in self.groups.values()), default=0)
+
+
+def reason_of(error: KafkaError) -> Reason:
+    """Return why a group is not in step, from the error of a call about it."""
+    if isinstance(error, AuthorizationFailed):
+        return Reason.UNAUTHORIZED
+    if isinstance(error, Fenced):
+        return Reason.OTHER_RUN
+    if isinstance(error, KafkaTimeout):
+        return Reason.UNAVAILABLE
+    if isinstance(error, BrokerError):
+        return Reason.ACTIVE if error.code in _HAS_MEMBERS else Reason.REFUSED
+    return Reason.UNAVAILABLE

@@ -1,0 +1,107 @@
+"""Reads the consumer groups of one cluster, and what they have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from mirror.client import Admin, GroupListing, OffsetAndMetadata, Outcomes, TopicPartition
+from mirror.errors import KafkaError
+from mirror.groups.coordinators import CoordinatorCalls, spread
+from mirror.timing import Clock
+
+Committed = dict[TopicPartition, OffsetAndMetadata]
+
+_GROUPS_PER_REQUEST: Final = 200
+"""A group may have thousands of offsets, each of about 30 bytes."""
+_PATIENCE_MS: Final = 2_000
+_INACTIVE: Final = frozenset({"", "Empty", "Dead"})
+"""The states of groups without members. A broker that reports none ("") refuses commits to active groups anyway."""
+_KINDS: Final = frozenset({"classic", "consumer"})
+_PROTOCOL_TYPES: Final = frozenset({"", "consumer"})
+
+
+class Listed(NamedTuple):
+    """A group as its coordinator lists it."""
+
+    node: int
+    """The coordinator."""
+    group: GroupListing
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has members."""
+        return self.group.state not in _INACTIVE
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether it is a consumer group of the classic or the consumer protocol: others have no such offsets."""
+        return self.group.kind in _KINDS and self.group.protocol_type in _PROTOCOL_TYPES
+
+
+class GroupReader:
+    """Lists groups and reads their offsets. Its calls wait for the cluster; use it in one thread."""
+
+    def __init__(self, admin: Admin, clock: Clock, timeout_ms: int) -> None:
+        """``timeout_ms`` limits each request; a coordinator that does not answer for two seconds is not waited for."""
+        self._admin: Final = admin
+        self._timeout_ms: Final = timeout_ms
+        self._listings: Final = CoordinatorCalls[int, Outcomes[int, tuple[GroupListing, ...]]](
+            clock, at_once=1, patience_ms=_PATIENCE_MS
+        )
+        self._reads: Final = CoordinatorCalls[tuple[str, ...], Outcomes[str, Committed]](
+            clock, at_once=1, patience_ms=_PATIENCE_MS
+        )
+        self._listed: dict[int, dict[str, Listed]] = {}
+        self.errors: dict[int, KafkaError] = {}
+        """Why brokers could not be listed the last time, by their ids; what they had before is taken for them."""
+
+    def list_groups(self) -> dict[str, Listed]:
+        """Return all groups by id. Raises KafkaError if no broker answers."""
+        brokers = [one.node_id for one in self._admin.describe_cluster(timeout_ms=self._timeout_ms).brokers]
+        found = self._listings.run(
+            {node: [node] for node in brokers},
+            lambda node: self._admin.list_groups_async([node], timeout_ms=self._timeout_ms),
+        )
+        self.errors = {}
+        listed: dict[int, dict[str, Listed]] = {}
+        for node, outcome in found.items():
+            error = outcome if isinstance(outcome, KafkaError) else outcome.failed.get(node)
+            if error is not None or isinstance(outcome, KafkaError):
+                self.errors[node] = error or KafkaError("no answer")
+                listed[node] = self._listed.get(node, {})
+            else:
+                listed[node] = {one.group: Listed(node, one) for one in outcome[node]}
+        self._listed = listed
+        return {name: one for groups in listed.values() for name, one in groups.items()}
+
+    def node_of(self, group: str) -> int:
+        """Return the coordinator of a group as it was last listed, or a number in its place."""
+        return next((node for node, groups in self._listed.items() if group in groups), spread(group))
+
+    def is_active(self, group: str) -> bool:
+        """Return whether the group had members when it was last listed."""
+        return any(groups[group].is_active for groups in self._listed.values() if group in groups)
+
+    def offsets(self, groups: Iterable[str]) -> dict[str, Committed | KafkaError]:
+        """Return what each group has committed, or why that could not be read. One that does not exist has nothing."""
+        by_node: dict[int, list[str]] = {}
+        for group in groups:
+            by_node.setdefault(self.node_of(group), []).append(group)
+        work = {
+            node: [
+                tuple(names[first : first + _GROUPS_PER_REQUEST]) for first in range(0, len(names), _GROUPS_PER_REQUEST)
+            ]
+            for node, names in by_node.items()
+        }
+        found: dict[str, Committed | KafkaError] = {}
+        outcomes = self._reads.run(
+            work, lambda names: self._admin.offsets_of_groups_async(names, timeout_ms=self._timeout_ms)
+        )
+        for names, outcome in outcomes.items():
+            if isinstance(outcome, KafkaError):
+                found.update(dict.fromkeys(names, outcome))
+            else:
+                found.update(outcome)
+                found.update(outcome.failed)
+        return found

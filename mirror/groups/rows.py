@@ -1,0 +1,55 @@
+"""One partition of a group in a round: what is there, what is decided, and what is said about it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.groups.decision import Act, Decision, Intent, Observed, Reason
+from mirror.groups.positions import GroupPosition, GroupState
+
+
+@dataclass(slots=True)
+class Row:
+    """One partition of a group in a round."""
+
+    group: str
+    source: TopicPartition
+    target: TopicPartition
+    committed: OffsetAndMetadata | None
+    """What the group has committed on the source; None if it has not."""
+    at_target: int | None
+    """The committed offset on the target, also after it was written."""
+    intent: Intent | None
+    """The last one that is stored, or the one to store before what is decided is done."""
+    seen: Observed | None = None
+    decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING))
+    detail: str = ""
+
+    def hold(self, reason: Reason, detail: str) -> None:
+        """Do nothing, or record that nothing was done."""
+        self.decision, self.detail = Decision(Act.NOTHING, reason=reason), detail
+
+
+def offset_of(row: Row) -> OffsetAndMetadata:
+    """Return what is committed: without a leader epoch, because that of the record in front of it is not known."""
+    position, metadata = row.decision.position, "" if row.committed is None else row.committed.metadata
+    assert position is not None  # noqa: S101 - of decide()
+    return OffsetAndMetadata(position.target, None, metadata)
+
+
+def position_of(row: Row, before: GroupState, now_ms: int, *, write: bool) -> GroupPosition:
+    """Return what is to be said of ``row``; ``before`` is what was said of its group."""
+    since = next((one.since_ms for one in before.positions if one.target == row.target), None)
+    pending = not write and row.decision.act in {Act.WRITE, Act.DELETE}
+    held = row.decision.reason is not None or pending
+    return GroupPosition(
+        source=row.source,
+        target=row.target,
+        source_offset=None if row.committed is None else row.committed.offset,
+        target_offset=row.at_target,
+        reason=row.decision.reason,
+        detail=row.detail,
+        since_ms=(since or now_ms) if held else None,
+        pending=pending,
+    )

@@ -1,0 +1,376 @@
+"""Brings the committed offsets of consumer groups from the source to the target, one round at a time.
+
+::
+
+    groups of the source ──► what they committed ─┐
+    offset index, logs   ──► translations        ─┼─► decide ─► intents, stored ─► commits ─► report
+    groups of the target ──► what is committed   ─┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from mirror.client import Admin, TopicPartition
+from mirror.errors import KafkaError
+from mirror.groups.coordinators import CoordinatorCalls
+from mirror.groups.decision import NEVER, Act, Intent, Observed, Reason, decide, next_intent
+from mirror.groups.intents import GroupTopicKey, ResumeKey, StoredIntents, encode_key, encode_resumed
+from mirror.groups.logs import FlowLogs, PartitionLogs
+from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
+from mirror.groups.reader import Committed, GroupReader, Listed
+from mirror.groups.rows import Row, offset_of, position_of
+from mirror.groups.writer import IntentWriter
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.offsets.index import UNKNOWN
+from mirror.relay.offsets.translator import OffsetTranslator
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, cluster_options, group_topic_of
+from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.timing import Clock, Timer
+
+_TIMEOUT_MS: Final = 20_000
+"""For each call of a round."""
+_COMMITS_AT_ONCE: Final = 64
+"""Commits in flight per coordinator, each of a group."""
+_PATIENCE_MS: Final = 2_000
+_FULL_ROUNDS: Final = 6
+"""Each of so many rounds reads the target's offsets of all groups, to find those that were taken over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """Which groups and topics are brought to the target."""
+
+    includes: Callable[[str], bool]
+    """Whether the group is."""
+    target_topic: Callable[[str], str | None]
+    """The name of a source topic on the target; None if the flow does not copy it."""
+    source_topic: Callable[[str], str | None]
+    """The reverse."""
+    delete: bool = False
+    """Whether offsets are deleted that the source's group does not have any more."""
+
+
+class GroupSync:
+    """Rounds of one flow. Its calls wait for the clusters; use it in one thread."""
+
+    def __init__(
+        self,
+        flow: str,
+        source_options: Mapping[str, object],
+        target_options: Mapping[str, object],
+        policy: CopyPolicy,
+        rules: GroupRules,
+        clock: Clock,
+    ) -> None:
+        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
+        self._rules: Final = rules
+        self._clock: Final = clock
+        topic = self._topic = FlowTopic(target_options, group_topic_of(flow))
+        with ExitStack() as stack:
+            translator = OffsetTranslator(flow, source_options, target_options, policy)
+            stack.enter_context(translator)
+            source = stack.enter_context(Admin(cluster_options(source_options)))
+            self._target: Final = stack.enter_context(Admin(topic.options))
+            self._followed: Final = FollowedTopic(topic)
+            stack.callback(self._followed.close)
+            self._writer: Final = IntentWriter(topic, flow, _TIMEOUT_MS)
+            stack.callback(self._writer.close)
+            self._clients: Final = stack.pop_all()
+        self._of_source: Final = GroupReader(source, clock, _TIMEOUT_MS)
+        self._of_target: Final = GroupReader(self._target, clock, _TIMEOUT_MS)
+        self._logs: Final = FlowLogs(source, self._target, translator, _TIMEOUT_MS)
+        self._commits: Final = CoordinatorCalls[str, None](clock, at_once=_COMMITS_AT_ONCE, patience_ms=_PATIENCE_MS)
+        self._intents: Final = StoredIntents()
+        self._confirmed: Final[set[tuple[str, TopicPartition]]] = set()
+        """Those whose last intent this writer has committed."""
+        self._settled: Final[dict[str, Committed]] = {}
+        """What groups had committed on the source when they were last in step."""
+        self._states: dict[str, GroupState] = {}
+        self._rounds = 0
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._clients.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def round(self, *, write: bool = True) -> GroupsReport:
+        """Bring what groups have committed since the last round to the target; without ``write`` only look.
+
+        Raises KafkaError if a cluster does not answer, and Fenced if another run writes the groups of the flow: until
+        :meth:`give_way`. What concerns single groups is in the report.
+        """
+        if write:
+            self._writer.begin()
+        self._read_intents()
+        listed = self._of_source.list_groups()
+        self._of_target.list_groups()
+        wanted = {name for name in listed if self._rules.includes(name)}
+        others = {name for name in wanted if not listed[name].is_supported}
+        intents = self._intents.partitions()
+        known = {name for name in intents if self._rules.includes(name)} - others
+        committed = self._of_source.offsets(sorted((wanted | known) - others))
+        changed = self._changed(committed)
+        at_target = self._of_target.offsets(sorted(changed))
+        rows = [
+            row
+            for group in sorted(changed)
+            for row in self._rows(group, committed[group], at_target[group], intents.get(group, set()))
+        ]
+        self._decide(rows)
+        written = self._write(rows) if write else 0
+        self._conclude(rows, committed, at_target, changed, write=write)
+        self._states = {name: state for name, state in self._states.items() if name in wanted | known}
+        for name in others:
+            self._states[name] = _unsupported(name, listed[name])
+        return GroupsReport(dict(self._states), self._problems(), written, self._clock.unix_ms())
+
+    def give_way(self) -> None:
+        """Another run has fenced this one: the next round fences that one, and reads again what is committed."""
+        self._writer.close()
+        self._settled.clear()
+        self._confirmed.clear()
+
+    def resume(self, group: str) -> int:
+        """Take the target's offsets of a group for this flow's own, so that they are replaced by later positions.
+
+        Any process may call this: the one that runs the rounds reads it. Return how many there are. Raises KafkaError.
+        """
+        found = self._of_target.offsets([group])[group]
+        if isinstance(found, KafkaError):
+            raise found
+        offsets: dict[str, dict[int, int]] = {}
+        for tp, committed in found.items():
+            if self._rules.source_topic(tp.topic) is not None:
+                offsets.setdefault(tp.topic, {})[tp.partition] = committed.offset
+        record = KeyValue(encode_key(ResumeKey(group)), encode_resumed(offsets))
+        for error in self._topic.write({group: record}, _TIMEOUT_MS).values():
+            raise error
+        return sum(len(of_topic) for of_topic in offsets.values())
+
+    # --- what there is
+
+    def _read_intents(self) -> None:
+        again, records = self._followed.news(Timer(self._clock, _TIMEOUT_MS))
+        if again:
+            self._intents.clear()
+        for record in records:
+            self._intents.take(record.key, record.value)
+
+    def _changed(self, committed: Mapping[str, Committed | KafkaError]) -> set[str]:
+        """Return the groups to compare with the target: those that changed, or were not in step."""
+        full = self._rounds % _FULL_ROUNDS == 0
+        self._rounds += 1
+        changed = set()
+        for group, found in committed.items():
+            if isinstance(found, KafkaError):
+                self._settled.pop(group, None)
+                self._states[group] = self._held(group, reason_of(found), f"on the source: {found}")
+            elif full or self._settled.get(group) != found:
+                changed.add(group)
+        return changed
+
+    def _held(self, group: str, reason: Reason, detail: str) -> GroupState:
+        before = self._states.get(group, GroupState(group))
+        return replace(before, reason=reason, detail=detail)
+
+    def _rows(
+        self,
+        group: str,
+        committed: Committed | KafkaError,
+        at_target: Committed | KafkaError,
+        intents: AbstractSet[TopicPartition],
+    ) -> Iterable[Row]:
+        """Yield the partitions of a group that the flow copies, and those whose offsets it has written before."""
+        if isinstance(committed, KafkaError) or isinstance(at_target, KafkaError):
+            return
+        sources = dict(committed)
+        partitions: dict[TopicPartition, TopicPartition] = {}
+        for source in sources:
+            topic = self._rules.target_topic(source.topic)
+            if topic is not None:
+                partitions[TopicPartition(topic, source.partition)] = source
+        for target in intents - partitions.keys():
+            topic = self._rules.source_topic(target.topic)
+            if topic is not None:
+                partitions[target] = TopicPartition(topic, target.partition)
+        for target, source in sorted(partitions.items()):
+            there = at_target.get(target)
+            yield Row(
+                group,
+                source,
+                target,
+                sources.get(source),
+                None if there is None else there.offset,
+                self._intents.get(group, target),
+            )
+
+    # --- decisions
+
+    def _decide(self, rows: Iterable[Row]) -> None:
+        """Decide what to do about each row. Raises KafkaError."""
+        partitions = {row.source: row.target for row in rows}
+        epochs: dict[TopicPartition, set[int]] = {}
+        for row in rows:
+            if row.intent is not None and row.intent.epoch != NEVER:
+                epochs.setdefault(row.target, set()).add(row.intent.epoch)
+        logs = self._logs.open(partitions, epochs) if partitions else {}
+        for row in rows:
+            self._decide_one(row, logs[row.source])
+
+    def _decide_one(self, row: Row, logs: PartitionLogs) -> None:
+        if logs.problem and row.committed is not None:
+            row.hold(Reason.UNAVAILABLE, logs.problem)
+            return
+        try:
+            translation = UNKNOWN if row.committed is None else logs.translate(row.committed.offset)
+        except KafkaError as error:
+            row.hold(reason_of(error), str(error))
+            return
+        standing = None
+        if row.intent is not None and row.at_target is not None:
+            standing = logs.standing(row.at_target, row.intent.epoch)
+        row.seen = Observed(
+            source=None if row.committed is None else row.committed.offset,
+            target=row.at_target,
+            translation=translation,
+            copied_to=logs.copied_to,
+            intent=row.intent,
+            resumed=self._intents.resumed(row.group, row.target),
+            active=self._of_target.is_active(row.group),
+            standing=standing,
+        )
+        row.decision = decide(row.seen, delete=self._rules.delete)
+        if row.decision.reason in {Reason.UNKNOWN, Reason.NOT_COPIED} and logs.offsets is not None:
+            row.detail = logs.offsets.reason
+        position = row.decision.position
+        if row.decision.act is Act.WRITE and position is not None:
+            confirmed = (row.group, row.target) in self._confirmed
+            epoch = logs.epoch_at(position.target)
+            row.intent = next_intent(row.seen, position, epoch=epoch, confirmed=confirmed)
+
+    # --- commits
+
+    def _write(self, rows: Iterable[Row]) -> int:
+        """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced."""
+        by_act: dict[Act, dict[str, list[Row]]] = {act: {} for act in Act}
+        for row in rows:
+            by_act[row.decision.act].setdefault(row.group, []).append(row)
+        writes, deletions = by_act[Act.WRITE], by_act[Act.DELETE]
+        self._store(row for of_group in writes.values() for row in of_group)
+        done = self._commit(writes)
+        gone = [row for of_group in deletions.values() for row in self._delete(of_group)]
+        self._forget([*gone, *(row for of_group in by_act[Act.FORGET].values() for row in of_group)])
+        return done
+
+    def _store(self, rows: Iterable[Row]) -> None:
+        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
+        for row in rows:
+            key = GroupTopicKey(row.group, row.target.topic)
+            assert row.intent is not None  # noqa: S101 - of _decide_one()
+            changes.setdefault(key, dict(self._intents.of(key)))[row.target.partition] = row.intent
+            self._confirmed.discard((row.group, row.target))
+        self._put(changes)
+
+    def _forget(self, rows: Iterable[Row]) -> None:
+        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
+        for row in rows:
+            key = GroupTopicKey(row.group, row.target.topic)
+            changes.setdefault(key, dict(self._intents.of(key))).pop(row.target.partition, None)
+        self._put(changes)
+
+    def _put(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> None:
+        if changes:
+            self._writer.write(changes)
+            for key, intents in changes.items():
+                self._intents.put(key, intents)
+
+    def _commit(self, rows: Mapping[str, list[Row]]) -> int:
+        offsets = {group: {row.target: offset_of(row) for row in of_group} for group, of_group in rows.items()}
+        work: dict[int, list[str]] = {}
+        for group in rows:
+            work.setdefault(self._of_target.node_of(group), []).append(group)
+        outcomes = self._commits.run(
+            work, lambda group: self._target.commit_group_offsets_async(group, offsets[group], _TIMEOUT_MS)
+        )
+        done = 0
+        for group, outcome in outcomes.items():
+            for row in rows[group]:
+                if isinstance(outcome, KafkaError):
+                    row.hold(reason_of(outcome), str(outcome))
+                else:
+                    row.at_target = offsets[group][row.target].offset
+                    self._confirmed.add((group, row.target))
+                    done += 1
+        return done
+
+    def _delete(self, rows: list[Row]) -> list[Row]:
+        """Delete the target's offsets of one group; return the rows whose offsets are gone."""
+        try:
+            outcomes = self._target.delete_group_offsets(
+                rows[0].group, [row.target for row in rows], partial=True, timeout_ms=_PATIENCE_MS
+            )
+        except KafkaError as error:
+            for row in rows:
+                row.hold(reason_of(error), str(error))
+            return []
+        for row in rows:
+            if row.target in outcomes.failed:
+                refused = outcomes.failed[row.target]
+                row.hold(reason_of(refused), str(refused))
+            elif row.target in outcomes:
+                row.at_target = None
+        return [row for row in rows if row.target in outcomes]
+
+    # --- the report
+
+    def _conclude(
+        self,
+        rows: Iterable[Row],
+        committed: Mapping[str, Committed | KafkaError],
+        at_target: Mapping[str, Committed | KafkaError],
+        changed: Iterable[str],
+        *,
+        write: bool,
+    ) -> None:
+        now_ms = self._clock.unix_ms()
+        of_group: dict[str, list[GroupPosition]] = {group: [] for group in changed}
+        for row in rows:
+            if row.committed is not None or row.at_target is not None:
+                before = self._states.get(row.group, GroupState(row.group))
+                of_group[row.group].append(position_of(row, before, now_ms, write=write))
+        for group, positions in of_group.items():
+            found, there = committed[group], at_target[group]
+            if isinstance(there, KafkaError):
+                self._settled.pop(group, None)
+                self._states[group] = self._held(group, reason_of(there), f"on the target: {there}")
+                continue
+            self._states[group] = state = GroupState(group, tuple(positions))
+            if state.is_in_step and not isinstance(found, KafkaError):
+                self._settled[group] = found
+            else:
+                self._settled.pop(group, None)
+            if not positions:
+                del self._states[group]
+
+    def _problems(self) -> tuple[str, ...]:
+        sides = (("source", self._of_source), ("target", self._of_target))
+        return tuple(
+            f"the groups of broker {node} of the {side} cannot be listed: {error}"
+            for side, reader in sides
+            for node, error in reader.errors.items()
+        )
+
+
+def _unsupported(name: str, listed: Listed) -> GroupState:
+    kind = listed.group.kind if listed.group.kind != "classic" else listed.group.protocol_type
+    return GroupState(name, (), Reason.NOT_SUPPORTED, f"a group of kind {kind!r}")

@@ -1,0 +1,90 @@
+"""The permissions that are needed to bring consumer groups to the target: records are copied without them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import AclOperation
+from mirror.groups.writer import transactional_id
+from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.spark.preflight.permission_lines import (
+    TARGET_TOPIC_OPERATIONS,
+    Operations,
+    TopicPermissions,
+    absent_of,
+    flags,
+    line_about,
+    named,
+    topic_lines,
+    topics_lacking,
+)
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig
+
+MAX_GROUPS_CHECKED: Final = 1_000
+"""A sample is enough to name what is missing, and keeps the requests small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPermissions:
+    """The permissions on what is used for consumer groups. What the brokers did not answer for is absent."""
+
+    selected: int | None = None
+    """How many groups of the source are brought to the target; None if they could not be listed."""
+    target: Mapping[str, Operations] = field(default_factory=dict)
+    """Groups of these names on the target, which need not exist."""
+    ids: Mapping[str, Operations] = field(default_factory=dict)
+    """The transactional id under which intents are stored."""
+    topic: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
+    """The group topic; None if it does not exist."""
+
+
+def group_warnings(flow: FlowConfig, found: GroupPermissions) -> list[str]:
+    """Return a line for each kind of permission that ``flow`` lacks for consumer groups."""
+    lines = []
+    if found.selected == 0:
+        lines.append(
+            f"no consumer group of cluster {flow.source} is one of [flows.{flow.name}.groups]: there is none yet, or"
+            " the permission Describe on the groups is missing; grant to this client's user: kafka-acls --add"
+            " --allow-principal User:... --operation Describe --group '*'"
+        )
+    why = "their positions are not written"
+    by_operations: dict[tuple[AclOperation, ...], list[str]] = {}
+    for group, allowed in sorted(found.target.items()):
+        if absent := absent_of(allowed, (AclOperation.READ,)):
+            by_operations.setdefault(tuple(absent), []).append(group)
+    lines += [
+        line_about(
+            absent,
+            named("group", groups),
+            flow.target,
+            why,
+            flags("--group", groups),
+            also_needed=(AclOperation.READ,),
+        )
+        for absent, groups in by_operations.items()
+    ]
+    why = "no group's position is written"
+    lacking = topics_lacking(found.topic, AclOperation.WRITE, AclOperation.READ)
+    lines += topic_lines(flow.target, lacking, why, also_needed=TARGET_TOPIC_OPERATIONS)
+    lines += [
+        line_about(
+            [AclOperation.DESCRIBE],
+            f"transactional id {name}",
+            flow.target,
+            why,
+            f"--transactional-id {name}",
+            also_needed=[AclOperation.WRITE],
+        )
+        for name, allowed in found.ids.items()
+        if AclOperation.DESCRIBE not in allowed
+    ]
+    return lines
+
+
+def names_of(flow: FlowConfig) -> tuple[str, str]:
+    """Return the group topic and the transactional id of ``flow``."""
+    return group_topic_of(flow.name), transactional_id(flow.name)

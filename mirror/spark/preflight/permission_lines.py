@@ -1,0 +1,116 @@
+"""The lines about missing permissions: what is missing, on what, what it prevents, and what grants it. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mirror.client import AclOperation
+from mirror.errors import MAX_NAMES_SHOWN
+
+_OPERATION_NAMES: Final = {
+    AclOperation.READ: "Read",
+    AclOperation.WRITE: "Write",
+    AclOperation.CREATE: "Create",
+    AclOperation.ALTER: "Alter",
+    AclOperation.DESCRIBE: "Describe",
+    AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs",
+}
+
+TARGET_TOPIC_OPERATIONS: Final = (
+    AclOperation.WRITE,
+    AclOperation.READ,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.CREATE,  # without Describe, brokers hide whether a topic exists, so it may have to be created
+)
+
+Operations = frozenset[AclOperation]
+NO_OPERATIONS: Final[Operations] = frozenset()
+"""For a resource without the permission Describe: brokers return no other operation of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermissions:
+    """The number of partitions of a topic, and the operations that are allowed on it."""
+
+    partitions: int
+    operations: Operations | None
+    """None if the broker did not return them."""
+
+
+def absent_of(allowed: Operations, needed: Collection[AclOperation]) -> list[AclOperation]:
+    """Return the ``needed`` operations that are not ``allowed``; only Describe if that is absent: it hides the rest."""
+    if AclOperation.DESCRIBE not in allowed:
+        return [AclOperation.DESCRIBE]
+    return [operation for operation in needed if operation not in allowed]
+
+
+def topics_lacking(
+    topics: Mapping[str, TopicPermissions | None], *needed: AclOperation
+) -> dict[str, list[AclOperation]]:
+    """Return the absent operations by topic. A topic that does not exist, or with unknown operations, lacks none."""
+    found = {
+        name: absent_of(topic.operations, needed)
+        for name, topic in topics.items()
+        if topic is not None and topic.operations is not None
+    }
+    return {name: absent for name, absent in found.items() if absent}
+
+
+def is_all(lacking: Collection[str], topics: Collection[str]) -> bool:
+    """Return whether all ``topics`` lack something."""
+    return bool(topics) and len(lacking) == len(topics)
+
+
+def topic_lines(
+    cluster: str,
+    lacking: Mapping[str, Iterable[AclOperation]],
+    why: str,
+    also_needed: Collection[AclOperation] = (AclOperation.READ,),
+) -> list[str]:
+    """Return one line for all topics that lack the same operations."""
+    by_operations: dict[tuple[AclOperation, ...], list[str]] = defaultdict(list)
+    for name, operations in sorted(lacking.items()):
+        by_operations[tuple(operations)].append(name)
+    return [
+        line_about(operations, named("topic", names), cluster, why, flags("--topic", names), also_needed=also_needed)
+        for operations, names in by_operations.items()
+    ]
+
+
+def line_about(
+    operations: Iterable[AclOperation],
+    resource: str,
+    cluster: str,
+    why: str,
+    grant: str,
+    *,
+    also_needed: Collection[AclOperation],
+) -> str:
+    """Return the line about ``operations`` that are missing on ``resource``.
+
+    Where Describe is missing, the advice also grants ``also_needed``: brokers do not show whether these are missing.
+    """
+    missing = list(operations)
+    names = [_OPERATION_NAMES[operation] for operation in missing]
+    wanted = dict.fromkeys([*missing, *also_needed] if AclOperation.DESCRIBE in missing else missing)
+    flags = " ".join(f"--operation {_OPERATION_NAMES[operation]}" for operation in wanted)
+    verb = "are" if len(names) > 1 else "is"
+    return (
+        f"the permission{'s' if len(names) > 1 else ''} {' and '.join(names)} on {resource} of cluster {cluster} {verb}"
+        f" missing: {why}; grant to this client's user: kafka-acls --add --allow-principal User:... {flags} {grant}"
+    )
+
+
+def named(kind: str, names: list[str]) -> str:
+    """Return the first of ``names``, how many more there are, and what they are names of."""
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
+
+
+def flags(flag: str, names: list[str]) -> str:
+    """Return the first of ``names`` as options of ``kafka-acls``."""
+    shown = " ".join(f"{flag} {name}" for name in names[:MAX_NAMES_SHOWN])
+    return f"{shown} ..." if len(names) > MAX_NAMES_SHOWN else shown

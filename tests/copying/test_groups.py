@@ -1,0 +1,279 @@
+"""Groups of real clusters move to the target; confluent-kafka commits, consumes and checks on both sides."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Consumer as Confluent
+from confluent_kafka import TopicPartition as ConfluentPartition
+
+from mirror.client import Admin, OffsetAndMetadata, TopicPartition
+from mirror.groups.decision import Reason
+from mirror.groups.positions import GroupPosition
+from mirror.groups.sync import GroupRules, GroupSync
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.runtime.clock import SystemClock
+from tests.copying.pair import End, TwoClusters
+from tests.copying.writers import Made, batch_of, write_batches
+from tests.polling import eventually
+
+pytestmark = pytest.mark.brokers
+
+_HOSTILE: Final = "\N{GREEK SMALL LETTER ALPHA}\x00\x1b[31m\n'\"{}\u2028" * 50
+
+
+def _group_sync(pair: TwoClusters, topic: str, *, delete: bool = False) -> GroupSync:
+    def same(name: str) -> str | None:
+        return name if name == topic else None
+
+    rules = GroupRules(
+        includes=lambda group: group.startswith("g."), target_topic=same, source_topic=same, delete=delete
+    )
+    if group_topic_of(pair.flow) not in pair.target.topics():
+        pair.target.create(group_topic_of(pair.flow), cleanup_policy="compact")
+    return GroupSync(
+        pair.flow,
+        {"bootstrap.servers": pair.source.address},
+        {"bootstrap.servers": pair.target.address},
+        CopyPolicy(),
+        rules,
+        SystemClock(),
+    )
+
+
+@contextlib.contextmanager
+def _consumer(end: End, group: str, **options: Any) -> Iterator[Confluent]:
+    consumer = Confluent(
+        {
+            "bootstrap.servers": end.address,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            **{name.replace("_", "."): value for name, value in options.items()},
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _commit(end: End, group: str, topic: str, offset: int, metadata: str = "", partition: int = 0) -> None:
+    """As a consumer with assigned partitions does."""
+    with _consumer(end, group) as consumer:
+        where = ConfluentPartition(topic, partition, offset, metadata)
+        consumer.commit(offsets=[where], asynchronous=False)
+
+
+def _committed(end: End, group: str, topic: str, partition: int = 0) -> tuple[int, str]:
+    with _consumer(end, group) as consumer:
+        (found,) = consumer.committed([ConfluentPartition(topic, partition)], timeout=30)
+        return int(found.offset), found.metadata or ""
+
+
+NONE: Final = (-1001, "")
+
+
+def _records(first: int, count: int) -> list[Made]:
+    return [Made(b"k%d" % number, b"v%d" % number, (), 1_700_000_000_000) for number in range(first, first + count)]
+
+
+def _written(pair: TwoClusters, topic: str, first: int, count: int) -> None:
+    write_batches(pair.source.address, topic, [batch_of(_records(at, 10)) for at in range(first, first + count, 10)])
+
+
+@pytest.fixture
+def name(unique: Callable[[str], str]) -> str:
+    return unique("g.billing")
+
+
+@pytest.fixture
+def topic(pair: TwoClusters) -> str:
+    """250 records, at other offsets on the target, where 33 were before."""
+    topic = pair.topics()
+    write_batches(pair.target.address, topic, [batch_of(_records(1_000, 33))])
+    _written(pair, topic, 0, 250)
+    pair.complete(topic, start_over=True)
+    return topic
+
+
+def _at(pair: TwoClusters, topic: str, number: int) -> int:
+    """Where the target has that record of the source."""
+    (offset,) = (offset for offset, record in pair.target.seen(topic) if record.value == b"v%d" % number)
+    return offset
+
+
+def _only(sync: GroupSync, group: str) -> GroupPosition:
+    (position,) = sync.round().groups[group].positions
+    return position
+
+
+def test_positions_are_those_of_the_same_records(pair: TwoClusters, topic: str, name: str) -> None:
+    with _group_sync(pair, topic) as sync:
+        for offset in (0, 137, 249):
+            _commit(pair.source, name, topic, offset, f"at {offset}")
+            assert _only(sync, name).reason is None
+            assert _committed(pair.target, name, topic) == (_at(pair, topic, offset), f"at {offset}")
+            _commit(pair.source, name, topic, 0)
+        _commit(pair.source, name, topic, 250)
+        assert _only(sync, name).reason is None
+        assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
+
+
+def test_a_group_beyond_the_copy_waits_at_its_end(pair: TwoClusters, topic: str, name: str) -> None:
+    _written(pair, topic, 250, 50)
+    _commit(pair.source, name, topic, 280)
+    with _group_sync(pair, topic) as sync:
+        assert _only(sync, name).reason is Reason.NOT_COPIED
+        assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
+        pair.complete(topic)
+        assert _only(sync, name).reason is None
+    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 280)
+
+
+def test_a_group_behind_the_source_s_retention_keeps_its_records_on_the_target(
+    pair: TwoClusters, topic: str, name: str
+) -> None:
+    _commit(pair.source, name, topic, 20)
+    pair.source.delete_records(topic, 100)
+    with _group_sync(pair, topic) as sync:
+        assert _only(sync, name).reason is None
+    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 20)
+
+
+def test_positions_in_front_of_the_copy_and_in_partitions_without_one_are_held(pair: TwoClusters, name: str) -> None:
+    topic = pair.topics(2)
+    _written(pair, topic, 0, 100)
+    pair.source.delete_records(topic, 50)
+    pair.complete([one for one in pair.ranges(topic) if one.partition == 0])
+    _commit(pair.source, name, topic, 20)
+    _commit(pair.source, name, topic, 0, partition=1)
+    with _group_sync(pair, topic) as sync:
+        found = {one.source.partition: one.reason for one in sync.round().groups[name].positions}
+    assert found == {0: Reason.UNKNOWN, 1: Reason.NOT_COPIED}
+    assert _committed(pair.target, name, topic) == _committed(pair.target, name, topic, 1) == NONE
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_members_on_the_target_is_left_alone(
+    pair: TwoClusters, topic: str, name: str, protocol: str
+) -> None:
+    _commit(pair.source, name, topic, 137)
+    with _group_sync(pair, topic) as sync:
+        with _consumer(pair.target, name, group_protocol=protocol, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([topic])
+            eventually(lambda: consumer.poll(0.1) is not None, what="a record for the member")
+            assert _only(sync, name).reason is Reason.ACTIVE
+            # Also if it joins after the groups were listed.
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sync._of_target, "is_active", lambda _: False)
+                assert _only(sync, name).reason is Reason.ACTIVE
+            assert _committed(pair.target, name, topic) == NONE
+        assert _only(sync, name).reason is None
+    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 137)
+
+
+def test_a_consumer_with_assigned_partitions_takes_over_until_the_group_is_resumed(
+    pair: TwoClusters, topic: str, name: str
+) -> None:
+    _commit(pair.source, name, topic, 100)
+    with _group_sync(pair, topic) as sync:
+        assert _only(sync, name).reason is None
+        with _consumer(pair.target, name) as consumer:
+            consumer.assign([ConfluentPartition(topic, 0, _committed(pair.target, name, topic)[0])])
+            eventually(lambda: (message := consumer.poll(0.1)) is not None and not message.error(), what="a record")
+            consumer.commit(asynchronous=False)
+        theirs = _committed(pair.target, name, topic)[0]
+        assert theirs == _at(pair, topic, 101)
+        _commit(pair.source, name, topic, 137)
+        assert _only(sync, name).reason is Reason.TAKEN_OVER
+        assert _committed(pair.target, name, topic)[0] == theirs
+    # Another process resumes it.
+    with _group_sync(pair, topic) as other:
+        assert other.resume(name) == 1
+    with _group_sync(pair, topic) as sync:
+        assert _only(sync, name).reason is None
+    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 137)
+
+
+def test_a_reset_and_a_deletion_of_the_source_s_group_are_followed(pair: TwoClusters, topic: str, name: str) -> None:
+    with _group_sync(pair, topic, delete=True) as sync:
+        for offset in (200, 20):
+            _commit(pair.source, name, topic, offset)
+            assert _only(sync, name).reason is None
+            assert _committed(pair.target, name, topic)[0] == _at(pair, topic, offset)
+        pair.source.admin.delete_consumer_groups([name])[name].result(30)
+        assert name not in sync.round().groups
+        assert _committed(pair.target, name, topic) == NONE
+
+
+@pytest.mark.parametrize("metadata", ["x" * 4096, _HOSTILE, ""])
+def test_metadata_comes_as_it_is(pair: TwoClusters, topic: str, name: str, metadata: str) -> None:
+    tp = TopicPartition(topic, 0)
+    with Admin({"bootstrap.servers": pair.source.address}) as admin:  # confluent-kafka's ends at a zero
+        admin.commit_group_offsets(name, {tp: OffsetAndMetadata(137, None, metadata)})
+    with _group_sync(pair, topic) as sync:
+        assert _only(sync, name).reason is None
+    with Admin({"bootstrap.servers": pair.target.address}) as admin:
+        assert admin.group_offsets(name) == {tp: OffsetAndMetadata(_at(pair, topic, 137), None, metadata)}
+
+
+def test_metadata_that_the_target_refuses_holds_its_group_only(pair: TwoClusters, topic: str, name: str) -> None:
+    _commit(pair.source, name, topic, 137)
+    with _group_sync(pair, topic) as sync:
+        with pytest.MonkeyPatch.context() as patch:
+            read = sync._of_source.offsets
+
+            def longer(groups: list[str]) -> Any:
+                found = read(groups)
+                of_group: Any = found[name]
+                for committed in of_group.values():
+                    object.__setattr__(committed, "metadata", "x" * 5_000)
+                return found
+
+            patch.setattr(sync._of_source, "offsets", longer)
+            held = _only(sync, name)
+        assert held.reason is Reason.REFUSED
+        assert "OFFSET_METADATA_TOO_LARGE" in held.detail
+        assert _only(sync, name).reason is None
+
+
+def test_a_consumer_continues_on_the_target_with_no_record_skipped(pair: TwoClusters, name: str) -> None:
+    """It is stopped twenty times, at any record, having committed some of what it read."""
+    topic = pair.topics()
+    read: list[bytes] = []
+    committed = at = 0
+    with _group_sync(pair, topic) as sync:
+        for turn in range(20):
+            _written(pair, topic, 20 * turn, 20)
+            with _consumer(pair.source, name, auto_offset_reset="earliest") as consumer:
+                position = max(0, _committed(pair.source, name, topic)[0])
+                consumer.assign([ConfluentPartition(topic, 0, position)])
+                values = _values(consumer, 3 + turn % 7)
+                committed = position + turn % (len(values) + 1)
+                consumer.commit(offsets=[ConfluentPartition(topic, 0, committed)], asynchronous=False)
+            pair.complete(topic)
+            assert _only(sync, name).reason is None
+            with _consumer(pair.target, name) as consumer:
+                at = _committed(pair.target, name, topic)[0]
+                consumer.assign([ConfluentPartition(topic, 0, at)])
+                read = _values(consumer, 20 * (turn + 1) - committed)
+            assert read == [b"v%d" % number for number in range(committed, 20 * (turn + 1))]
+
+
+def _values(consumer: Confluent, count: int) -> list[bytes]:
+    found: list[bytes] = []
+
+    def enough() -> bool:
+        messages: list[Any] = consumer.consume(count - len(found), timeout=0.2)
+        for message in messages:
+            assert message.error() is None, message.error()
+            found.append(message.value())
+        return len(found) >= count
+
+    eventually(enough, what=f"{count} records")
+    return found

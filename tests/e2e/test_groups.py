@@ -1,0 +1,75 @@
+"""A consumer is stopped on the source and started on the target, with the same group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.e2e.broker_side import Side
+from tests.e2e.site import Site, flow
+from tests.polling import eventually
+
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def consumed(side: Side, group: str, topic: str, count: int, committed: int | None = None) -> list[bytes]:
+    """Values that a member of ``group`` reads; it commits behind the first ``committed`` of them, or all."""
+    options = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": side.address, **options})
+    found: list[Any] = []
+    try:
+        consumer.subscribe([topic])
+
+        def enough() -> bool:
+            messages: list[Any] = consumer.consume(count - len(found), timeout=0.5)
+            for message in messages:
+                assert message.error() is None, message.error()
+                found.append(message)
+            return len(found) >= count
+
+        eventually(enough, what=f"{count} records of {topic}")
+        last = found[(count if committed is None else committed) - 1]
+        consumer.commit(message=last, asynchronous=False)
+        return [message.value() for message in found]
+    finally:
+        consumer.close()
+
+
+def consumed_from(side: Side, group: str, topic: str) -> int:
+    """The committed offset."""
+    consumer = Consumer({"bootstrap.servers": side.address, "group.id": group})
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
+def test_a_consumer_continues_on_the_target_after_a_run(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    topic, group, name = unique("orders"), unique("billing"), unique("f")
+    source.create(topic)
+    values = [b"%d" % number for number in range(250)]
+    source.fill(topic, values)
+    assert consumed(source, group, topic, 200, committed=137) == values[:200]
+    groups = f'[flows.{name}.groups]\ninclude = ["{group}"]\n'
+    site.write({"a": source.address, "b": target.address}, {name: flow("a", "b", [topic], groups)})
+    run = site.run()
+    assert (run.status, run.errors) == (0, [])
+    assert site.flows()[name]["groups"] == {
+        "in_step": 1,
+        "not_in_step": {},
+        "longest_seconds": 0.0,
+        "committed": 1,
+        "problems": [],
+    }
+    assert consumed(target, group, f"a.{topic}", 113) == values[137:]
+    # The group has moved: a later run leaves it alone.
+    moved = consumed_from(target, group, f"a.{topic}")
+    assert site.run().status == 0
+    assert site.flows()[name]["groups"]["not_in_step"] == {"taken-over": 1}
+    assert consumed_from(target, group, f"a.{topic}") == moved

@@ -1,0 +1,158 @@
+"""What is committed on the target for one partition of a group: each case by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mirror.groups.decision import (
+    ANY_SOURCE,
+    NEVER,
+    Act,
+    Decision,
+    Intent,
+    Observed,
+    Position,
+    Reason,
+    decide,
+    next_intent,
+)
+from mirror.relay.offsets.index import UNKNOWN, Place, Translation
+
+NOTHING = Decision(Act.NOTHING)
+
+
+def record(offset: int) -> Translation:
+    return Translation(Place.RECORD, offset)
+
+
+def seen(**values: Any) -> Observed:
+    return Observed(**{"source": 137, "target": None, "translation": record(37), **values})
+
+
+def held(reason: Reason) -> Decision:
+    return Decision(Act.NOTHING, reason=reason)
+
+
+def test_a_group_without_an_offset_on_the_target_gets_the_translated_one() -> None:
+    assert decide(seen(), delete=False) == Decision(Act.WRITE, Position(137, 37))
+
+
+@pytest.mark.parametrize("place", [Place.RECORD, Place.NEXT, Place.END])
+def test_an_own_offset_is_replaced_by_a_later_one(place: Place) -> None:
+    observed = seen(target=30, intent=Intent(130, 30), translation=Translation(place, 37))
+    assert decide(observed, delete=False) == Decision(Act.WRITE, Position(137, 37))
+
+
+def test_nothing_is_written_if_the_offset_is_there_already() -> None:
+    assert decide(seen(target=37, intent=Intent(137, 37)), delete=False) == NOTHING
+
+
+@pytest.mark.parametrize("offset", [20, 30, 50])
+def test_an_offset_that_this_flow_has_not_written_is_left_alone(offset: int) -> None:
+    observed = seen(target=offset, intent=Intent(130, 31, 110, 21))
+    assert decide(observed, delete=False) == held(Reason.TAKEN_OVER)
+    assert decide(seen(target=offset), delete=True) == held(Reason.TAKEN_OVER)
+
+
+def test_a_foreign_offset_that_is_the_translated_one_is_in_step() -> None:
+    assert decide(seen(target=37), delete=False) == NOTHING
+
+
+@pytest.mark.parametrize("offset", [21, 31, 25])
+def test_after_a_crash_both_offsets_of_the_intent_and_late_ones_are_own(offset: int) -> None:
+    observed = seen(target=offset, intent=Intent(130, 31, 110, 21, others=(25,)))
+    assert decide(observed, delete=False) == Decision(Act.WRITE, Position(137, 37))
+
+
+def test_a_late_commit_of_an_earlier_intent_is_corrected_also_backwards() -> None:
+    observed = seen(target=90, intent=Intent(137, 37, 110, 21, others=(90,)))
+    assert observed.own_source == ANY_SOURCE
+    assert decide(observed, delete=False) == Decision(Act.WRITE, Position(137, 37))
+
+
+def test_an_active_group_is_left_alone() -> None:
+    assert decide(seen(active=True), delete=False) == held(Reason.ACTIVE)
+    assert decide(seen(active=True, target=50), delete=False) == held(Reason.ACTIVE)
+    assert decide(seen(active=True, target=37, intent=Intent(137, 37)), delete=False) == NOTHING
+
+
+def test_the_target_goes_back_with_the_source_only() -> None:
+    assert decide(seen(target=50, intent=Intent(150, 50)), delete=False) == Decision(Act.WRITE, Position(137, 37))
+    assert decide(seen(target=50, intent=Intent(137, 50)), delete=False) == held(Reason.BEHIND)
+    assert decide(seen(target=50, intent=Intent(120, 50)), delete=False) == held(Reason.BEHIND)
+
+
+def test_after_a_crash_the_offset_that_was_to_be_replaced_may_go_back() -> None:
+    """The source's group was reset from 200 to 100, and the commit of that was not done; now it is at 137."""
+    observed = seen(target=99, intent=Intent(100, 10, 200, 99))
+    assert decide(observed, delete=False) == Decision(Act.WRITE, Position(137, 37))
+
+
+def test_a_resumed_group_is_written_once_the_source_has_passed_it() -> None:
+    assert decide(seen(target=50, resumed=50), delete=False) == held(Reason.BEHIND)
+    observed = seen(target=50, resumed=50, source=160, translation=record(60))
+    assert decide(observed, delete=False) == Decision(Act.WRITE, Position(160, 60))
+    assert decide(seen(target=51, resumed=50), delete=False) == held(Reason.TAKEN_OVER)
+
+
+def test_an_unknown_offset_is_not_guessed() -> None:
+    assert decide(seen(translation=UNKNOWN), delete=False) == held(Reason.UNKNOWN)
+    assert decide(seen(translation=UNKNOWN, target=30, intent=Intent(130, 30)), delete=False) == held(Reason.UNKNOWN)
+
+
+def test_a_position_that_is_not_copied_yet_follows_the_end_of_the_copy() -> None:
+    ahead = Translation(Place.NOT_COPIED, 40)
+    observed = seen(translation=ahead, copied_to=120, target=30, intent=Intent(110, 30))
+    assert decide(observed, delete=False) == Decision(Act.WRITE, Position(120, 40), Reason.NOT_COPIED)
+    observed = seen(translation=ahead, copied_to=120, target=40, intent=Intent(120, 40))
+    assert decide(observed, delete=False) == held(Reason.NOT_COPIED)
+    assert decide(seen(translation=Translation(Place.NOT_COPIED, None)), delete=False) == held(Reason.NOT_COPIED)
+
+
+def test_what_points_behind_a_loss_is_withdrawn() -> None:
+    lost = {"target": 50, "intent": Intent(137, 50), "standing": 20}
+    assert decide(seen(translation=UNKNOWN, **lost), delete=False) == Decision(
+        Act.WRITE, Position(137, 20), Reason.UNKNOWN
+    )
+    assert decide(seen(**lost), delete=False) == Decision(Act.WRITE, Position(137, 37))
+    assert decide(seen(translation=UNKNOWN, **{**lost, "active": True}), delete=False) == held(Reason.ACTIVE)
+
+
+def test_after_a_withdrawal_the_same_position_is_written_again() -> None:
+    observed = seen(target=20, intent=Intent(137, 20, 137, 50))
+    assert decide(observed, delete=False) == Decision(Act.WRITE, Position(137, 37))
+
+
+def test_a_deleted_offset_is_reported_and_deleted_if_that_is_wanted() -> None:
+    gone: dict[str, Any] = {"source": None, "translation": UNKNOWN, "intent": Intent(137, 37)}
+    assert decide(seen(**gone, target=37), delete=False) == held(Reason.DELETED)
+    assert decide(seen(**gone, target=37), delete=True) == Decision(Act.DELETE, reason=Reason.DELETED)
+    assert decide(seen(**gone, target=37, active=True), delete=True) == held(Reason.ACTIVE)
+    assert decide(seen(**gone, target=38), delete=True) == held(Reason.TAKEN_OVER)
+    assert decide(seen(**gone), delete=False) == Decision(Act.FORGET)
+
+
+def test_an_intent_keeps_what_it_replaces_and_what_may_still_arrive() -> None:
+    observed = seen(target=30, intent=Intent(130, 30, 110, 21, others=(25,)))
+    wanted = Position(137, 37)
+    assert next_intent(observed, wanted, epoch=4, confirmed=True) == Intent(137, 37, 130, 30, 4, (25,))
+    observed = seen(target=21, intent=Intent(130, 30, 110, 21, others=(25,)))
+    assert next_intent(observed, wanted, epoch=4, confirmed=False) == Intent(137, 37, 110, 21, 4, (25, 30))
+    assert next_intent(seen(), wanted, epoch=NEVER, confirmed=False) == Intent(137, 37)
+    assert next_intent(seen(target=9, resumed=9), wanted, epoch=4, confirmed=True) == Intent(137, 37, NEVER, 9, 4)
+
+
+def test_what_points_behind_a_loss_may_be_replaced_also_if_the_withdrawal_does_not_arrive() -> None:
+    lost = seen(target=50, intent=Intent(137, 50), standing=20, translation=UNKNOWN)
+    intent = next_intent(lost, Position(137, 20), epoch=5, confirmed=True)
+    healed = seen(target=50, intent=intent, translation=record(45))
+    assert decide(healed, delete=False) == Decision(Act.WRITE, Position(137, 45))
+
+
+def test_the_offsets_that_may_still_arrive_are_bounded() -> None:
+    intent = Intent(0, 0)
+    for number in range(1, 20):
+        intent = next_intent(seen(target=0, intent=intent), Position(number, 10 * number), epoch=NEVER, confirmed=False)
+    assert intent.others == (150, 160, 170, 180)

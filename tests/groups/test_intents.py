@@ -1,0 +1,97 @@
+"""What the group topic has comes back as it was; anything else that is there is no intent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.client import TopicPartition
+from mirror.groups.decision import ANY_SOURCE, NEVER, Intent
+from mirror.groups.intents import (
+    GroupTopicKey,
+    ResumeKey,
+    StoredIntents,
+    encode_intents,
+    encode_key,
+    encode_resumed,
+    parse_intents,
+    parse_key,
+    parse_resumed,
+)
+
+OFFSETS = st.integers(0, 2**63 - 1)
+INTENTS = st.builds(
+    Intent,
+    st.one_of(st.just(NEVER), OFFSETS),
+    OFFSETS,
+    st.one_of(st.just(NEVER), st.just(ANY_SOURCE), OFFSETS),
+    st.one_of(st.just(NEVER), OFFSETS),
+    st.one_of(st.just(NEVER), st.integers(0, 2**31 - 1)),
+    st.lists(OFFSETS, max_size=4).map(tuple),
+)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=50)
+
+
+@given(TEXTS, TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), INTENTS, max_size=5))
+def test_intents_come_back_as_they_were(group: str, topic: str, intents: dict[int, Intent]) -> None:
+    key = GroupTopicKey(group, topic)
+    assert parse_key(encode_key(key)) == key
+    assert parse_intents(encode_intents(intents)) == intents
+
+
+@given(TEXTS, st.dictionaries(TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), OFFSETS, max_size=5), max_size=3))
+def test_resumed_offsets_come_back_as_they_were(group: str, offsets: dict[str, dict[int, int]]) -> None:
+    assert parse_key(encode_key(ResumeKey(group))) == ResumeKey(group)
+    assert parse_resumed(encode_resumed(offsets)) == offsets
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"\xff\xfe",
+        b"[1]",
+        b'{"v":2,"partitions":{"0":[1,2,3,4,5]}}',
+        b'{"v":1,"partitions":[1]}',
+        b'{"v":1,"partitions":{"0":[1,2,3,4]}}',
+        b'{"v":1,"partitions":{"0":[1,-1,3,4,5]}}',
+        b'{"v":1,"partitions":{"0":[1,true,3,4,5]}}',
+        b'{"v":1,"partitions":{"0":[1,2,3,4,5,"6"]}}',
+        b'{"v":1,"partitions":{"0":[1,2,3,4,9223372036854775808]}}',
+        b'{"v":1,"partitions":{"-1":[1,2,3,4,5]}}',
+        b'{"v":1,"partitions":{"99999999999999999999":[1,2,3,4,5]}}',
+        b'{"v":1,"partitions":{"\\u0661":[1,2,3,4,5]}}',
+    ],
+)
+def test_anything_else_is_no_intent(value: bytes | None) -> None:
+    assert parse_intents(value) == {}
+
+
+@pytest.mark.parametrize(
+    "key", [None, b"", b"{", b"{}", b'{"group":"g"}', b'{"group":1,"topic":"t"}', b'{"resume":[]}']
+)
+def test_anything_else_is_no_key(key: bytes | None) -> None:
+    assert parse_key(key) is None
+
+
+def test_a_later_record_replaces_an_earlier_one_of_its_key() -> None:
+    found = StoredIntents()
+    key = GroupTopicKey("g", "paris.t")
+    first, second = Intent(1, 2), Intent(3, 4, 1, 2)
+    found.take(encode_key(key), encode_intents({0: first, 1: first}))
+    found.take(encode_key(key), encode_intents({0: second}))
+    found.take(encode_key(ResumeKey("g")), encode_resumed({"paris.t": {0: 7}}))
+    found.take(b"what", b"ever")
+    tp = TopicPartition("paris.t", 0)
+    assert found.get("g", tp) == second
+    assert found.get("g", TopicPartition("paris.t", 1)) is None
+    assert found.resumed("g", tp) == 7
+    assert found.resumed("other", tp) is None
+    assert found.partitions() == {"g": {tp}}
+    found.take(encode_key(key), None)
+    assert found.get("g", tp) is None
+    assert found.partitions() == {}
+    found.clear()
+    assert found.resumed("g", tp) is None

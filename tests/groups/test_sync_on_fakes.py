@@ -1,0 +1,330 @@
+"""Rounds over whole copies. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.errors import Fenced
+from mirror.groups.decision import Intent, Reason
+from mirror.groups.positions import GroupPosition, GroupsReport
+from mirror.groups.sync import GroupRules, GroupSync
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.runtime.clock import SystemClock
+from mirror.wire.api import Api
+from tests.fakes.api_admin import FakeGroup, FakeMember
+from tests.fakes.cluster import GroupOffset
+from tests.relay.fake_pair import FLOW, FakePair
+
+SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
+GROUP = "billing"
+
+
+def rules(**changes: Any) -> GroupRules:
+    return GroupRules(
+        **{
+            "includes": lambda group: not group.startswith(("mirror.", "console")),
+            "target_topic": lambda topic: f"paris.{topic}" if topic == "t" else None,
+            "source_topic": lambda topic: topic.removeprefix("paris.") if topic == "paris.t" else None,
+            **changes,
+        }
+    )
+
+
+class Site:
+    """A copied topic, and groups on both sides."""
+
+    def __init__(self, pair: FakePair) -> None:
+        self.pair = pair
+        pair.target.add_topic(group_topic_of(FLOW))
+        self._open: list[GroupSync] = []
+
+    def sync(self, **changes: Any) -> GroupSync:
+        made = GroupSync(
+            FLOW,
+            {"bootstrap.servers": self.pair.source.bootstrap},
+            {"bootstrap.servers": self.pair.target.bootstrap},
+            CopyPolicy(exactly_once=self.pair.exactly_once),
+            rules(**changes),
+            SystemClock(),
+        )
+        self._open.append(made)
+        return made
+
+    def close(self) -> None:
+        for one in self._open:
+            one.close()
+
+    def commit(self, offset: int, *, group: str = GROUP, metadata: str = "", tp: TopicPartition = SOURCE) -> None:
+        """On the source."""
+        self.pair.source.groups[group][tp] = GroupOffset(offset, 0, metadata)
+
+    def commit_on_target(self, offset: int, *, group: str = GROUP) -> None:
+        self.pair.target.groups[group][TARGET] = GroupOffset(offset, 0, "theirs")
+
+    def at_target(self, group: str = GROUP) -> int | None:
+        found = self.pair.target.groups[group].get(TARGET)
+        return None if found is None else found.offset
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    pair = FakePair(monkeypatch)
+    log = pair.source.log("t")
+    # Every tenth offset is that of a record of an aborted transaction, or its marker.
+    for first in range(0, 250, 10):
+        log.append_values(*(b"%d" % number for number in range(first, first + 8)))
+        log.append_values(b"x", attributes=0x10, producer_id=7)
+        log.end_transaction(7, commit=False)
+    pair.copy()
+    site = Site(pair)
+    yield site
+    site.close()
+
+
+def only(report: GroupsReport, group: str = GROUP) -> GroupPosition:
+    (position,) = report.groups[group].positions
+    return position
+
+
+def test_a_group_gets_the_position_of_the_same_record(site: Site) -> None:
+    site.commit(137, metadata="done so far")
+    report = site.sync().round()
+    assert site.at_target() == 13 * 8 + 7
+    assert site.pair.target.groups[GROUP][TARGET].metadata == "done so far"
+    assert only(report) == GroupPosition(
+        source=SOURCE, target=TARGET, source_offset=137, target_offset=111, reason=None
+    )
+    assert report.written == report.in_step == 1
+
+
+@pytest.mark.parametrize(("source", "target"), [(0, 0), (9, 8), (138, 112), (250, 200)])
+def test_positions_at_the_start_in_a_gap_and_at_the_end_are_exact(site: Site, source: int, target: int) -> None:
+    site.commit(source)
+    assert only(site.sync().round()).target_offset == target == site.at_target()
+
+
+def test_a_position_beyond_the_copy_is_where_the_copy_ends_until_it_is_copied(site: Site) -> None:
+    site.pair.write(*(b"%d" % number for number in range(10)))
+    site.commit(255)
+    sync = site.sync()
+    report = sync.round()
+    assert (site.at_target(), only(report).reason) == (200, Reason.NOT_COPIED)
+    assert not report.in_step
+    site.pair.copy()
+    report = sync.round()
+    assert only(report).reason is None
+    # Behind the 200 records is the marker of the first copy's transaction.
+    assert site.at_target() == 206
+
+
+def test_an_unchanged_group_is_not_written_again(site: Site) -> None:
+    site.commit(137)
+    sync = site.sync()
+    sync.round()
+    before = len(site.pair.target.calls(Api.OFFSET_COMMIT)), len(site.pair.target.calls(Api.OFFSET_FETCH))
+    report = sync.round()
+    assert report.written == 0
+    assert report.in_step == 1
+    assert (len(site.pair.target.calls(Api.OFFSET_COMMIT)), len(site.pair.target.calls(Api.OFFSET_FETCH))) == before
+
+
+def test_a_reset_of_the_source_s_group_goes_back_on_the_target(site: Site) -> None:
+    sync = site.sync()
+    for offset in (137, 20):
+        site.commit(offset)
+        sync.round()
+    assert site.at_target() == 16
+
+
+def test_a_group_with_members_on_the_target_is_left_alone_until_they_leave(site: Site) -> None:
+    site.commit(137)
+    site.pair.target.admin.groups[GROUP] = FakeGroup(state="Stable", members=[FakeMember("m", [TARGET])])
+    sync = site.sync()
+    assert only(sync.round()).reason is Reason.ACTIVE
+    assert site.at_target() is None
+    del site.pair.target.admin.groups[GROUP]
+    assert only(sync.round()).reason is None
+    assert site.at_target() == 111
+
+
+def test_a_group_that_gets_members_after_it_was_listed_is_refused_by_the_broker(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.commit(137)
+    group = FakeGroup(state="Stable", members=[FakeMember("m", [TARGET])])
+    site.pair.target.admin.groups[GROUP] = group
+    sync = site.sync()
+    monkeypatch.setattr(type(sync._of_target), "is_active", lambda *_: False)
+    assert only(sync.round()).reason is Reason.ACTIVE
+    assert site.at_target() is None
+
+
+def test_an_offset_of_a_consumer_without_membership_is_kept_until_the_group_is_resumed(site: Site) -> None:
+    site.commit(100)
+    sync = site.sync()
+    sync.round()
+    site.commit_on_target(90)
+    site.commit(137)
+    assert only(sync.round()).reason is Reason.TAKEN_OVER
+    assert site.at_target() == 90
+    sync.resume(GROUP)
+    assert only(sync.round()).reason is None
+    assert site.at_target() == 111
+
+
+def test_an_offset_that_was_there_before_the_first_round_is_kept(site: Site) -> None:
+    site.commit(137)
+    site.commit_on_target(3)
+    assert only(site.sync().round()).reason is Reason.TAKEN_OVER
+    assert site.at_target() == 3
+
+
+def test_a_takeover_of_an_unchanged_group_is_found(site: Site) -> None:
+    site.commit(137)
+    sync = site.sync()
+    sync.round()
+    site.commit_on_target(150)
+    found = [only(sync.round()).reason for _ in range(6)]
+    assert found[-1] is Reason.TAKEN_OVER
+
+
+def test_groups_that_are_not_included_or_read_other_topics_are_not_touched(site: Site) -> None:
+    site.commit(137, group="console-1")
+    site.commit(5, group="others", tp=TopicPartition("u", 0))
+    report = site.sync().round()
+    assert report.groups == {}
+    assert site.at_target("console-1") is site.at_target("others") is None
+
+
+def test_groups_of_other_kinds_are_reported(site: Site) -> None:
+    site.pair.source.admin.groups["shared"] = FakeGroup(kind="share")
+    site.pair.source.admin.groups["workers"] = FakeGroup(protocol_type="connect")
+    report = site.sync().round()
+    assert {name: state.reason for name, state in report.groups.items()} == {
+        "shared": Reason.NOT_SUPPORTED,
+        "workers": Reason.NOT_SUPPORTED,
+    }
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_deleted_group_is_reported_and_deleted_if_that_is_wanted(site: Site, delete: bool) -> None:
+    site.commit(137)
+    sync = site.sync(delete=delete)
+    sync.round()
+    del site.pair.source.groups[GROUP]
+    report = sync.round()
+    assert only(report).reason is Reason.DELETED if not delete else GROUP not in report.groups
+    assert site.at_target() == (None if delete else 111)
+    if delete:
+        assert GROUP not in sync.round().groups
+        assert sync._intents.partitions() == {}
+
+
+def test_a_partition_without_progress_is_not_copied_yet(site: Site) -> None:
+    site.pair.source.add_topic("t", 2)
+    site.pair.target.add_topic("paris.t", 2)
+    site.commit(5, tp=TopicPartition("t", 1))
+    position = only(site.sync().round())
+    assert position.reason is Reason.NOT_COPIED
+    assert site.at_target() is None
+    assert "no progress" in position.detail
+
+
+def test_a_missing_target_topic_does_not_keep_other_groups_from_moving(site: Site) -> None:
+    site.commit(137)
+    site.commit(5, group="other", tp=TopicPartition("t", 1))
+    report = site.sync().round()
+    assert only(report, "other").reason is Reason.UNAVAILABLE
+    assert "no partition" in only(report, "other").detail
+    assert site.at_target() == 111
+
+
+# --- crashes and other writers
+
+
+def _killed(monkeypatch: pytest.MonkeyPatch, sync: GroupSync, method: str) -> None:
+    """Have the next round end in ``method``."""
+
+    def dies(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sync, method, dies)
+
+
+def test_after_a_crash_between_intent_and_commit_the_next_run_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = site.sync()
+    site.commit(100)
+    sync.round()
+    site.commit(137)
+    _killed(monkeypatch, sync, "_commit")
+    with pytest.raises(KeyboardInterrupt):
+        sync.round()
+    assert site.at_target() == 80
+    assert sync._intents.get(GROUP, TARGET) == Intent(137, 111, 100, 80, 0)
+    site.commit(147)
+    assert only(site.sync().round()).reason is None
+    assert site.at_target() == 119
+
+
+def test_a_commit_that_a_killed_run_has_sent_arrives_late_and_is_corrected(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = site.sync()
+    site.commit(100)
+    old.round()
+    site.commit(200)
+    _killed(monkeypatch, old, "_commit")
+    with pytest.raises(KeyboardInterrupt):
+        old.round()
+    site.commit(137)
+    new = site.sync()
+    new.round()
+    assert site.at_target() == 111
+    site.pair.target.groups[GROUP][TARGET] = GroupOffset(160, -1, "")
+    for _ in range(6):
+        new.round()
+    assert site.at_target() == 111
+
+
+def test_an_earlier_run_stores_and_commits_nothing_once_a_later_one_has_begun(site: Site) -> None:
+    old = site.sync()
+    site.commit(100)
+    old.round()
+    new = site.sync()
+    new.round()
+    site.commit(137)
+    with pytest.raises(Fenced):
+        old.round()
+    assert site.at_target() == 80
+    new.round()
+    assert site.at_target() == 111
+    site.commit(147)
+    old.give_way()
+    old.round()
+    assert site.at_target() == 119
+
+
+def test_nothing_is_committed_if_the_intents_cannot_be_stored(site: Site) -> None:
+    site.commit(137)
+    sync = site.sync()
+    del site.pair.target.topics[group_topic_of(FLOW)]
+    with pytest.raises(Exception, match="mirror-groups"):
+        sync.round()
+    assert site.at_target() is None
+
+
+def test_only_looking_changes_nothing(site: Site) -> None:
+    site.commit(137)
+    before = len(site.pair.target.calls(Api.INIT_PRODUCER_ID))
+    report = site.sync().round(write=False)
+    assert only(report).pending
+    assert not report.in_step
+    assert site.at_target() is None
+    assert len(site.pair.target.calls(Api.INIT_PRODUCER_ID)) == before

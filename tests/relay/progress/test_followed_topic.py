@@ -1,0 +1,56 @@
+"""A flow's topic is followed: all of it once, then what is new, and all again if it is another. Fake brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mirror.relay.progress.flow_topic import FlowTopic
+from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
+from mirror.wire.records import TRANSACTIONAL
+from tests.relay.fake_pair import FakePair
+
+TOPIC = "mirror-groups.f.internal"
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> FakePair:
+    return FakePair(monkeypatch)
+
+
+@pytest.fixture
+def followed(pair: FakePair) -> Iterator[FollowedTopic]:
+    made = FollowedTopic(FlowTopic({"bootstrap.servers": pair.target.bootstrap}, TOPIC))
+    yield made
+    made.close()
+
+
+def news(followed: FollowedTopic) -> tuple[bool, list[bytes | None]]:
+    again, records = followed.news(Timer(SystemClock(), 10_000))
+    return again, [record.value for record in records]
+
+
+def test_records_are_returned_once_without_those_that_are_not_committed(
+    pair: FakePair, followed: FollowedTopic
+) -> None:
+    assert news(followed) == (True, []), "there is no topic"
+    pair.target.add_topic(TOPIC)
+    log = pair.target.log(TOPIC)
+    log.append_values(b"1", b"2")
+    assert news(followed) == (True, [b"1", b"2"])
+    assert news(followed) == (False, [])
+    log.append_values(b"x", attributes=TRANSACTIONAL, producer_id=7)
+    log.append_values(b"3")
+    assert news(followed) == (False, []), "a transaction is open"
+    log.end_transaction(7, commit=False)
+    assert news(followed) == (False, [b"3"])
+
+
+def test_a_topic_that_was_made_again_is_read_from_its_beginning(pair: FakePair, followed: FollowedTopic) -> None:
+    for value in (b"old", b"new"):
+        pair.target.add_topic(TOPIC)
+        pair.target.log(TOPIC).append_values(value)
+        assert news(followed) == (True, [value])
