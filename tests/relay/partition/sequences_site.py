@@ -354,7 +354,8 @@ class CopySite:
         self.simulation.run(until=lambda: not self.alive)
         if self.results[-1].outcome is Outcome.COMPLETE:
             self._check_result(self.results[-1])
-        lost = self.lost or bool(self.excused) or self.policy.start_over
+        deleted = self.source_log.start_offset > 0 or self.log.start_offset > 0
+        lost = self.lost or deleted or bool(self.excused) or self.policy.start_over
         check_offsets(FLOW, self.source_log, self.target, TARGET, lost=lost)
 
     def _attempt_to_the_end(self) -> RangeResult:
