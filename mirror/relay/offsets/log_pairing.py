@@ -6,7 +6,7 @@ The records of the target are compared with those that the copy writes for the s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
@@ -20,34 +20,46 @@ from mirror.wire.records import Batch
 MAX_COPIES: Final = 500_000
 """At least once, at most so many records of each side are compared: their digests take 50 bytes each."""
 
+ReadLogs = Callable[[], tuple[Iterable[Fetched], ExpectedRecords]]
+"""Begins to read both logs of a hole: the target's fetches, and what the copy writes for the source's."""
 
-def pair_once(
-    hole: Hole, target: Iterable[Fetched], expected: ExpectedRecords, producer_ids: Collection[int]
-) -> list[Run]:
+
+def pair_once(hole: Hole, read_logs: ReadLogs, producer_ids: Collection[int]) -> list[Run]:
     """Return the runs in ``hole`` of a copy exactly once, whose records are in the target once and in order.
 
-    ``expected`` are those of the hole; ``producer_ids`` are known to be the copy's. Batches of others count if they
-    begin with the record that is expected there. Raises Unproved, CorruptBatch, BatchTooLarge.
+    ``producer_ids`` are known to be the copy's. Only if their batches are not all of it, those of others count, too, if
+    they begin with the record that is expected there. Raises Unproved, CorruptBatch, BatchTooLarge.
     """
+    try:
+        return _pair_in_order(hole, *read_logs(), producer_ids, others_count=False)
+    except Unproved:
+        return _pair_in_order(hole, *read_logs(), producer_ids, others_count=True)
+
+
+def _pair_in_order(
+    hole: Hole,
+    target: Iterable[Fetched],
+    expected: ExpectedRecords,
+    producer_ids: Collection[int],
+    *,
+    others_count: bool,
+) -> list[Run]:
+    def own() -> Iterator[Batch]:
+        for batch in _committed(hole, target):
+            if expected.at_end:
+                return
+            if batch.producer_id in producer_ids or (others_count and expected.is_next(batch)):
+                yield batch
+
     runs: list[Run] = []
     try:
-        for source, at, length in paired(_own(hole, target, expected, producer_ids), hole.target_start, expected):
+        for source, at, length in paired(own(), hole.target_start, expected):
             _add(runs, source, at, length)
     except NothingExpected:
         return runs  # the batch goes on behind the hole
     if not expected.exhausted:
         raise Unproved("the target does not have all records that the source has there")
     return runs
-
-
-def _own(
-    hole: Hole, target: Iterable[Fetched], expected: ExpectedRecords, producer_ids: Collection[int]
-) -> Iterator[Batch]:
-    for batch in _committed(hole, target):
-        if expected.at_end:
-            return
-        if batch.producer_id in producer_ids or expected.is_next(batch):
-            yield batch
 
 
 def _committed(hole: Hole, target: Iterable[Fetched]) -> Iterator[Batch]:
@@ -62,12 +74,13 @@ def _committed(hole: Hole, target: Iterable[Fetched]) -> Iterator[Batch]:
                     yield batch
 
 
-def pair_last(hole: Hole, target: Iterable[Fetched], expected: ExpectedRecords) -> list[Run]:
+def pair_last(hole: Hole, read_logs: ReadLogs) -> list[Run]:
     """Return the runs in ``hole`` of a copy at least once, which may have repeated records: the last copies count.
 
     So the comparison goes backwards: the last record of the hole is at its last copy, the one before at the last copy
     in front of that. Raises Unproved, CorruptBatch, BatchTooLarge.
     """
+    target, expected = read_logs()
     if expected.exhausted:
         return []
     target_end = OPEN_END if hole.target_end is None else hole.target_end

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from mirror.client import EARLIEST, Admin, Consumer, OffsetAndMetadata, TopicPartition
+from mirror.client import EARLIEST, Admin, Consumer, Fetched, OffsetAndMetadata, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import BatchTooLarge, CorruptBatch, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Unproved
@@ -233,18 +233,18 @@ class OffsetTranslator:
     # --- what the index lacks
 
     def _runs_in(self, hole: Hole, logs: _Logs, producer_ids: frozenset[int]) -> list[Run]:
-        """Read both logs. Raises Unproved, KafkaError."""
+        """Raises Unproved, KafkaError."""
         source_id = stored.topic_id(logs.progress.topic_id)
-        seek = OffsetAndMetadata(hole.start, topic_id=source_id)
-        expected = ExpectedRecords(
-            read_log(self._source_log, logs.source, seek, hole.end, self._timer()), hole.start, self._spec, hole.end
-        )
         end = self._target_log.end_offsets([logs.target], self._timeout_ms)[logs.target]
         end = end if hole.target_end is None else min(end, hole.target_end)
-        target = read_log(self._target_log, logs.target, hole.target_start, end, self._timer())
-        if self._exactly_once:
-            return pair_once(hole, target, expected, producer_ids)
-        return pair_last(hole, target, expected)
+
+        def read_logs() -> tuple[Iterator[Fetched], ExpectedRecords]:
+            seek = OffsetAndMetadata(hole.start, topic_id=source_id)
+            source = read_log(self._source_log, logs.source, seek, hole.end, self._timer())
+            target = read_log(self._target_log, logs.target, hole.target_start, end, self._timer())
+            return target, ExpectedRecords(source, hole.start, self._spec, hole.end)
+
+        return pair_once(hole, read_logs, producer_ids) if self._exactly_once else pair_last(hole, read_logs)
 
     def _timer(self) -> Timer:
         return Timer(SystemClock(), self._timeout_ms)

@@ -61,12 +61,13 @@ def resolved(
 ) -> Translation:
     """Translate ``offset``, and fill holes with what both logs have."""
     while isinstance(hole := translate(offset), Hole):
-        try:
+
+        def read_logs(hole: Hole = hole) -> tuple[list[Fetched], ExpectedRecords]:
             expected = ExpectedRecords(source.read(hole.start), hole.start, ReencodeSpec(), hole.end)
-            fetched = target.read(hole.target_start)
-            pairs = (
-                pair_once(hole, fetched, expected, producer_ids) if exactly_once else pair_last(hole, fetched, expected)
-            )
+            return target.read(hole.target_start), expected
+
+        try:
+            pairs = pair_once(hole, read_logs, producer_ids) if exactly_once else pair_last(hole, read_logs)
             index.fill(hole, pairs)
         except Unproved:
             index.leave_unknown(hole)

@@ -12,7 +12,7 @@ from mirror.relay.batches.appended import ExpectedRecords, Unproved
 from mirror.relay.batches.reencode import ReencodeSpec
 from mirror.relay.offsets import log_pairing
 from mirror.relay.offsets.index import Hole
-from mirror.relay.offsets.log_pairing import pair_last, pair_once
+from mirror.relay.offsets.log_pairing import ReadLogs, pair_last, pair_once
 from mirror.relay.offsets.runs import Run
 from mirror.wire.records import Batch
 from tests.fakes.record_batches import batch, build
@@ -29,8 +29,9 @@ def log(*batches: tuple[int, str, int]) -> list[Fetched]:
     return [Fetched(tp=TopicPartition("t", 0), offset=0, next_offset=0, batches=made)]
 
 
-def expected(hole: Hole, *batches: tuple[int, str]) -> ExpectedRecords:
-    return ExpectedRecords(log(*((*one, -1) for one in batches)), hole.start, ReencodeSpec(), hole.end)
+def both(hole: Hole, target: list[Fetched], *source: tuple[int, str]) -> ReadLogs:
+    batches = log(*((*one, -1) for one in source))
+    return lambda: (target, ExpectedRecords(batches, hole.start, ReencodeSpec(), hole.end))
 
 
 HOLE = Hole(10, 16, 100, None)
@@ -39,24 +40,31 @@ SOURCE = (10, "abc"), (14, "de")
 
 def test_records_of_others_and_markers_are_passed() -> None:
     target = log((98, "ab", OWN), (100, "xy", OTHER), (103, "abc", OWN), (108, "de", 9), (110, "z", OWN))
-    assert pair_once(HOLE, target, expected(HOLE, *SOURCE), {OWN}) == [Run(10, 103, 3), Run(14, 108, 2)]
+    assert pair_once(HOLE, both(HOLE, target, *SOURCE), {OWN}) == [Run(10, 103, 3), Run(14, 108, 2)]
+
+
+@pytest.mark.parametrize("foreign", ["ax", "abc", "a"])
+def test_batches_of_others_do_not_count_beside_the_copys_own(foreign: str) -> None:
+    """They may begin with the record that is expected there."""
+    target = log((100, foreign, OTHER), (110, "abc", OWN), (113, "de", OWN))
+    assert pair_once(HOLE, both(HOLE, target, *SOURCE), {OWN}) == [Run(10, 110, 3), Run(14, 113, 2)]
 
 
 def test_batch_may_be_cut_and_merged() -> None:
     target = log((100, "ab", OWN), (102, "cde", OWN))
-    assert pair_once(HOLE, target, expected(HOLE, *SOURCE), {OWN}) == [Run(10, 100, 3), Run(14, 103, 2)]
+    assert pair_once(HOLE, both(HOLE, target, *SOURCE), {OWN}) == [Run(10, 100, 3), Run(14, 103, 2)]
 
 
 def test_hole_may_begin_and_end_inside_batches_of_both_logs() -> None:
     hole = Hole(11, 15, 101, None)
     target = log((100, "abcde", OWN))
-    assert pair_once(hole, target, expected(hole, *SOURCE), {OWN}) == [Run(11, 101, 2), Run(14, 103, 1)]
+    assert pair_once(hole, both(hole, target, *SOURCE), {OWN}) == [Run(11, 101, 2), Run(14, 103, 1)]
 
 
 def test_nothing_behind_the_end_of_the_hole_is_read() -> None:
     hole = HOLE._replace(target_end=103)
     with pytest.raises(Unproved):
-        pair_once(hole, log((100, "abc", OWN), (103, "de", OWN)), expected(hole, *SOURCE), {OWN})
+        pair_once(hole, both(hole, log((100, "abc", OWN), (103, "de", OWN)), *SOURCE), {OWN})
 
 
 @pytest.mark.parametrize(
@@ -74,29 +82,29 @@ def test_records_that_are_missing_or_differ_are_unproved(
 ) -> None:
     pair = partial(pair_once, producer_ids={OWN}) if exactly_once else pair_last
     with pytest.raises(Unproved):
-        pair(HOLE, log(*target), expected(HOLE, *SOURCE))
+        pair(HOLE, both(HOLE, log(*target), *SOURCE))
 
 
 def test_last_copies_count_at_least_once() -> None:
     target = log((100, "abc", OWN), (103, "bc", OWN), (106, "dex", OWN), (110, "e", OWN), (112, "xy", OTHER))
-    found = pair_last(HOLE, target, expected(HOLE, *SOURCE))
+    found = pair_last(HOLE, both(HOLE, target, *SOURCE))
     assert found == [Run(10, 100, 1), Run(11, 103, 2), Run(14, 106, 1), Run(15, 110, 1)]
 
 
 def test_equal_records_from_the_end_of_the_hole_on_are_not_its_own() -> None:
     """A batch of the target may go on behind it."""
     hole = HOLE._replace(target_end=105)
-    found = pair_last(hole, log((100, "ab", OWN), (102, "cdeee", OWN)), expected(hole, *SOURCE))
+    found = pair_last(hole, both(hole, log((100, "ab", OWN), (102, "cdeee", OWN)), *SOURCE))
     assert found == [Run(10, 100, 3), Run(14, 103, 2)]
 
 
 def test_hole_without_records_needs_none_of_the_target() -> None:
-    assert pair_last(HOLE, iter(()), expected(HOLE, (20, "a"))) == []
-    found = pair_last(HOLE, log((100, "a", OTHER)), expected(HOLE, (20, "a")))
+    assert pair_last(HOLE, both(HOLE, [], (20, "a"))) == []
+    found = pair_last(HOLE, both(HOLE, log((100, "a", OTHER)), (20, "a")))
     assert found == []
 
 
 def test_too_many_records_at_least_once_are_unproved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_pairing, "MAX_COPIES", 4)
     with pytest.raises(Unproved, match="more than 4"):
-        pair_last(HOLE, log((100, "abcde", OWN)), expected(HOLE, *SOURCE))
+        pair_last(HOLE, both(HOLE, log((100, "abcde", OWN)), *SOURCE))
