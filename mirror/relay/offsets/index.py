@@ -216,6 +216,11 @@ class OffsetIndex:
         self._lay(_entries(runs, hole.start, hole.end, hole.target_start))
         self._copies.sort(key=lambda one: one.target)
 
+    def holes(self) -> list[Hole]:
+        """Return the holes in front of what is known; what is behind it may still be being copied."""
+        found = (self._hole_behind(position) for position in range(len(self._source) - 1))
+        return [hole for hole in found if hole is not None and self._is_consistent]
+
     def leave_unknown(self, hole: Hole) -> None:
         """The logs do not have what is missing in ``hole`` any more."""
         self._unknown.add((hole.start, hole.end))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from mirror.client import EARLIEST, Admin, TopicPartition
@@ -30,7 +30,7 @@ _log: Final = logging.getLogger(__name__)
 
 _TIMEOUT_MS: Final = 5_000
 _TIDIED_EVERY: Final = 64
-"""After one of so many writes, at random, the segments of its partitions are made fewer, and useless ones are deleted.
+"""After one of so many writes, at random, what its partitions' segments lack is written, and they are made fewer.
 
 A task may be too short to count them, and each time reads the whole topic."""
 
@@ -71,14 +71,21 @@ class OffsetTopic:
         return self._topic.write(records, timeout_ms)
 
 
-class OffsetKeeper:
-    """Writes the segments of a task's copies, and keeps them few, in a thread that may wait."""
+Complete = Callable[[Mapping[TopicPartition, TopicPartition]], int]
+"""Writes what the index lacks of these source partitions, whose values are their target partitions."""
 
-    def __init__(self, source: Admin, target: Admin, topic: OffsetTopic, rng: random.Random) -> None:
+
+class OffsetKeeper:
+    """Writes the segments of a task's copies, and keeps them few and complete, in a thread that may wait."""
+
+    def __init__(
+        self, source: Admin, target: Admin, topic: OffsetTopic, rng: random.Random, complete: Complete
+    ) -> None:
         self._source: Final = source
         self._target: Final = target
         self._rng: Final = rng
         self._topic: Final = topic
+        self._complete: Final = complete
 
     def write(self, segments: Mapping[SegmentKey, Segment], sources: Mapping[TopicPartition, TopicPartition]) -> bool:
         """Write ``segments``, and sometimes tidy those of their partitions; never raises. Return whether it did.
@@ -91,8 +98,19 @@ class OffsetKeeper:
             _log.info("%d segments could not be written to the offset topic: %s", len(errors), first)
             return False
         if segments and not self._rng.randrange(_TIDIED_EVERY):
-            self._tidy(sources, {key.tp: segment for key, segment in segments.items()})
+            newest = {key.tp: segment for key, segment in segments.items()}
+            self._complete_index({sources[tp]: tp for tp in newest})
+            self._tidy(sources, newest)
         return True
+
+    def _complete_index(self, partitions: Mapping[TopicPartition, TopicPartition]) -> None:
+        try:
+            count = self._complete(partitions)
+        except KafkaError as error:
+            _log.info("the offset index was not completed: %s", error)
+        else:
+            if count:
+                _log.info("%d segments that were missing were written to the offset topic", count)
 
     def _tidy(self, sources: Mapping[TopicPartition, TopicPartition], newest: Mapping[TopicPartition, Segment]) -> None:
         sources = {tp: sources[tp] for tp in newest}

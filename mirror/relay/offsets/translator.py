@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -16,7 +16,8 @@ from mirror.relay.offsets.epoch_ends import known, read_epoch_ends
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
 from mirror.relay.offsets.log_pairing import pair_last, pair_once
 from mirror.relay.offsets.offset_topic import OffsetTopic
-from mirror.relay.offsets.segments import EpochEnds, standing
+from mirror.relay.offsets.runs import span_of
+from mirror.relay.offsets.segments import EpochEnds, key_of, segment_of, standing
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.progress.flow_topic import cluster_options
@@ -30,9 +31,15 @@ if TYPE_CHECKING:
     from mirror.relay.model.policy import CopyPolicy
     from mirror.relay.offsets.runs import Run
     from mirror.relay.offsets.segments import Segment
+    from mirror.relay.progress.anchors import Anchor
 
 _FETCH_BYTES: Final = 1024 * 1024
+_COMPLETION_MS: Final = 5_000
+"""How long the index is completed at most; the end of a task waits for it. What is left is completed another time."""
 _ANYWHERE: Final = 2**63 - 1
+_UNKNOWN: Final = (Unproved, OffsetOutOfRange, LogTruncated, CorruptBatch, BatchTooLarge)
+_MOST_COMPLETED: Final = 500_000
+"""A hole of at most so many source offsets is completed in the index; larger ones only when a reader needs them."""
 
 
 _Translate = Callable[[int], "Translation | Hole"]
@@ -45,14 +52,24 @@ class LogStarts(NamedTuple):
     target: int
 
 
+def _is_behind(anchor: Anchor, hole: Hole) -> bool:
+    return anchor.offset >= hole.end and hole.target_end is not None and anchor.target.end >= hole.target_end
+
+
 class PartitionOffsets:
     """The offset index of one partition; what it lacks is read when it is needed."""
 
-    def __init__(self, index: OffsetIndex, fill: Callable[[Hole], list[Run]], starts: LogStarts) -> None:
-        """``fill`` finds the runs of a hole in the logs; raises Unproved if they cannot be known."""
+    def __init__(
+        self, index: OffsetIndex, fill: Callable[[Hole], list[Run]], starts: LogStarts, segments: Sequence[Segment] = ()
+    ) -> None:
+        """``fill`` finds the runs of a hole in the logs; raises Unproved if they cannot be known.
+
+        ``segments`` are those of the index.
+        """
         self.index: Final = index
         self._fill: Final = fill
         self._starts: Final = starts
+        self._segments: Final = segments
         self.reason = ""
         """Why something is unknown; empty if nothing was looked for in vain."""
 
@@ -80,11 +97,31 @@ class PartitionOffsets:
                 found = found._replace(place=Place.NEXT)
         return found if found.offset is None else found._replace(offset=max(start, found.offset))
 
+    def missing_segments(self, most_offsets: int, timer: Timer) -> list[Segment]:
+        """Return what the index lacks between its segments, as far as both logs have it. Raises KafkaError.
+
+        Holes of more than ``most_offsets`` source offsets are left out, and those that are left when ``timer`` expires.
+        """
+        found: list[Segment] = []
+        for hole in self.index.holes():
+            if hole.end - hole.start > most_offsets or timer.expired():
+                continue
+            try:
+                spans = span_of(hole.start, hole.end, hole.target_start, self._fill(hole))
+            except _UNKNOWN as error:
+                self.reason = str(error)
+            else:
+                # The anchor of a segment behind it is of the same logs, and stands.
+                behind = [one.end for one in self._segments if _is_behind(one.end, hole)]
+                anchor = min(behind, key=lambda one: one.offset)
+                found += [segment_of(span, anchor) for span in spans]
+        return found
+
     def _resolved(self, translate: _Translate, offset: int) -> Translation:
         while isinstance(found := translate(offset), Hole):
             try:
                 self.index.fill(found, self._fill(found))
-            except (Unproved, OffsetOutOfRange, LogTruncated, CorruptBatch, BatchTooLarge) as error:
+            except _UNKNOWN as error:
                 self.reason = str(error)
                 self.index.leave_unknown(found)
         return found
@@ -178,6 +215,21 @@ class OffsetTranslator:
             opened[source] = self._open(logs, segments)
         return opened
 
+    def complete(self, partitions: Mapping[TopicPartition, TopicPartition]) -> int:
+        """Write to the index what it lacks in front of its last segments; return how many segments. Raises KafkaError.
+
+        Nothing changes in the logs there any more, so it does not matter who copies meanwhile.
+        """
+        timer = self._timer()
+        missing = {
+            key_of(partitions[source], segment): segment
+            for source, offsets in self.open(partitions).items()
+            for segment in offsets.missing_segments(_MOST_COMPLETED, timer)
+        }
+        for error in self._topic.write(missing, self._timeout_ms).values():
+            raise error
+        return len(missing)
+
     def _without_index(
         self, source: TopicPartition, target: TopicPartition, found: Progress | None
     ) -> PartitionOffsets:
@@ -200,7 +252,9 @@ class OffsetTranslator:
             beginning=progress.beginning,
             target_end=None if progress.target is None else progress.target.end,
         )
-        offsets = PartitionOffsets(index, lambda hole: self._runs_in(hole, logs, producer_ids - {-1}), logs.starts)
+        offsets = PartitionOffsets(
+            index, lambda hole: self._runs_in(hole, logs, producer_ids - {-1}), logs.starts, segments
+        )
         if index.begin is None:
             offsets.reason = f"there is no offset index of {logs.target} yet"
         return offsets
@@ -248,6 +302,18 @@ class OffsetTranslator:
 
     def _timer(self) -> Timer:
         return Timer(SystemClock(), self._timeout_ms)
+
+
+def complete_index(
+    flow: str,
+    source_options: Mapping[str, object],
+    target_options: Mapping[str, object],
+    policy: CopyPolicy,
+    partitions: Mapping[TopicPartition, TopicPartition],
+) -> int:
+    """Do what :meth:`OffsetTranslator.complete` does, with clients of its own, and within some seconds."""
+    with OffsetTranslator(flow, source_options, target_options, policy, timeout_ms=_COMPLETION_MS) as translator:
+        return translator.complete(partitions)
 
 
 def _source_cut(progress: Progress, ends: EpochEnds) -> int:

@@ -28,6 +28,7 @@ from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.offset_topic import OffsetKeeper, OffsetTopic
+from mirror.relay.offsets.translator import complete_index
 from mirror.relay.partition.position_search import LogPositionSearch
 from mirror.relay.partition.takeover import transactional_id
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
@@ -174,7 +175,13 @@ def _copy(
                 )
             ),
             anchors=AnchorKeeper(source_admin, progress_topic),
-            offsets=OffsetKeeper(source_admin, admin, OffsetTopic(target_options, flow), process_rng()),
+            offsets=OffsetKeeper(
+                source_admin,
+                admin,
+                OffsetTopic(target_options, flow),
+                process_rng(),
+                partial(complete_index, flow, source_options, target_options, policy),
+            ),
             neighbours=stack.enter_context(Neighbours(policy.run, flow)) if policy.lease_ms else None,
         )
         cluster = producer_settings.cluster

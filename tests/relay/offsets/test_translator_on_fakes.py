@@ -12,7 +12,7 @@ from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.offsets import offset_topic
-from mirror.relay.offsets.index import Place
+from mirror.relay.offsets.index import Place, Translation
 from mirror.relay.offsets.offset_topic import OffsetTopic
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets
@@ -217,6 +217,30 @@ def test_segments_are_made_fewer_while_a_copy_goes_on(monkeypatch: pytest.Monkey
         offsets = _opened(translator)
         monkeypatch.setattr(offsets, "_fill", lambda hole: pytest.fail(f"{hole} was read"))
         _check(pair, offsets)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_not_written_is_completed_from_the_logs(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    pair = _pair(monkeypatch, way)
+    for run in range(5):
+        _write_mixed(pair, 100 * run)
+        topic = pair.target.topics[offset_topic_of(FLOW)]
+        if run in {0, 2}:
+            del pair.target.topics[offset_topic_of(FLOW)]
+        if run == 4:
+            monkeypatch.setattr(offset_topic, "_TIDIED_EVERY", 1)
+        assert pair.copy(**WAYS[way]).outcome is Outcome.COMPLETE
+        pair.target.topics[offset_topic_of(FLOW)] = topic
+    pair.source.log("t").delete_before(pair.source.log("t").end_offset)
+    with _translator(pair) as translator:
+        index = _opened(translator).index
+        source, target = _records(pair, "source"), _records(pair, "target")
+        for offset, value in source.items():
+            found = index.translate(offset)
+            assert isinstance(found, Translation)
+            assert found.place is Place.RECORD
+            assert found.offset is not None
+            assert target[found.offset] == value
 
 
 def test_segments_stay_if_what_they_are_merged_into_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,63 @@
+"""What an index lacks between its segments, as segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mirror.relay.batches.appended import Unproved
+from mirror.relay.offsets.index import Hole, OffsetIndex
+from mirror.relay.offsets.runs import Run
+from mirror.relay.offsets.segments import Segment
+from mirror.relay.offsets.translator import LogStarts, PartitionOffsets
+from mirror.relay.progress.committed import Beginning
+from mirror.timing import Timer
+from tests.fakes.clock import FakeClock
+from tests.relay.offsets.test_segments import segment
+
+FIRST, LAST = segment(10, 20, Run(10, 100, 10)), segment(40, 50, Run(40, 200, 10))
+HOLE = Hole(20, 40, 110, 200)
+
+
+def _nothing(hole: Hole) -> list[Run]:
+    raise AssertionError(hole)
+
+
+def found(
+    segments: list[Segment],
+    fill: Callable[[Hole], list[Run]],
+    *,
+    exactly_once: bool = True,
+    most: int = 100,
+    timer: Timer | None = None,
+) -> list[Segment]:
+    index = OffsetIndex(segments, 60, exactly_once=exactly_once, beginning=Beginning(10, 100))
+    offsets = PartitionOffsets(index, fill, LogStarts(0, 0), segments)
+    return offsets.missing_segments(most, timer or Timer(FakeClock(), 1_000))
+
+
+def test_hole_between_segments_becomes_a_segment_and_what_is_behind_them_is_left() -> None:
+    (completed,) = found([FIRST, LAST], {HOLE: [Run(25, 120, 3), Run(30, 123, 2)]}.__getitem__)
+    assert list(completed.runs) == [Run(25, 120, 3), Run(30, 123, 2)]
+    assert (completed.start, completed.end.offset) == (20, 40)
+    assert (completed.target_start, completed.end.target.end) == (110, 125)
+    assert found([FIRST, completed, LAST], _nothing) == []
+
+
+def test_hole_that_is_too_large_or_comes_too_late_or_cannot_be_read_is_left() -> None:
+    def fails(hole: Hole) -> list[Run]:
+        raise Unproved(f"{hole} is gone")
+
+    clock = FakeClock()
+    timer = Timer(clock, 1_000)
+    clock.advance(1_000)
+    assert found([FIRST, LAST], _nothing, most=19) == []
+    assert found([FIRST, LAST], _nothing, timer=timer) == []
+    assert found([FIRST, LAST], fails) == []
+
+
+def test_hole_in_front_of_a_part_of_a_segment_is_completed() -> None:
+    """At least once: the only known copy of its records is behind those of later ones."""
+    whole, late = segment(10, 50, Run(10, 90, 1), Run(30, 150, 20)), segment(11, 30, Run(11, 300, 10), Run(25, 310, 5))
+    (completed, *rest) = found([whole, late], lambda hole: [Run(hole.start, hole.target_start, 1)], exactly_once=False)
+    assert completed.end.target.leader_epoch == whole.end.target.leader_epoch
+    assert not rest
