@@ -23,7 +23,11 @@ pytestmark = [pytest.mark.brokers, pytest.mark.timeout(400)]
 _TURNS: Final = 5
 """Copies one after another; nothing of the one in the middle is written to the index."""
 _BATCH: Final = 200
-_WAYS: Final = {"auto": {"exactly_once_by": "auto"}, "transactions": {"exactly_once_by": "transactions"}}
+_WAYS: Final[dict[str, dict[str, Any]]] = {
+    "auto": {"exactly_once_by": "auto"},
+    "transactions": {"exactly_once_by": "transactions"},
+    "at least once": {"exactly_once": False},
+}
 _COMPACTED: Final = {
     "cleanup_policy": "compact",
     "min_cleanable_dirty_ratio": "0.001",
@@ -125,7 +129,7 @@ def _content(seen: Seen) -> tuple[object, ...]:
 def test_every_offset_is_that_of_the_same_record(
     pair: TwoClusters, writers: Writers, kind: str, way: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy: dict[str, Any] = _WAYS[way]
+    policy = _WAYS[way]
     topic = pair.topics(source=_COMPACTED if kind == "compacted" else {})
     written: dict[int, Seen] = {}
     part = count // _TURNS

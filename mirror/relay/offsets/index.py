@@ -267,9 +267,19 @@ class OffsetIndex:
         begin = self.target_begin
         if begin is None or target_offset < begin:
             return UNKNOWN
-        if self._exactly_once:
-            return self._back(target_offset)
-        return self._back_of_copies(target_offset)
+        return self._at_copy(target_offset) or self._back(target_offset)
+
+    def _at_copy(self, target_offset: int) -> Translation | None:
+        """At least once, return the record at a target offset if a copy is known to be there, whether it counts or not.
+
+        Behind it is what was not read before, or is read again.
+        """
+        position = bisect_right(self._copies, target_offset, key=lambda run: run.target) - 1
+        if position < 0:
+            return None
+        source, target, length = self._copies[position]
+        is_there = target_offset < target + length
+        return Translation(Place.RECORD, source + target_offset - target) if is_there else None
 
     def _back(self, target_offset: int) -> Translation | Hole:
         position = max(0, bisect_right(self._target, target_offset) - 1)
@@ -281,23 +291,6 @@ class OffsetIndex:
                 return Translation(Place.RECORD, self._source[following] + target_offset - target)
             if (hole := self._hole_behind(following)) is not None:
                 return UNKNOWN if self._is_unknown(hole) else hole
-        return Translation(Place.END, self._copied_to)
-
-    def _back_of_copies(self, target_offset: int) -> Translation | Hole:
-        position = bisect_right(self._copies, target_offset, key=lambda run: run.target) - 1
-        if position >= 0:
-            run = self._copies[position]
-            if target_offset < run.target + run.length:
-                return Translation(Place.RECORD, run.source + target_offset - run.target)
-        following = self._copies[position + 1].target if position + 1 < len(self._copies) else _ANYWHERE
-        for entry in range(max(0, bisect_right(self._target, target_offset) - 1), len(self._source)):
-            hole = self._hole_behind(entry)
-            if hole is not None and hole.target_start < following:
-                return UNKNOWN if self._is_unknown(hole) else hole
-            if self._target[entry] >= following:
-                break
-        if position + 1 < len(self._copies):
-            return Translation(Place.NEXT, self._copies[position + 1].source)
         return Translation(Place.END, self._copied_to)
 
 

@@ -176,6 +176,19 @@ def test_copies_behind_the_end_of_what_the_progress_covers_do_not_count() -> Non
     assert index(exactly_once=False, target_end=109, beginning=Beginning(10, 50)).translate(12) == Hole(10, 40, 50, 109)
 
 
+def test_offset_in_front_of_a_known_copy_is_that_of_the_next_record_that_was_not_read() -> None:
+    """The copies of 10 to 19 that were in front of that of 20 are not known: a group at 100 has read none of them."""
+    found = index(
+        segment(20, 25, Run(20, 120, 5)),
+        segment(10, 40, Run(10, 130, 30)),
+        exactly_once=False,
+        beginning=Beginning(10, 90),
+    )
+    assert found.translate_back(100) == (Place.NEXT, 10)
+    assert found.translate_back(122) == (Place.RECORD, 22)
+    assert found.translate_back(126) == (Place.NEXT, 10)
+
+
 def test_hole_that_stays_open_is_unknown() -> None:
     """The progress, which any client may have written, says that the copy began behind where the target ended."""
     found = index(exactly_once=False, target_end=40, beginning=Beginning(10, 50))

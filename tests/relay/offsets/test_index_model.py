@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from mirror.cluster.types import EpochEndOffset
 from mirror.relay.offsets import runs
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
-from mirror.relay.offsets.segments import EpochEnds, Segment, SegmentKey, encode, key_of, parse, standing
+from mirror.relay.offsets.runs import span_of
+from mirror.relay.offsets.segments import EpochEnds, Segment, SegmentKey, encode, key_of, parse, segment_of, standing
+from mirror.relay.partition.anchoring import anchor_at
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress import anchors
 from mirror.relay.progress.target_log import TargetMark
@@ -40,6 +42,8 @@ class OffsetModel(CopyModel):
         self.segments: dict[SegmentKey, Segment] = {}
         self.lost = False
         """Whether a segment was not written, or an attempt that had ended has appended."""
+        self.late_indexed = False
+        """Whether the index has copies that are behind those of later records, perhaps instead of others."""
         self.given: list[tuple[int, int]] = []
         """The positions that were said at any time: (source offset, target offset)."""
         self._late: list[int] = []
@@ -58,11 +62,13 @@ class OffsetModel(CopyModel):
         event = self.choose(30)
         if event == 29:
             self.target.append((_FOREIGN, -1))
-        elif event == 28 and self.run.copy.state is not CopyState.DONE:
-            self._kill()
-        elif event == 27 and self._late:
-            self.target += [(_OWN, value) for value in self._late]
+        elif event < 6 and self._late:
+            self._append_late(self._late)
             self._late, self.lost = [], True
+        elif self.run.copy.state is not CopyState.DONE:
+            in_flight = not self.atomic and self.run.unanswered
+            if event == 28 or (event >= 25 and in_flight):
+                self._kill()
         super().step()
         self._write_segments()
 
@@ -72,6 +78,19 @@ class OffsetModel(CopyModel):
         self._end_transaction(commit=False)
         self.run = self._begin()
         self.lost = True
+
+    def _append_late(self, values: list[int]) -> None:
+        """The attempt was not dead: it may also write to the index what it has appended."""
+        base = len(self.target)
+        self.target += [(_OWN, value) for value in values]
+        if self.stored is None or self.stored.target is None or self.choose(3) == 0:
+            return
+        anchor = anchor_at(self.stored, self.stored.target, 0, exactly_once=False)
+        found = [runs.Run(value, base + number, 1) for number, value in enumerate(values)]
+        for span in span_of(values[0], values[-1] + 1, base, found):
+            one = segment_of(span, anchor)
+            self.segments[key_of(TARGET, one)] = one
+            self.late_indexed = True
 
     def _write_segments(self) -> None:
         for one in self.run.context.segments:
@@ -137,9 +156,11 @@ class OffsetModel(CopyModel):
             found = self._resolved(self.index.translate, offset)
             if offset > self.progress:
                 assert found.place is Place.NOT_COPIED
-                assert found.offset is not None
+                assert found.offset is not None or self.late_indexed
+                if found.offset is None:
+                    continue
                 self.given.append((self.progress, found.offset))
-            else:
+            elif found.place is not Place.UNKNOWN or not self.late_indexed:
                 following = next((value for value in copied if value >= offset), None)
                 assert found.place is (
                     Place.END if following is None else Place.RECORD if following == offset else Place.NEXT
@@ -171,10 +192,12 @@ class OffsetModel(CopyModel):
         for offset in range(len(self.target)):
             found = self._resolved(self.index.translate_back, offset)
             following = next((visible[at] for at in sorted(visible) if at >= offset), None)
-            if found.place is Place.UNKNOWN:
+            if found.place is Place.UNKNOWN and not self.late_indexed:
                 assert self.index.target_begin is not None
                 assert offset < self.index.target_begin
                 assert offset not in visible
+            elif found.place is Place.UNKNOWN:
+                continue
             elif following is None or following >= (self.progress or 0):
                 assert found.place is Place.END or not self.atomic
             elif found.place is Place.END:
@@ -227,7 +250,7 @@ def test_every_offset_is_translated_to_the_same_record_and_back(
         model = OffsetModel(log, atomic=atomic, batch_size=batch_size, choose=random.Random(seed).randrange)
         for _ in range(steps):
             model.step()
-            if model.choose(40) == 0:
+            if model.choose(15) == 0:
                 model.check()
         model.finish()
         model.check()
