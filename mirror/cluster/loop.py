@@ -223,9 +223,10 @@ class LeaveEvent(CompletableEvent[None]):
 
     def apply(self, core: ClusterLoop, now: int) -> None:
         """Let the core close; it is removed when that is done, or when the timeout expires."""
-        self.future.add_done_callback(lambda _: core.departed.append(self._core))
-        core.touch(self._core)
-        self._core.leave(self, now)
+        leaving = self._core
+        self.future.add_done_callback(lambda _: core.departed.append(leaving))  # without a reference to this event
+        core.touch(leaving)
+        leaving.leave(self, now)
 
     def expire(self) -> None:
         """Complete: a timeout does not fail a close."""

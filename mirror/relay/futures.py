@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from mirror.errors import (
@@ -39,12 +40,6 @@ def then(first: Future[T], step: Callable[[T], Future[U]], *, otherwise: Future[
     """
     outcome: Future[U] = Future()
 
-    def copy_outcome(last: Future[U]) -> None:
-        if (error := last.exception()) is not None:
-            outcome.set_exception(error)
-        else:
-            outcome.set_result(last.result())
-
     def run_step(completed: Future[T]) -> None:
         error = completed.exception()
         if error is not None:
@@ -56,24 +51,34 @@ def then(first: Future[T], step: Callable[[T], Future[U]], *, otherwise: Future[
         except Exception as raised:  # noqa: BLE001 - it is passed on to whatever waits for the outcome
             outcome.set_exception(raised)
             return
-        following.add_done_callback(copy_outcome)
+        following.add_done_callback(partial(_copy_outcome, outcome))
 
     first.add_done_callback(run_step)
     return outcome
 
 
+def _copy_outcome(outcome: Future[T], last: Future[T]) -> None:
+    if (error := last.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(last.result())
+
+
 def or_else(first: Future[T], kind: type[Exception], step: Callable[[], Future[T]]) -> Future[T]:
     """Return the outcome of ``first``, or that of ``step()`` if ``first`` fails with a ``kind`` of error."""
-    outcome: Future[Future[T]] = Future()
+    outcome: Future[T] = Future()
 
     def choose(completed: Future[T]) -> None:
         try:
-            outcome.set_result(step() if isinstance(completed.exception(), kind) else completed)
+            following = step() if isinstance(completed.exception(), kind) else completed
         except Exception as raised:  # noqa: BLE001 - it is passed on to whatever waits for the outcome
             outcome.set_exception(raised)
+            return
+        # The outcome must not refer to ``first``, which keeps this callback: such a cycle is left for the collector.
+        following.add_done_callback(partial(_copy_outcome, outcome))
 
     first.add_done_callback(choose)
-    return then(outcome, lambda last: last)
+    return outcome
 
 
 def as_mirror_error(error: BaseException) -> MirrorError:

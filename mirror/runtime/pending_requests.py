@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from mirror.cluster.events import CompletableEvent, Event
@@ -20,7 +21,7 @@ class PendingRequests:
 
     def __init__(self, client: str) -> None:
         self._client = client
-        self._events: set[CompletableEvent[Any]] = set()
+        self._events: dict[Future[Any], CompletableEvent[Any]] = {}
 
     def __len__(self) -> int:
         return len(self._events)
@@ -31,23 +32,27 @@ class PendingRequests:
 
         :meth:`end` runs after the client is marked as closed, so that one of the two sees the other.
         """
-        self._events.add(event)
+        self._events[event.future] = event
         try:
             yield
         finally:
-            self._events.discard(event)
+            self._forget(event.future)
 
     def add(self, event: CompletableEvent[Any]) -> None:
         """Track ``event`` until it is done; call it where :meth:`waiting` would be entered."""
-        self._events.add(event)
-        event.future.add_done_callback(lambda _: self._events.discard(event))
+        self._events[event.future] = event
+        # A future keeps its callbacks. One that referred to the event would leave a cycle for the garbage collector.
+        event.future.add_done_callback(self._forget)
+
+    def _forget(self, future: Future[Any]) -> None:
+        self._events.pop(future, None)
 
     def end(self, thread: NetworkThread) -> None:
         """Fail all waiting calls with ClientClosed, and end their events, as the client is closed."""
         if self._events:
             # A dead thread has completed all of them, and after a fork they belong to the other process.
             with contextlib.suppress(KafkaError):
-                thread.submit(None, EndEvents(self._client, list(self._events)))
+                thread.submit(None, EndEvents(self._client, list(self._events.values())))
 
 
 class EndEvents(Event):

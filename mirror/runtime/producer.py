@@ -477,15 +477,16 @@ class Producer(TransactionCalls):
         if not self._stop_sending():
             left.set_result(None)
             return left
-        leave = LeaveEvent(self._core, *self._thread.timer(None))
+        thread = self._thread
+        leave = LeaveEvent(self._core, *thread.timer(None))
 
         def gone(_: Future[None]) -> None:
-            release(self._thread)  # on the network thread, which cannot wait for its own end
+            release(thread)  # on the network thread, which cannot wait for its own end
             left.set_result(None)
 
         leave.future.add_done_callback(gone)
         try:
-            self._thread.submit(None, leave)
+            thread.submit(None, leave)
         except (ClientClosed, NetworkThreadDied) as error:
             leave.fail(error)
         return left

@@ -49,7 +49,7 @@ class NetworkThread:
         self._turns = 0
         self._busy_ns = 0
         self._stuck_at = self._given_up_at = _NOWHERE
-        self._pid = os.getpid()
+        self._forks = _registry.forks
         self._cause: BaseException | None = None
         # Guards the moment between "the thread is alive" and "the event is queued": without it an event could be queued
         # behind the last sweep, and its sender would wait for ever.
@@ -98,7 +98,7 @@ class NetworkThread:
     @property
     def left_behind(self) -> bool:
         """Whether this process was forked from the one in which the thread runs."""
-        return os.getpid() != self._pid
+        return self._forks != _registry.forks  # asked for each event: getpid is a system call
 
     def check_process(self) -> None:
         """Raise NetworkThreadDied after a fork.
@@ -210,15 +210,18 @@ class _Registry:
 
     def __init__(self) -> None:
         self.threads: dict[tuple[int, ClusterSettings], NetworkThread] = {}
-        self.renew_lock()
-
-    def renew_lock(self) -> None:
-        """Replace the lock after a fork: its holder may not exist in this process."""
         self.lock = threading.Lock()
+        self.forks = 0
+        """How many forks are between this process and the one that imported this module."""
+
+    def on_forked(self) -> None:
+        """Replace the lock in the child: its holder may not exist there."""
+        self.lock = threading.Lock()
+        self.forks += 1
 
 
 _registry: Final = _Registry()
-os.register_at_fork(after_in_child=_registry.renew_lock)
+os.register_at_fork(after_in_child=_registry.on_forked)
 
 
 def acquire(settings: ClusterSettings) -> NetworkThread:

@@ -38,12 +38,13 @@ from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.neighbours import Neighbours
+from mirror.relay.task.running_copies import running_copies
 from mirror.relay.task.task import Task
 from mirror.relay.task.topic_rules import read_topic_rules
 from mirror.relay.task.workers import max_decompressed_bytes
 from mirror.relay.task.writers import Clients
 from mirror.runtime.clock import SystemClock, process_rng
-from mirror.runtime.memory.malloc_tuning import bound_heap
+from mirror.runtime.memory.malloc_tuning import bound_heap, copy_collection
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +129,7 @@ def _copy(
     source_options = _source_options(source_options, configured, backlogs, buffer_memory, policy.max_bytes_per_second)
     consumer_settings = ConsumerSettings.parse(source_options)
     bound_heap(configured.fetch_max_bytes // _RESPONSES_FRACTION)
+    copy_collection.on_begin(len(ranges), busy=running_copies.any)
     timeouts = CopyTimeouts(
         delivery_timeout_ms=producer_settings.delivery_timeout_ms,
         request_timeout_ms=producer_settings.cluster.request_timeout_ms,

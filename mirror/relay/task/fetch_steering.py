@@ -45,6 +45,7 @@ class FetchSteering:
         self._seeks: dict[TopicPartition, OffsetAndMetadata] = {}
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
+        self._reading_changed = False
         self._update_all_at = self._updated_all_at = now
         self._check_responses_at = now
 
@@ -53,11 +54,13 @@ class FetchSteering:
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset``, as :meth:`mirror.relay.partition.context.CopyContext.read_from`."""
         self._reading[copy.source] = copy
+        self._reading_changed = True
         self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch, topic_id=stored.topic_id(topic_id))
 
     def stop_reading(self, copy: CopyHandle) -> None:
         """Fetch nothing for ``copy`` until :meth:`read_from`."""
-        self._reading.pop(copy.source, None)
+        if self._reading.pop(copy.source, None) is not None:
+            self._reading_changed = True
         self._seeks.pop(copy.source, None)
 
     # --- what the task's loop does in each turn
@@ -104,8 +107,9 @@ class FetchSteering:
 
     def _apply_positions(self) -> Collection[CopyHandle]:
         """Assign and seek; return the copies that were sought."""
-        if not self._seeks and self._assigned == self._reading.keys():
+        if not self._reading_changed:
             return ()
+        self._reading_changed = False
         self._paused = (self._paused & self._reading.keys()) | (self._reading.keys() - self._assigned)
         self._assigned = set(self._reading)
         self._consumer.assign(self._assigned, paused=True)  # else their offsets would be looked up before the seek

@@ -99,6 +99,11 @@ class RunningCopies:
             for key in [key for key, known in self.known.items() if known is requests]:
                 del self.known[key]
 
+    @property
+    def any(self) -> bool:
+        """Whether a copy runs on that was not asked to yield."""
+        return bool(self.known)
+
     def held(self, flow: str) -> dict[TopicPartition, int]:
         """Return the target partitions of ``flow``, and when the task that copies each began (monotonic ms)."""
         with self._lock:

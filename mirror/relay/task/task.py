@@ -88,6 +88,8 @@ class Task:
         self._copies: list[PartitionCopy] = []
         self._active: set[PartitionCopy] = set()
         self._due: dict[PartitionCopy, int] = {}
+        self._next_due_ms = now
+        """The earliest of :attr:`_due` when the task last waited; they change only after :meth:`_step_due`."""
         self._steering: Final = FetchSteering(
             clients.consumer,
             self.source_budget,
@@ -228,7 +230,9 @@ class Task:
         self._wait(now)
 
     def _step_due(self, now: int) -> set[PartitionCopy]:
-        due: set[CopyHandle] = {copy for copy, due_ms in self._due.items() if due_ms <= now}
+        due: set[CopyHandle] = set()
+        if now >= self._next_due_ms:
+            due.update(copy for copy, due_ms in self._due.items() if due_ms <= now)
         while self._to_step:
             due.add(self._to_step.popleft())
         stepped = self._active & due
@@ -257,12 +261,13 @@ class Task:
 
     def _wait(self, now: int) -> None:
         """Fetch or wait until something happens, or is due. A copy that is to be stepped meanwhile wakes the task."""
+        self._next_due_ms = min(self._due.values(), default=FOREVER_MS)
         if self._to_step or not self._active:
             return
         steering = self._steering
         throttled_ms = steering.throttled_ms(now)
         until = min(
-            min(self._due.values(), default=now + _MAX_WAIT_MS),
+            self._next_due_ms,
             now + _MAX_WAIT_MS,
             self.send_window.due_ms(now),
             self._epoch.due_ms(now),

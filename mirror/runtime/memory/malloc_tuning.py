@@ -21,6 +21,7 @@ _LARGE_BYTES: Final = 1024 * 1024
 _ARENAS: Final = 2
 _YOUNG_OBJECTS: Final = 50_000
 """Containers (lists, dictionaries, ...) that are created and not freed before the cycle collector runs."""
+_MOST_UNCOLLECTED: Final = 1_000
 
 
 def bound_heap(released_bytes: int = 0) -> None:
@@ -37,14 +38,11 @@ def bound_heap(released_bytes: int = 0) -> None:
     6).
 
     Python's cycle collector runs less often. Measured: with its default threshold (700) it takes 3.5% of the CPU of
-    a copy, while 1,900 batches create no cycle, and reference counts free their memory. But each copy as a whole is
-    a cycle, of 90 containers for a partition. What an earlier copy in this process has left is collected here, once:
-    if only the rarer runs collected it, it came to a dozen epochs' worth.
+    a copy, while 1,900 batches create no cycle, and reference counts free their memory.
     """
     young, *older = gc.get_threshold()
     if young:  # 0: the collector is disabled in this process
         gc.set_threshold(max(young, _YOUNG_OBJECTS), *older)
-    gc.collect()
     if not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(OSError, AttributeError):
@@ -57,3 +55,26 @@ def bound_heap(released_bytes: int = 0) -> None:
             mallopt(parameter, value)
         keep_released(released_bytes)
         FrameReader.large = _ANSWER_BYTES, recycled
+
+
+class CopyCollection:
+    """Collects what ended copies have left in this process: each copy is a cycle, of 390 containers for a partition.
+
+    A whole collection stops all threads, for a quarter of a second beside 300 partitions that are being copied.
+    """
+
+    def __init__(self) -> None:
+        self._begun = 0
+
+    def on_begin(self, copies: int, *, busy: bool) -> None:
+        """So many copies begin: collect what earlier ones have left, which the rarer runs would do too late.
+
+        If the process is ``busy`` with other copies, wait until 1,000 have begun (40 MB).
+        """
+        if not busy or self._begun >= _MOST_UNCOLLECTED:
+            gc.collect()
+            self._begun = 0
+        self._begun += copies
+
+
+copy_collection: Final = CopyCollection()
