@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -208,12 +209,18 @@ def test_mirrormaker_exactly_once_is_tuned_as_well() -> None:
 def test_events_are_the_same_for_the_same_seed_each_with_a_value_of_its_own() -> None:
     small = [Workload("s", "", 300, size) for size in (100, 1_000)]
     for workload in small:
-        first, again = (list(filling.events(workload, 5)) for _ in range(2))
-        assert first == again
+        first, again, other = (list(filling.events(workload, seed)) for seed in (5, 5, 6))
+        assert [event[:3] for event in first] == [event[:3] for event in again] != [event[:3] for event in other]
         assert len({value for _, value, _, _ in first}) == 300
         assert all(workload.value_bytes <= len(value) < workload.value_bytes * 1.1 for _, value, _, _ in first)
-        assert first != list(filling.events(workload, 6))
         json.loads(first[0][1])
+
+
+def test_newest_record_is_as_old_as_the_workload_says() -> None:
+    for age_ms in (0, 86_400_000):
+        before_ms = time.time() * 1_000
+        newest_ms = max(event[3] for event in filling.events(Workload("s", "", 300, 1_000, age_ms=age_ms), 5))
+        assert -10 <= newest_ms + age_ms - before_ms <= 60_000
 
 
 def test_a_log_is_cleaned_when_all_but_its_last_segment_is(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ SOURCE_PROPERTIES: Final = {"log.cleaner.backoff.ms": "200", "log.segment.delete
 _POOL_BYTES: Final = 20_000_000
 _SMALL: Final = 150
 """Below it an order does not fit: then a reading of a sensor is made."""
-_FIRST_MS: Final = 1_760_000_000_000
+_INTERVAL_MS: Final = 7
 _KEYS_PER_RECORD: Final = 0.627
 """As many keys leave half of the records: n records of k keys leave k (1 - exp(-n / k))."""
 _TRANSACTION: Final = 1_000
@@ -37,8 +37,9 @@ _BY_KEY: Final = -1
 def events(workload: Workload, seed: int) -> Iterator[Event]:
     """(key, value, headers, ms): each value of a pool comes again and again, with a number of its own."""
     rng = random.Random(seed)
+    first_ms = int(time.time() * 1_000) - workload.age_ms - workload.records * _INTERVAL_MS
     if workload.value_bytes < _SMALL:
-        yield from _readings(rng, workload)
+        yield from _readings(rng, workload, first_ms)
         return
     pool = [
         demo_data.make_order(rng, number, workload.value_bytes)
@@ -54,16 +55,16 @@ def events(workload: Workload, seed: int) -> Iterator[Event]:
             key,
             b'{"order": %08d%b' % (number + 10_000_000, tails[number % len(pool)]),
             headers,
-            _FIRST_MS + number * 7,
+            first_ms + number * _INTERVAL_MS,
         )
 
 
-def _readings(rng: random.Random, workload: Workload) -> Iterator[Event]:
+def _readings(rng: random.Random, workload: Workload, first_ms: int) -> Iterator[Event]:
     for number in range(workload.records):
         sensor = rng.randrange(10_000)
         head = b'{"reading":%d,"sensor":"S%04d","value":%d,"note":"' % (number, sensor, rng.randrange(100_000))
         note = b"%0*x" % (max(0, workload.value_bytes - len(head) - 2), rng.getrandbits(64))
-        yield b"S%04d" % sensor, head + note + b'"}', [], _FIRST_MS + number * 7
+        yield b"S%04d" % sensor, head + note + b'"}', [], first_ms + number * _INTERVAL_MS
 
 
 def fill(cluster: Cluster, workload: Workload, seed: int) -> None:

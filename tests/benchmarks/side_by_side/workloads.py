@@ -1,4 +1,4 @@
-"""What is copied: the eight workloads, and who takes part in each."""
+"""What is copied: the nine workloads, and who takes part in each."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ LARGE: Final = 256 * 1024
 """Bytes of a batch before compression: as those of a tuned MirrorMaker 2."""
 
 _GAPS: Final = "a broker refuses a batch with gaps as it is"
+_MONTH_MS: Final = 30 * 86_400_000
 _TINY: Final = "one batch of ten records per partition and request would measure requests, no ceiling"
 
 
@@ -37,8 +38,8 @@ _TINY: Final = "one batch of ten records per partition and request would measure
 class Workload:
     """``batch_bytes`` before compression; ``kind`` is PLAIN, COMPACTED or TRANSACTIONAL.
 
-    ``busy``: how many partitions get records, in turns; 0: all, by their keys. ``left_out``: copier -> why it is not
-    measured.
+    ``busy``: how many partitions get records, in turns; 0: all, by their keys. ``age_ms``: how old the newest record is
+    when it is written. ``left_out``: copier -> why it is not measured.
     """
 
     key: str
@@ -52,6 +53,7 @@ class Workload:
     batch_records: int = 100_000
     kind: str = PLAIN
     busy: int = 0
+    age_ms: int = 0
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -100,6 +102,7 @@ _ALL: Final = (
         partitions=50,
         brokers=3,
     ),
+    Workload("i", "as (a), a month old", 2_000_000, 1_000, batch_bytes=LARGE, age_ms=_MONTH_MS),
 )
 WORKLOADS: Final = {workload.key: workload for workload in _ALL}
 BESIDE_IDLE: Final = {
