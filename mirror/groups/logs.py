@@ -10,7 +10,7 @@ from typing import Final
 from mirror.client import Admin, Outcomes, TopicPartition
 from mirror.cluster.types import EpochEndOffset, TopicDescription
 from mirror.groups.decision import NEVER
-from mirror.relay.offsets.index import UNKNOWN, Translation
+from mirror.relay.offsets.index import UNKNOWN, Hole, Place, Translation
 from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets
 
 _NO_LEADER: Final = -1
@@ -24,19 +24,29 @@ class PartitionLogs:
     """None if they cannot be translated now."""
     problem: str = ""
     """Why not."""
+    index_end: int = 0
+    """The target offset behind the last record that the index has."""
     epoch_ends: dict[int, EpochEndOffset] = field(default_factory=dict)
     """Where leader epochs of the target's log end now, by epoch."""
     leader_epoch: int = NEVER
     """The target's present leader epoch."""
 
-    def translate(self, offset: int) -> Translation:
-        """Return the target offset of a source offset. Raises KafkaError."""
-        return UNKNOWN if self.offsets is None else self.offsets.translate(offset)
+    def translate(self, offset: int, *, patient: bool = False) -> tuple[Translation, int]:
+        """Return the target offset of a source offset, and the source offset up to which records are known.
 
-    @property
-    def copied_to(self) -> int:
-        """The next source offset to copy."""
-        return 0 if self.offsets is None else self.offsets.index.copied_to
+        What the copy has not written into the index yet is read in the logs; if ``patient``, it is not copied yet.
+        Raises KafkaError.
+        """
+        if self.offsets is None:
+            return UNKNOWN, 0
+        tail = self._tail(offset) if patient else None
+        if tail is not None:
+            return Translation(Place.NOT_COPIED, tail.target_start), tail.start
+        return self.offsets.translate(offset), self.offsets.index.copied_to
+
+    def _tail(self, offset: int) -> Hole | None:
+        found = None if self.offsets is None else self.offsets.index.translate(offset)
+        return found if isinstance(found, Hole) and found.target_end is None else None
 
     def epoch_at(self, target_offset: int) -> int:
         """Return a leader epoch that has records, in which the target's log has reached this offset."""
@@ -53,11 +63,7 @@ class PartitionLogs:
         if end is None or (end.leader_epoch == epoch and end.end_offset >= target_offset):
             return None
         known = end.end_offset if end.leader_epoch == epoch else 0
-        return min(max(known, self._index_end), target_offset)
-
-    @property
-    def _index_end(self) -> int:
-        return 0 if self.offsets is None else self.offsets.index.known_target_end
+        return min(max(known, self.index_end), target_offset)
 
 
 class FlowLogs:
@@ -89,7 +95,7 @@ class FlowLogs:
                 readable[source] = target
                 found[source].leader_epoch = leaders[1][target][1]
         for source, offsets in (self._translator.open(readable) if readable else {}).items():
-            found[source].offsets = offsets
+            found[source].offsets, found[source].index_end = offsets, offsets.index.known_target_end
         wanted = {
             target: {found[source].leader_epoch} | epochs.get(target, set()) for source, target in readable.items()
         }

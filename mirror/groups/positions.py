@@ -15,6 +15,8 @@ _HAS_MEMBERS = frozenset({22, 25, 27})
 """Codes with which a broker refuses a commit without a member: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and
 REBALANCE_IN_PROGRESS."""
 
+_MOVED = frozenset({Reason.ACTIVE, Reason.TAKEN_OVER, Reason.BEHIND, Reason.DELETED})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPosition:
@@ -56,8 +58,8 @@ class GroupState:
         return not self.reasons and not any(position.pending for position in self.positions)
 
     def age_ms(self, now_ms: int) -> int:
-        """Return for how long some position has not been in step."""
-        since = [position.since_ms for position in self.positions if position.since_ms is not None]
+        """Return for how long some position has not been in step, if the group has not moved to the target itself."""
+        since = [one.since_ms for one in self.positions if one.since_ms is not None and one.reason not in _MOVED]
         return max(0, now_ms - min(since)) if since else 0
 
 
@@ -100,7 +102,7 @@ class GroupsReport:
 
     @property
     def oldest_ms(self) -> int:
-        """For how long some group has not been in step."""
+        """For how long some group that has not moved has not been in step."""
         return max((state.age_ms(self.time_ms) for state in self.groups.values()), default=0)
 
 

@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Self
 
 from mirror.client import Admin, TopicPartition
@@ -24,6 +24,7 @@ from mirror.groups.logs import FlowLogs, PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
 from mirror.groups.reader import Committed, GroupReader, Listed
 from mirror.groups.rows import Row, offset_of, position_of
+from mirror.groups.rules import GroupRules
 from mirror.groups.writer import IntentWriter
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN
@@ -39,20 +40,6 @@ _COMMITS_AT_ONCE: Final = 64
 _PATIENCE_MS: Final = 2_000
 _FULL_ROUNDS: Final = 6
 """Each of so many rounds reads the target's offsets of all groups, to find those that were taken over."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRules:
-    """Which groups and topics are brought to the target."""
-
-    includes: Callable[[str], bool]
-    """Whether the group is."""
-    target_topic: Callable[[str], str | None]
-    """The name of a source topic on the target; None if the flow does not copy it."""
-    source_topic: Callable[[str], str | None]
-    """The reverse."""
-    delete: bool = False
-    """Whether offsets are deleted that the source's group does not have any more."""
 
 
 class GroupSync:
@@ -74,16 +61,16 @@ class GroupSync:
         with ExitStack() as stack:
             translator = OffsetTranslator(flow, source_options, target_options, policy)
             stack.enter_context(translator)
-            source = stack.enter_context(Admin(cluster_options(source_options)))
+            self._source: Final = stack.enter_context(Admin(cluster_options(source_options)))
             self._target: Final = stack.enter_context(Admin(topic.options))
             self._followed: Final = FollowedTopic(topic)
             stack.callback(self._followed.close)
             self._writer: Final = IntentWriter(topic, flow, _TIMEOUT_MS)
             stack.callback(self._writer.close)
             self._clients: Final = stack.pop_all()
-        self._of_source: Final = GroupReader(source, clock, _TIMEOUT_MS)
+        self._of_source: Final = GroupReader(self._source, clock, _TIMEOUT_MS)
         self._of_target: Final = GroupReader(self._target, clock, _TIMEOUT_MS)
-        self._logs: Final = FlowLogs(source, self._target, translator, _TIMEOUT_MS)
+        self._logs: Final = FlowLogs(self._source, self._target, translator, _TIMEOUT_MS)
         self._commits: Final = CoordinatorCalls[str, None](clock, at_once=_COMMITS_AT_ONCE, patience_ms=_PATIENCE_MS)
         self._intents: Final = StoredIntents()
         self._confirmed: Final[set[tuple[str, TopicPartition]]] = set()
@@ -91,6 +78,9 @@ class GroupSync:
         self._settled: Final[dict[str, Committed]] = {}
         """What groups had committed on the source when they were last in step."""
         self._states: dict[str, GroupState] = {}
+        self._ends: Final[dict[TopicPartition, tuple[int, int]]] = {}
+        """Where the index of a source partition ended, and since when (ms)."""
+        self._names: frozenset[str] = frozenset()
         self._rounds = 0
 
     def close(self) -> None:
@@ -114,6 +104,7 @@ class GroupSync:
         self._read_intents()
         listed = self._of_source.list_groups()
         self._of_target.list_groups()
+        self._names = frozenset(listed)
         wanted = {name for name in listed if self._rules.includes(name)}
         others = {name for name in wanted if not listed[name].is_supported}
         intents = self._intents.partitions()
@@ -133,6 +124,15 @@ class GroupSync:
         for name in others:
             self._states[name] = _unsupported(name, listed[name])
         return GroupsReport(dict(self._states), self._problems(), written, self._clock.unix_ms())
+
+    def has_new_groups(self) -> bool:
+        """Whether the source has groups for the next round that it had not in the last one. Raises KafkaError."""
+        before, self._names = self._names, frozenset(self._of_source.list_groups())
+        return any(self._rules.includes(name) for name in self._names - before)
+
+    def network_ms(self) -> int:
+        """Return the CPU time of the network threads, which all clients of the process share."""
+        return self._source.network().busy_ms + self._target.network().busy_ms
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next round fences that one, and reads again what is committed."""
@@ -232,7 +232,10 @@ class GroupSync:
             row.hold(Reason.UNAVAILABLE, logs.problem)
             return
         try:
-            translation = UNKNOWN if row.committed is None else logs.translate(row.committed.offset)
+            translation, copied_to = UNKNOWN, 0
+            if row.committed is not None:
+                patient = self._is_moving(row.source, logs)
+                translation, copied_to = logs.translate(row.committed.offset, patient=patient)
         except KafkaError as error:
             row.hold(reason_of(error), str(error))
             return
@@ -243,7 +246,7 @@ class GroupSync:
             source=None if row.committed is None else row.committed.offset,
             target=row.at_target,
             translation=translation,
-            copied_to=logs.copied_to,
+            copied_to=copied_to,
             intent=row.intent,
             resumed=self._intents.resumed(row.group, row.target),
             active=self._of_target.is_active(row.group),
@@ -257,6 +260,15 @@ class GroupSync:
             confirmed = (row.group, row.target) in self._confirmed
             epoch = logs.epoch_at(position.target)
             row.intent = next_intent(row.seen, position, epoch=epoch, confirmed=confirmed)
+
+    def _is_moving(self, source: TopicPartition, logs: PartitionLogs) -> bool:
+        """Whether the index of a partition has grown lately, so that its copy will write what it lacks."""
+        if not self._rules.patience_ms or logs.offsets is None:
+            return False
+        end, now = logs.index_end, self._clock.now()
+        if self._ends.get(source, (-1, 0))[0] != end:
+            self._ends[source] = end, now
+        return now - self._ends[source][1] < self._rules.patience_ms
 
     # --- commits
 

@@ -13,7 +13,8 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from mirror.client import Admin, OffsetAndMetadata, TopicPartition
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupPosition
-from mirror.groups.sync import GroupRules, GroupSync
+from mirror.groups.rules import GroupRules
+from mirror.groups.sync import GroupSync
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.runtime.clock import SystemClock

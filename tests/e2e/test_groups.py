@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
+from tests.e2e.test_stream import Stream
 from tests.polling import eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -48,6 +49,23 @@ def consumed_from(side: Side, group: str, topic: str) -> int:
         consumer.close()
 
 
+def next_of(side: Side, group: str, topic: str) -> bytes | None:
+    """The record at the committed offset; None if there is no such offset."""
+    offset = consumed_from(side, group, topic)
+    if offset < 0:
+        return None
+    consumer = Consumer({"bootstrap.servers": side.address, "group.id": f"{group}.reader"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, offset)])
+        message: Any = consumer.poll(20)
+        assert message is not None, f"no record at {offset}"
+        assert message.error() is None, message.error()
+        value: bytes = message.value()
+        return value
+    finally:
+        consumer.close()
+
+
 def test_a_consumer_continues_on_the_target_after_a_run(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:
@@ -73,3 +91,26 @@ def test_a_consumer_continues_on_the_target_after_a_run(
     assert site.run().status == 0
     assert site.flows()[name]["groups"]["not_in_step"] == {"taken-over": 1}
     assert consumed_from(target, group, f"a.{topic}") == moved
+
+
+@pytest.mark.cluster
+def test_a_consumer_continues_on_the_target_of_a_stream(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    topic, group, name = unique("orders"), unique("billing"), unique("f")
+    source.create(topic)
+    values = [b"%d" % number for number in range(400)]
+    source.fill(topic, values[:200])
+    groups = f'[flows.{name}.groups]\ninclude = ["{group}"]\ninterval-ms = 2000\n'
+    site.write({"a": source.address, "b": target.address}, {name: flow("a", "b", [topic], groups)})
+    stream = Stream(site)
+    stream.await_copy(target, f"a.{topic}", values[:200])
+    assert consumed(source, group, topic, 150, committed=100) == values[:150]
+    eventually(lambda: next_of(target, group, f"a.{topic}") == values[100], what="the position of the new group")
+    source.fill(topic, values[200:])
+    assert consumed(source, group, topic, 200, committed=150) == values[100:300]
+    stream.await_copy(target, f"a.{topic}", values)
+    run = stream.end()
+    assert (run.status, run.errors) == (0, [])
+    assert consumed(target, group, f"a.{topic}", 150) == values[250:]
+    assert site.flows()[name]["groups"]["in_step"] == 1

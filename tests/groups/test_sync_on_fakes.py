@@ -11,12 +11,14 @@ from mirror.client import TopicPartition
 from mirror.errors import Fenced
 from mirror.groups.decision import Intent, Reason
 from mirror.groups.positions import GroupPosition, GroupsReport
-from mirror.groups.sync import GroupRules, GroupSync
+from mirror.groups.rules import GroupRules
+from mirror.groups.sync import GroupSync
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes.api_admin import FakeGroup, FakeMember
+from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import GroupOffset
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -242,6 +244,37 @@ def test_a_missing_target_topic_does_not_keep_other_groups_from_moving(site: Sit
     assert only(report, "other").reason is Reason.UNAVAILABLE
     assert "no partition" in only(report, "other").detail
     assert site.at_target() == 111
+
+
+def test_beside_a_copy_the_end_of_the_index_is_the_end_of_the_copy_until_it_stops_growing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    topic = site.pair.target.topics[offset_topic_of(FLOW)]
+    site.pair.write(*(b"%d" % number for number in range(10)))
+    del site.pair.target.topics[offset_topic_of(FLOW)]
+    site.pair.copy()
+    site.pair.target.topics[offset_topic_of(FLOW)] = topic
+    site.commit(255)
+    sync = site.sync(patience_ms=10_000)
+    monkeypatch.setattr(sync, "_clock", clock)
+    for _ in range(2):
+        assert (only(sync.round()).reason, site.at_target()) == (Reason.NOT_COPIED, 200)
+        clock.advance(5_000)
+    assert only(sync.round()).reason is None
+    assert site.at_target() == 206
+
+
+def test_new_groups_are_found_between_rounds(site: Site) -> None:
+    sync = site.sync()
+    sync.round()
+    assert not sync.has_new_groups()
+    site.commit(1, group="console-1")
+    assert not sync.has_new_groups()
+    site.commit(137)
+    assert sync.has_new_groups()
+    assert sync.round().in_step == 1
+    assert not sync.has_new_groups()
 
 
 # --- crashes and other writers

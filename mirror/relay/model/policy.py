@@ -58,6 +58,8 @@ class CopyPolicy:
     """How long the epoch may take to end after it was asked to."""
     renew_ms: int = 0
     """Progress older than this is committed again, before the target forgets it; 0: never."""
+    index_interval_ms: int = 0
+    """How often the offset index is written while a partition is copied; 0: with each anchor only."""
     lease_ms: int = 0
     """How long an epoch continues to copy after its end, until the next epoch's copies take over."""
 

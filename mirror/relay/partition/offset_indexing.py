@@ -17,12 +17,15 @@ from mirror.relay.progress.gaps import Gap, GapKind
 class OffsetIndexing:
     """Gathers the runs of a copy, over all its attempts, and says when to write them.
 
-    A segment is written with an anchor, when it is full, and when the copy ends. It has only what is committed, or,
-    without transactions, acknowledged.
+    A segment is written with an anchor, after ``interval_ms``, when it is full, and when the copy ends. It has only
+    what is committed, or, without transactions, acknowledged.
     """
 
-    def __init__(self, *, exactly_once: bool) -> None:
+    def __init__(self, *, exactly_once: bool, interval_ms: int = 0) -> None:
+        """``interval_ms`` 0: not after some time."""
         self.runs: Final = AppendedRuns()
+        self._interval_ms: Final = interval_ms
+        self._taken_ms = 0
         self._exactly_once: Final = exactly_once
         self._atomic = True
         self._begun_at: Progress | None = None
@@ -71,7 +74,9 @@ class OffsetIndexing:
         committed = commits.committed
         if committed.target is not None and committed.target.leader_epoch is not None:
             self._end = anchor_at(committed, committed.target, now_ms, exactly_once=self._exactly_once)
-        segments = self._take() if due or self.runs.is_full or self.runs.is_broken else []
+        waited = self._interval_ms > 0 and not 0 <= now_ms - self._taken_ms < self._interval_ms
+        segments = self._take() if due or waited or self.runs.is_full or self.runs.is_broken else []
+        self._taken_ms = now_ms if due or waited else self._taken_ms
         if self.runs.is_broken or self.runs.is_full:  # full: they cannot be written
             self.runs.restart(outbox.acked_offset, None)
         return segments

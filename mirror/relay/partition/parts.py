@@ -91,7 +91,7 @@ def make_parts(
         ),
         target_check=TargetLogCheck(copy, context),
         anchors=AnchorMaker(exactly_once=policy.exactly_once),
-        indexing=OffsetIndexing(exactly_once=policy.exactly_once),
+        indexing=OffsetIndexing(exactly_once=policy.exactly_once, interval_ms=policy.index_interval_ms),
         choice=WayChoice(rules, copy.source) if rules is not None and policy.exactly_once else None,
         call=PendingCall(partial(context.step_when_done, copy)),
     )

@@ -2,25 +2,158 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from mirror.config.flow_rules import source_options, target_options
+from mirror.errors import Fenced, MirrorError
 from mirror.groups.own_groups import is_own_group
-from mirror.groups.sync import GroupRules, GroupSync
+from mirror.groups.positions import GroupsReport
+from mirror.groups.rules import GroupRules
+from mirror.groups.sync import GroupSync
 from mirror.runtime.clock import SystemClock
 from mirror.spark.planning.range_planner import source_topic_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
     from mirror.config.models import FlowConfig, MirrorConfig
 
+_LISTING_INTERVAL_MS: Final = 1_000
+_LISTING_SHARE: Final = 20
+"""Listing the groups each second takes at most a twentieth of a core; else only the rounds do."""
+_ROUND_SHARE: Final = 10
+"""Rounds take at most a tenth of a core: those that take longer follow less often."""
+_FENCED_WAIT_MS: Final = 30_000
+"""After this time the run that fenced this one has ended it, or was itself ended."""
+_JOIN_S: Final = 15.0
+"""How long the end of a stream waits for the last round."""
 
-def open_sync(config: MirrorConfig, flow: FlowConfig) -> GroupSync:
+
+def open_sync(config: MirrorConfig, flow: FlowConfig, *, beside_copies: bool = False) -> GroupSync:
     """Return the rounds of ``flow``, to be closed. Raises MirrorError."""
     rules = GroupRules(
         includes=lambda group: flow.groups.includes(group) and not is_own_group(group),
         target_topic=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
         source_topic=lambda topic: source_topic_for(flow, topic),
         delete=flow.groups.on_group_deleted == "delete",
+        patience_ms=flow.groups.interval_ms if beside_copies else 0,
     )
     options = source_options(config, flow), target_options(config, flow)
     return GroupSync(flow.name, *options, flow.copy_policy(), rules, SystemClock())
+
+
+class Rounds(Protocol):
+    """The part of :class:`GroupSync` that is needed."""
+
+    def round(self) -> GroupsReport:
+        """Bring what has changed to the target. Raises KafkaError, Fenced."""
+        ...
+
+    def has_new_groups(self) -> bool:
+        """Whether there are groups that the last round did not know. Raises KafkaError."""
+        ...
+
+    def give_way(self) -> None:
+        """Let the next round fence the run that has fenced this one."""
+        ...
+
+    def network_ms(self) -> int:
+        """Return the CPU time of the network threads."""
+        ...
+
+
+class GroupRounds:
+    """Runs rounds in a thread until the block ends, and one more then, for what was copied last.
+
+    A failure stops neither the copies nor later rounds.
+    """
+
+    def __init__(
+        self,
+        open_rounds: Callable[[], AbstractContextManager[Rounds]],
+        interval_ms: int,
+        on_report: Callable[[GroupsReport], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        """``on_report`` and ``warn`` are called from the thread; ``warn`` once for each new problem."""
+        self._open: Final = open_rounds
+        self._interval_ms: Final = interval_ms
+        self._on_report: Final = on_report
+        self._warn: Final = warn
+        self._stopped: Final = threading.Event()
+        self._last = GroupsReport()
+        self._warned: frozenset[str] = frozenset()
+        self._thread: Final = threading.Thread(target=self._run, name="mirror-groups", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stopped.set()
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                with self._open() as rounds:
+                    while not self._stopped.is_set():
+                        self._wait(rounds, self._round(rounds))
+                    self._round(rounds)
+            except Exception as error:  # noqa: BLE001 - without this thread no later round would run
+                self._failed(error)
+                self._stopped.wait(self._interval_ms / 1000)
+
+    def _round(self, rounds: Rounds) -> int:
+        """Run one round; return how long to wait for the next one, in ms."""
+        began_ms = _cpu_ms(rounds)
+        try:
+            self._report(rounds.round())
+        except Fenced as error:
+            rounds.give_way()
+            self._failed(error)
+            return _FENCED_WAIT_MS
+        except MirrorError as error:
+            self._failed(error)
+        return max(self._interval_ms, (_cpu_ms(rounds) - began_ms) * _ROUND_SHARE)
+
+    def _wait(self, rounds: Rounds, wait_ms: int) -> None:
+        """Wait for the next round, or until the source has new groups."""
+        until_ms = _now_ms() + wait_ms
+        listing_ms = _LISTING_INTERVAL_MS
+        while (left_ms := until_ms - _now_ms()) > 0:
+            if self._stopped.wait(min(left_ms, listing_ms) / 1000) or wait_ms == _FENCED_WAIT_MS:
+                return
+            if left_ms <= listing_ms:
+                continue
+            began_ms = _cpu_ms(rounds)
+            try:
+                if rounds.has_new_groups():
+                    return
+            except MirrorError:
+                return  # the round reports it
+            listing_ms = max(_LISTING_INTERVAL_MS, (_cpu_ms(rounds) - began_ms) * _LISTING_SHARE)
+
+    def _report(self, report: GroupsReport) -> None:
+        self._last = report
+        problems = frozenset(report.problems)
+        for line in sorted(problems - self._warned):
+            self._warn(f"consumer groups: {line}")
+        self._warned = problems
+        self._on_report(report)
+
+    def _failed(self, error: Exception) -> None:
+        line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
+        self._report(GroupsReport(self._last.groups, (line,), 0, SystemClock().unix_ms()))
+
+
+def _cpu_ms(rounds: Rounds) -> int:
+    return time.thread_time_ns() // 1_000_000 + rounds.network_ms()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -15,6 +15,7 @@ from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.driver.group_rounds import GroupRounds, open_sync
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.stream_progress import StreamProgress
 from mirror.spark.driver.telemetry_bridge import record_epoch
@@ -23,6 +24,7 @@ from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.status.lag_monitor import LagMonitor
+from mirror.telemetry.metrics.record_results import record_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.groups.positions import GroupsReport
+    from mirror.groups.sync import GroupSync
     from mirror.spark.driver.batch_flow import FlowRunner
     from mirror.spark.driver.console import Consoles
     from mirror.spark.ledger.results import FlowReport
@@ -105,6 +109,22 @@ class StreamFlow:
             source_options = self._config.clusters[self._flow.source].client_options()
             writer = HeartbeatWriter(source_options, source=self._flow.source, target=self._flow.target)
             self._resources.enter_context(Heartbeats(writer, self._warn))
+
+        if self._flow.groups.sync:
+
+            def open_rounds() -> GroupSync:
+                return open_sync(self._config, self._flow, beside_copies=True)
+
+            rounds = GroupRounds(open_rounds, self._flow.groups.interval_ms, self._on_groups, self._warn)
+            self._resources.enter_context(rounds)
+
+    def _on_groups(self, groups: GroupsReport) -> None:
+        """Keep the report of a round, for the summary and the metrics; called from the rounds' thread."""
+        self.report.groups = groups
+        by_reason = {reason.value: count for reason, count in groups.by_reason().items()}
+        with self._telemetry.metrics.lock:
+            record_groups(self._telemetry.metrics, self._flow.name, groups.in_step, by_reason, groups.oldest_ms / 1000)
+        self._telemetry.export_metrics()
 
     def _start_query(self) -> None:
         assert self._start is not None  # noqa: S101 - of start()

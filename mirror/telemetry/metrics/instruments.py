@@ -104,6 +104,20 @@ PARTITIONS: Final = Instrument(
     ("flow", "state"),
     "partitions by their state in `mirror status`",
 )
+GROUPS: Final = Instrument(
+    "mirror.groups",
+    Kind.GAUGE,
+    "{group}",
+    ("flow", "state"),
+    "consumer groups whose position on the target is that on the source (`in-step`), or why it is not",
+)
+GROUPS_TIME: Final = Instrument(
+    "mirror.groups.time",
+    Kind.GAUGE,
+    "s",
+    ("flow",),
+    "for how long a consumer group's position on the target has not been that on the source; the maximum over groups",
+)
 SENT: Final = Instrument(
     "messaging.client.sent.messages", Kind.COUNTER, "{message}", _TOPIC, "records committed on the target"
 )

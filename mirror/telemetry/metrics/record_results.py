@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import Outcome, RangeResult
@@ -87,3 +87,13 @@ def _histogram_of(ms: int) -> Histogram:
     histogram = Histogram()
     histogram.add(max(0, ms))
     return histogram
+
+
+def record_groups(
+    metrics: MetricStore, flow: str, in_step: int, by_reason: Mapping[str, int], longest_s: float
+) -> None:
+    """Replace the counts of a flow's consumer groups, and for how long some group has not been in step."""
+    metrics.remove(instruments.GROUPS, flow=flow)
+    for state, count in {"in-step": in_step, **by_reason}.items():
+        metrics.set(instruments.GROUPS, count, flow=flow, state=state)
+    metrics.set(instruments.GROUPS_TIME, longest_s, flow=flow)

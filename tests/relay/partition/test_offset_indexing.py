@@ -20,8 +20,8 @@ _DAY_MS = 86_400_000
 MARK = TargetMark(topic_id="its-id", end=1_000, leader_epoch=4, producer_id=6)
 
 
-def _run(*, atomic: bool = True, mark: TargetMark = MARK, end: int = OPEN_END) -> CopyHarness:
-    run = CopyHarness(end, atomic=atomic)
+def _run(*, atomic: bool = True, mark: TargetMark = MARK, end: int = OPEN_END, index_ms: int = 0) -> CopyHarness:
+    run = CopyHarness(end, atomic=atomic, index_interval_ms=index_ms)
     run.context.leader = None if mark.leader_epoch is None else (1, mark.leader_epoch)
     return run.opened_with(replace(progress_at(0), target=mark))
 
@@ -48,6 +48,14 @@ def test_segment_is_written_with_an_anchor_and_again_when_it_has_grown() -> None
     assert list(again.runs) == [Run(0, 1_000, 2), Run(2, 1_003, 2), Run(4, 1_006, 2)]
     assert (first.start, again.start, again.end.offset) == (0, 0, 6)
     assert again.end.target == replace(MARK, end=1_008, producer_id=7)
+
+
+def test_segment_is_written_more_often_for_consumer_groups() -> None:
+    run = _run(index_ms=2_000)
+    for number in range(3):
+        _copy(run, 2 * number, 1_000 + 3 * number)
+        run.clock.advance(1_200)
+    assert [len(found) for found in _runs(run)] == [1, 3]
 
 
 def test_rest_is_written_when_the_copy_ends() -> None:

@@ -1,0 +1,23 @@
+"""Which groups and topics are brought to the target, and how. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """Which groups and topics are brought to the target."""
+
+    includes: Callable[[str], bool]
+    """Whether the group is."""
+    target_topic: Callable[[str], str | None]
+    """The name of a source topic on the target; None if the flow does not copy it."""
+    source_topic: Callable[[str], str | None]
+    """The reverse."""
+    delete: bool = False
+    """Whether offsets are deleted that the source's group does not have any more."""
+    patience_ms: int = 0
+    """Beside a running copy: how long it may take to write what it has copied into the index. Then, as otherwise at
+    once, it is read in the logs."""

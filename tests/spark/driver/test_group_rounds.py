@@ -1,0 +1,118 @@
+"""Rounds follow each other in a thread, whatever fails, and the last one is behind the copies."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Self
+
+import pytest
+
+from mirror.errors import Fenced, KafkaError
+from mirror.groups.positions import GroupsReport
+from mirror.spark.driver import group_rounds
+from mirror.spark.driver.group_rounds import GroupRounds
+
+WITHIN_S: Final = 20
+
+
+class FakeRounds:
+    """Does in each round what is next in ``script``: raise an error, or return a report."""
+
+    def __init__(self, *script: Exception | GroupsReport) -> None:
+        self.script = list(script)
+        self.count = self.gave_way = self.cpu_ms = 0
+        self.new_groups = threading.Event()
+        self.open = False
+
+    def __enter__(self) -> Self:
+        self.open = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open = False
+
+    def round(self) -> GroupsReport:
+        assert self.open
+        self.count += 1
+        done = self.script.pop(0) if self.script else GroupsReport(written=self.count)
+        if isinstance(done, Exception):
+            raise done
+        return done
+
+    def has_new_groups(self) -> bool:
+        return self.new_groups.is_set()
+
+    def give_way(self) -> None:
+        self.gave_way += 1
+
+    def network_ms(self) -> int:
+        return self.cpu_ms
+
+
+@contextlib.contextmanager
+def running(rounds: FakeRounds, interval_ms: int = 10) -> Iterator[tuple[Callable[[], GroupsReport], queue.Queue[str]]]:
+    reports: queue.Queue[GroupsReport] = queue.Queue()
+    warnings: queue.Queue[str] = queue.Queue()
+    with GroupRounds(lambda: rounds, interval_ms, reports.put, warnings.put):
+        yield lambda: reports.get(timeout=WITHIN_S), warnings
+    assert not rounds.open
+
+
+def test_rounds_follow_each_other_and_one_is_last() -> None:
+    rounds = FakeRounds()
+    with running(rounds) as (report, _):
+        for number in (1, 2, 3):
+            assert report().written == number
+        before = rounds.count
+    assert rounds.count > before
+
+
+def test_a_failed_round_is_reported_once_and_the_next_one_follows() -> None:
+    rounds = FakeRounds(GroupsReport(written=7), KafkaError("no answer"), KafkaError("no answer"))
+    with running(rounds) as (report, warnings):
+        found = [report() for _ in range(4)]
+    assert [one.problems for one in found] == [(), ("no answer",), ("no answer",), ()]
+    assert warnings.get_nowait() == "consumer groups: no answer"
+    assert warnings.empty()
+
+
+def test_an_unexpected_error_is_reported_and_the_rounds_begin_again() -> None:
+    with running(FakeRounds(ZeroDivisionError("what"))) as (report, _):
+        assert report().problems == ("ZeroDivisionError: what",)
+        assert report().problems == ()
+
+
+def test_a_fenced_run_gives_way_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_rounds, "_FENCED_WAIT_MS", 50)
+    rounds = FakeRounds(Fenced("another one", 90))
+    with running(rounds) as (report, _):
+        assert report().problems == ("another one",)
+        assert report().problems == ()
+    assert rounds.gave_way == 1
+
+
+def test_new_groups_do_not_wait_for_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_rounds, "_LISTING_INTERVAL_MS", 5)
+    rounds = FakeRounds()
+    with running(rounds, interval_ms=3_600_000) as (report, _):
+        assert report().written == 1
+        rounds.new_groups.set()
+        assert report().written == 2
+        rounds.new_groups.clear()
+
+
+def test_a_round_that_takes_much_cpu_is_followed_later() -> None:
+    rounds = FakeRounds()
+    follower = GroupRounds(lambda: rounds, 100, lambda _: None, lambda _: None)
+    rounds.open = True
+    assert follower._round(rounds) == 100
+
+    def busy() -> Any:
+        rounds.cpu_ms += 50
+        return GroupsReport()
+
+    rounds.round = busy  # type: ignore[method-assign]
+    assert follower._round(rounds) >= 500
