@@ -15,8 +15,9 @@ from mirror.relay.batches import reencode as deep
 from mirror.relay.batches import refusals
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyPhase
-from mirror.relay.partition import expiries, position_search
+from mirror.relay.partition import expiries
 from mirror.relay.partition.gap_check import SourceGapCheck
+from mirror.relay.partition.search import position_search
 from mirror.relay.partition.states import EPOCH_ENDED
 from mirror.relay.progress import target_log
 from mirror.relay.progress.committed import Progress

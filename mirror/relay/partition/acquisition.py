@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
 from mirror.relay.partition.context import CopyContext, CopyHandle
-from mirror.relay.partition.continuation import NothingToContinue
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.states import result_of
+from mirror.relay.partition.writers.continuation import NothingToContinue
 from mirror.relay.progress.position import FoundPosition
 from mirror.timing import deadline
 
 if TYPE_CHECKING:
     from mirror.relay.partition.delivery_deadline import DeliveryClock
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.committed import Progress
     from mirror.relay.progress.target_loss import TargetLoss
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mirror.relay.batches.way_rules import WayChoice
     from mirror.relay.partition.delivery_deadline import DeliveryClock
     from mirror.relay.partition.source_reader import SourceReader
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.target_loss import TargetLoss
 
 

@@ -11,7 +11,7 @@ from mirror.relay.partition.parts import CopyParts
 from mirror.relay.progress.committed import Progress
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.target_loss import TargetLoss
 
 

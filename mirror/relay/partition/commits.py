@@ -1,6 +1,6 @@
 """The commits of one attempt: when progress is committed, and which counts belong to a commit.
 
-The writer (:mod:`.target_writer`) sends the commit to the target.
+The writer (:mod:`.writers.target_writer`) sends the commit to the target.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirror.timing import deadline, remaining
 
 if TYPE_CHECKING:
     from mirror.relay.model.policy import CopyTimeouts
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.target_log import TargetMark
 
 _AFTER_BATCHES_MS: Final = 500

@@ -24,7 +24,7 @@ from mirror.relay.progress.target_log import TargetMark
 
 if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskObserver
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
 
 
 class CopyHandle(Protocol):

@@ -12,11 +12,11 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.attempt import CopyAttempt, DeliveryFailed, PositionFound, TargetShrank, WayChanged
 from mirror.relay.partition.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.commit_recorder import CommitRecorder
-from mirror.relay.partition.continuation import Ceding, Continuation
 from mirror.relay.partition.expiries import unreadable
 from mirror.relay.partition.opening import Opened, Opening
 from mirror.relay.partition.parts import CopyParts
 from mirror.relay.partition.states import CopyState, result_of
+from mirror.relay.partition.writers.continuation import Ceding, Continuation
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.position import FoundPosition
@@ -24,7 +24,7 @@ from mirror.relay.progress.target_loss import LossKind
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
 
 
 class AttemptEnd(NamedTuple):

@@ -11,7 +11,7 @@ from mirror.relay.partition.states import ABORT_TIMEOUT_MS, CopyState
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
 
 
 class Ending:

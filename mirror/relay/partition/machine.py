@@ -31,19 +31,19 @@ from mirror.relay.partition.attempt import CopyAttempt
 from mirror.relay.partition.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.commit_recorder import CommitRecorder
 from mirror.relay.partition.context import CopyContext
-from mirror.relay.partition.continuation import Continuation
 from mirror.relay.partition.copying import Copying
 from mirror.relay.partition.ending import Ending
 from mirror.relay.partition.opening import Opening
 from mirror.relay.partition.outbox import CommitCounts
 from mirror.relay.partition.parts import make_parts
 from mirror.relay.partition.states import PHASE_OF_STATE, CopyState
+from mirror.relay.partition.writers.continuation import Continuation
 from mirror.relay.progress.committed import Progress, StartChanged
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.batches.target_limits import TargetLimits
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
 
 _ENDED_IMMEDIATELY: Final = frozenset({CopyState.OPENING, CopyState.RESOLVING_PROGRESS, CopyState.COPYING})
 """States that an immediate shutdown may leave; the other states end by themselves."""

@@ -18,7 +18,7 @@ from mirror.relay.partition.states import CopyState, result_of
 from mirror.relay.progress.committed import Beginning, Progress
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.lookup_results import StartPosition
     from mirror.relay.progress.target_loss import TargetLoss
 

@@ -15,7 +15,7 @@ from mirror.relay.progress.lookup_results import StartPosition
 from mirror.relay.progress.target_log import TargetLogTracker, TargetMark, truncated_error
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.target_writer import TargetWriter
+    from mirror.relay.partition.writers.target_writer import TargetWriter
 
 _log: Final = logging.getLogger(__name__)
 

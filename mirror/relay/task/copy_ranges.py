@@ -29,8 +29,8 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.offset_topic import OffsetKeeper, OffsetTopic
 from mirror.relay.offsets.translator import complete_index
-from mirror.relay.partition.position_search import LogPositionSearch
-from mirror.relay.partition.takeover import transactional_id
+from mirror.relay.partition.search.position_search import LogPositionSearch
+from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.healing import TargetHealing

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import Continuation, YieldedFence
+from mirror.relay.partition.writers.continuation import Continuation, YieldedFence
 from mirror.relay.progress.committed import from_offset, to_offset
 from mirror.relay.task.running_copies import RunningCopies
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.continuation import Earlier
+    from mirror.relay.partition.writers.continuation import Earlier
 
 _log: Final = logging.getLogger(__name__)
 _PREFIX: Final = "mirror-copies-"

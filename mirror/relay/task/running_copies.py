@@ -14,8 +14,8 @@ from mirror.cluster.types import TopicPartition
 from mirror.relay.futures import done
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.continuation import Continuation, Earlier
     from mirror.relay.partition.machine import PartitionCopy
+    from mirror.relay.partition.writers.continuation import Continuation, Earlier
 
 
 class CedeRequests:

@@ -22,7 +22,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.offsets.segments import Segment, key_of
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
-from mirror.relay.partition.target_writer import TargetWriter
+from mirror.relay.partition.writers.target_writer import TargetWriter
 from mirror.relay.progress import anchors
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress

@@ -11,11 +11,11 @@ from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.offset_topic import OffsetKeeper
-from mirror.relay.partition.at_least_once_writer import AtLeastOnceWriter
 from mirror.relay.partition.context import CopyHandle
-from mirror.relay.partition.continuation import Earlier, fence_valid_ms
-from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
-from mirror.relay.partition.target_writer import ExactlyOnceWriter, TargetWriter
+from mirror.relay.partition.writers.at_least_once_writer import AtLeastOnceWriter
+from mirror.relay.partition.writers.continuation import Earlier, fence_valid_ms
+from mirror.relay.partition.writers.sequence_writer import SequenceWriter, SharedClients
+from mirror.relay.partition.writers.target_writer import ExactlyOnceWriter, TargetWriter
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.lookups import ClusterLookups

@@ -18,7 +18,7 @@ from mirror.client import AclOperation, TopicPartition
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.relay.batches.way_rules import EXPIRATION
 from mirror.relay.model.way import Way
-from mirror.relay.partition.takeover import transactional_id
+from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of

@@ -14,8 +14,8 @@ from mirror.client import Admin, RecordMetadata, TopicPartition
 from mirror.errors import KafkaError
 from mirror.producer.batch.batches import Callback
 from mirror.producer.batch.queue import ProducerId
-from mirror.relay.partition import sequence_writer, takeover, target_writer
-from mirror.relay.partition.takeover import PartitionTransactions
+from mirror.relay.partition.writers import sequence_writer, takeover, target_writer
+from mirror.relay.partition.writers.takeover import PartitionTransactions
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.task import writers

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition import continuation
+from mirror.relay.partition.writers import continuation
 from mirror.relay.task import running_copies as running
 from mirror.wire.api import Api
 from tests.polling import eventually

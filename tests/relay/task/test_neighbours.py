@@ -18,7 +18,7 @@ import pytest
 from mirror.cluster.types import TopicPartition
 from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import Continuation, YieldedFence
+from mirror.relay.partition.writers.continuation import Continuation, YieldedFence
 from mirror.relay.progress.committed import ProgressTotals, Searched
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.task import neighbours as module

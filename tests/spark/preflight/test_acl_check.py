@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.client import AclOperation, TopicPartition
-from mirror.relay.partition.takeover import transactional_id
+from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, lazy_group_of
 from mirror.spark.preflight.acl_check import (
     FlowPermissions,

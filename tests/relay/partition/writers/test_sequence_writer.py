@@ -13,9 +13,9 @@ from mirror.errors import ClientClosed
 from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
-from mirror.relay.partition import sequence_writer
-from mirror.relay.partition.continuation import Continuation, NothingToContinue, YieldedFence
-from mirror.relay.partition.sequence_writer import SequenceWriter, SharedClients
+from mirror.relay.partition.writers import sequence_writer
+from mirror.relay.partition.writers.continuation import Continuation, NothingToContinue, YieldedFence
+from mirror.relay.partition.writers.sequence_writer import SequenceWriter, SharedClients
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.position import FoundPosition
 from tests.relay.copy_harness import progress_at

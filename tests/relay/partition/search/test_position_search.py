@@ -14,8 +14,8 @@ from mirror.client import Consumer, TopicPartition
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.partition import consumer_pool, position_search
-from mirror.relay.partition.position_search import LogPositionSearch
+from mirror.relay.partition.search import consumer_pool, position_search
+from mirror.relay.partition.search.position_search import LogPositionSearch
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch, TargetLogCut
 from mirror.relay.progress.target_log import TargetMark

@@ -20,7 +20,7 @@ from mirror.errors import ClientClosed, KafkaError
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState
 from mirror.relay.futures import done, failed, or_else, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import (
+from mirror.relay.partition.writers.continuation import (
     Continuation,
     Earlier,
     NothingToContinue,
@@ -28,7 +28,7 @@ from mirror.relay.partition.continuation import (
     base_of,
     found_at,
 )
-from mirror.relay.partition.takeover import (
+from mirror.relay.partition.writers.takeover import (
     PartitionTransactions,
     Search,
     read_latest_progress,

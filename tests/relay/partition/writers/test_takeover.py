@@ -9,7 +9,7 @@ from typing import Any, cast
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
-from mirror.relay.partition.takeover import PartitionTransactions, take_over
+from mirror.relay.partition.writers.takeover import PartitionTransactions, take_over
 from mirror.relay.progress.committed import NO_TOTALS, Progress, from_offset, to_offset
 from mirror.relay.progress.position import Appenders, FoundPosition
 from mirror.relay.progress.target_log import TargetMark

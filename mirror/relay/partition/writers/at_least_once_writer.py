@@ -17,8 +17,8 @@ from mirror.client import Admin, Producer, TopicPartition
 from mirror.producer.batch.batches import Callback
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import Continuation, Earlier, base_of
-from mirror.relay.partition.takeover import read_latest_progress
+from mirror.relay.partition.writers.continuation import Continuation, Earlier, base_of
+from mirror.relay.partition.writers.takeover import read_latest_progress
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged, group_of, to_offset
 from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
 from mirror.relay.progress.position import FoundPosition

@@ -10,8 +10,8 @@ import pytest
 
 from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.relay.futures import done
-from mirror.relay.partition.at_least_once_writer import AtLeastOnceWriter
-from mirror.relay.partition.continuation import Continuation
+from mirror.relay.partition.writers.at_least_once_writer import AtLeastOnceWriter
+from mirror.relay.partition.writers.continuation import Continuation
 from mirror.relay.progress.committed import Progress, ProgressChanged, from_offset, to_offset
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_loss import LossKind, TargetLoss

@@ -13,7 +13,7 @@ from mirror.client import LATEST, Admin, NewTopic, TopicPartition
 from mirror.errors import FlowError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.partition.position_search import LogPositionSearch
+from mirror.relay.partition.search.position_search import LogPositionSearch
 from mirror.relay.progress.committed import NO_TOTALS, Progress
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery
 from mirror.relay.progress.target_log import TargetMark

@@ -15,8 +15,8 @@ from mirror.producer.batch.batches import Callback
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import Continuation
-from mirror.relay.partition.takeover import (
+from mirror.relay.partition.writers.continuation import Continuation
+from mirror.relay.partition.writers.takeover import (
     PartitionTransactions,
     Search,
     read_latest_progress,

@@ -19,7 +19,7 @@ from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.batches.standing_appends import StandingAppends
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END
-from mirror.relay.partition.consumer_pool import ConsumerPool
+from mirror.relay.partition.search.consumer_pool import ConsumerPool
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
 from mirror.relay.progress.log_reading import read_log

@@ -12,8 +12,8 @@ from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, KafkaError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done
-from mirror.relay.partition import takeover
-from mirror.relay.partition.target_writer import ExactlyOnceWriter
+from mirror.relay.partition.writers import takeover
+from mirror.relay.partition.writers.target_writer import ExactlyOnceWriter
 from tests.relay.copy_harness import progress_at
 from tests.relay.hand_context import TARGET
 

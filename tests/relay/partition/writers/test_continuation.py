@@ -12,7 +12,8 @@ from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
-from mirror.relay.partition.continuation import (
+from mirror.relay.partition.states import CopyState
+from mirror.relay.partition.writers.continuation import (
     CEDE_WITHIN_MS,
     FENCE_VALID_MS,
     Continuation,
@@ -21,7 +22,6 @@ from mirror.relay.partition.continuation import (
     fence_valid_ms,
     found_at,
 )
-from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged, ProgressTotals, latest_of
 from mirror.relay.progress.target_log import TargetMark
 from tests.relay.copy_harness import CopyHarness, made, progress_at
