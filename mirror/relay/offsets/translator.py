@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from mirror.client import EARLIEST, Admin, Consumer, Fetched, OffsetAndMetadata, TopicPartition
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import BatchTooLarge, CorruptBatch, LogTruncated, OffsetOutOfRange
+from mirror.errors import BatchTooLarge, CorruptBatch, FlowError, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Unproved
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.offsets.epoch_ends import known, read_epoch_ends
@@ -37,7 +37,8 @@ _FETCH_BYTES: Final = 1024 * 1024
 _COMPLETION_MS: Final = 5_000
 """How long the index is completed at most; the end of a task waits for it. What is left is completed another time."""
 _ANYWHERE: Final = 2**63 - 1
-_UNKNOWN: Final = (Unproved, OffsetOutOfRange, LogTruncated, CorruptBatch, BatchTooLarge)
+_UNKNOWN: Final = (Unproved, OffsetOutOfRange, LogTruncated, CorruptBatch, BatchTooLarge, FlowError)
+"""Errors of reading a hole; a FlowError is that of the flow's transform, which may have been edited."""
 _MOST_COMPLETED: Final = 500_000
 """A hole of at most so many source offsets is completed in the index; larger ones only when a reader needs them."""
 

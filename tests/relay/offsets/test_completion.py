@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
+from mirror.errors import FlowError, KafkaTimeout, LogTruncated
 from mirror.relay.batches.appended import Unproved
-from mirror.relay.offsets.index import Hole, OffsetIndex
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.offsets import offset_topic
+from mirror.relay.offsets.index import UNKNOWN, Hole, OffsetIndex, Place
 from mirror.relay.offsets.runs import Run
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.offsets.translator import LogStarts, PartitionOffsets
 from mirror.relay.progress.committed import Beginning
+from mirror.relay.task import copy_ranges
 from mirror.timing import Timer
 from tests.fakes.clock import FakeClock
+from tests.relay.fake_pair import FakePair
 from tests.relay.offsets.test_segments import segment
 
 FIRST, LAST = segment(10, 20, Run(10, 100, 10)), segment(40, 50, Run(40, 200, 10))
@@ -61,3 +68,32 @@ def test_hole_in_front_of_a_part_of_a_segment_is_completed() -> None:
     (completed, *rest) = found([whole, late], lambda hole: [Run(hole.start, hole.target_start, 1)], exactly_once=False)
     assert completed.end.target.leader_epoch == whole.end.target.leader_epoch
     assert not rest
+
+
+@pytest.mark.parametrize("error", [Unproved("it differs"), FlowError("the transform fails"), LogTruncated("cut", 7)])
+def test_hole_that_cannot_be_read_is_unknown(error: Exception) -> None:
+    def fails(_: Hole) -> list[Run]:
+        raise error
+
+    index = OffsetIndex([FIRST, LAST], 60, exactly_once=True)
+    offsets = PartitionOffsets(index, fails, LogStarts(0, 0))
+    assert offsets.translate(30) == UNKNOWN
+    assert offsets.reason == str(error)
+    assert offsets.translate(45) == (Place.RECORD, 205)
+
+
+@pytest.mark.parametrize("error", [KafkaTimeout("late"), FlowError("no"), TypeError("a transform's")])
+def test_copy_goes_on_if_the_index_cannot_be_completed(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    calls = []
+
+    def fails(*arguments: object) -> int:
+        calls.append(arguments)
+        raise error
+
+    monkeypatch.setattr(copy_ranges, "complete_index", fails)
+    monkeypatch.setattr(offset_topic, "_TIDIED_EVERY", 1)
+    pair = FakePair(monkeypatch)
+    pair.write(b"0", b"1")
+    result = pair.copy()
+    assert (result.outcome, result.records) == (Outcome.COMPLETE, 2), result.error
+    assert calls
