@@ -41,8 +41,25 @@ def problems(
         yield sources.problem((*here, "commit-min-interval-ms"), flow.commit_min_interval_ms, allowed)
     if not flow.exactly_once and "exactly_once_by" in flow.model_fields_set and "delivery" not in doubtful:
         yield sources.problem((*here, "exactly-once-by"), flow.exactly_once_by, _ONLY_EXACTLY_ONCE)
+    if flow.mirrormaker.checkpoints and "groups" not in flow.model_fields_set and "groups" not in doubtful:
+        allowed = (
+            f"needs the table [flows.{flow.name}.groups], which selects the groups; with sync = false there, their"
+            " positions are only translated"
+        )
+        yield sources.problem((*here, "mirrormaker", "checkpoints"), value=True, allowed=allowed)
     if doubtful.isdisjoint({"from", "until", "start"}):
         yield from _point_problems(flow, sources)
+    yield from _client_problems(flow, sources)
+    if target is None or producer is None or not doubtful.isdisjoint({"delivery", "commit-interval-ms"}):
+        return
+    if (target.doubtful | producer.doubtful).isdisjoint({*_TIME_KEYS, _TRANSACTION_TIMEOUT}):
+        times = {key: value for key, value in {**target.table, **producer.table}.items() if key in _TIME_KEYS}
+        yield from _timeout_problems(flow, times, sources)
+
+
+def _client_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
+    """Yield the clients' keys that the copy sets itself."""
+    here = ("flows", flow.name)
     if "transactional.id" in flow.producer:
         allowed = "each partition has a transactional id of its own, derived from the flow's name: remove the key"
         yield sources.problem((*here, "producer", "transactional.id"), flow.producer["transactional.id"], allowed)
@@ -55,11 +72,6 @@ def problems(
     if "auto.offset.reset" in flow.consumer:
         allowed = "has no effect: the flow's start and on-gap say where to begin; remove the key"
         yield sources.problem((*here, "consumer", "auto.offset.reset"), flow.consumer["auto.offset.reset"], allowed)
-    if target is None or producer is None or not doubtful.isdisjoint({"delivery", "commit-interval-ms"}):
-        return
-    if (target.doubtful | producer.doubtful).isdisjoint({*_TIME_KEYS, _TRANSACTION_TIMEOUT}):
-        times = {key: value for key, value in {**target.table, **producer.table}.items() if key in _TIME_KEYS}
-        yield from _timeout_problems(flow, times, sources)
 
 
 def _point_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:

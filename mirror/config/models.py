@@ -167,6 +167,7 @@ class OwnTable(BaseModel):
 class MirrorMakerConfig(OwnTable):
     """What a flow writes for MirrorMaker 2's users."""
 
+    checkpoints: bool = Field(default=False, description="true or false")
     heartbeats: bool = Field(default=False, description="true or false")
 
 
@@ -302,6 +303,11 @@ class FlowConfig(OwnTable):
             index_interval_ms=self.groups.interval_ms // 4 if self.groups.sync else 0,
             lease_ms=0 if until_ms is None else _LEASE_MS,
         )
+
+    @property
+    def follows_groups(self) -> bool:
+        """Whether the positions of consumer groups are translated: to be committed, or for checkpoints, or both."""
+        return self.groups.sync or self.mirrormaker.checkpoints
 
     @property
     def start_timestamp_ms(self) -> int | None:

@@ -145,7 +145,7 @@ def decide(seen: Observed, *, delete: bool) -> Decision:
         return Decision(Act.NOTHING, reason=None if in_step else held)
     if seen.source is None:
         return _of_deleted(seen, delete=delete)
-    wanted, reason = _wanted(seen, seen.source)
+    wanted, reason = wanted_position(seen, seen.source)
     if seen.active and (wanted is None or wanted.target != seen.target):
         return Decision(Act.NOTHING, reason=Reason.ACTIVE)
     if wanted is None or wanted.target == seen.target:
@@ -164,8 +164,8 @@ def _of_deleted(seen: Observed, *, delete: bool) -> Decision:
     return Decision(Act.DELETE if delete else Act.NOTHING, reason=Reason.DELETED)
 
 
-def _wanted(seen: Observed, source: int) -> tuple[Position | None, Reason | None]:
-    """Return the position that the group would have on the target now, and why it is not the source's."""
+def wanted_position(seen: Observed, source: int) -> tuple[Position | None, Reason | None]:
+    """Return the position that a group at ``source`` would have on the target now, and why it is not the source's."""
     place, offset = seen.translation
     reason = {Place.NOT_COPIED: Reason.NOT_COPIED, Place.UNKNOWN: Reason.UNKNOWN}.get(place)
     if offset is not None:

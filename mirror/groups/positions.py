@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, Fenced, KafkaError, KafkaTimeout
-from mirror.groups.decision import Reason
+from mirror.groups.decision import Position, Reason
 
 _HAS_MEMBERS = frozenset({22, 25, 27})
 """Codes with which a broker refuses a commit without a member: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and
@@ -34,6 +34,18 @@ class GroupPosition:
     """Since when the target's position has not been the source's (ms since 1970); None if it is."""
     pending: bool = False
     """Whether a commit is due that was not made, because nothing was to be changed."""
+
+
+class TranslatedPosition(NamedTuple):
+    """Where a group is on the source, and which offset of the target that is, whether or not it is committed there."""
+
+    group: str
+    target: TopicPartition
+    position: Position
+    metadata: str
+    """What the group has committed with it on the source."""
+    lost: bool
+    """Whether the target has lost records in front of the offset that is committed there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,8 @@ class GroupsReport:
     """Offsets that this round has committed."""
     time_ms: int = 0
     """When the round ended (ms since 1970)."""
+    translated: tuple[TranslatedPosition, ...] = ()
+    """The positions that this round has translated: those that have changed, or are not in step."""
 
     def by_reason(self) -> Counter[Reason]:
         """Return how many groups are not in step, by reason; a group may have several."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
-from mirror.groups.decision import Act, Decision, Intent, Observed, Reason
-from mirror.groups.positions import GroupPosition, GroupState
+from mirror.groups.decision import Act, Decision, Intent, Observed, Reason, wanted_position
+from mirror.groups.positions import GroupPosition, GroupState, TranslatedPosition
 
 
 @dataclass(slots=True)
@@ -36,6 +36,17 @@ def offset_of(row: Row) -> OffsetAndMetadata:
     position, metadata = row.decision.position, "" if row.committed is None else row.committed.metadata
     assert position is not None  # noqa: S101 - of decide()
     return OffsetAndMetadata(position.target, None, metadata)
+
+
+def translated_position(row: Row) -> TranslatedPosition | None:
+    """Return the position of ``row``, whatever is decided; None if there is none, or it cannot be translated."""
+    if row.seen is None or row.committed is None:
+        return None
+    position, _ = wanted_position(row.seen, row.committed.offset)
+    if position is None:
+        return None
+    lost = row.seen.standing is not None
+    return TranslatedPosition(row.group, row.target, position, row.committed.metadata, lost)
 
 
 def position_of(row: Row, before: GroupState, now_ms: int, *, write: bool) -> GroupPosition:

@@ -23,7 +23,7 @@ from mirror.groups.intents import GroupTopicKey, ResumeKey, StoredIntents, encod
 from mirror.groups.logs import FlowLogs, PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
 from mirror.groups.reader import Committed, GroupReader, Listed
-from mirror.groups.rows import Row, offset_of, position_of
+from mirror.groups.rows import Row, offset_of, position_of, translated_position
 from mirror.groups.rules import GroupRules
 from mirror.groups.writer import IntentWriter
 from mirror.relay.model.policy import CopyPolicy
@@ -123,7 +123,8 @@ class GroupSync:
         self._states = {name: state for name, state in self._states.items() if name in wanted | known}
         for name in others:
             self._states[name] = _unsupported(name, listed[name])
-        return GroupsReport(dict(self._states), self._problems(), written, self._clock.unix_ms())
+        translated = tuple(found for row in rows if (found := translated_position(row)) is not None)
+        return GroupsReport(dict(self._states), self._problems(), written, self._clock.unix_ms(), translated)
 
     def has_new_groups(self) -> bool:
         """Whether the source has groups for the next round that it had not in the last one. Raises KafkaError."""

@@ -49,6 +49,10 @@ class DefaultPolicy:
             or topic.endswith(f"{self.separator}checkpoints{internal}")
         )
 
+    def checkpoints_topic(self, source: str) -> str:
+        """Return the topic on the target of the checkpoints of groups of ``source``."""
+        return f"{source}{self.separator}checkpoints{self.separator}internal"
+
     def has_passed(self, topic: str, cluster: str) -> bool:
         """Return whether ``topic`` was copied from ``cluster`` before, so that copying it there is a cycle.
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from mirror.cluster.types import TopicPartition
 from mirror.errors import InvalidArgument
 
 _VERSION: Final = struct.Struct(">h")
 _LENGTH: Final = struct.Struct(">h")
+_PARTITION: Final = struct.Struct(">i")
+_OFFSETS: Final = struct.Struct(">qq")
 _TIMESTAMP: Final = struct.Struct(">q")
 _WRITTEN_VERSION: Final = 0
 """The only one there is. Java's readers check it in an assertion only, so a reader may meet others."""
@@ -33,6 +36,63 @@ class Heartbeat(NamedTuple):
     def value(self) -> bytes:
         """Return the record's value."""
         return _VERSION.pack(_WRITTEN_VERSION) + _TIMESTAMP.pack(self.timestamp_ms)
+
+
+class CheckpointKey(NamedTuple):
+    """Identifies the checkpoints of a group and partition, of which readers take the last one."""
+
+    group: str
+    tp: TopicPartition
+    """On the target."""
+
+    def to_bytes(self) -> bytes:
+        """Return the record's key. Raises InvalidArgument for a name that is too long."""
+        return _string(self.group) + _string(self.tp.topic) + _PARTITION.pack(self.tp.partition)
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> CheckpointKey | None:
+        """Parse a record's key; None for anything else."""
+        try:
+            group, at = _read_string(data or b"", 0)
+            topic, at = _read_string(data or b"", at)
+            (partition,) = _PARTITION.unpack_from(data or b"", at)
+        except struct.error:
+            return None
+        return cls(group, TopicPartition(topic, partition))
+
+
+class Checkpoint(NamedTuple):
+    """A group's position on both sides."""
+
+    source: int
+    """The offset on the source."""
+    target: int
+    """The offset on the target that it is translated to."""
+    metadata: str = ""
+    """What the group has committed with it on the source."""
+
+    def to_bytes(self) -> bytes:
+        """Return the record's value. Raises InvalidArgument for metadata that are too long."""
+        return _VERSION.pack(_WRITTEN_VERSION) + _OFFSETS.pack(self.source, self.target) + _string(self.metadata)
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> Checkpoint | None:
+        """Parse a record's value, of any version; None for anything else."""
+        try:
+            source, target = _OFFSETS.unpack_from(data or b"", _VERSION.size)
+            metadata, _ = _read_string(data or b"", _VERSION.size + _OFFSETS.size)
+        except struct.error:
+            return None
+        return cls(source, target, metadata)
+
+
+def _read_string(data: bytes, at: int) -> tuple[str, int]:
+    """Return the string at ``at``, and where it ends. Raises struct.error. As Java, replaces what is not UTF-8."""
+    (length,) = _LENGTH.unpack_from(data, at)
+    start = at + _LENGTH.size
+    if not 0 <= length <= len(data) - start:
+        raise struct.error
+    return data[start : start + length].decode(errors="replace"), start + length
 
 
 def _string(text: str) -> bytes:

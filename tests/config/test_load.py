@@ -160,6 +160,15 @@ def test_only_one_flow_between_two_clusters_copies_heartbeats(problems: Problems
     assert all(flow.mirrormaker.heartbeats for flow in elsewhere.flows.values())
 
 
+def test_checkpoints_need_a_table_that_selects_groups(problems: Problems, read: Load) -> None:
+    toml = f"{CLUSTERS}{FLOW}mirrormaker.checkpoints = true\n"
+    (problem,) = problems(toml)
+    assert "flows.paris-berlin.mirrormaker.checkpoints = true: needs the table [flows.paris-berlin.groups]" in problem
+    flow = read(f"{toml}[flows.paris-berlin.groups]\nsync = false").flows["paris-berlin"]
+    assert (flow.follows_groups, flow.groups.sync) == (True, False)
+    assert not read(CLUSTERS + FLOW).flows["paris-berlin"].follows_groups
+
+
 FLOW_PROBLEMS = [
     ("mirrormaker = 3", "flows.paris-berlin.mirrormaker = 3: must be a table"),
     (

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mirror.client import Admin, NewTopic
+from mirror.client import Admin, NewTopic, TopicPartition
 from mirror.config.models import FlowConfig
+from mirror.mirrormaker.checkpoints import CheckpointWriter, Translated
 from mirror.mirrormaker.heartbeats import HeartbeatWriter
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
-from mirror.mirrormaker.records import Heartbeat
+from mirror.mirrormaker.records import Checkpoint, CheckpointKey, Heartbeat
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.task.copy_ranges import copy_ranges
+from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
@@ -55,6 +57,26 @@ def test_heartbeats_have_the_same_bytes(kafka: KafkasClasses, rng: random.Random
         assert kafka.ask(about="heartbeat", key=key, value=value, **fields) == {"key": key, "value": value, **fields}
 
 
+def test_checkpoints_have_the_same_bytes(kafka: KafkasClasses, rng: random.Random) -> None:
+    for _ in range(EXAMPLES):
+        key = CheckpointKey(text(rng), TopicPartition(text(rng), rng.randrange(2**31)))
+        one = Checkpoint(number(rng), number(rng), text(rng))
+        fields = {
+            "key": key.to_bytes().hex(),
+            "value": one.to_bytes().hex(),
+            "group": key.group,
+            "topic": key.tp.topic,
+            "partition": key.tp.partition,
+            "upstream": one.source,
+            "downstream": one.target,
+            "metadata": one.metadata,
+        }
+        found = kafka.ask(about="checkpoint", **fields)
+        assert found == fields
+        assert CheckpointKey.parse(bytes.fromhex(found["key"])) == key
+        assert Checkpoint.parse(bytes.fromhex(found["value"])) == one
+
+
 @pytest.mark.parametrize("separator", [".", "_", ".."])
 def test_names_have_the_same_parts(kafka: KafkasClasses, rng: random.Random, separator: str) -> None:
     names = DefaultPolicy(separator)
@@ -67,6 +89,7 @@ def test_names_have_the_same_parts(kafka: KafkasClasses, rng: random.Random, sep
             "source": names.topic_source(topic),
             "upstream": names.upstream_topic(topic),
             "original": names.original_topic(topic),
+            "checkpoints": names.checkpoints_topic(topic),
             "internal": names.is_internal(topic),
             "carried": names.carries_heartbeats(topic, target),
         }, topic
@@ -85,15 +108,50 @@ def test_clusters_are_found_by_the_heartbeats_that_flows_copy(
     assert kafka.ask(about="cluster", servers=middle.bootstrap_servers, source="a") == {
         "upstream": ["a"],
         "heartbeats": ["a.heartbeats", "heartbeats"],
+        "checkpoints": [],
         "hops": 1,
         "remote": ["a.heartbeats", f"a.{topic}"],
     }
     assert kafka.ask(about="cluster", servers=last.bootstrap_servers, source="a") == {
         "upstream": ["a", "b"],
         "heartbeats": ["b.a.heartbeats", "b.heartbeats"],
+        "checkpoints": [],
         "hops": 2,
         "remote": [f"a.{topic}"],
     }
+
+
+def test_offsets_are_translated_by_what_is_written(
+    kafka: KafkasClasses, target_cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    """By the last checkpoint of each group and partition, metadata included; of one group, and of many."""
+    source, group, other = unique("east"), unique("billing"), unique("bill é")
+    orders, clicks = (TopicPartition(f"{source}.{topic}", number) for topic, number in (("orders", 3), ("clicks", 0)))
+    topic = NewTopic(DefaultPolicy().checkpoints_topic(source), 1, configs={"cleanup.policy": "compact"})
+    with Admin(options(target_cluster)) as admin:
+        admin.create_topics([topic])
+    with CheckpointWriter(options(target_cluster), source=source, clock=SystemClock()) as writer:
+        for rounds in (
+            {CheckpointKey(group, orders): Checkpoint(137, 102), CheckpointKey(other, orders): Checkpoint(5, 5)},
+            {
+                CheckpointKey(group, orders): Checkpoint(137, 137, "méta"),
+                CheckpointKey(group, clicks): Checkpoint(0, 0),
+            },
+            {CheckpointKey(other, orders): Checkpoint(3, 2)},
+        ):
+            positions = {key: Translated(checkpoint) for key, checkpoint in rounds.items()}
+            assert writer.write(positions, 60_000) == len(rounds)
+    found = kafka.ask(
+        about="translation",
+        servers=target_cluster.bootstrap_servers,
+        source=source,
+        group=group,
+        pattern=f"{group}|{other}",
+    )
+    of_group = {str(orders): [137, "méta"], str(clicks): [0, ""]}
+    assert found == {"group": of_group, "pattern": {group: of_group, other: {str(orders): [2, ""]}}}
+    names = kafka.ask(about="cluster", servers=target_cluster.bootstrap_servers, source=source)
+    assert topic.name in names["checkpoints"]
 
 
 def options(cluster: Cluster) -> dict[str, object]:

@@ -14,7 +14,7 @@ from mirror.mirrormaker.heartbeats import HeartbeatWriter, not_written
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
-from mirror.spark.driver.group_rounds import open_sync
+from mirror.spark.driver.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.progress_bar import ProgressBar
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
@@ -107,7 +107,7 @@ class FlowRunner:
             ):
                 self._consoles.progress(f"flow {flow.name}: planning")
                 self._replicate(flow, ledger, run if claimed else "")
-                if flow.groups.sync:
+                if flow.follows_groups:
                     self._bring_groups(flow, report)
             self._warn_of_open_transactions(flow, ledger)
             self._record_lag(flow)
@@ -133,8 +133,8 @@ class FlowRunner:
         """Bring the positions of consumer groups to the target. A failure does not fail the run."""
         self._consoles.progress(f"flow {flow.name}: committing the positions of consumer groups")
         try:
-            with open_sync(self._config, flow) as sync:
-                report.groups = sync.round()
+            with CheckpointedRounds(self._config, flow) as rounds:
+                report.groups = rounds.round()
         except MirrorError as error:
             report.groups = GroupsReport(problems=(str(error),))
         for line in report.groups.problems:

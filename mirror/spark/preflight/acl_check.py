@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclOperation, TopicPartition
-from mirror.mirrormaker.names import HEARTBEATS
+from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.way_rules import EXPIRATION
 from mirror.relay.model.way import Way
 from mirror.relay.partition.writers.takeover import transactional_id
@@ -116,6 +116,7 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
     _check_target(flow, permissions, missing)
     _check_progress_topic(flow, permissions, missing)
     _check_offset_topic(flow, permissions, missing)
+    _check_checkpoints_topic(flow, permissions, missing)
     _check_heartbeats(flow, permissions, missing)
     _check_groups(flow, permissions, missing)
     _check_ids(flow, permissions, missing)
@@ -199,6 +200,16 @@ def _check_offset_topic(flow: FlowConfig, permissions: FlowPermissions, missing:
         topics_lacking(topics, AclOperation.WRITE, AclOperation.READ),
         why,
         also_needed=TARGET_TOPIC_OPERATIONS,
+    )
+
+
+def _check_checkpoints_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
+    """Check the topic of checkpoints: records are copied without it."""
+    name = DefaultPolicy().checkpoints_topic(flow.source)
+    topics = {name: permissions.target[name]} if flow.mirrormaker.checkpoints and name in permissions.target else {}
+    lacking = topics_lacking(topics, AclOperation.WRITE, AclOperation.READ)
+    missing.warnings += topic_lines(
+        flow.target, lacking, "checkpoints are not written", also_needed=TARGET_TOPIC_OPERATIONS
     )
 
 

@@ -44,7 +44,7 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
     with Admin(source_options) as admin:
         source = _topics(admin, topics, timer)
         heartbeats = _topics(admin, own_on_source, timer)
-        selected = _groups_to_bring(flow, admin, timer) if flow.groups.sync else None
+        selected = _groups_to_bring(flow, admin, timer) if flow.follows_groups else None
     groups: Mapping[str, Operations] = {}
     ids: Mapping[str, Operations] = {}
     with Admin(target_options) as admin:
@@ -63,7 +63,7 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
             found = admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
             groups = _operations(found)
         broker_configs = _may_read_brokers(admin, timer) if uses_sequences(flow) else None
-        consumer_groups = _group_permissions(flow, admin, selected, timer) if flow.groups.sync else None
+        consumer_groups = _group_permissions(flow, admin, selected, timer) if flow.follows_groups else None
     return FlowPermissions(
         source=source,
         target=target,
@@ -85,6 +85,9 @@ def _groups_to_bring(flow: FlowConfig, source: Admin, timer: Timer) -> list[str]
 
 
 def _group_permissions(flow: FlowConfig, target: Admin, selected: list[str] | None, timer: Timer) -> GroupPermissions:
+    count = None if selected is None else len(selected)
+    if not flow.groups.sync:
+        return GroupPermissions(selected=count)
     topic, transactional_id = names_of(flow)
     groups: Mapping[str, Operations] = {}
     ids: Mapping[str, Operations] = {}
@@ -94,7 +97,6 @@ def _group_permissions(flow: FlowConfig, target: Admin, selected: list[str] | No
     with contextlib.suppress(KafkaError):
         wanted = (selected or [])[:MAX_GROUPS_CHECKED]
         groups = _operations(target.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms()))
-    count = None if selected is None else len(selected)
     return GroupPermissions(selected=count, target=groups, ids=ids, topic=_topics(target, [topic], timer))
 
 

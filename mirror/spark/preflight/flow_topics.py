@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, ConfigResource, NewTopic
 from mirror.errors import BrokerError, KafkaError
-from mirror.mirrormaker.names import HEARTBEATS
+from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.topic_config import readable
 from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, topic_of
 from mirror.spark.preflight import topic_compare
@@ -62,6 +62,14 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
             replication_factor=flow.replication_factor,
         )
         topics.append(groups)
+    if flow.mirrormaker.checkpoints:
+        checkpoints = FlowTopic(
+            name=DefaultPolicy().checkpoints_topic(flow.source),
+            contents="checkpoints of consumer groups",
+            lost="no checkpoints are written",
+            replication_factor=flow.replication_factor,
+        )
+        topics.append(checkpoints)
     return topics
 
 

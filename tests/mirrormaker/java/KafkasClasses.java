@@ -7,12 +7,16 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.common.TopicPartition;
 
 /**
  * Answers questions with MirrorMaker 2's own classes: one question, a JSON object, per line of standard input, and one
@@ -21,6 +25,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 public final class KafkasClasses {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final HexFormat HEX = HexFormat.of();
+    private static final Duration TIMEOUT = Duration.ofSeconds(60);
 
     private KafkasClasses() {
     }
@@ -36,6 +41,8 @@ public final class KafkasClasses {
     private static JsonNode answer(JsonNode question) throws Exception {
         return switch (question.get("about").asText()) {
             case "heartbeat" -> heartbeat(question);
+            case "checkpoint" -> checkpoint(question);
+            case "translation" -> translation(question);
             case "name" -> name(question);
             case "cluster" -> cluster(question);
             default -> throw new IllegalArgumentException(question.toString());
@@ -52,6 +59,45 @@ public final class KafkasClasses {
             .put("timestamp", read.timestamp());
     }
 
+    private static ObjectNode checkpoint(JsonNode question) {
+        var checkpoint = new Checkpoint(
+            question.get("group").asText(),
+            new TopicPartition(question.get("topic").asText(), question.get("partition").asInt()),
+            question.get("upstream").asLong(),
+            question.get("downstream").asLong(),
+            question.get("metadata").asText());
+        var read = Checkpoint.deserializeRecord(record(question));
+        return bytes(checkpoint.recordKey(), checkpoint.recordValue())
+            .put("group", read.consumerGroupId())
+            .put("topic", read.topicPartition().topic())
+            .put("partition", read.topicPartition().partition())
+            .put("upstream", read.upstreamOffset())
+            .put("downstream", read.downstreamOffset())
+            .put("metadata", read.metadata());
+    }
+
+    /** In both forms: of one group, and of all groups that match a pattern. */
+    private static ObjectNode translation(JsonNode question) throws Exception {
+        Map<String, Object> properties = new HashMap<>(Map.of("bootstrap.servers", question.get("servers").asText()));
+        String source = question.get("source").asText();
+        var ofGroup = RemoteClusterUtils.translateOffsets(properties, source, question.get("group").asText(), TIMEOUT);
+        var pattern = Pattern.compile(question.get("pattern").asText());
+        ObjectNode ofPattern = JSON.createObjectNode();
+        RemoteClusterUtils.translateOffsets(properties, source, pattern, TIMEOUT)
+            .forEach((group, offsets) -> ofPattern.set(group, offsets(offsets)));
+        ObjectNode found = JSON.createObjectNode();
+        found.set("group", offsets(ofGroup));
+        found.set("pattern", ofPattern);
+        return found;
+    }
+
+    private static ObjectNode offsets(Map<TopicPartition, OffsetAndMetadata> offsets) {
+        ObjectNode found = JSON.createObjectNode();
+        offsets.forEach((partition, offset) ->
+            found.putArray(partition.toString()).add(offset.offset()).add(offset.metadata()));
+        return found;
+    }
+
     /** Names by the default policy; "carried" is whether a flow that no topic filter accepts copies the topic. */
     private static ObjectNode name(JsonNode question) {
         String topic = question.get("topic").asText();
@@ -63,6 +109,7 @@ public final class KafkasClasses {
             .put("source", policy.topicSource(topic))
             .put("upstream", policy.upstreamTopic(topic))
             .put("original", policy.originalTopic(topic))
+            .put("checkpoints", policy.checkpointsTopic(topic))
             .put("internal", policy.isInternalTopic(topic))
             .put("carried", connector.shouldReplicateTopic(topic));
     }
@@ -73,6 +120,7 @@ public final class KafkasClasses {
         ObjectNode found = JSON.createObjectNode();
         found.set("upstream", names(RemoteClusterUtils.upstreamClusters(properties)));
         found.set("heartbeats", names(RemoteClusterUtils.heartbeatTopics(properties)));
+        found.set("checkpoints", names(RemoteClusterUtils.checkpointTopics(properties)));
         found.put("hops", RemoteClusterUtils.replicationHops(properties, source));
         try (var client = new MirrorClient(properties)) {
             found.set("remote", names(client.remoteTopics(source)));

@@ -82,6 +82,15 @@ def test_heartbeats_have_a_topic_on_the_source_that_is_copied(pair: PlannerHarne
     assert "a.heartbeats" in {result.target_topic for result in pair.plan(one).results_without_task}
 
 
+def test_checkpoints_have_a_topic_on_the_target(pair: PlannerHarness) -> None:
+    pair.a.add_topic("orders", [0])
+    one = flow(replication_factor=2, mirrormaker={"checkpoints": True}, groups={"sync": False})
+    assert pair.prepare(one) == []
+    made = pair.b.state()["topics"]["a.checkpoints.internal"]
+    assert (made["configs"]["cleanup.policy"], [each["replicas"] for each in made["partitions"]]) == ("compact", [2])
+    assert "mirror-groups.f.internal" not in pair.b.state()["topics"]
+
+
 def test_heartbeats_alone_are_no_topic_of_a_flow(pair: PlannerHarness) -> None:
     with pytest.raises(FlowError, match="none of the 1 topics of cluster a matches"):
         pair.prepare(flow(mirrormaker={"heartbeats": True}))

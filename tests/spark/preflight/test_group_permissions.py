@@ -75,6 +75,18 @@ def test_the_transactional_id_has_to_be_granted() -> None:
     assert "--operation Describe --operation Write --transactional-id mirror.f.groups" in line
 
 
+def test_positions_that_are_only_translated_need_no_permission_to_commit(clusters: list[fakes.Cluster]) -> None:
+    clusters[0].set_moods({"groups": '["billing"]'})
+    topic = "a.checkpoints.internal"
+    denied = {f"topic {TOPIC}": ["WRITE"], "group billing": ["READ"], f"topic {topic}": ["WRITE"]}
+    clusters[1].add_topic(TOPIC, [1]).add_topic(topic, [1]).set_moods({"denied": json.dumps(denied)})
+    one = flow(topics=["orders"], mirrormaker={"checkpoints": True}, groups={"sync": False})
+    (line,) = check_flows(config_of(one), [one]).warnings["f"]
+    assert f"the permission Write on topic {topic} of cluster b is missing: checkpoints are not written" in line
+    clusters[0].set_moods({"groups": "[]"})
+    assert "no consumer group" in check_flows(config_of(one), [one]).warnings["f"][1]
+
+
 def test_permissions_are_looked_up_for_flows_with_groups_only(clusters: list[fakes.Cluster]) -> None:
     clusters[0].set_moods({"groups": '["billing", "console-consumer-1", "mirror.x.3"]'})
     denied = {f"topic {TOPIC}": ["WRITE"], "group billing": ["READ"], "group console-consumer-1": ["READ"]}

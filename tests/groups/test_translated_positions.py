@@ -1,0 +1,40 @@
+"""The translated position of a row, whatever is decided about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.client import OffsetAndMetadata, TopicPartition
+from mirror.groups.decision import Observed, Position
+from mirror.groups.positions import TranslatedPosition
+from mirror.groups.rows import Row, translated_position
+from mirror.relay.offsets.index import UNKNOWN, Place, Translation
+
+SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("a.t", 0)
+COMMITTED = OffsetAndMetadata(137, 3, "m")
+SEEN = Observed(source=137, target=None, translation=Translation(Place.RECORD, 111))
+ROW = Row("g", SOURCE, TARGET, COMMITTED, None, None, SEEN)
+
+
+@pytest.mark.parametrize(
+    ("seen", "position", "lost"),
+    [
+        (SEEN, Position(137, 111), False),
+        (replace(SEEN, target=111, active=True), Position(137, 111), False),
+        (replace(SEEN, translation=Translation(Place.NOT_COPIED, 90), copied_to=100), Position(100, 90), False),
+        (replace(SEEN, target=111, standing=90), Position(137, 111), True),
+    ],
+)
+def test_a_position_is_known_whether_or_not_it_is_committed(seen: Observed, position: Position, lost: bool) -> None:
+    found = translated_position(replace(ROW, seen=seen))
+    assert found == TranslatedPosition("g", TARGET, position, "m", lost)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [replace(ROW, seen=None), replace(ROW, committed=None), replace(ROW, seen=replace(SEEN, translation=UNKNOWN))],
+)
+def test_without_an_offset_or_its_translation_there_is_no_position(row: Row) -> None:
+    assert translated_position(row) is None
