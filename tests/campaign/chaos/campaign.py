@@ -1,6 +1,7 @@
 """The fault campaign: a stream copies from three brokers to three under load, while faults are injected.
 
-    python tests/campaign/chaos/campaign.py [--seconds 900] [--rounds N] [--seed N] [--kind NAME] [--results FILE]
+    python tests/campaign/chaos/campaign.py [--seconds 900] [--rounds N] [--seed N] [--kind NAME] [--by WAY]
+        [--results FILE]
 
 Each round's faults follow from its seed, which is printed; ``--rounds 1 --seed N`` repeats them (their kinds, places
 and times, but not the machine's timing). Without ``--rounds`` there are rounds until the time is over (``--seconds``,
@@ -40,6 +41,7 @@ from tests.e2e.standalone import Standalone, standalone
 SECONDS: Final = float(os.environ.get("MIRROR_FAULTS_SECONDS", "900"))
 RESULTS: Final = Path(__file__).with_name("results-faults.json")
 KEPT: Final = Path(__file__).parents[3] / "build" / "faults"
+WAYS: Final = ("auto", "sequences", "transactions")
 REPEATS: Final = 2
 """How often faults without effect are repeated."""
 _LOGS: Final = (
@@ -57,11 +59,15 @@ _LOGS: Final = (
 class Campaign:
     """Plays rounds and collects their results. ``unavailable`` are the kinds that are impossible here, with reasons."""
 
-    def __init__(self, folder: Path, unavailable: Mapping[FaultKind, str], results: Path) -> None:
+    def __init__(
+        self, folder: Path, unavailable: Mapping[FaultKind, str], results: Path, ways: Sequence[str] = ("auto",)
+    ) -> None:
+        """The rounds take turns in ``ways``."""
         self.rounds: Final = list[RoundResult]()
         self._folder: Final = folder
         self._unavailable: Final = unavailable
         self._results: Final = results
+        self._ways: Final = ways
         self._began = time.monotonic()
         self._console: Final = Console(soft_wrap=True, highlight=False)
         for kind, reason in unavailable.items():
@@ -84,11 +90,12 @@ class Campaign:
             self._console.print(f"  without effect: {', '.join(kinds)}")
 
     def _play(self, clusters: Clusters, executors: Standalone, planned: Schedule) -> RoundResult:
-        title = f"seed {planned.seed}{f' attempt {planned.attempt}' if planned.attempt else ''}"
+        by = self._ways[len(self.rounds) % len(self._ways)]
+        title = f"seed {planned.seed}{f' attempt {planned.attempt}' if planned.attempt else ''} by {by}"
         self._console.print(f"[bold]{title}[/]{' (TLS)' if planned.tls else ''}: {'; '.join(map(str, planned.faults))}")
         began = time.monotonic()
         folder = self._folder / f"round-{len(self.rounds) + 1}"
-        result = Round(clusters, executors, planned, folder, library()).play()
+        result = Round(clusters, executors, planned, folder, library(), by).play()
         self.rounds.append(result)
         for fault, effect in result.effects:
             self._console.print(f"  {fault.kind}: {effect}")
@@ -155,6 +162,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--attempt", type=int, default=0, help="to repeat a round that was a repetition itself")
     kinds = list(FaultKind)
     parser.add_argument("--kind", type=FaultKind, choices=kinds, action="append", help="these faults in each round")
+    parser.add_argument(
+        "--by", choices=WAYS, action="append", help="may come again; the rounds take turns (default: auto)"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     return parser
 
@@ -172,7 +182,7 @@ def main() -> int:
         if not no_mounts:
             # The files that libfaketime leaves there disappear with the namespace.
             mount_namespace.mount(mount_namespace.SHARED_MEMORY, 64)
-        campaign = Campaign(folder, _unavailable(no_mounts), args.results)
+        campaign = Campaign(folder, _unavailable(no_mounts), args.results, args.by or (WAYS[0],))
         executors = _executors(stack, folder)
         clusters = stack.enter_context(open_clusters(folder / "clusters", mounts=not no_mounts))
         for number, seed in enumerate(_seeds(args.seed, args.rounds)):

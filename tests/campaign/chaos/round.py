@@ -74,7 +74,13 @@ class Round:
     """A round on ``clusters``, with all its files in ``folder``. ``faketime`` is None where no clock can be stepped."""
 
     def __init__(
-        self, clusters: Clusters, executors: Standalone, schedule: Schedule, folder: Path, faketime: Path | None
+        self,
+        clusters: Clusters,
+        executors: Standalone,
+        schedule: Schedule,
+        folder: Path,
+        faketime: Path | None,
+        by: str = "auto",
     ) -> None:
         self.result: Final = RoundResult(schedule)
         self._began = time.monotonic()
@@ -84,7 +90,7 @@ class Round:
         has_lossy = schedule.has(FaultKind.UNCLEAN_ELECTION)
         names = {name: f"{name}-{marker}" for name in Topics.PARTITIONS if name != "lossy" or has_lossy}
         topics = Topics(**names)
-        self._stream: Final = Stream(folder, executors, faketime, marker)
+        self._stream: Final = Stream(folder, executors, faketime, marker, by)
         codecs = {names[purpose]: codec for purpose, codec in CODECS.items() if purpose in names}
         self._load: Final = Load(clusters.source.proxy.bootstrap_servers, schedule.seed, codecs)
         self._context: Final = RoundContext(clusters, self._stream, self._load, topics)

@@ -45,7 +45,8 @@ _TIMEOUTS: Final = {"request.timeout.ms": 8_000, "default.api.timeout.ms": 30_00
 class Stream:
     """A stream of two flows, which differ in ``on-gap``. The campaign starts it, and kills it at times."""
 
-    def __init__(self, folder: Path, executors: Standalone, faketime: Path | None, marker: str) -> None:
+    def __init__(self, folder: Path, executors: Standalone, faketime: Path | None, marker: str, by: str) -> None:
+        """``by``: how the first flow copies exactly once; the other one, which skips gaps, does so in transactions."""
         folder.mkdir(parents=True)
         self.clocks: Final = (
             ()
@@ -57,6 +58,7 @@ class Stream:
         self.executors: Final = executors
         self._fail: Final = f"fail-{marker}"
         self._skip: Final = f"skip-{marker}"
+        self._by: Final = by
         self.output: Final = folder / "output.txt"
         self._java_home: Path | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -73,10 +75,10 @@ class Stream:
     ) -> None:
         """Write the configuration: the keys of both clusters, and the topics of both flows."""
         flows = {}
-        for name, topics, on_gap in ((self._fail, fail, "fail"), (self._skip, skip, "skip")):
+        for name, topics, on_gap, by in ((self._fail, fail, "fail", self._by), (self._skip, skip, "skip", "auto")):
             own = f'[flows.{name}.producer]\n"delivery.timeout.ms" = 20000\n'
             ends = f'source = "a"\ntarget = "b"\ntopics = {json.dumps(list(topics))}'
-            flows[name] = f'{ends}\non-gap = "{on_gap}"\n{_OFTEN}\n{own}'
+            flows[name] = f'{ends}\non-gap = "{on_gap}"\nexactly-once-by = "{by}"\n{_OFTEN}\n{own}'
         keys = {"a": {**source, **_TIMEOUTS}, "b": {**target, **_TIMEOUTS}}
         self.site.write({name: str(cluster["bootstrap.servers"]) for name, cluster in keys.items()}, flows, **keys)
         conf = self.site.folder / "conf"
