@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,3 +132,33 @@ def test_records_that_the_other_side_has_deleted_are_in_front_of_the_next_one(
             (Place.END, end),
             (Place.NOT_COPIED, end),
         ]
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_logs_may_begin_within_a_batch(monkeypatch: pytest.MonkeyPatch, way: str, indexed: bool) -> None:
+    pair = _pair(monkeypatch, way)
+    pair.write(b"0", b"1", b"2", b"3", b"4")
+    pair.source.log("t").delete_before(2)
+    planned = replace(pair.range_of(), start=2, first=2)
+    monkeypatch.setattr(pair, "range_of", lambda: planned)
+    _copy(pair, indexed=indexed, **WAYS[way])
+    target = {value: offset for offset, value in _records(pair, "target").items()}
+    assert list(target) == [b"2", b"3", b"4"]
+    with _translator(pair) as translator:
+        offsets = _opened(translator)
+        assert [offsets.translate(offset) for offset in range(2, 5)] == [
+            (Place.RECORD, target[b"%d" % offset]) for offset in range(2, 5)
+        ]
+    pair.log().delete_before(target[b"3"])
+    with _translator(pair) as translator:
+        offsets = _opened(translator)
+        found = [offsets.translate(offset) for offset in range(2, 5)]
+        if indexed:
+            assert found == [
+                (Place.NEXT, target[b"3"]),
+                (Place.RECORD, target[b"3"]),
+                (Place.RECORD, target[b"4"]),
+            ]
+        else:
+            assert {one.place for one in found} == {Place.UNKNOWN}
