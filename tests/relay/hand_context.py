@@ -216,8 +216,8 @@ class HandContext:
         self.writers.append(HandWriter(way))
         return self.writers[-1]
 
-    def may_acquire(self, copy: CopyHandle) -> bool:
-        del copy
+    def may_acquire(self, copy: CopyHandle, *, continues: bool) -> bool:
+        del copy, continues
         return self.acquires
 
     def on_acquiring(self, call: Future[Any]) -> None:

@@ -66,7 +66,7 @@ class Acquisition:
         Without ``fences``, the call ends with nothing if the attempt cannot continue an earlier one.
         """
         needed = not self.acquired and self._call is None
-        self.waits = needed and not self._context.may_acquire(self._copy)
+        self.waits = needed and not self._context.may_acquire(self._copy, continues=self._writer.continues)
         if needed and not self.waits:
             self._began_ms, self._timeout_ms = now, self._clock.left_ms()
             claimed = replace(self._progress, time_ms=self._context.unix_ms())

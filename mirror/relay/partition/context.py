@@ -154,8 +154,11 @@ class CopyContext(Protocol):
         """Create the writer of another attempt, which goes this ``way``; None: at least once."""
         ...
 
-    def may_acquire(self, copy: CopyHandle) -> bool:
-        """Whether ``copy`` may begin to acquire its partition, as few others do; if not, it is stepped when it may."""
+    def may_acquire(self, copy: CopyHandle, *, continues: bool) -> bool:
+        """Whether ``copy`` may begin to acquire its partition, as few others do; if not, it is stepped when it may.
+
+        ``continues``: an earlier attempt on this host is to yield.
+        """
         ...
 
     def on_acquiring(self, call: Future[Any]) -> None:

@@ -317,9 +317,9 @@ class Task:
         """Create the writer of another attempt."""
         return self._writers.new_writer(copy, way)
 
-    def may_acquire(self, copy: CopyHandle) -> bool:
+    def may_acquire(self, copy: CopyHandle, *, continues: bool) -> bool:
         """Limit how many copies do so at a time."""
-        return self._turns.may_begin(copy)
+        return self._turns.may_begin(copy, continues=continues)
 
     def on_acquiring(self, call: Future[Any]) -> None:
         """Count it until it is done, or its turn is over."""

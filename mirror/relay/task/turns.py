@@ -13,6 +13,9 @@ from mirror.timing import FOREVER_MS
 MAX_ACQUISITIONS: Final = 100
 """Each takes four requests to coordinators, of which a pool has 8 connections for each broker: more would only wait
 there, and their timeouts with them."""
+MAX_CONTINUATIONS: Final = 8
+"""Fewer if an earlier attempt on this host is to yield: it stops before the next one begins, and each partition of a
+larger number would stand still until all of them have changed hands."""
 TURN_MS: Final = 3_000
 """How long an acquisition counts. Coordinators or leaders that are away, and long searches, must not hold up others."""
 
@@ -25,14 +28,19 @@ class AcquisitionTurns:
         self._lock: Final = threading.Lock()
         self._turns: Final[dict[Future[Any], int]] = {}
         """When the turn of each call ends at the latest, in the order of these times."""
-        self._waiting: dict[CopyHandle, None] = {}
+        self._waiting: dict[CopyHandle, int] = {}
+        """With how many turns each may begin."""
 
-    def may_begin(self, copy: CopyHandle) -> bool:
-        """Whether ``copy`` may begin now, with :meth:`begun`; otherwise it is stepped when it may."""
-        if len(self._turns) < MAX_ACQUISITIONS:
+    def may_begin(self, copy: CopyHandle, *, continues: bool = False) -> bool:
+        """Whether ``copy`` may begin now, with :meth:`begun`; otherwise it is stepped when it may.
+
+        ``continues``: it is to continue an earlier attempt on this host.
+        """
+        most = MAX_CONTINUATIONS if continues else MAX_ACQUISITIONS
+        if len(self._turns) < most:
             self._waiting.pop(copy, None)
             return True
-        self._waiting[copy] = None
+        self._waiting[copy] = most
         return False
 
     def begun(self, call: Future[Any], now: int) -> None:
@@ -55,10 +63,12 @@ class AcquisitionTurns:
         with self._lock:
             while self._turns and (first := next(iter(self._turns.items())))[1] <= now:
                 del self._turns[first[0]]
-            room = MAX_ACQUISITIONS - len(self._turns)
+            taken = len(self._turns)
         ready: list[CopyHandle] = []
-        while self._waiting and len(ready) < room:
-            copy = next(iter(self._waiting))
+        while self._waiting:
+            copy, most = next(iter(self._waiting.items()))
+            if taken + len(ready) >= most:
+                break
             del self._waiting[copy]
             if copy in active:
                 ready.append(copy)

@@ -48,6 +48,19 @@ def test_copies_begin_in_their_order_when_others_have_ended() -> None:
     assert turns.take_ready({A, B, C}, 0) == [C]
 
 
+def test_fewer_copies_at_a_time_continue_earlier_ones() -> None:
+    turns = AcquisitionTurns(lambda: None)
+    calls: list[Future[None]] = [Future() for _ in range(module.MAX_CONTINUATIONS)]
+    for call in calls:
+        assert turns.may_begin(A, continues=True)
+        turns.begun(call, 0)
+    assert not turns.may_begin(B, continues=True)
+    assert turns.take_ready({A, B, C}, 0) == []
+    assert turns.may_begin(C), "it fences, and nothing stands still meanwhile"
+    calls[0].set_result(None)
+    assert turns.take_ready({A, B, C}, 0) == [B]
+
+
 @pytest.mark.usefixtures("one_at_a_time")
 def test_copies_that_have_ended_take_no_turn() -> None:
     turns = AcquisitionTurns(lambda: None)
