@@ -27,12 +27,12 @@ class CheckpointedRounds:
     Its calls wait for the clusters; use it in one thread.
     """
 
-    def __init__(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """Raises MirrorError."""
+    def __init__(self, config: MirrorConfig, flow: FlowConfig, *, beside_copies: bool = False) -> None:
+        """``beside_copies`` is as for :func:`open_sync`. Raises MirrorError."""
         self._flow: Final = flow
         self._checkpoints: CheckpointWriter | None = None
         with ExitStack() as stack:
-            self._sync: Final = stack.enter_context(open_sync(config, flow))
+            self._sync: Final = stack.enter_context(open_sync(config, flow, beside_copies=beside_copies))
             if flow.mirrormaker.checkpoints:
                 writer = CheckpointWriter(target_options(config, flow), source=flow.source, clock=SystemClock())
                 self._checkpoints = stack.enter_context(writer)
@@ -43,6 +43,18 @@ class CheckpointedRounds:
 
     def __exit__(self, *_: object) -> None:
         self._clients.close()
+
+    def has_new_groups(self) -> bool:
+        """Return whether there are groups that the last round did not know. Raises KafkaError."""
+        return self._sync.has_new_groups()
+
+    def give_way(self) -> None:
+        """Let the next round fence the run that has fenced this one."""
+        self._sync.give_way()
+
+    def network_ms(self) -> int:
+        """Return the CPU time of the network threads."""
+        return self._sync.network_ms()
 
     def round(self) -> GroupsReport:
         """Commit what has changed, if the flow is to, and write its checkpoints. Raises KafkaError, Fenced.

@@ -15,7 +15,8 @@ from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
-from mirror.spark.driver.group_rounds import GroupRounds, open_sync
+from mirror.spark.driver.group_checkpoints import CheckpointedRounds
+from mirror.spark.driver.group_rounds import GroupRounds
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.stream_progress import StreamProgress
 from mirror.spark.driver.telemetry_bridge import record_epoch
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupsReport
-    from mirror.groups.sync import GroupSync
     from mirror.spark.driver.batch_flow import FlowRunner
     from mirror.spark.driver.console import Consoles
     from mirror.spark.ledger.results import FlowReport
@@ -110,10 +110,10 @@ class StreamFlow:
             writer = HeartbeatWriter(source_options, source=self._flow.source, target=self._flow.target)
             self._resources.enter_context(Heartbeats(writer, self._warn))
 
-        if self._flow.groups.sync:
+        if self._flow.follows_groups:
 
-            def open_rounds() -> GroupSync:
-                return open_sync(self._config, self._flow, beside_copies=True)
+            def open_rounds() -> CheckpointedRounds:
+                return CheckpointedRounds(self._config, self._flow, beside_copies=True)
 
             rounds = GroupRounds(open_rounds, self._flow.groups.interval_ms, self._on_groups, self._warn)
             self._resources.enter_context(rounds)

@@ -10,6 +10,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
+from mirror.errors import Fenced
 from mirror.mirrormaker.records import Checkpoint, CheckpointKey
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.spark.driver.group_checkpoints import CheckpointedRounds
@@ -42,19 +43,24 @@ class Site:
         pair.copy()
 
     def rounds(
-        self, *, delivery: str = "exactly-once", sync: bool = True, checkpoints: bool = True
+        self,
+        *,
+        delivery: str = "exactly-once",
+        sync: bool = True,
+        checkpoints: bool = True,
+        beside_copies: bool = False,
     ) -> CheckpointedRounds:
         flow = FlowConfig.model_validate(
             {"name": FLOW, "source": "paris", "target": "berlin", "topics": ["t"], "delivery": delivery}
-            | {"mirrormaker": {"checkpoints": checkpoints}, "groups": {"include": ["billing"], "sync": sync}}
+            | {"mirrormaker": {"checkpoints": checkpoints}, "groups": {"include": ["billing.*"], "sync": sync}}
         )
         servers = {"paris": self.pair.source.bootstrap, "berlin": self.pair.target.bootstrap}
         clusters: dict[str, Any] = {
             name: ClusterConfig(name=name, options={"bootstrap.servers": address}) for name, address in servers.items()
         }
-        return self._resources.enter_context(
-            CheckpointedRounds(MirrorConfig(clusters=clusters, flows={FLOW: flow}), flow)
-        )
+        config = MirrorConfig(clusters=clusters, flows={FLOW: flow})
+        rounds = CheckpointedRounds(config, flow, beside_copies=beside_copies)
+        return self._resources.enter_context(rounds)
 
     def commit(self, offset: int, metadata: str = "") -> None:
         self.pair.source.groups[KEY.group][SOURCE] = GroupOffset(offset, 0, metadata)
@@ -156,3 +162,21 @@ def written_before(site: Site) -> Callable[[Checkpoint], None]:
         site.pair.target.log(CHECKPOINTS).append(bytes(builder.build().view))
 
     return write
+
+
+def test_rounds_beside_a_stream_notice_new_groups_and_other_runs(site: Site) -> None:
+    site.commit(57)
+    rounds = site.rounds(beside_copies=True)
+    rounds.round()
+    assert not rounds.has_new_groups()
+    site.rounds().round()
+    site.commit(58)
+    with pytest.raises(Fenced):
+        rounds.round()
+    assert site.checkpoints() == [Checkpoint(57, 47)], "none of a run that is fenced"
+    rounds.give_way()
+    assert rounds._sync._settled == {}, "the other run may have committed since"
+    rounds.round()
+    assert site.checkpoints() == [Checkpoint(57, 47), Checkpoint(58, 48)]
+    site.pair.source.groups["billing-2"][SOURCE] = GroupOffset(20, 0, "")
+    assert rounds.has_new_groups()
