@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "report": _Lazy("mirror.cli.report", "report", "Write the report of the last run again: one HTML file."),
     "plan": _Lazy("mirror.cli.plan", "plan", "Show what a run would copy and change; changes nothing."),
     "offsets": _Lazy("mirror.cli.offsets", "offsets", "Translate offsets between source and target, exactly."),
+    "groups": _Lazy("mirror.cli.groups", "groups", "Show consumer groups on both sides, and what is not in step."),
     "check-config": _Lazy(
         "mirror.cli.check_config", "check_config", "Check a configuration and show its effective values."
     ),

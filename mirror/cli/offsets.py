@@ -22,7 +22,7 @@ from mirror.spark.driver.terminal import Terminal
 ALL_KNOWN: Final = 0
 SOME_UNKNOWN: Final = 3
 
-_MEANINGS: Final = {
+MEANINGS: Final = {
     Place.RECORD: "the same record",
     Place.NEXT: "no record there: the next one",
     Place.END: "the end of what is copied",
@@ -77,5 +77,5 @@ def _table(title: str, names: tuple[str, str], translations: dict[int, Translati
         table.add_column(name, justify="right")
     table.add_column("remarks")
     for offset, (place, other) in translations.items():
-        table.add_row(f"{offset}", "" if other is None else f"{other}", _MEANINGS[place])
+        table.add_row(f"{offset}", "" if other is None else f"{other}", MEANINGS[place])
     return table

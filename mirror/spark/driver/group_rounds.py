@@ -35,15 +35,20 @@ _JOIN_S: Final = 15.0
 
 def open_sync(config: MirrorConfig, flow: FlowConfig, *, beside_copies: bool = False) -> GroupSync:
     """Return the rounds of ``flow``, to be closed. Raises MirrorError."""
-    rules = GroupRules(
+    rules = rules_of(flow, patience_ms=flow.groups.interval_ms if beside_copies else 0)
+    options = source_options(config, flow), target_options(config, flow)
+    return GroupSync(flow.name, *options, flow.copy_policy(), rules, SystemClock())
+
+
+def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
+    """Return which groups and topics ``flow`` brings to its target; ``patience_ms`` is that of :class:`GroupRules`."""
+    return GroupRules(
         includes=lambda group: flow.groups.includes(group) and not is_own_group(group),
         target_topic=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
         source_topic=lambda topic: source_topic_for(flow, topic),
         delete=flow.groups.on_group_deleted == "delete",
-        patience_ms=flow.groups.interval_ms if beside_copies else 0,
+        patience_ms=patience_ms,
     )
-    options = source_options(config, flow), target_options(config, flow)
-    return GroupSync(flow.name, *options, flow.copy_policy(), rules, SystemClock())
 
 
 class Rounds(Protocol):

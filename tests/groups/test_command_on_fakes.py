@@ -1,0 +1,96 @@
+"""``mirror groups`` over whole copies. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from mirror.cli.app import app
+from mirror.config.load import load
+from mirror.spark.driver.group_rounds import open_sync
+from tests.fakes.cluster import GroupOffset
+from tests.groups.test_sync_on_fakes import GROUP, SOURCE, TARGET
+from tests.relay.fake_pair import FLOW, FakePair
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
+    return Site(FakePair(monkeypatch), tmp_path / "mirror.toml")
+
+
+class Site:
+    """A copied topic of 250 records, and a configuration."""
+
+    def __init__(self, pair: FakePair, file: Path) -> None:
+        self.pair = pair
+        self.file = file
+        pair.write(*(b"%d" % number for number in range(250)))
+        pair.copy()
+        pair.target.add_topic(f"mirror-groups.{FLOW}.internal")
+        file.write_text(
+            f'[clusters.paris]\n"bootstrap.servers" = "{pair.source.bootstrap}"\n'
+            f'[clusters.berlin]\n"bootstrap.servers" = "{pair.target.bootstrap}"\n'
+            f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\ntopics = ["t"]\n[flows.{FLOW}.groups]\n'
+        )
+
+    def ask(self, *arguments: str) -> tuple[int, Any]:
+        """The exit status and the JSON."""
+        options = ["--config", str(self.file), "--flow", FLOW, "--json"]
+        found = CliRunner().invoke(app, ["groups", *options, *arguments])
+        assert found.exit_code in {0, 3}, found.output
+        return found.exit_code, json.loads(found.stdout)
+
+    def position(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        status, found = self.ask(*arguments)
+        ((position,),) = [group["positions"] for group in found["groups"] if group["group"] == GROUP]
+        return status, position
+
+    def round(self) -> None:
+        config = load(self.file)
+        (flow,) = config.select()
+        with open_sync(config, flow) as sync:
+            sync.round()
+
+    def commit(self, source: int | None = None, target: int | None = None) -> None:
+        if source is not None:
+            self.pair.source.groups[GROUP][SOURCE] = GroupOffset(source, -1, "")
+        if target is not None:
+            self.pair.target.groups[GROUP][TARGET] = GroupOffset(target, -1, "")
+
+
+def test_both_sides_are_shown_with_their_lags(site: Site) -> None:
+    site.commit(source=137)
+    status, position = site.position()
+    assert (status, position["pending"], position["target_offset"]) == (3, True, None)
+    assert (position["source_offset"], position["source_lag"]) == (137, 113)
+    site.round()
+    status, position = site.position("--group", GROUP)
+    # The target ends with the marker of the copy's transaction.
+    assert (status, position["target_offset"], position["target_lag"], position["reason"]) == (0, 137, 114, None)
+    assert site.ask("--group", "another")[1]["groups"] == []
+
+
+def test_a_group_that_was_taken_over_is_shown_and_resumed(site: Site) -> None:
+    site.commit(source=137)
+    site.round()
+    site.commit(source=150, target=200)
+    assert site.position()[1]["reason"] == "taken-over"
+    status, position = site.position("--resume", GROUP)
+    assert (status, position["reason"]) == (3, "behind-target")
+    site.commit(source=220)
+    site.round()
+    assert site.position()[0] == 0
+    assert site.pair.target.groups[GROUP][TARGET].offset == 220
+
+
+def test_the_way_back_is_shown(site: Site) -> None:
+    site.commit(source=137, target=200)
+    status, found = site.ask("--reverse")
+    (back,) = [one for one in found["positions"] if one["group"] == GROUP]
+    assert (status, back["source_offset"], back["place"], back["committed_source_offset"]) == (3, 200, "record", 137)
+    site.commit(source=200)
+    assert site.ask("--reverse")[0] == 0
