@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.groups.decision import Act, Decision, Intent, Observed, Reason, wanted_position
 from mirror.groups.positions import GroupPosition, GroupState, TranslatedPosition
+from mirror.relay.offsets.index import Translation
 
 
 @dataclass(slots=True)
@@ -18,10 +19,14 @@ class Row:
     target: TopicPartition
     committed: OffsetAndMetadata | None
     """What the group has committed on the source; None if it has not."""
-    at_target: int | None
-    """The committed offset on the target, also after it was written."""
     intent: Intent | None
     """The last one that is stored, or the one to store before what is decided is done."""
+    translation: Translation | None = None
+    """Of ``committed``; None if it could not be asked for."""
+    copied_to: int = 0
+    """The source offset up to which records are known."""
+    at_target: int | None = None
+    """The committed offset on the target, also after it was written."""
     seen: Observed | None = None
     decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING))
     detail: str = ""

@@ -2,9 +2,9 @@
 
 ::
 
-    groups of the source ──► what they committed ─┐
-    offset index, logs   ──► translations        ─┼─► decide ─► intents, stored ─► commits ─► report
-    groups of the target ──► what is committed   ─┘
+    1 groups of the source ──► what they committed ─┐
+    2 offset index, logs   ──► translations        ─┼─► decide ─► intents, stored ─► commits ─► report
+    3 groups of the target ──► what is committed   ─┘
 """
 
 from __future__ import annotations
@@ -103,7 +103,6 @@ class GroupSync:
             self._writer.begin()
         self._read_intents()
         listed = self._of_source.list_groups()
-        self._of_target.list_groups()
         self._names = frozenset(listed)
         wanted = {name for name in listed if self._rules.includes(name)}
         others = {name for name in wanted if not listed[name].is_supported}
@@ -111,13 +110,15 @@ class GroupSync:
         known = {name for name in intents if self._rules.includes(name)} - others
         committed = self._of_source.offsets(sorted((wanted | known) - others))
         changed = self._changed(committed)
-        at_target = self._of_target.offsets(sorted(changed))
         rows = [
-            row
-            for group in sorted(changed)
-            for row in self._rows(group, committed[group], at_target[group], intents.get(group, set()))
+            row for group in sorted(changed) for row in self._rows(group, committed[group], intents.get(group, set()))
         ]
-        self._decide(rows)
+        logs = self._translate(rows)
+        # Only now: translations may take minutes, and what a consumer commits meanwhile is not to be overwritten.
+        self._of_target.list_groups()
+        at_target = self._of_target.offsets(sorted(changed))
+        for row in rows:
+            self._decide(row, at_target[row.group], logs[row.source])
         written = self._write(rows) if write else 0
         self._conclude(rows, committed, at_target, changed, write=write)
         self._states = {name: state for name, state in self._states.items() if name in wanted | known}
@@ -188,11 +189,10 @@ class GroupSync:
         self,
         group: str,
         committed: Committed | KafkaError,
-        at_target: Committed | KafkaError,
         intents: AbstractSet[TopicPartition],
     ) -> Iterable[Row]:
         """Yield the partitions of a group that the flow copies, and those whose offsets it has written before."""
-        if isinstance(committed, KafkaError) or isinstance(at_target, KafkaError):
+        if isinstance(committed, KafkaError):
             return
         sources = dict(committed)
         partitions: dict[TopicPartition, TopicPartition] = {}
@@ -205,20 +205,12 @@ class GroupSync:
             if topic is not None:
                 partitions[target] = TopicPartition(topic, target.partition)
         for target, source in sorted(partitions.items()):
-            there = at_target.get(target)
-            yield Row(
-                group,
-                source,
-                target,
-                sources.get(source),
-                None if there is None else there.offset,
-                self._intents.get(group, target),
-            )
+            yield Row(group, source, target, sources.get(source), self._intents.get(group, target))
 
     # --- decisions
 
-    def _decide(self, rows: Iterable[Row]) -> None:
-        """Decide what to do about each row. Raises KafkaError."""
+    def _translate(self, rows: Iterable[Row]) -> dict[TopicPartition, PartitionLogs]:
+        """Translate what each row has committed; return what was read of the logs. Raises KafkaError."""
         partitions = {row.source: row.target for row in rows}
         epochs: dict[TopicPartition, set[int]] = {}
         for row in rows:
@@ -226,19 +218,27 @@ class GroupSync:
                 epochs.setdefault(row.target, set()).add(row.intent.epoch)
         logs = self._logs.open(partitions, epochs) if partitions else {}
         for row in rows:
-            self._decide_one(row, logs[row.source])
+            self._translate_one(row, logs[row.source])
+        return logs
 
-    def _decide_one(self, row: Row, logs: PartitionLogs) -> None:
-        if logs.problem and row.committed is not None:
+    def _translate_one(self, row: Row, logs: PartitionLogs) -> None:
+        if row.committed is None:
+            row.translation = UNKNOWN
+        elif logs.problem:
             row.hold(Reason.UNAVAILABLE, logs.problem)
+        else:
+            patient = self._is_moving(row.source, logs)
+            try:
+                row.translation, row.copied_to = logs.translate(row.committed.offset, patient=patient)
+            except KafkaError as error:
+                row.hold(reason_of(error), str(error))
+
+    def _decide(self, row: Row, at_target: Committed | KafkaError, logs: PartitionLogs) -> None:
+        """Decide what to do about a row, from what its group has committed on the target."""
+        if isinstance(at_target, KafkaError):
             return
-        try:
-            translation, copied_to = UNKNOWN, 0
-            if row.committed is not None:
-                patient = self._is_moving(row.source, logs)
-                translation, copied_to = logs.translate(row.committed.offset, patient=patient)
-        except KafkaError as error:
-            row.hold(reason_of(error), str(error))
+        row.at_target = at_target[row.target].offset if row.target in at_target else None
+        if row.translation is None:
             return
         standing = None
         if row.intent is not None and row.at_target is not None:
@@ -246,8 +246,8 @@ class GroupSync:
         row.seen = Observed(
             source=None if row.committed is None else row.committed.offset,
             target=row.at_target,
-            translation=translation,
-            copied_to=copied_to,
+            translation=row.translation,
+            copied_to=row.copied_to,
             intent=row.intent,
             resumed=self._intents.resumed(row.group, row.target),
             active=self._of_target.is_active(row.group),

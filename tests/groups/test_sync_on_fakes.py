@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from mirror.groups.positions import GroupPosition, GroupsReport
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
 from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
@@ -177,6 +178,24 @@ def test_an_offset_of_a_consumer_without_membership_is_kept_until_the_group_is_r
     sync.resume(GROUP)
     assert only(sync.round()).reason is None
     assert site.at_target() == 111
+
+
+def test_an_offset_that_a_consumer_commits_during_a_long_translation_is_kept(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = site.sync()
+    site.commit(100)
+    sync.round()
+    site.commit(200)
+    opens = OffsetTranslator.open
+
+    def slow(self: OffsetTranslator, partitions: Mapping[TopicPartition, TopicPartition]) -> Any:
+        site.commit_on_target(95)
+        return opens(self, partitions)
+
+    monkeypatch.setattr(OffsetTranslator, "open", slow)
+    assert only(sync.round()).reason is Reason.TAKEN_OVER
+    assert site.at_target() == 95
 
 
 def test_an_offset_that_was_there_before_the_first_round_is_kept(site: Site) -> None:

@@ -15,7 +15,7 @@ from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("a.t", 0)
 COMMITTED = OffsetAndMetadata(137, 3, "m")
 SEEN = Observed(source=137, target=None, translation=Translation(Place.RECORD, 111))
-ROW = Row("g", SOURCE, TARGET, COMMITTED, None, None, SEEN)
+ROW = Row("g", SOURCE, TARGET, COMMITTED, None, seen=SEEN)
 
 
 @pytest.mark.parametrize(
