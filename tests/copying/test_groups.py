@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from confluent_kafka import Consumer as Confluent
 from confluent_kafka import TopicPartition as ConfluentPartition
+from typer.testing import CliRunner
 
+from mirror.cli.app import app
 from mirror.client import Admin, OffsetAndMetadata, TopicPartition
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupPosition
@@ -278,3 +282,51 @@ def _values(consumer: Confluent, count: int) -> list[bytes]:
 
     eventually(enough, what=f"{count} records")
     return found
+
+
+# --- mirror groups
+
+
+def _asked(pair: TwoClusters, folder: Path, topic: str, name: str, *arguments: str) -> tuple[int, Any]:
+    """The exit status and the JSON of ``mirror groups``."""
+    file = folder / "mirror.toml"
+    file.write_text(
+        f'[clusters.a]\n"bootstrap.servers" = "{pair.source.address}"\n'
+        f'[clusters.b]\n"bootstrap.servers" = "{pair.target.address}"\n'
+        f'[flows.{pair.flow}]\nsource = "a"\ntarget = "b"\ntopics = ["{topic}"]\nnaming = "identity"\n'
+        f"[flows.{pair.flow}.groups]\n"
+    )
+    options = ["--config", str(file), "--flow", pair.flow, "--group", name, "--json"]
+    found = CliRunner().invoke(app, ["groups", *options, *arguments])
+    assert found.exit_code in {0, 3}, found.output
+    return found.exit_code, json.loads(found.stdout)
+
+
+def test_the_command_shows_both_sides_resumes_a_group_and_the_way_back(
+    pair: TwoClusters, topic: str, name: str, tmp_path: Path
+) -> None:
+    _commit(pair.source, name, topic, 137)
+    status, found = _asked(pair, tmp_path, topic, name)
+    (position,) = found["groups"][0]["positions"]
+    assert (status, position["pending"], position["target_offset"]) == (3, True, None)
+    assert (position["source_offset"], position["source_lag"]) == (137, 113)
+    with _group_sync(pair, topic) as sync:
+        sync.round()
+    status, found = _asked(pair, tmp_path, topic, name)
+    (position,) = found["groups"][0]["positions"]
+    at = _at(pair, topic, 137)
+    assert (status, position["target_offset"], position["reason"]) == (0, at, None)
+    assert position["target_lag"] == pair.target.ends(topic)[1] - at
+    # A consumer of the target goes on, and the way back has its position.
+    _commit(pair.target, name, topic, _at(pair, topic, 200))
+    status, found = _asked(pair, tmp_path, topic, name)
+    assert (status, found["groups"][0]["positions"][0]["reason"]) == (3, "taken-over")
+    status, found = _asked(pair, tmp_path, topic, name, "--reverse")
+    (back,) = found["positions"]
+    assert (status, back["source_offset"], back["place"], back["committed_source_offset"]) == (3, 200, "record", 137)
+    assert _asked(pair, tmp_path, topic, name, "--resume", name)[0] == 3, "the target is further"
+    _commit(pair.source, name, topic, 220)
+    with _group_sync(pair, topic) as sync:
+        sync.round()
+    assert _asked(pair, tmp_path, topic, name)[0] == 0
+    assert _asked(pair, tmp_path, topic, name, "--reverse")[0] == 0
