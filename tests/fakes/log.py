@@ -259,6 +259,7 @@ class PartitionLog:
         while self.index and self.index[-1][0] >= offset:
             del self.data[self.index.pop()[2] :]
         self.end_offset = self.index[-1][1] if self.index else self.start_offset
+        self.start_offset = min(self.start_offset, self.end_offset)  # a replica's log never ends before its start
         self.epoch_start = min(self.epoch_start, self.end_offset)
         if self.replicated_to is not None:
             self.replicated_to = min(self.replicated_to, self.end_offset)

@@ -116,3 +116,13 @@ def test_producer_expires_at_the_check_and_not_while_its_transaction_is_open() -
     cluster.clock.jump_to(2 * DAY_MS)
     assert site.producer.append(Identity(5, 0), T0, 7)[0] == 0
     assert set(log.producers) == {5, 6}
+
+
+def test_log_of_an_elected_replica_does_not_end_before_its_start() -> None:
+    cluster = _cluster()
+    log = cluster.log("t")
+    for value in (b"0", b"1", b"2"):
+        log.append_values(value)
+    log.delete_before(2)
+    cluster.elect_uncleanly("t", 0, 2, 1)
+    assert (log.start_offset, log.end_offset) == (1, 1)
