@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from mirror.config.flow_rules import source_options, target_options
@@ -71,6 +72,15 @@ class Rounds(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The time until the next round, in ms."""
+
+    longest_ms: int
+    shortest_ms: int = 0
+    """New groups do not end it sooner."""
+
+
 class GroupRounds:
     """Runs rounds in a thread until the block ends, and one more then, for what was copied last.
 
@@ -113,25 +123,27 @@ class GroupRounds:
                 self._failed(error)
                 self._stopped.wait(self._interval_ms / 1000)
 
-    def _round(self, rounds: Rounds) -> int:
-        """Run one round; return how long to wait for the next one, in ms."""
+    def _round(self, rounds: Rounds) -> Pause:
+        """Run one round; return how long to wait for the next one."""
         began_ms = _cpu_ms(rounds)
         try:
             self._report(rounds.round())
         except Fenced as error:
             rounds.give_way()
             self._failed(error)
-            return _FENCED_WAIT_MS
+            return Pause(_FENCED_WAIT_MS, shortest_ms=_FENCED_WAIT_MS)
         except MirrorError as error:
             self._failed(error)
-        return max(self._interval_ms, (_cpu_ms(rounds) - began_ms) * _ROUND_SHARE)
+        return Pause(max(self._interval_ms, (_cpu_ms(rounds) - began_ms) * _ROUND_SHARE))
 
-    def _wait(self, rounds: Rounds, wait_ms: int) -> None:
+    def _wait(self, rounds: Rounds, pause: Pause) -> None:
         """Wait for the next round, or until the source has new groups."""
-        until_ms = _now_ms() + wait_ms
+        until_ms = _now_ms() + pause.longest_ms
+        if self._stopped.wait(pause.shortest_ms / 1000):
+            return
         listing_ms = _LISTING_INTERVAL_MS
         while (left_ms := until_ms - _now_ms()) > 0:
-            if self._stopped.wait(min(left_ms, listing_ms) / 1000) or wait_ms == _FENCED_WAIT_MS:
+            if self._stopped.wait(min(left_ms, listing_ms) / 1000):
                 return
             if left_ms <= listing_ms:
                 continue

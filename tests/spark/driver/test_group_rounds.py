@@ -94,6 +94,38 @@ def test_a_fenced_run_gives_way_and_waits(monkeypatch: pytest.MonkeyPatch) -> No
     assert rounds.gave_way == 1
 
 
+class FakeTime:
+    """A stop event that is never set: waiting for it takes no time."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+
+    def wait(self, timeout_s: float) -> bool:
+        self.now_ms += round(timeout_s * 1000)
+        return False
+
+
+def waited_ms(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, interval_ms: int) -> int:
+    """Return the time between two rounds."""
+    fake = FakeTime()
+    monkeypatch.setattr(group_rounds, "_now_ms", lambda: fake.now_ms)
+    follower = GroupRounds(lambda: rounds, interval_ms, lambda _: None, lambda _: None)
+    monkeypatch.setattr(follower, "_stopped", fake)
+    with rounds:
+        follower._wait(rounds, follower._round(rounds))
+    return fake.now_ms
+
+
+def test_a_fenced_run_waits_in_full_also_if_there_are_new_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = FakeRounds(Fenced("another one", 90))
+    rounds.new_groups.set()
+    assert waited_ms(monkeypatch, rounds, 5_000) == 30_000
+
+
+def test_an_interval_as_long_as_the_wait_of_a_fenced_run_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert waited_ms(monkeypatch, FakeRounds(), 30_000) == 30_000
+
+
 def test_new_groups_do_not_wait_for_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_rounds, "_LISTING_INTERVAL_MS", 5)
     rounds = FakeRounds()
@@ -108,11 +140,11 @@ def test_a_round_that_takes_much_cpu_is_followed_later() -> None:
     rounds = FakeRounds()
     follower = GroupRounds(lambda: rounds, 100, lambda _: None, lambda _: None)
     rounds.open = True
-    assert follower._round(rounds) == 100
+    assert follower._round(rounds).longest_ms == 100
 
     def busy() -> Any:
         rounds.cpu_ms += 50
         return GroupsReport()
 
     rounds.round = busy  # type: ignore[method-assign]
-    assert follower._round(rounds) >= 500
+    assert follower._round(rounds).longest_ms >= 500
