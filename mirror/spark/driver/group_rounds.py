@@ -134,7 +134,8 @@ class GroupRounds:
             return Pause(_FENCED_WAIT_MS, shortest_ms=_FENCED_WAIT_MS)
         except MirrorError as error:
             self._failed(error)
-        return Pause(max(self._interval_ms, (_cpu_ms(rounds) - began_ms) * _ROUND_SHARE))
+        shortest_ms = (_cpu_ms(rounds) - began_ms) * _ROUND_SHARE
+        return Pause(max(self._interval_ms, shortest_ms), shortest_ms)
 
     def _wait(self, rounds: Rounds, pause: Pause) -> None:
         """Wait for the next round, or until the source has new groups."""

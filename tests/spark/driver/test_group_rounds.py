@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pytest
 
@@ -136,15 +136,25 @@ def test_new_groups_do_not_wait_for_the_interval(monkeypatch: pytest.MonkeyPatch
         rounds.new_groups.clear()
 
 
-def test_a_round_that_takes_much_cpu_is_followed_later() -> None:
+def take_cpu(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, cpu_ms: int) -> None:
+    def busy() -> GroupsReport:
+        rounds.cpu_ms += cpu_ms
+        return GroupsReport()
+
+    monkeypatch.setattr(rounds, "round", busy)
+
+
+def test_a_round_that_takes_much_cpu_is_followed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = FakeRounds()
     follower = GroupRounds(lambda: rounds, 100, lambda _: None, lambda _: None)
     rounds.open = True
     assert follower._round(rounds).longest_ms == 100
-
-    def busy() -> Any:
-        rounds.cpu_ms += 50
-        return GroupsReport()
-
-    rounds.round = busy  # type: ignore[method-assign]
+    take_cpu(monkeypatch, rounds, 50)
     assert follower._round(rounds).longest_ms >= 500
+
+
+def test_new_groups_wait_after_a_round_that_takes_much_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = FakeRounds()
+    rounds.new_groups.set()
+    take_cpu(monkeypatch, rounds, 700)
+    assert 7_000 <= waited_ms(monkeypatch, rounds, 60_000) < 10_000
