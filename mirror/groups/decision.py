@@ -19,6 +19,8 @@ ANY_SOURCE: Final = 2**63 - 1
 """Stands for an unknown source offset, in front of which every other one is."""
 _MAX_OTHERS: Final = 4
 """So many offsets are remembered that an earlier writer may still commit: one for each run that ended in between."""
+_LATE_MS: Final = 15 * 60_000
+"""For so long they are remembered: what an operator sets later is not taken for a commit that has arrived late."""
 
 
 class Reason(enum.StrEnum):
@@ -51,7 +53,7 @@ class Reason(enum.StrEnum):
 class Intent(NamedTuple):
     """What this flow was about to commit last for a partition of a group, and what it replaces.
 
-    It is stored before the commit. After a crash, both offsets are this flow's own.
+    It is stored before the commit. Until that is known to have succeeded, both offsets are this flow's own.
     """
 
     source: int
@@ -62,8 +64,21 @@ class Intent(NamedTuple):
     """The target's offset before, with its source offset; :data:`NEVER` if there was none."""
     epoch: int = NEVER
     """A leader epoch of the target partition that has records, in which its log was seen to reach ``target``."""
+    others_until_ms: int = 0
+    """Until when ``others`` are remembered (ms since 1970)."""
     others: tuple[int, ...] = ()
     """Earlier intents whose commits may still arrive, because their outcome is not known."""
+
+    def at(self, now_ms: int) -> Intent:
+        """Return what of the intent counts at this time (ms since 1970)."""
+        return self if now_ms < self.others_until_ms else self._replace(others_until_ms=0, others=())
+
+    def settled(self) -> Intent:
+        """Return the intent once its commit has succeeded.
+
+        If what it has replaced is there again, this flow has not put it there.
+        """
+        return self._replace(previous_source=NEVER, previous=NEVER)
 
     def is_own(self, offset: int) -> bool:
         """Whether ``offset`` is on the target because of this flow."""
@@ -119,7 +134,7 @@ class Observed:
     """The source offset that an offset of ``Place.NOT_COPIED`` stands for."""
     intent: Intent | None = None
     resumed: int | None = None
-    """The target's offset at which the user has resumed the group."""
+    """The target's offset at which the user has resumed the group, if no intent has been stored since."""
     active: bool = False
     """Whether the group has members on the target."""
     standing: int | None = None
@@ -176,17 +191,13 @@ def wanted_position(seen: Observed, source: int) -> tuple[Position | None, Reaso
     return None, reason
 
 
-def next_intent(seen: Observed, wanted: Position, *, epoch: int, confirmed: bool) -> Intent:
-    """Return the intent to store before ``wanted`` is committed.
-
-    ``confirmed``: this writer knows that the commit of the intent before has succeeded.
-    """
-    last = seen.intent
+def next_intent(seen: Observed, wanted: Position, *, epoch: int, now_ms: int) -> Intent:
+    """Return the intent to store before ``wanted`` is committed, at ``now_ms`` since 1970."""
+    last = None if seen.intent is None else seen.intent.at(now_ms)
     previous = NEVER if seen.target is None else seen.target
-    others: tuple[int, ...] = ()
-    if last is not None:
-        unsettled = () if confirmed else (last.target,)
-        others = tuple(dict.fromkeys((*last.others, *unsettled)))[-_MAX_OTHERS:]
+    others, until_ms = ((), 0) if last is None else (last.others, last.others_until_ms)
+    if last is not None and seen.target != last.target:
+        others, until_ms = tuple(dict.fromkeys((*others, last.target)))[-_MAX_OTHERS:], now_ms + _LATE_MS
     # What points behind a loss may be replaced by any position, also if this commit does not arrive.
     before = ANY_SOURCE if seen.standing is not None else seen.own_source
-    return Intent(wanted.source, wanted.target, NEVER if before is None else before, previous, epoch, others)
+    return Intent(wanted.source, wanted.target, NEVER if before is None else before, previous, epoch, until_ms, others)

@@ -51,7 +51,7 @@ class StoredIntents:
         """Take a record of the topic. What cannot be parsed is no intent: what it was about counts as taken over."""
         parsed = parse_key(key)
         if isinstance(parsed, ResumeKey):
-            self._resumed[parsed.group] = parse_resumed(value)
+            self.put_resumed(parsed.group, parse_resumed(value))
         elif parsed is not None:
             self.put(parsed, parse_intents(value))
 
@@ -73,6 +73,28 @@ class StoredIntents:
     def resumed(self, group: str, tp: TopicPartition) -> int | None:
         """Return the target's offset at which the group was resumed by hand."""
         return self._resumed.get(group, {}).get(tp.topic, {}).get(tp.partition)
+
+    def resumed_after(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> dict[str, dict[str, Offsets]]:
+        """Return at which offsets groups stay resumed once ``changes`` are stored, for the groups where that changes.
+
+        A new intent ends the resume of its partition: it says itself what it replaces, and a later reset of the target
+        to the same offset is a takeover.
+        """
+        found: dict[str, dict[str, Offsets]] = {}
+        for key, intents in changes.items():
+            resumed = self._resumed.get(key.group, {}).get(key.topic, {})
+            written = {number for number in resumed if self.of(key).get(number) != intents.get(number)}
+            if written:
+                of_group = found.setdefault(key.group, dict(self._resumed[key.group]))
+                of_group[key.topic] = {number: at for number, at in resumed.items() if number not in written}
+        return {group: {topic: of for topic, of in topics.items() if of} for group, topics in found.items()}
+
+    def put_resumed(self, group: str, offsets: Mapping[str, Offsets]) -> None:
+        """Set at which offsets of the target the user has resumed a group; without any, forget that."""
+        if offsets:
+            self._resumed[group] = dict(offsets)
+        else:
+            self._resumed.pop(group, None)
 
     def partitions(self) -> dict[str, set[TopicPartition]]:
         """Return the target partitions with intents, by group."""
@@ -150,5 +172,5 @@ def _intent(fields: Any) -> Intent | None:
     valid = [number for number in numbers if number is not None]
     if len(valid) < len(fields) or valid[1] == NEVER:
         return None
-    source, target, previous_source, previous, epoch = valid[:fixed]
-    return Intent(source, target, previous_source, previous, epoch, tuple(valid[fixed:]))
+    source, target, previous_source, previous, epoch, until_ms = valid[:fixed]
+    return Intent(source, target, previous_source, previous, epoch, until_ms, tuple(valid[fixed:]))

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import replace
@@ -73,8 +73,6 @@ class GroupSync:
         self._logs: Final = FlowLogs(self._source, self._target, translator, _TIMEOUT_MS)
         self._commits: Final = CoordinatorCalls[str, None](clock, at_once=_COMMITS_AT_ONCE, patience_ms=_PATIENCE_MS)
         self._intents: Final = StoredIntents()
-        self._confirmed: Final[set[tuple[str, TopicPartition]]] = set()
-        """Those whose last intent this writer has committed."""
         self._settled: Final[dict[str, Committed]] = {}
         """What groups had committed on the source when they were last in step."""
         self._states: dict[str, GroupState] = {}
@@ -140,7 +138,6 @@ class GroupSync:
         """Another run has fenced this one: the next round fences that one, and reads again what is committed."""
         self._writer.close()
         self._settled.clear()
-        self._confirmed.clear()
 
     def resume(self, group: str) -> int:
         """Take the target's offsets of a group for this flow's own, so that they are replaced by later positions.
@@ -248,7 +245,7 @@ class GroupSync:
             target=row.at_target,
             translation=row.translation,
             copied_to=row.copied_to,
-            intent=row.intent,
+            intent=None if row.intent is None else row.intent.at(self._clock.unix_ms()),
             resumed=self._intents.resumed(row.group, row.target),
             active=self._of_target.is_active(row.group),
             standing=standing,
@@ -258,9 +255,8 @@ class GroupSync:
             row.detail = logs.offsets.reason
         position = row.decision.position
         if row.decision.act is Act.WRITE and position is not None:
-            confirmed = (row.group, row.target) in self._confirmed
             epoch = logs.epoch_at(position.target)
-            row.intent = next_intent(row.seen, position, epoch=epoch, confirmed=confirmed)
+            row.intent = next_intent(row.seen, position, epoch=epoch, now_ms=self._clock.unix_ms())
 
     def _is_moving(self, source: TopicPartition, logs: PartitionLogs) -> bool:
         """Whether the index of a partition has grown lately, so that its copy will write what it lacks."""
@@ -273,7 +269,7 @@ class GroupSync:
 
     # --- commits
 
-    def _write(self, rows: Iterable[Row]) -> int:
+    def _write(self, rows: Sequence[Row]) -> int:
         """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced."""
         by_act: dict[Act, dict[str, list[Row]]] = {act: {} for act in Act}
         for row in rows:
@@ -281,6 +277,7 @@ class GroupSync:
         writes, deletions = by_act[Act.WRITE], by_act[Act.DELETE]
         self._store(row for of_group in writes.values() for row in of_group)
         done = self._commit(writes)
+        self._settle(rows)
         gone = [row for of_group in deletions.values() for row in self._delete(of_group)]
         self._forget([*gone, *(row for of_group in by_act[Act.FORGET].values() for row in of_group)])
         return done
@@ -291,7 +288,15 @@ class GroupSync:
             key = GroupTopicKey(row.group, row.target.topic)
             assert row.intent is not None  # noqa: S101 - of _decide_one()
             changes.setdefault(key, dict(self._intents.of(key)))[row.target.partition] = row.intent
-            self._confirmed.discard((row.group, row.target))
+        self._put(changes)
+
+    def _settle(self, rows: Iterable[Row]) -> None:
+        """Store that commits have succeeded: what they have replaced is not this flow's own any more."""
+        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
+        for row in rows:
+            if row.intent is not None and row.intent.target == row.at_target and row.intent != row.intent.settled():
+                key = GroupTopicKey(row.group, row.target.topic)
+                changes.setdefault(key, dict(self._intents.of(key)))[row.target.partition] = row.intent.settled()
         self._put(changes)
 
     def _forget(self, rows: Iterable[Row]) -> None:
@@ -303,9 +308,12 @@ class GroupSync:
 
     def _put(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> None:
         if changes:
-            self._writer.write(changes)
+            resumed = self._intents.resumed_after(changes)
+            self._writer.write(changes, resumed)
             for key, intents in changes.items():
                 self._intents.put(key, intents)
+            for group, offsets in resumed.items():
+                self._intents.put_resumed(group, offsets)
 
     def _commit(self, rows: Mapping[str, list[Row]]) -> int:
         offsets = {group: {row.target: offset_of(row) for row in of_group} for group, of_group in rows.items()}
@@ -322,7 +330,6 @@ class GroupSync:
                     row.hold(reason_of(outcome), str(outcome))
                 else:
                     row.at_target = offsets[group][row.target].offset
-                    self._confirmed.add((group, row.target))
                     done += 1
         return done
 

@@ -9,7 +9,7 @@ from typing import Final
 from mirror.client import Producer
 from mirror.errors import KafkaError
 from mirror.groups.decision import Intent
-from mirror.groups.intents import GroupTopicKey, encode_intents, encode_key
+from mirror.groups.intents import GroupTopicKey, Offsets, ResumeKey, encode_intents, encode_key, encode_resumed
 from mirror.relay.progress.flow_topic import FlowTopic
 
 _COMPRESSION: Final = "zstd"
@@ -53,8 +53,15 @@ class IntentWriter:
             raise
         self._producer = producer
 
-    def write(self, intents: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> None:
-        """Store the intents of each key, all or none; without any, its record is deleted. Raises KafkaError, Fenced."""
+    def write(
+        self,
+        intents: Mapping[GroupTopicKey, Mapping[int, Intent]],
+        resumed: Mapping[str, Mapping[str, Offsets]],
+    ) -> None:
+        """Store the intents of each key, and where each group is resumed, all or none. Raises KafkaError, Fenced.
+
+        The record of a key or group is deleted if there are none.
+        """
         self.begin()
         producer = self._producer
         assert producer is not None  # noqa: S101 - of begin()
@@ -63,6 +70,9 @@ class IntentWriter:
             for key, of_topic in intents.items():
                 value = encode_intents(of_topic) if of_topic else None
                 producer.send(*self._topic.tp, key=encode_key(key), value=value)
+            for group, offsets in resumed.items():
+                value = encode_resumed(offsets) if offsets else None
+                producer.send(*self._topic.tp, key=encode_key(ResumeKey(group)), value=value)
             producer.commit_transaction(self._timeout_ms)
         except KafkaError:
             self.close()

@@ -21,6 +21,8 @@ from mirror.groups.decision import (
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 
 NOTHING = Decision(Act.NOTHING)
+NOW_MS = 1_700_000_000_000
+LATER_MS = NOW_MS + 1_000
 
 
 def record(offset: int) -> Translation:
@@ -64,6 +66,13 @@ def test_a_foreign_offset_that_is_the_translated_one_is_in_step() -> None:
 def test_after_a_crash_both_offsets_of_the_intent_and_late_ones_are_own(offset: int) -> None:
     observed = seen(target=offset, intent=Intent(130, 31, 110, 21, others=(25,)))
     assert decide(observed, delete=False) == Decision(Act.WRITE, Position(137, 37))
+
+
+def test_what_was_replaced_is_a_takeover_once_the_commit_has_arrived() -> None:
+    intent = Intent(130, 31, 110, 21, others=(25,)).settled()
+    assert decide(seen(target=21, intent=intent), delete=False) == held(Reason.TAKEN_OVER)
+    for offset in (25, 31):
+        assert decide(seen(target=offset, intent=intent), delete=False) == Decision(Act.WRITE, Position(137, 37))
 
 
 def test_a_late_commit_of_an_earlier_intent_is_corrected_also_backwards() -> None:
@@ -135,18 +144,31 @@ def test_a_deleted_offset_is_reported_and_deleted_if_that_is_wanted() -> None:
 
 
 def test_an_intent_keeps_what_it_replaces_and_what_may_still_arrive() -> None:
-    observed = seen(target=30, intent=Intent(130, 30, 110, 21, others=(25,)))
-    wanted = Position(137, 37)
-    assert next_intent(observed, wanted, epoch=4, confirmed=True) == Intent(137, 37, 130, 30, 4, (25,))
-    observed = seen(target=21, intent=Intent(130, 30, 110, 21, others=(25,)))
-    assert next_intent(observed, wanted, epoch=4, confirmed=False) == Intent(137, 37, 110, 21, 4, (25, 30))
-    assert next_intent(seen(), wanted, epoch=NEVER, confirmed=False) == Intent(137, 37)
-    assert next_intent(seen(target=9, resumed=9), wanted, epoch=4, confirmed=True) == Intent(137, 37, NEVER, 9, 4)
+    intent, wanted = Intent(130, 30, 110, 21, 3, LATER_MS, (25,)), Position(137, 37)
+
+    def following(**values: Any) -> Intent:
+        return next_intent(seen(**values), wanted, epoch=4, now_ms=NOW_MS)
+
+    assert following(target=30, intent=intent) == Intent(137, 37, 130, 30, 4, LATER_MS, (25,))
+    not_there = following(target=21, intent=intent)
+    assert not_there[:5] == (137, 37, 110, 21, 4)
+    assert not_there.others == (25, 30)
+    assert not_there.others_until_ms > LATER_MS
+    assert following(intent=None) == Intent(137, 37, epoch=4)
+    assert following(target=9, resumed=9) == Intent(137, 37, NEVER, 9, 4)
+
+
+def test_what_may_still_arrive_is_remembered_for_a_time() -> None:
+    intent = Intent(130, 30, 110, 21, 3, LATER_MS, (25,))
+    assert intent.at(LATER_MS - 1) == intent
+    assert intent.at(LATER_MS) == Intent(130, 30, 110, 21, 3)
+    observed = seen(target=30, intent=intent)
+    assert next_intent(observed, Position(137, 37), epoch=4, now_ms=LATER_MS).others == ()
 
 
 def test_what_points_behind_a_loss_may_be_replaced_also_if_the_withdrawal_does_not_arrive() -> None:
     lost = seen(target=50, intent=Intent(137, 50), standing=20, translation=UNKNOWN)
-    intent = next_intent(lost, Position(137, 20), epoch=5, confirmed=True)
+    intent = next_intent(lost, Position(137, 20), epoch=5, now_ms=NOW_MS)
     healed = seen(target=50, intent=intent, translation=record(45))
     assert decide(healed, delete=False) == Decision(Act.WRITE, Position(137, 45))
 
@@ -154,5 +176,5 @@ def test_what_points_behind_a_loss_may_be_replaced_also_if_the_withdrawal_does_n
 def test_the_offsets_that_may_still_arrive_are_bounded() -> None:
     intent = Intent(0, 0)
     for number in range(1, 20):
-        intent = next_intent(seen(target=0, intent=intent), Position(number, 10 * number), epoch=NEVER, confirmed=False)
+        intent = next_intent(seen(target=5, intent=intent), Position(number, 10 * number), epoch=NEVER, now_ms=NOW_MS)
     assert intent.others == (150, 160, 170, 180)

@@ -50,7 +50,9 @@ class GroupOnBothSides:
         self.active = False
         self.resumed: int | None = None
         self.intent: Intent | None = None
-        self.confirmed = False
+        self.replaced: int | None = None
+        """What the last commit that is known to have succeeded has replaced."""
+        self.now_ms = 0
         self.late: list[int] = []
         """Commits of killed writers that the target has not received yet."""
         self.stood_for: dict[int, int] = {}
@@ -86,10 +88,25 @@ class GroupOnBothSides:
 
     def commit_on_target(self) -> None:
         offset, active = self._rng.randint(0, self.copy.end), self._rng.random() < 0.5
-        # An offset that is this flow's own cannot be told apart.
-        own = offset == self.resumed or (self.intent is not None and self.intent.is_own(offset))
+        # An offset that is this flow's own is not known from the consumer's.
+        intent = self._counting_intent
+        own = offset == self.resumed or (intent is not None and intent.is_own(offset))
         if not own:
             self.target, self.by_consumer, self.active = offset, True, active
+
+    def reset_to_what_was_replaced(self) -> None:
+        """By an operator: once the commit is known to have arrived, that is a takeover like any other."""
+        intent = self._counting_intent
+        if intent is None or self.active or self.replaced in {None, self.resumed, intent.target, *intent.others}:
+            return
+        self.target, self.by_consumer = self.replaced, True
+
+    def pass_time(self) -> None:
+        """What was sent arrives in this time or never, and a round corrects it."""
+        if self.target in self._late_ones:
+            return
+        self.late.clear()
+        self.now_ms += 15 * 60_000
 
     def leave(self) -> None:
         self.active = False
@@ -119,7 +136,7 @@ class GroupOnBothSides:
             target=self.target,
             translation=translation,
             copied_to=self.copy.copied_to,
-            intent=self.intent,
+            intent=self._counting_intent,
             resumed=self.resumed,
             active=self.active,
             standing=self.standing,
@@ -135,12 +152,15 @@ class GroupOnBothSides:
         if act is Act.WRITE:
             assert position is not None
             self._check(position, known=known)
-            self.intent = next_intent(observed, position, epoch=0, confirmed=self.confirmed)
+            self.intent = next_intent(observed, position, epoch=0, now_ms=self.now_ms)
+            self.resumed = self.replaced = None
             # Four more runs have ended since: what is that late is not remembered.
-            known_ones = {self.intent.target, self.intent.previous, *self.intent.others}
+            known_ones = {self.intent.target, *self.intent.others}
             self.late = [one for one in self.late if one in known_ones or len(self.intent.others) < 4]
             self.stood_for[position.target] = position.source
             self._commit(position.target, ends)
+        elif self.intent is not None and self.target == self.intent.target and act is Act.NOTHING:
+            self._settle()
         elif act is Act.DELETE:
             assert not self.by_consumer
             assert not self.active
@@ -173,11 +193,14 @@ class GroupOnBothSides:
             assert went_back or self.standing is not None or self.target in self._late_ones
 
     @property
+    def _counting_intent(self) -> Intent | None:
+        return None if self.intent is None else self.intent.at(self.now_ms)
+
+    @property
     def _late_ones(self) -> tuple[int, ...]:
         return () if self.intent is None else self.intent.others
 
     def _commit(self, offset: int, ends: str) -> None:
-        self.confirmed = ends == "well"
         if ends == "before":
             return
         if ends == "later":
@@ -185,8 +208,14 @@ class GroupOnBothSides:
             return
         self._arrive(offset)
         self.standing = None
-        if ends == "unknown":
-            self.late = [*self.late, offset][-3:]
+        if ends == "well":
+            self._settle()
+
+    def _settle(self) -> None:
+        assert self.intent is not None
+        if self.intent.previous >= 0:
+            self.replaced = self.intent.previous
+        self.intent = self.intent.settled()
 
     def _arrive(self, offset: int) -> None:
         self.target, self.by_consumer = offset, False
@@ -206,6 +235,7 @@ class GroupOnBothSides:
 def _turns(world: GroupOnBothSides) -> list[Callable[[], None]]:
     often = [world.produce, world.copy_some, world.commit_on_source, world.commit_on_source]
     seldom = [world.delete_on_source, world.commit_on_target, world.leave, world.resume, world.lose]
+    seldom += [world.reset_to_what_was_replaced, world.pass_time]
     return [*often * 4, *[world.write] * 12, *[world.late_commit] * 4, *seldom]
 
 

@@ -28,6 +28,7 @@ INTENTS = st.builds(
     st.one_of(st.just(NEVER), st.just(ANY_SOURCE), OFFSETS),
     st.one_of(st.just(NEVER), OFFSETS),
     st.one_of(st.just(NEVER), st.integers(0, 2**31 - 1)),
+    st.integers(0, 2**53),
     st.lists(OFFSETS, max_size=4).map(tuple),
 )
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=50)
@@ -53,16 +54,16 @@ def test_resumed_offsets_come_back_as_they_were(group: str, offsets: dict[str, d
         b"",
         b"\xff\xfe",
         b"[1]",
-        b'{"v":2,"partitions":{"0":[1,2,3,4,5]}}',
+        b'{"v":2,"partitions":{"0":[1,2,3,4,5,6]}}',
         b'{"v":1,"partitions":[1]}',
-        b'{"v":1,"partitions":{"0":[1,2,3,4]}}',
-        b'{"v":1,"partitions":{"0":[1,-1,3,4,5]}}',
-        b'{"v":1,"partitions":{"0":[1,true,3,4,5]}}',
-        b'{"v":1,"partitions":{"0":[1,2,3,4,5,"6"]}}',
-        b'{"v":1,"partitions":{"0":[1,2,3,4,9223372036854775808]}}',
-        b'{"v":1,"partitions":{"-1":[1,2,3,4,5]}}',
-        b'{"v":1,"partitions":{"99999999999999999999":[1,2,3,4,5]}}',
-        b'{"v":1,"partitions":{"\\u0661":[1,2,3,4,5]}}',
+        b'{"v":1,"partitions":{"0":[1,2,3,4,5]}}',
+        b'{"v":1,"partitions":{"0":[1,-1,3,4,5,6]}}',
+        b'{"v":1,"partitions":{"0":[1,true,3,4,5,6]}}',
+        b'{"v":1,"partitions":{"0":[1,2,3,4,5,6,"7"]}}',
+        b'{"v":1,"partitions":{"0":[1,2,3,4,5,9223372036854775808]}}',
+        b'{"v":1,"partitions":{"-1":[1,2,3,4,5,6]}}',
+        b'{"v":1,"partitions":{"99999999999999999999":[1,2,3,4,5,6]}}',
+        b'{"v":1,"partitions":{"\\u0661":[1,2,3,4,5,6]}}',
     ],
 )
 def test_anything_else_is_no_intent(value: bytes | None) -> None:
@@ -95,3 +96,17 @@ def test_a_later_record_replaces_an_earlier_one_of_its_key() -> None:
     assert found.partitions() == {}
     found.clear()
     assert found.resumed("g", tp) is None
+
+
+def test_an_intent_ends_the_resume_of_its_partition_only() -> None:
+    found = StoredIntents()
+    key = GroupTopicKey("g", "t")
+    found.put(key, {1: Intent(1, 2)})
+    found.put_resumed("g", {"t": {0: 7, 1: 8}, "u": {0: 9}})
+    assert found.resumed_after({key: {0: Intent(3, 4), 1: Intent(1, 2)}}) == {"g": {"t": {1: 8}, "u": {0: 9}}}
+    assert found.resumed_after({key: {0: Intent(3, 4)}}) == {"g": {"u": {0: 9}}}
+    assert found.resumed_after({key: {1: Intent(1, 2)}, GroupTopicKey("h", "t"): {0: Intent(3, 4)}}) == {}
+    found.put_resumed("g", {"t": {0: 7}})
+    assert found.resumed_after({key: {0: Intent(3, 4)}}) == {"g": {}}
+    found.put_resumed("g", {})
+    assert found.resumed("g", TopicPartition("t", 0)) is None

@@ -198,6 +198,42 @@ def test_an_offset_that_a_consumer_commits_during_a_long_translation_is_kept(
     assert site.at_target() == 95
 
 
+@pytest.mark.parametrize("runs", ["one run", "a run for each"])
+def test_a_reset_on_the_target_to_what_this_flow_wrote_before_is_kept(site: Site, runs: str) -> None:
+    stream = site.sync() if runs == "one run" else None
+    for offset in (0, 100, 137):
+        site.commit(offset)
+        (stream or site.sync()).round()
+    assert site.at_target() == 111
+    site.commit_on_target(0)
+    found = [only((stream or site.sync()).round()).reason for _ in range(6)]
+    assert (found[-1], site.at_target()) == (Reason.TAKEN_OVER, 0)
+
+
+def test_a_reset_to_what_the_last_commit_has_replaced_is_kept(site: Site) -> None:
+    sync = site.sync()
+    for offset in (0, 137):
+        site.commit(offset)
+        sync.round()
+    site.commit_on_target(0)
+    found = [only(sync.round()).reason for _ in range(6)]
+    assert (found[-1], site.at_target()) == (Reason.TAKEN_OVER, 0)
+
+
+def test_a_group_is_resumed_at_an_offset_only_once(site: Site) -> None:
+    site.commit_on_target(0)
+    site.commit(100)
+    sync = site.sync()
+    sync.resume(GROUP)
+    for offset in (100, 110, 137):
+        site.commit(offset)
+        sync.round()
+    assert site.at_target() == 111
+    site.commit_on_target(0)
+    assert only(site.sync().round()).reason is Reason.TAKEN_OVER
+    assert site.at_target() == 0
+
+
 def test_an_offset_that_was_there_before_the_first_round_is_kept(site: Site) -> None:
     site.commit(137)
     site.commit_on_target(3)
