@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from dataclasses import dataclass
@@ -157,16 +158,25 @@ class GroupRounds:
             listing_ms = max(_LISTING_INTERVAL_MS, (_cpu_ms(rounds) - began_ms) * _LISTING_SHARE)
 
     def _report(self, report: GroupsReport) -> None:
+        """Report a round, and warn of what is new in it. Errors of both are kept from the rounds."""
         self._last = report
         problems = frozenset(report.problems)
-        for line in sorted(problems - self._warned):
-            self._warn(f"consumer groups: {line}")
-        self._warned = problems
-        self._on_report(report)
+        try:
+            self._on_report(report)
+        except Exception as error:  # noqa: BLE001 - a full disk must not end the rounds
+            problems |= {f"the state of the groups could not be reported: {problem_of(error)}"}
+        with contextlib.suppress(Exception):  # what is not printed now is a new problem in the next round
+            for line in sorted(problems - self._warned):
+                self._warn(f"consumer groups: {line}")
+            self._warned = problems
 
     def _failed(self, error: Exception) -> None:
-        line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
-        self._report(GroupsReport(self._last.groups, (line,), 0, SystemClock().unix_ms()))
+        self._report(GroupsReport(self._last.groups, (problem_of(error),), 0, SystemClock().unix_ms()))
+
+
+def problem_of(error: Exception) -> str:
+    """Return the line about ``error`` in a report; it begins with the type of an error that is not expected."""
+    return str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
 
 
 def _cpu_ms(rounds: Rounds) -> int:

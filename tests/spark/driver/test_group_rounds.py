@@ -94,6 +94,25 @@ def test_a_fenced_run_gives_way_and_waits(monkeypatch: pytest.MonkeyPatch) -> No
     assert rounds.gave_way == 1
 
 
+def test_errors_of_reports_and_warnings_end_no_rounds() -> None:
+    """A full disk fails the report, and a closed terminal the warning."""
+    rounds = FakeRounds()
+    lines: queue.Queue[str] = queue.Queue()
+
+    def fail(_: GroupsReport) -> None:
+        raise OSError("disk full")
+
+    def warn(line: str) -> None:
+        lines.put(line)
+        if rounds.count < 3:
+            raise BrokenPipeError
+
+    with GroupRounds(lambda: rounds, 10, fail, warn):
+        found = [lines.get(timeout=WITHIN_S) for _ in range(3)]
+    assert set(found) == {"consumer groups: the state of the groups could not be reported: OSError: disk full"}
+    assert lines.empty()
+
+
 class FakeTime:
     """A stop event that is never set: waiting for it takes no time."""
 
