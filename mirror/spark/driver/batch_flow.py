@@ -15,6 +15,7 @@ from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.driver.group_checkpoints import CheckpointedRounds
+from mirror.spark.driver.group_rounds import problem_of
 from mirror.spark.driver.progress_bar import ProgressBar
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
@@ -135,8 +136,8 @@ class FlowRunner:
         try:
             with CheckpointedRounds(self._config, flow) as rounds:
                 report.groups = rounds.round()
-        except MirrorError as error:
-            report.groups = GroupsReport(problems=(str(error),))
+        except Exception as error:  # noqa: BLE001 - the copies are complete
+            report.groups = GroupsReport(problems=(problem_of(error),))
         for line in report.groups.problems:
             self._warn(flow, f"consumer groups: {line}")
         self._consoles.progress(f"flow {flow.name}: {report.groups.line()}")

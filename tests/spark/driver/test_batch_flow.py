@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 from mirror.runtime.clock import SystemClock
+from mirror.spark.driver import batch_flow
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.console import Consoles
 from mirror.spark.ledger.attempts import Attempt
@@ -24,9 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_first_flow_of_a_run_records_the_overhead(tmp_path: Path) -> None:
+def runner(tmp_path: Path) -> FlowRunner:
     nothing = cast("Any", None)
-    run = FlowRunner(
+    return FlowRunner(
         nothing,
         config_of(flow()),
         Consoles(),
@@ -38,6 +41,10 @@ def test_the_first_flow_of_a_run_records_the_overhead(tmp_path: Path) -> None:
         debug=False,
         began_ms=SystemClock().unix_ms() - 1_030_000,
     )
+
+
+def test_the_first_flow_of_a_run_records_the_overhead(tmp_path: Path) -> None:
+    run = runner(tmp_path)
     first, second = (Ledger.open(tmp_path, "f", name) for name in ("run-1", "run-2"))
     for ledger in (first, second):
         ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[]))
@@ -47,3 +54,17 @@ def test_the_first_flow_of_a_run_records_the_overhead(tmp_path: Path) -> None:
     assert recorded is not None
     assert 30.0 <= recorded < 600.0
     assert second.overhead() is None, "Spark was there already"
+
+
+def test_an_unexpected_error_of_the_groups_is_reported_and_fails_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("what")
+
+    monkeypatch.setattr(batch_flow, "CheckpointedRounds", fail)
+    report = FlowReport("f", datetime.now(UTC))
+    runner(tmp_path)._bring_groups(flow(), report)
+    assert report.groups is not None
+    assert report.groups.problems == ("ZeroDivisionError: what",)
+    assert "consumer groups: ZeroDivisionError: what" in capsys.readouterr().err
