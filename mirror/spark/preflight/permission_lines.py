@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -111,6 +112,6 @@ def named(kind: str, names: list[str]) -> str:
 
 
 def flags(flag: str, names: list[str]) -> str:
-    """Return the first of ``names`` as options of ``kafka-acls``."""
-    shown = " ".join(f"{flag} {name}" for name in names[:MAX_NAMES_SHOWN])
+    """Return the first of ``names``, quoted for a shell, as options of ``kafka-acls``: users paste the command."""
+    shown = " ".join(f"{flag} {shlex.quote(name)}" for name in names[:MAX_NAMES_SHOWN])
     return f"{shown} ..." if len(names) > MAX_NAMES_SHOWN else shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,13 @@ def test_groups_that_may_not_be_committed_are_named() -> None:
     assert "--operation Describe --operation Read --group audit --group billing" in only(
         replace(GRANTED, target=dict.fromkeys(("billing", "audit"), NO_OPERATIONS))
     )
+
+
+def test_names_of_groups_are_quoted_in_the_command() -> None:
+    """A group's name is any text."""
+    name = "x; rm -rf '$HOME'"
+    command = only(replace(GRANTED, target={name: NO_OPERATIONS})).split("client's user: ")[1]
+    assert shlex.split(command)[-2:] == ["--group", name]
 
 
 def test_a_source_that_shows_no_group_may_lack_a_permission() -> None:
