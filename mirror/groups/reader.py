@@ -34,6 +34,11 @@ class Listed(NamedTuple):
         return self.group.state not in _INACTIVE
 
     @property
+    def kind(self) -> str:
+        """Its kind, or that of the program that uses it."""
+        return self.group.kind if self.group.kind != "classic" else self.group.protocol_type
+
+    @property
     def is_supported(self) -> bool:
         """Whether it is a consumer group of the classic or the consumer protocol: others have no such offsets."""
         return self.group.kind in _KINDS and self.group.protocol_type in _PROTOCOL_TYPES
@@ -74,6 +79,12 @@ class GroupReader:
                 listed[node] = {one.group: Listed(node, one) for one in outcome[node]}
         self._listed = listed
         return {name: one for groups in listed.values() for name, one in groups.items()}
+
+    def problems(self, side: str) -> Iterable[str]:
+        """Return lines about the brokers that could not be listed; ``side`` names the cluster."""
+        return (
+            f"the groups of broker {node} of the {side} cannot be listed: {one}" for node, one in self.errors.items()
+        )
 
     def node_of(self, group: str) -> int:
         """Return the coordinator of a group as it was last listed, or a number in its place."""

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, Self
 
 from mirror.client import Admin, TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import KafkaError, KafkaTimeout
 from mirror.groups.coordinators import CoordinatorCalls
 from mirror.groups.decision import NEVER, Act, Intent, Observed, Reason, decide, next_intent
 from mirror.groups.intents import GroupTopicKey, ResumeKey, StoredIntents, encode_key, encode_resumed
 from mirror.groups.logs import FlowLogs, PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
-from mirror.groups.reader import Committed, GroupReader, Listed
+from mirror.groups.reader import Committed, GroupReader
 from mirror.groups.rows import Row, offset_of, position_of, translated_position
 from mirror.groups.rules import GroupRules
 from mirror.groups.writer import IntentWriter
@@ -38,6 +39,8 @@ _TIMEOUT_MS: Final = 20_000
 _COMMITS_AT_ONCE: Final = 64
 """Commits in flight per coordinator, each of a group."""
 _PATIENCE_MS: Final = 2_000
+_FENCED_MS: Final = 10_000
+"""Nothing is sent later than this after the intents were to be stored: a later run may have begun since."""
 _FULL_ROUNDS: Final = 6
 """Each of so many rounds reads the target's offsets of all groups, to find those that were taken over."""
 
@@ -121,9 +124,10 @@ class GroupSync:
         self._conclude(rows, committed, at_target, changed, write=write)
         self._states = {name: state for name, state in self._states.items() if name in wanted | known}
         for name in others:
-            self._states[name] = _unsupported(name, listed[name])
+            self._states[name] = GroupState(name, (), Reason.NOT_SUPPORTED, f"a group of kind {listed[name].kind!r}")
+        problems = (*self._of_source.problems("source"), *self._of_target.problems("target"))
         translated = tuple(found for row in rows if (found := translated_position(row)) is not None)
-        return GroupsReport(dict(self._states), self._problems(), written, self._clock.unix_ms(), translated)
+        return GroupsReport(dict(self._states), problems, written, self._clock.unix_ms(), translated)
 
     def has_new_groups(self) -> bool:
         """Whether the source has groups for the next round that it had not in the last one. Raises KafkaError."""
@@ -179,8 +183,7 @@ class GroupSync:
         return changed
 
     def _held(self, group: str, reason: Reason, detail: str) -> GroupState:
-        before = self._states.get(group, GroupState(group))
-        return replace(before, reason=reason, detail=detail)
+        return replace(self._states.get(group, GroupState(group)), reason=reason, detail=detail)
 
     def _rows(
         self,
@@ -275,10 +278,11 @@ class GroupSync:
         for row in rows:
             by_act[row.decision.act].setdefault(row.group, []).append(row)
         writes, deletions = by_act[Act.WRITE], by_act[Act.DELETE]
-        self._store(row for of_group in writes.values() for row in of_group)
-        done = self._commit(writes)
+        until_ms = self._clock.now() + _FENCED_MS
+        self._store(row for act in (writes, deletions) for of_group in act.values() for row in of_group)
+        done = self._commit(writes, until_ms)
         self._settle(rows)
-        gone = [row for of_group in deletions.values() for row in self._delete(of_group)]
+        gone = [row for of_group in deletions.values() for row in self._delete(of_group, until_ms)]
         self._forget([*gone, *(row for of_group in by_act[Act.FORGET].values() for row in of_group)])
         return done
 
@@ -286,8 +290,8 @@ class GroupSync:
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
         for row in rows:
             key = GroupTopicKey(row.group, row.target.topic)
-            assert row.intent is not None  # noqa: S101 - of _decide_one()
-            changes.setdefault(key, dict(self._intents.of(key)))[row.target.partition] = row.intent
+            of_topic = changes.setdefault(key, dict(self._intents.of(key)))
+            of_topic.update({} if row.intent is None else {row.target.partition: row.intent})
         self._put(changes)
 
     def _settle(self, rows: Iterable[Row]) -> None:
@@ -315,14 +319,20 @@ class GroupSync:
             for group, offsets in resumed.items():
                 self._intents.put_resumed(group, offsets)
 
-    def _commit(self, rows: Mapping[str, list[Row]]) -> int:
+    def _commit(self, rows: Mapping[str, list[Row]], until_ms: int) -> int:
         offsets = {group: {row.target: offset_of(row) for row in of_group} for group, of_group in rows.items()}
         work: dict[int, list[str]] = {}
         for group in rows:
             work.setdefault(self._of_target.node_of(group), []).append(group)
-        outcomes = self._commits.run(
-            work, lambda group: self._target.commit_group_offsets_async(group, offsets[group], _TIMEOUT_MS)
-        )
+
+        def begin(group: str) -> Future[None]:
+            if self._clock.now() < until_ms:
+                return self._target.commit_group_offsets_async(group, offsets[group], _TIMEOUT_MS)
+            too_late: Future[None] = Future()
+            too_late.set_exception(_too_late())
+            return too_late
+
+        outcomes = self._commits.run(work, begin)
         done = 0
         for group, outcome in outcomes.items():
             for row in rows[group]:
@@ -333,9 +343,11 @@ class GroupSync:
                     done += 1
         return done
 
-    def _delete(self, rows: list[Row]) -> list[Row]:
+    def _delete(self, rows: list[Row], until_ms: int) -> list[Row]:
         """Delete the target's offsets of one group; return the rows whose offsets are gone."""
         try:
+            if self._clock.now() >= until_ms:
+                raise _too_late()
             outcomes = self._target.delete_group_offsets(
                 rows[0].group, [row.target for row in rows], partial=True, timeout_ms=_PATIENCE_MS
             )
@@ -382,15 +394,6 @@ class GroupSync:
             if not positions:
                 del self._states[group]
 
-    def _problems(self) -> tuple[str, ...]:
-        sides = (("source", self._of_source), ("target", self._of_target))
-        return tuple(
-            f"the groups of broker {node} of the {side} cannot be listed: {error}"
-            for side, reader in sides
-            for node, error in reader.errors.items()
-        )
 
-
-def _unsupported(name: str, listed: Listed) -> GroupState:
-    kind = listed.group.kind if listed.group.kind != "classic" else listed.group.protocol_type
-    return GroupState(name, (), Reason.NOT_SUPPORTED, f"a group of kind {kind!r}")
+def _too_late() -> KafkaTimeout:
+    return KafkaTimeout(f"not sent within {_FENCED_MS} ms after its intent; the next round tries again")

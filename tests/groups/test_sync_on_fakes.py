@@ -17,6 +17,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of
 from mirror.runtime.clock import SystemClock
+from mirror.timing import Clock
 from mirror.wire.api import Api
 from tests.fakes.api_admin import FakeGroup, FakeMember
 from tests.fakes.clock import FakeClock
@@ -46,14 +47,14 @@ class Site:
         pair.target.add_topic(group_topic_of(FLOW))
         self._open: list[GroupSync] = []
 
-    def sync(self, **changes: Any) -> GroupSync:
+    def sync(self, *, clock: Clock | None = None, **changes: Any) -> GroupSync:
         made = GroupSync(
             FLOW,
             {"bootstrap.servers": self.pair.source.bootstrap},
             {"bootstrap.servers": self.pair.target.bootstrap},
             CopyPolicy(exactly_once=self.pair.exactly_once),
             rules(**changes),
-            SystemClock(),
+            clock or SystemClock(),
         )
         self._open.append(made)
         return made
@@ -397,6 +398,46 @@ def test_an_earlier_run_stores_and_commits_nothing_once_a_later_one_has_begun(si
     old.give_way()
     old.round()
     assert site.at_target() == 119
+
+
+def test_a_run_that_is_suspended_between_intent_and_commit_commits_nothing_afterwards(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    old, new = site.sync(clock=clock), site.sync()
+    site.commit(100)
+    old.round()
+    site.commit(200)
+    commits = old._commit
+
+    def suspended(*arguments: Any) -> int:
+        site.commit(137)
+        new.round()
+        site.commit_on_target(95)
+        clock.advance(10_000)
+        return commits(*arguments)
+
+    monkeypatch.setattr(old, "_commit", suspended)
+    assert only(old.round()).reason is Reason.UNAVAILABLE
+    assert site.at_target() == 95
+
+
+def test_an_earlier_run_deletes_nothing_once_a_later_one_has_begun(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = site.sync(delete=True), site.sync()
+    site.commit(100)
+    old.round()
+    del site.pair.source.groups[GROUP]
+    writes = old._write
+
+    def fenced(*arguments: Any) -> int:
+        site.commit(137)
+        new.round()
+        return writes(*arguments)
+
+    monkeypatch.setattr(old, "_write", fenced)
+    with pytest.raises(Fenced):
+        old.round()
+    assert site.at_target() == 111
 
 
 def test_nothing_is_committed_if_the_intents_cannot_be_stored(site: Site) -> None:
