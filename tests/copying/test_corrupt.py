@@ -212,9 +212,9 @@ def _stops_before_them(
 
 
 def test_partitions_stop_before_damaged_batches_and_the_others_are_copied(filled: TwoClusters, proxy: Proxy) -> None:
-    # The first response has the batches before it, too. Another fetch may be in flight, and a batch beyond the high
-    # watermark is fetched once more, as after a change of the way: the records are old.
-    errors = _stops_before_them(filled, proxy, DAMAGED, most=MAX_REFETCHES + 5)
+    # Each time, a batch beyond the high watermark is fetched once more. Three times more: the first response has the
+    # batches before it, too, another fetch may be in flight, and the way changes, as the records are old.
+    errors = _stops_before_them(filled, proxy, DAMAGED, most=2 * (MAX_REFETCHES + 1) + 3)
     for kind, error in errors.items():
         assert error.endswith("; mend the source's log, or make another replica the leader"), kind
 

@@ -168,8 +168,8 @@ def _shape(site: Site) -> None:
     summary = json.loads((site.report / "summary.json").read_text())
     assert list(summary) == ["flows"]
     for each in summary["flows"]:
-        assert set(each) == {"flow", "run", "outcome", "started", "ended", "error", "partitions"}
-        assert (each["outcome"], each["error"]) == ("complete", None)
+        assert set(each) == {"flow", "run", "outcome", "started", "ended", "error", "partitions", "groups"}
+        assert (each["outcome"], each["error"], each["groups"]) == ("complete", None, None)
         started, ended = datetime.fromisoformat(each["started"]), datetime.fromisoformat(each["ended"])
         assert started.tzinfo is not None
         assert started < ended
