@@ -51,19 +51,21 @@ def group_warnings(flow: FlowConfig, found: GroupPermissions) -> list[str]:
             " the permission Describe on the groups is missing; grant to this client's user: kafka-acls --add"
             " --allow-principal User:... --operation Describe --group '*'"
         )
-    why = "their positions are not written"
+    needed = [AclOperation.READ]
+    if flow.groups.on_group_deleted == "delete":
+        needed.append(AclOperation.DELETE)
     by_operations: dict[tuple[AclOperation, ...], list[str]] = {}
     for group, allowed in sorted(found.target.items()):
-        if absent := absent_of(allowed, (AclOperation.READ,)):
+        if absent := absent_of(allowed, needed):
             by_operations.setdefault(tuple(absent), []).append(group)
     lines += [
         line_about(
             absent,
             named("group", groups),
             flow.target,
-            why,
+            "their positions are not " + ("deleted" if absent == (AclOperation.DELETE,) else "written"),
             flags("--group", groups),
-            also_needed=(AclOperation.READ,),
+            also_needed=needed,
         )
         for absent, groups in by_operations.items()
     ]

@@ -15,6 +15,7 @@ _OPERATION_NAMES: Final = {
     AclOperation.READ: "Read",
     AclOperation.WRITE: "Write",
     AclOperation.CREATE: "Create",
+    AclOperation.DELETE: "Delete",
     AclOperation.ALTER: "Alter",
     AclOperation.DESCRIBE: "Describe",
     AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs",

@@ -58,6 +58,16 @@ def test_groups_that_may_not_be_committed_are_named() -> None:
     )
 
 
+def test_groups_whose_offsets_are_to_be_deleted_need_the_permission() -> None:
+    deleting = flow(topics=["orders"], exactly_once_by="transactions", groups={"on-group-deleted": "delete"})
+    undeletable = replace(GRANTED, target={"billing": ALL - {AclOperation.DELETE}})
+    assert group_warnings(FLOW, undeletable) == []
+    (line,) = group_warnings(deleting, undeletable)
+    assert "the permission Delete on group billing of cluster b is missing: their positions are not deleted" in line
+    (line,) = group_warnings(deleting, replace(GRANTED, target={"billing": NO_OPERATIONS}))
+    assert "--operation Describe --operation Read --operation Delete --group billing" in line
+
+
 def test_names_of_groups_are_quoted_in_the_command() -> None:
     """A group's name is any text."""
     name = "x; rm -rf '$HOME'"
