@@ -166,7 +166,7 @@ def decide(seen: Observed, *, delete: bool) -> Decision:
     if wanted is None or wanted.target == seen.target:
         return Decision(Act.NOTHING, reason=reason)
     goes_back = seen.target is not None and wanted.target < seen.target
-    if goes_back and seen.standing is None and wanted.source >= own_source:
+    if goes_back and seen.standing is None and seen.source >= own_source:  # also where less is known as copied now
         return Decision(Act.NOTHING, reason=Reason.BEHIND)
     return Decision(Act.WRITE, wanted, reason)
 

@@ -49,9 +49,16 @@ class PartitionLogs:
         return found if isinstance(found, Hole) and found.target_end is None else None
 
     def epoch_at(self, target_offset: int) -> int:
-        """Return a leader epoch that has records, in which the target's log has reached this offset."""
-        end = self.epoch_ends.get(self.leader_epoch)
-        return end.leader_epoch if end is not None and end.end_offset >= target_offset else NEVER
+        """Return a leader epoch that has records, in which the target's log has reached this offset.
+
+        The present one may have none. Then the next leader does not know of it (``LeaderEpochFileCache``), which would
+        look like a loss.
+        """
+        for epoch in (self.leader_epoch - 1, self.leader_epoch):
+            end = self.epoch_ends.get(epoch)
+            if end is not None and end.leader_epoch >= 0 and end.end_offset >= target_offset:
+                return end.leader_epoch
+        return NEVER
 
     def standing(self, target_offset: int, epoch: int) -> int | None:
         """Return up to which target offset the log is the one that had reached ``target_offset`` in ``epoch``.
@@ -97,7 +104,8 @@ class FlowLogs:
         for source, offsets in (self._translator.open(readable) if readable else {}).items():
             found[source].offsets, found[source].index_end = offsets, offsets.index.known_target_end
         wanted = {
-            target: {found[source].leader_epoch} | epochs.get(target, set()) for source, target in readable.items()
+            target: {found[source].leader_epoch, found[source].leader_epoch - 1} | epochs.get(target, set())
+            for source, target in readable.items()
         }
         for (target, epoch), end in self._epoch_ends(wanted).items():
             for source in (one for one, other in readable.items() if other == target):

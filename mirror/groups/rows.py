@@ -1,4 +1,4 @@
-"""One partition of a group in a round: what is there, what is decided, and what is said about it. Pure."""
+"""One partition of a group in a round: what is there, what is decided, and its place in the report. Pure."""
 
 from __future__ import annotations
 

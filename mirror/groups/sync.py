@@ -222,10 +222,10 @@ class GroupSync:
         return logs
 
     def _translate_one(self, row: Row, logs: PartitionLogs) -> None:
-        if row.committed is None:
+        if logs.problem:  # a group whose topic is gone has not deleted its offset itself
+            row.hold(Reason.DELETED if row.committed is None else Reason.UNAVAILABLE, logs.problem)
+        elif row.committed is None:
             row.translation = UNKNOWN
-        elif logs.problem:
-            row.hold(Reason.UNAVAILABLE, logs.problem)
         else:
             patient = self._is_moving(row.source, logs)
             try:

@@ -51,6 +51,13 @@ def test_nothing_is_written_if_the_offset_is_there_already() -> None:
     assert decide(seen(target=37, intent=Intent(137, 37)), delete=False) == NOTHING
 
 
+def test_a_position_does_not_go_back_because_less_is_known_as_copied() -> None:
+    observed = seen(
+        source=206, target=206, intent=Intent(206, 206), translation=Translation(Place.NOT_COPIED, 195), copied_to=195
+    )
+    assert decide(observed, delete=False) == held(Reason.BEHIND)
+
+
 @pytest.mark.parametrize("offset", [20, 30, 50])
 def test_an_offset_that_this_flow_has_not_written_is_left_alone(offset: int) -> None:
     observed = seen(target=offset, intent=Intent(130, 31, 110, 21))

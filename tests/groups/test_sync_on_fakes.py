@@ -283,6 +283,16 @@ def test_a_deleted_group_is_reported_and_deleted_if_that_is_wanted(site: Site, d
         assert sync._intents.partitions() == {}
 
 
+def test_a_topic_that_is_gone_from_the_source_keeps_its_offsets_on_the_target(site: Site) -> None:
+    site.commit(137)
+    sync = site.sync(delete=True)
+    sync.round()
+    del site.pair.source.topics["t"]
+    del site.pair.source.groups[GROUP]
+    assert only(sync.round()).reason is Reason.DELETED
+    assert site.at_target() == 111
+
+
 def test_a_partition_without_progress_is_not_copied_yet(site: Site) -> None:
     site.pair.source.add_topic("t", 2)
     site.pair.target.add_topic("paris.t", 2)
