@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -39,13 +40,18 @@ def _unix_ms() -> int:
 
 
 class RunControlClient:
-    """Reads and writes the control record of one flow on its target. Thread-safe, as Admin is."""
+    """Reads and writes the control record of one flow on its target. Thread-safe, as Admin is.
+
+    One change at a time reads the record and commits it again, so that a heartbeat undoes no other change of this
+    client. One of another process may still overwrite a change; so commands are read again, and repeated.
+    """
 
     def __init__(self, admin: Admin, flow: str, run: str = "") -> None:
         """``admin`` is the target's. Without a ``run``, the record may only be read, and its run be stopped."""
         self._admin: Final = admin
         self._flow: Final = flow
         self.run: Final = run
+        self._changing: Final = threading.Lock()
 
     def read(self, timeout_ms: int = _CLUSTER_CALL_TIMEOUT_MS) -> RunControl | None:
         """Return the flow's control record, or None if there is none. Raises KafkaError."""
@@ -77,13 +83,15 @@ class RunControlClient:
 
     def request_new_plan(self, epoch: int) -> None:
         """End ``epoch`` of this run early, so that the next one is planned now. Raises KafkaError."""
-        if (control := self._own()) is not None:
-            self._commit(replace(control, epoch=epoch + 1))
+        with self._changing:
+            if (control := self._own()) is not None:
+                self._commit(replace(control, epoch=epoch + 1))
 
     def renew(self) -> None:
         """Commit this run's record again with the current time, also so that it does not expire. Raises KafkaError."""
-        if (control := self._own()) is not None:
-            self.renew_from(control)
+        with self._changing:
+            if (control := self._own()) is not None:
+                self.renew_from(control)
 
     def renew_from(self, control: RunControl) -> None:
         """Renew ``control``, which is this run's record and was just read. Raises KafkaError."""
@@ -100,11 +108,12 @@ class RunControlClient:
 
         Raises KafkaError.
         """
-        control = self.read()
-        if control is None or control.ended or (self.run and control.run != self.run):
-            return None
-        self._commit(control.stopped())
-        return control
+        with self._changing:
+            control = self.read()
+            if control is None or control.ended or (self.run and control.run != self.run):
+                return None
+            self._commit(control.stopped())
+            return control
 
     def end(self) -> None:
         """Record that this run has ended. Raises KafkaError."""
