@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirror.client import Admin, Outcomes, TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.cluster.types import EpochEndOffset, TopicDescription
 from mirror.groups.decision import NEVER
+from mirror.relay.offsets.epoch_ends import read_epoch_ends
 from mirror.relay.offsets.index import UNKNOWN, Hole, Place, Translation
 from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets
 
@@ -104,12 +104,12 @@ class FlowLogs:
         for source, offsets in (self._translator.open(readable) if readable else {}).items():
             found[source].offsets, found[source].index_end = offsets, offsets.index.known_target_end
         wanted = {
-            target: {found[source].leader_epoch, found[source].leader_epoch - 1} | epochs.get(target, set())
+            target: ({found[source].leader_epoch, found[source].leader_epoch - 1} | epochs.get(target, set())) - {NEVER}
             for source, target in readable.items()
         }
-        for (target, epoch), end in self._epoch_ends(wanted).items():
-            for source in (one for one, other in readable.items() if other == target):
-                found[source].epoch_ends[epoch] = end
+        ends = read_epoch_ends(self._target, wanted, self._timeout_ms, partial=True)
+        for source, target in readable.items():
+            found[source].epoch_ends = ends[target]
         return found
 
     def _leaders(self, admin: Admin, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
@@ -121,23 +121,6 @@ class FlowLogs:
             TopicPartition(name, one.partition): (one.leader, one.leader_epoch)
             for name, topic in found.items()
             for one in topic.partitions
-        }
-
-    def _epoch_ends(
-        self, epochs: Mapping[TopicPartition, set[int]]
-    ) -> dict[tuple[TopicPartition, int], EpochEndOffset]:
-        """Return the ends of those epochs whose leaders answer; one request has one epoch of each partition."""
-        left = {tp: sorted(wanted - {NEVER}) for tp, wanted in epochs.items()}
-        calls: list[tuple[dict[TopicPartition, int], Future[Outcomes[TopicPartition, EpochEndOffset]]]] = []
-        while left := {tp: wanted for tp, wanted in left.items() if wanted}:
-            asked = {tp: wanted.pop() for tp, wanted in left.items()}
-            calls.append((asked, self._target.epoch_ends_async(asked, self._timeout_ms)))
-        return {
-            (tp, epoch): ends[tp]
-            for asked, call in calls
-            for ends in [call.result()]
-            for tp, epoch in asked.items()
-            if tp in ends
         }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.groups.decision import Act, Decision, Intent, Observed, Reason, wanted_position
-from mirror.groups.positions import GroupPosition, GroupState, TranslatedPosition
+from mirror.groups.positions import GroupPosition, TranslatedPosition
 from mirror.relay.offsets.index import Translation
 
 
@@ -54,9 +54,8 @@ def translated_position(row: Row) -> TranslatedPosition | None:
     return TranslatedPosition(row.group, row.target, position, row.committed.metadata, lost)
 
 
-def position_of(row: Row, before: GroupState, now_ms: int, *, write: bool) -> GroupPosition:
-    """Return what is to be said of ``row``; ``before`` is what was said of its group."""
-    since = next((one.since_ms for one in before.positions if one.target == row.target), None)
+def position_of(row: Row, since_ms: int | None, now_ms: int, *, write: bool) -> GroupPosition:
+    """Return ``row`` as a report has it; ``since_ms`` is that of the last report."""
     pending = not write and row.decision.act in {Act.WRITE, Act.DELETE}
     held = row.decision.reason is not None or pending
     return GroupPosition(
@@ -66,6 +65,6 @@ def position_of(row: Row, before: GroupState, now_ms: int, *, write: bool) -> Gr
         target_offset=row.at_target,
         reason=row.decision.reason,
         detail=row.detail,
-        since_ms=(since or now_ms) if held else None,
+        since_ms=(since_ms or now_ms) if held else None,
         pending=pending,
     )

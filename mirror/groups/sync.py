@@ -16,26 +16,24 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, Self
 
-from mirror.client import Admin, TopicPartition
+from mirror.client import TopicPartition
 from mirror.errors import KafkaError, KafkaTimeout
+from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.coordinators import CoordinatorCalls
 from mirror.groups.decision import NEVER, Act, Intent, Observed, Reason, decide, next_intent
 from mirror.groups.intents import GroupTopicKey, ResumeKey, StoredIntents, encode_key, encode_resumed
-from mirror.groups.logs import FlowLogs, PartitionLogs
+from mirror.groups.logs import PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
-from mirror.groups.reader import Committed, GroupReader
+from mirror.groups.reader import Committed
 from mirror.groups.rows import Row, offset_of, position_of, translated_position
 from mirror.groups.rules import GroupRules
 from mirror.groups.writer import IntentWriter
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN
-from mirror.relay.offsets.translator import OffsetTranslator
-from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, cluster_options, group_topic_of
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock, Timer
 
-_TIMEOUT_MS: Final = 20_000
-"""For each call of a round."""
 _COMMITS_AT_ONCE: Final = 64
 """Commits in flight per coordinator, each of a group."""
 _PATIENCE_MS: Final = 2_000
@@ -62,18 +60,15 @@ class GroupSync:
         self._clock: Final = clock
         topic = self._topic = FlowTopic(target_options, group_topic_of(flow))
         with ExitStack() as stack:
-            translator = OffsetTranslator(flow, source_options, target_options, policy)
-            stack.enter_context(translator)
-            self._source: Final = stack.enter_context(Admin(cluster_options(source_options)))
-            self._target: Final = stack.enter_context(Admin(topic.options))
+            clusters = stack.enter_context(FlowClusters(flow, source_options, target_options, policy, clock))
             self._followed: Final = FollowedTopic(topic)
             stack.callback(self._followed.close)
-            self._writer: Final = IntentWriter(topic, flow, _TIMEOUT_MS)
+            self._writer: Final = IntentWriter(topic, flow, TIMEOUT_MS)
             stack.callback(self._writer.close)
             self._clients: Final = stack.pop_all()
-        self._of_source: Final = GroupReader(self._source, clock, _TIMEOUT_MS)
-        self._of_target: Final = GroupReader(self._target, clock, _TIMEOUT_MS)
-        self._logs: Final = FlowLogs(self._source, self._target, translator, _TIMEOUT_MS)
+        self._of_source: Final = clusters.of_source
+        self._of_target: Final = clusters.of_target
+        self._clusters: Final = clusters
         self._commits: Final = CoordinatorCalls[str, None](clock, at_once=_COMMITS_AT_ONCE, patience_ms=_PATIENCE_MS)
         self._intents: Final = StoredIntents()
         self._settled: Final[dict[str, Committed]] = {}
@@ -136,7 +131,7 @@ class GroupSync:
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
-        return self._source.network().busy_ms + self._target.network().busy_ms
+        return self._clusters.network_ms()
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next round fences that one, and reads again what is committed."""
@@ -156,14 +151,14 @@ class GroupSync:
             if self._rules.source_topic(tp.topic) is not None:
                 offsets.setdefault(tp.topic, {})[tp.partition] = committed.offset
         record = KeyValue(encode_key(ResumeKey(group)), encode_resumed(offsets))
-        for error in self._topic.write({group: record}, _TIMEOUT_MS).values():
+        for error in self._topic.write({group: record}, TIMEOUT_MS).values():
             raise error
         return sum(len(of_topic) for of_topic in offsets.values())
 
     # --- what there is
 
     def _read_intents(self) -> None:
-        again, records = self._followed.news(Timer(self._clock, _TIMEOUT_MS))
+        again, records = self._followed.news(Timer(self._clock, TIMEOUT_MS))
         if again:
             self._intents.clear()
         for record in records:
@@ -216,7 +211,7 @@ class GroupSync:
         for row in rows:
             if row.intent is not None and row.intent.epoch != NEVER:
                 epochs.setdefault(row.target, set()).add(row.intent.epoch)
-        logs = self._logs.open(partitions, epochs) if partitions else {}
+        logs = self._clusters.logs.open(partitions, epochs) if partitions else {}
         for row in rows:
             self._translate_one(row, logs[row.source])
         return logs
@@ -327,7 +322,7 @@ class GroupSync:
 
         def begin(group: str) -> Future[None]:
             if self._clock.now() < until_ms:
-                return self._target.commit_group_offsets_async(group, offsets[group], _TIMEOUT_MS)
+                return self._clusters.target.commit_group_offsets_async(group, offsets[group], TIMEOUT_MS)
             too_late: Future[None] = Future()
             too_late.set_exception(_too_late())
             return too_late
@@ -348,7 +343,7 @@ class GroupSync:
         try:
             if self._clock.now() >= until_ms:
                 raise _too_late()
-            outcomes = self._target.delete_group_offsets(
+            outcomes = self._clusters.target.delete_group_offsets(
                 rows[0].group, [row.target for row in rows], partial=True, timeout_ms=_PATIENCE_MS
             )
         except KafkaError as error:
@@ -376,10 +371,15 @@ class GroupSync:
     ) -> None:
         now_ms = self._clock.unix_ms()
         of_group: dict[str, list[GroupPosition]] = {group: [] for group in changed}
+        since = {
+            (group, one.target): one.since_ms
+            for group in of_group.keys() & self._states.keys()
+            for one in self._states[group].positions
+        }
         for row in rows:
             if row.committed is not None or row.at_target is not None:
-                before = self._states.get(row.group, GroupState(row.group))
-                of_group[row.group].append(position_of(row, before, now_ms, write=write))
+                since_ms = since.get((row.group, row.target))
+                of_group[row.group].append(position_of(row, since_ms, now_ms, write=write))
         for group, positions in of_group.items():
             found, there = committed[group], at_target[group]
             if isinstance(there, KafkaError):

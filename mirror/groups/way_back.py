@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Final, NamedTuple, Self
 
-from mirror.client import Admin, TopicPartition
+from mirror.client import TopicPartition
 from mirror.errors import KafkaError
-from mirror.groups.logs import FlowLogs
-from mirror.groups.reader import Committed, GroupReader
+from mirror.groups.clusters import FlowClusters
+from mirror.groups.reader import Committed
 from mirror.groups.rules import GroupRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN, Translation
-from mirror.relay.offsets.translator import OffsetTranslator
-from mirror.relay.progress.flow_topic import cluster_options
 from mirror.timing import Clock
-
-_TIMEOUT_MS: Final = 20_000
 
 
 class BackPosition(NamedTuple):
@@ -55,31 +50,20 @@ class WayBack:
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
         self._rules: Final = rules
-        with ExitStack() as stack:
-            translator = stack.enter_context(OffsetTranslator(flow, source_options, target_options, policy))
-            source = stack.enter_context(Admin(cluster_options(source_options)))
-            target = stack.enter_context(Admin(cluster_options(target_options)))
-            self._clients: Final = stack.pop_all()
-        self._of_source: Final = GroupReader(source, clock, _TIMEOUT_MS)
-        self._of_target: Final = GroupReader(target, clock, _TIMEOUT_MS)
-        self._logs: Final = FlowLogs(source, target, translator, _TIMEOUT_MS)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._clients.close()
+        self._clusters: Final = FlowClusters(flow, source_options, target_options, policy, clock)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._clusters.close()
 
     def read(self) -> tuple[list[BackPosition], list[str]]:
         """Return the positions of the groups, and lines about those that could not be read. Raises KafkaError."""
-        listed = self._of_target.list_groups()
-        self._of_source.list_groups()
+        listed = self._clusters.of_target.list_groups()
+        self._clusters.of_source.list_groups()
         groups = sorted(name for name, one in listed.items() if self._rules.includes(name) and one.is_supported)
-        at_target, at_source = self._of_target.offsets(groups), self._of_source.offsets(groups)
+        at_target, at_source = self._clusters.of_target.offsets(groups), self._clusters.of_source.offsets(groups)
         problems = [f"{name}: {found}" for name, found in at_target.items() if isinstance(found, KafkaError)]
         partitions: dict[TopicPartition, TopicPartition] = {}
         for found in at_target.values():
@@ -87,7 +71,7 @@ class WayBack:
                 topic = self._rules.source_topic(target.topic)
                 if topic is not None:
                     partitions[TopicPartition(topic, target.partition)] = target
-        logs = self._logs.open(partitions, {}) if partitions else {}
+        logs = self._clusters.logs.open(partitions, {}) if partitions else {}
         sources = {target: source for source, target in partitions.items()}
         positions = []
         for group in groups:

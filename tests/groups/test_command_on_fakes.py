@@ -13,7 +13,7 @@ from mirror.cli.app import app
 from mirror.config.load import load
 from mirror.spark.driver.group_rounds import open_sync
 from tests.fakes.cluster import GroupOffset
-from tests.groups.test_sync_on_fakes import GROUP, SOURCE, TARGET
+from tests.groups.sync_site import GROUP, SOURCE, TARGET
 from tests.relay.fake_pair import FLOW, FakePair
 
 

@@ -2,97 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.errors import Fenced
-from mirror.groups.decision import Intent, Reason
-from mirror.groups.positions import GroupPosition, GroupsReport
-from mirror.groups.rules import GroupRules
-from mirror.groups.sync import GroupSync
-from mirror.relay.model.policy import CopyPolicy
+from mirror.groups.decision import Reason
+from mirror.groups.positions import GroupPosition
 from mirror.relay.offsets.translator import OffsetTranslator
-from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of
-from mirror.runtime.clock import SystemClock
-from mirror.timing import Clock
+from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.wire.api import Api
 from tests.fakes.api_admin import FakeGroup, FakeMember
 from tests.fakes.clock import FakeClock
-from tests.fakes.cluster import GroupOffset
-from tests.relay.fake_pair import FLOW, FakePair
-
-SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
-GROUP = "billing"
-
-
-def rules(**changes: Any) -> GroupRules:
-    return GroupRules(
-        **{
-            "includes": lambda group: not group.startswith(("mirror.", "console")),
-            "target_topic": lambda topic: f"paris.{topic}" if topic == "t" else None,
-            "source_topic": lambda topic: topic.removeprefix("paris.") if topic == "paris.t" else None,
-            **changes,
-        }
-    )
-
-
-class Site:
-    """A copied topic, and groups on both sides."""
-
-    def __init__(self, pair: FakePair) -> None:
-        self.pair = pair
-        pair.target.add_topic(group_topic_of(FLOW))
-        self._open: list[GroupSync] = []
-
-    def sync(self, *, clock: Clock | None = None, **changes: Any) -> GroupSync:
-        made = GroupSync(
-            FLOW,
-            {"bootstrap.servers": self.pair.source.bootstrap},
-            {"bootstrap.servers": self.pair.target.bootstrap},
-            CopyPolicy(exactly_once=self.pair.exactly_once),
-            rules(**changes),
-            clock or SystemClock(),
-        )
-        self._open.append(made)
-        return made
-
-    def close(self) -> None:
-        for one in self._open:
-            one.close()
-
-    def commit(self, offset: int, *, group: str = GROUP, metadata: str = "", tp: TopicPartition = SOURCE) -> None:
-        """On the source."""
-        self.pair.source.groups[group][tp] = GroupOffset(offset, 0, metadata)
-
-    def commit_on_target(self, offset: int, *, group: str = GROUP) -> None:
-        self.pair.target.groups[group][TARGET] = GroupOffset(offset, 0, "theirs")
-
-    def at_target(self, group: str = GROUP) -> int | None:
-        found = self.pair.target.groups[group].get(TARGET)
-        return None if found is None else found.offset
-
-
-@pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    pair = FakePair(monkeypatch)
-    log = pair.source.log("t")
-    # Every tenth offset is that of a record of an aborted transaction, or its marker.
-    for first in range(0, 250, 10):
-        log.append_values(*(b"%d" % number for number in range(first, first + 8)))
-        log.append_values(b"x", attributes=0x10, producer_id=7)
-        log.end_transaction(7, commit=False)
-    pair.copy()
-    site = Site(pair)
-    yield site
-    site.close()
-
-
-def only(report: GroupsReport, group: str = GROUP) -> GroupPosition:
-    (position,) = report.groups[group].positions
-    return position
+from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, only
+from tests.relay.fake_pair import FLOW
 
 
 def test_a_group_gets_the_position_of_the_same_record(site: Site) -> None:
@@ -341,129 +265,3 @@ def test_new_groups_are_found_between_rounds(site: Site) -> None:
     assert sync.has_new_groups()
     assert sync.round().in_step == 1
     assert not sync.has_new_groups()
-
-
-# --- crashes and other writers
-
-
-def _killed(monkeypatch: pytest.MonkeyPatch, sync: GroupSync, method: str) -> None:
-    """Have the next round end in ``method``."""
-
-    def dies(*_: object) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sync, method, dies)
-
-
-def test_after_a_crash_between_intent_and_commit_the_next_run_goes_on(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sync = site.sync()
-    site.commit(100)
-    sync.round()
-    site.commit(137)
-    _killed(monkeypatch, sync, "_commit")
-    with pytest.raises(KeyboardInterrupt):
-        sync.round()
-    assert site.at_target() == 80
-    assert sync._intents.get(GROUP, TARGET) == Intent(137, 111, 100, 80, 0)
-    site.commit(147)
-    assert only(site.sync().round()).reason is None
-    assert site.at_target() == 119
-
-
-def test_a_commit_that_a_killed_run_has_sent_arrives_late_and_is_corrected(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = site.sync()
-    site.commit(100)
-    old.round()
-    site.commit(200)
-    _killed(monkeypatch, old, "_commit")
-    with pytest.raises(KeyboardInterrupt):
-        old.round()
-    site.commit(137)
-    new = site.sync()
-    new.round()
-    assert site.at_target() == 111
-    site.pair.target.groups[GROUP][TARGET] = GroupOffset(160, -1, "")
-    for _ in range(6):
-        new.round()
-    assert site.at_target() == 111
-
-
-def test_an_earlier_run_stores_and_commits_nothing_once_a_later_one_has_begun(site: Site) -> None:
-    old = site.sync()
-    site.commit(100)
-    old.round()
-    new = site.sync()
-    new.round()
-    site.commit(137)
-    with pytest.raises(Fenced):
-        old.round()
-    assert site.at_target() == 80
-    new.round()
-    assert site.at_target() == 111
-    site.commit(147)
-    old.give_way()
-    old.round()
-    assert site.at_target() == 119
-
-
-def test_a_run_that_is_suspended_between_intent_and_commit_commits_nothing_afterwards(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = FakeClock()
-    old, new = site.sync(clock=clock), site.sync()
-    site.commit(100)
-    old.round()
-    site.commit(200)
-    commits = old._commit
-
-    def suspended(*arguments: Any) -> int:
-        site.commit(137)
-        new.round()
-        site.commit_on_target(95)
-        clock.advance(10_000)
-        return commits(*arguments)
-
-    monkeypatch.setattr(old, "_commit", suspended)
-    assert only(old.round()).reason is Reason.UNAVAILABLE
-    assert site.at_target() == 95
-
-
-def test_an_earlier_run_deletes_nothing_once_a_later_one_has_begun(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = site.sync(delete=True), site.sync()
-    site.commit(100)
-    old.round()
-    del site.pair.source.groups[GROUP]
-    writes = old._write
-
-    def fenced(*arguments: Any) -> int:
-        site.commit(137)
-        new.round()
-        return writes(*arguments)
-
-    monkeypatch.setattr(old, "_write", fenced)
-    with pytest.raises(Fenced):
-        old.round()
-    assert site.at_target() == 111
-
-
-def test_nothing_is_committed_if_the_intents_cannot_be_stored(site: Site) -> None:
-    site.commit(137)
-    sync = site.sync()
-    del site.pair.target.topics[group_topic_of(FLOW)]
-    with pytest.raises(Exception, match="mirror-groups"):
-        sync.round()
-    assert site.at_target() is None
-
-
-def test_only_looking_changes_nothing(site: Site) -> None:
-    site.commit(137)
-    before = len(site.pair.target.calls(Api.INIT_PRODUCER_ID))
-    report = site.sync().round(write=False)
-    assert only(report).pending
-    assert not report.in_step
-    assert site.at_target() is None
-    assert len(site.pair.target.calls(Api.INIT_PRODUCER_ID)) == before

@@ -15,7 +15,7 @@ from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action
-from tests.groups.test_sync_on_fakes import GROUP, SOURCE, TARGET, rules
+from tests.groups.sync_site import GROUP, SOURCE, TARGET, rules
 from tests.relay.fake_pair import FLOW, FakePair
 
 

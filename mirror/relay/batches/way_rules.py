@@ -165,7 +165,6 @@ class WayChoice:
         self._rules: Final = rules
         self._source: Final = source
         self._transactions_until: int | None = None
-        self._chosen = False
         self.way: Way = rules.fixed or Way.SEQUENCES
         self.reason: str = rules.reason(None, 0)
         """Why the last output that was chosen for goes :attr:`way`: one clause, empty before the first one."""
@@ -188,9 +187,8 @@ class WayChoice:
             self._transactions_until = now + HOLD_MS
         elif self._transactions_until is not None and now < self._transactions_until:
             return self.way
-        if not (way is self.way is Way.SEQUENCES and self._chosen):  # by sequences, the reason is always the same
+        if not (way is self.way is Way.SEQUENCES and self.reason):  # by sequences, the reason is always the same
             self.way, self.reason = way, self._rules.reason(output, unix_ms)
-        self._chosen = True
         return way
 
 

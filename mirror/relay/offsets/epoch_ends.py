@@ -10,11 +10,16 @@ from mirror.cluster.types import EpochEndOffset, Outcomes
 
 
 def read_epoch_ends(
-    admin: Admin, epochs: Mapping[TopicPartition, Collection[int]], timeout_ms: int | None = None
+    admin: Admin,
+    epochs: Mapping[TopicPartition, Collection[int]],
+    timeout_ms: int | None = None,
+    *,
+    partial: bool = False,
 ) -> dict[TopicPartition, dict[int, EpochEndOffset]]:
     """Return the responses to OffsetForLeaderEpoch for these leader epochs of each partition. Raises KafkaError.
 
-    One request has one epoch of each partition; all of them are sent at once.
+    One request has one epoch of each partition; all of them are sent at once. With ``partial``, the epochs are absent
+    whose leaders do not answer.
     """
     ends: dict[TopicPartition, dict[int, EpochEndOffset]] = {tp: {} for tp in epochs}
     left = {tp: sorted(set(found)) for tp, found in epochs.items() if found}
@@ -25,10 +30,10 @@ def read_epoch_ends(
         left = {tp: found for tp, found in left.items() if found}
     for asked, call in calls:
         found = call.result()
-        for error in found.failed.values():
+        for error in () if partial else found.failed.values():
             raise error
-        for tp, epoch in asked.items():
-            ends[tp][epoch] = found[tp]
+        for tp, end in found.items():
+            ends[tp][asked[tp]] = end
     return ends
 
 

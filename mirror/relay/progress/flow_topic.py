@@ -117,10 +117,10 @@ class FlowTopic:
         return sent
 
 
-def log_bounds(admin: Admin, tp: TopicPartition, timer: Timer) -> tuple[int, int]:
-    """Return the first offset and the end of the log, open transactions included. Raises KafkaError."""
+def log_bounds(admin: Admin, tp: TopicPartition, timer: Timer, isolation: str = "read_uncommitted") -> tuple[int, int]:
+    """Return the first offset and the end of the log, by default with open transactions. Raises KafkaError."""
     first, end = (
-        admin.list_offsets({tp: spec}, isolation="read_uncommitted", timeout_ms=timer.remaining_ms())[tp].offset
+        admin.list_offsets({tp: spec}, isolation=isolation, timeout_ms=timer.remaining_ms())[tp].offset
         for spec in (EARLIEST, LATEST)
     )
     return first, end

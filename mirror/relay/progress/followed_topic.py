@@ -6,8 +6,8 @@ import uuid
 from contextlib import ExitStack
 from typing import Final
 
-from mirror.client import EARLIEST, LATEST, Admin
-from mirror.relay.progress.flow_topic import FlowTopic
+from mirror.client import Admin
+from mirror.relay.progress.flow_topic import FlowTopic, log_bounds
 from mirror.relay.progress.log_reading import read_log
 from mirror.timing import Timer
 from mirror.wire.decode import Record
@@ -40,10 +40,7 @@ class FollowedTopic:
         if tp.topic not in found:
             self._at = None
             return True, []
-        start, end = (
-            self._admin.list_offsets({tp: spec}, timeout_ms=timer.remaining_ms())[tp].offset
-            for spec in (EARLIEST, LATEST)
-        )
+        start, end = log_bounds(self._admin, tp, timer, "read_committed")
         again = self._at is None or found[tp.topic].topic_id != self._id or not start <= self._at <= end
         at = start if again or self._at is None else self._at
         records = [record for fetched in read_log(self._consumer, tp, at, end, timer) for record in fetched.records()]

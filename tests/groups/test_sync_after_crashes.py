@@ -1,0 +1,140 @@
+"""Rounds that are killed, late or fenced, over whole copies. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mirror.errors import Fenced
+from mirror.groups.decision import Intent, Reason
+from mirror.groups.sync import GroupSync
+from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.wire.api import Api
+from tests.fakes.clock import FakeClock
+from tests.fakes.cluster import GroupOffset
+from tests.groups.sync_site import GROUP, TARGET, Site, only
+from tests.relay.fake_pair import FLOW
+
+
+def _killed(monkeypatch: pytest.MonkeyPatch, sync: GroupSync, method: str) -> None:
+    """Have the next round end in ``method``."""
+
+    def dies(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sync, method, dies)
+
+
+def test_after_a_crash_between_intent_and_commit_the_next_run_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = site.sync()
+    site.commit(100)
+    sync.round()
+    site.commit(137)
+    _killed(monkeypatch, sync, "_commit")
+    with pytest.raises(KeyboardInterrupt):
+        sync.round()
+    assert site.at_target() == 80
+    assert sync._intents.get(GROUP, TARGET) == Intent(137, 111, 100, 80, 0)
+    site.commit(147)
+    assert only(site.sync().round()).reason is None
+    assert site.at_target() == 119
+
+
+def test_a_commit_that_a_killed_run_has_sent_arrives_late_and_is_corrected(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = site.sync()
+    site.commit(100)
+    old.round()
+    site.commit(200)
+    _killed(monkeypatch, old, "_commit")
+    with pytest.raises(KeyboardInterrupt):
+        old.round()
+    site.commit(137)
+    new = site.sync()
+    new.round()
+    assert site.at_target() == 111
+    site.pair.target.groups[GROUP][TARGET] = GroupOffset(160, -1, "")
+    for _ in range(6):
+        new.round()
+    assert site.at_target() == 111
+
+
+def test_an_earlier_run_stores_and_commits_nothing_once_a_later_one_has_begun(site: Site) -> None:
+    old = site.sync()
+    site.commit(100)
+    old.round()
+    new = site.sync()
+    new.round()
+    site.commit(137)
+    with pytest.raises(Fenced):
+        old.round()
+    assert site.at_target() == 80
+    new.round()
+    assert site.at_target() == 111
+    site.commit(147)
+    old.give_way()
+    old.round()
+    assert site.at_target() == 119
+
+
+def test_a_run_that_is_suspended_between_intent_and_commit_commits_nothing_afterwards(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    old, new = site.sync(clock=clock), site.sync()
+    site.commit(100)
+    old.round()
+    site.commit(200)
+    commits = old._commit
+
+    def suspended(*arguments: Any) -> int:
+        site.commit(137)
+        new.round()
+        site.commit_on_target(95)
+        clock.advance(10_000)
+        return commits(*arguments)
+
+    monkeypatch.setattr(old, "_commit", suspended)
+    assert only(old.round()).reason is Reason.UNAVAILABLE
+    assert site.at_target() == 95
+
+
+def test_an_earlier_run_deletes_nothing_once_a_later_one_has_begun(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = site.sync(delete=True), site.sync()
+    site.commit(100)
+    old.round()
+    del site.pair.source.groups[GROUP]
+    writes = old._write
+
+    def fenced(*arguments: Any) -> int:
+        site.commit(137)
+        new.round()
+        return writes(*arguments)
+
+    monkeypatch.setattr(old, "_write", fenced)
+    with pytest.raises(Fenced):
+        old.round()
+    assert site.at_target() == 111
+
+
+def test_nothing_is_committed_if_the_intents_cannot_be_stored(site: Site) -> None:
+    site.commit(137)
+    sync = site.sync()
+    del site.pair.target.topics[group_topic_of(FLOW)]
+    with pytest.raises(Exception, match="mirror-groups"):
+        sync.round()
+    assert site.at_target() is None
+
+
+def test_only_looking_changes_nothing(site: Site) -> None:
+    site.commit(137)
+    before = len(site.pair.target.calls(Api.INIT_PRODUCER_ID))
+    report = site.sync().round(write=False)
+    assert only(report).pending
+    assert not report.in_step
+    assert site.at_target() is None
+    assert len(site.pair.target.calls(Api.INIT_PRODUCER_ID)) == before
