@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Self
 
-from mirror.cluster.events import Event, as_kafka_error
+from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import JoinEvent, LeaveEvent
 from mirror.cluster.types import TopicPartition
 from mirror.errors import (
@@ -22,20 +22,19 @@ from mirror.errors import (
     KafkaError,
     KafkaTimeout,
     NetworkThreadDied,
-    WrongState,
 )
 from mirror.producer.batch.batches import Callback, ProducerBatch, RecordAccumulation, RecordMetadata
-from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState, ProducerId
+from mirror.producer.batch.queue import ProducerId
 from mirror.producer.blocking import BlockBudget
 from mirror.producer.core import ProducerCore
-from mirror.producer.events import AdoptEvent, AwaitTopicEvent, FlushEvent, ReleaseEvent, WakeEvent, YieldEvent
+from mirror.producer.events import AwaitTopicEvent, FlushEvent, WakeEvent
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
+from mirror.runtime.adoption import AdoptionCalls
 from mirror.runtime.memory.buffer_memory import BufferMemory
 from mirror.runtime.memory.send_handoff import SendHandoff, UnansweredSends
 from mirror.runtime.pending_requests import PendingRequests
 from mirror.runtime.thread import acquire, leave_and_release, release
-from mirror.runtime.transactional import TransactionCalls
 from mirror.timing import FOREVER_MS, Timer, deadline, remaining
 from mirror.wire.encode import BatchBuilder, Headers
 from mirror.wire.records import Batch
@@ -44,13 +43,6 @@ _log = logging.getLogger(__name__)
 
 _RecordHeaders = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 _Record = tuple[bytes | None, bytes | None, Headers, int]
-
-
-def _chain(chain: int) -> int:
-    if type(chain) is not int:
-        msg = f"chain must be an int, not {type(chain).__name__}"
-        raise InvalidArgument(msg)
-    return chain
 
 
 class _Partition:
@@ -68,7 +60,7 @@ class _Partition:
         self.lock = threading.Lock()
 
 
-class Producer(TransactionCalls):
+class Producer(AdoptionCalls):
     """Sends records and encoded batches: idempotent, acks=all, in order within a partition.
 
     With a ``transactional.id`` it sends in transactions. Thread-safe.
@@ -319,59 +311,6 @@ class Producer(TransactionCalls):
             cause=cause,
             last_error=error,
         )
-
-    # --- adopted identities
-
-    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
-        """Let batches of ``tp`` carry ``identity``, which a fence of that partition has given, with sequences from 0.
-
-        A fence is a transaction with the partition (:meth:`add_partitions`), whose end writes a marker of this producer
-        id and epoch there. From now on only batches of ``chain`` are sent to ``tp``, and after one of them is lost or
-        refused (Fenced, OutOfOrderSequence, DeliveryTimeout), no later one: the epoch is never bumped. Whatever was
-        queued or in flight before fails with ClientClosed, without a new attempt to send it. An identity cannot be
-        adopted twice.
-
-        Raises WrongState for a producer with a ``transactional.id``, InvalidArgument, ClientClosed.
-        """
-        tp = arguments.partition(tp)
-        adopted = ProducerId(*arguments.producer_id(identity, LAST_ADOPTABLE_EPOCH))
-        self._submit_adoption("adopt()", AdoptEvent(tp, AdoptedState(adopted), _chain(chain)))
-
-    def continue_adopted(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
-        """Continue what another producer of this process has yielded (:meth:`yield_adopted`), as :meth:`adopt` does.
-
-        Nothing may have been sent under the identity since. Raises as :meth:`adopt` does.
-        """
-        tp = arguments.partition(tp)
-        if not isinstance(state, AdoptedState):
-            msg = f"the state of {tp} must be one that was yielded, not {type(state).__name__}"
-            raise InvalidArgument(msg)
-        self._submit_adoption("continue_adopted()", AdoptEvent(tp, state, _chain(chain)))
-
-    def yield_adopted(self, tp: TopicPartition) -> Future[AdoptedState | None]:
-        """Forget the identity that ``tp`` has adopted; return what another producer continues (`continue_adopted`).
-
-        None, and nothing is forgotten, if there is none, if a batch under it has no outcome yet, or if one was lost or
-        refused. Does not wait. Raises as :meth:`adopt` does.
-        """
-        event = YieldEvent(arguments.partition(tp), *self._thread.timer(None))
-        self._submit_adoption("yield_adopted()", event)
-        return event.future
-
-    def release(self, tp: TopicPartition) -> None:
-        """Forget the identity that ``tp`` has adopted, if any; its batches without an outcome fail with ClientClosed.
-
-        Later ones carry this producer's own identity, unless they are of a former chain. Raises as :meth:`adopt` does.
-        """
-        self._submit_adoption("release()", ReleaseEvent(arguments.partition(tp)))
-
-    def _submit_adoption(self, call: str, event: Event) -> None:
-        self._thread.check_process()
-        self._check_open()
-        if self._transactional_id is not None:
-            msg = f"{call}: the producer of {self._transactional_id!r} sends under its own identity only"
-            raise WrongState(msg)
-        self._thread.submit(self._core, event)
 
     # --- shared by both
 
