@@ -241,7 +241,7 @@ class Admin:
         found = {
             resource: _entries(topics[resource.name]["configs"])
             if resource.kind == ConfigKind.TOPIC
-            else {"offsets.retention.minutes": ConfigEntry(RETENTION_MINUTES, ConfigSource.DEFAULT, False, True)}
+            else _broker_entries(state["moods"])
             for resource in resources
         }
         return Outcomes(found, {})
@@ -430,6 +430,13 @@ def _outcomes(
     if refused and not partial:
         raise next(iter(refused.values()))
     return Outcomes({name: result(name) for name in wanted if name not in refused}, refused)
+
+
+def _broker_entries(moods: Mapping[str, str]) -> dict[str, ConfigEntry]:
+    values = {"offsets.retention.minutes": RETENTION_MINUTES}
+    if "id_expiration_ms" in moods:
+        values["transactional.id.expiration.ms"] = moods["id_expiration_ms"]
+    return {key: ConfigEntry(value, ConfigSource.DEFAULT, False, True) for key, value in values.items()}
 
 
 def _entries(configs: Mapping[str, str]) -> dict[str, ConfigEntry]:

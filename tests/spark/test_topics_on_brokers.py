@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mirror.client import Admin, NewTopic, TopicPartition
 from mirror.relay.progress.committed import Progress, group_of, to_offset
-from mirror.spark.planning import offsets_retention
+from mirror.spark.planning import broker_retention
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.planning.test_range_planner import flow
@@ -36,7 +36,7 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         source_id = source.describe_cluster().cluster_id
         kept = Progress(offset=0, leader_epoch=None, source_cluster_id=source_id, topic_id="", time_ms=5 * DAY_MS)
         target.commit_group_offsets(group_of(name, tp), {tp: to_offset(kept)})
-        assert offsets_retention.recommit_after_ms(target) == DAY_MS
+        assert broker_retention.recommit_after_ms(target) == DAY_MS
         assert make_plan(PlanRequest(flow=one, now_ms=6 * DAY_MS), source, target).ranges == []
         assert len(make_plan(PlanRequest(flow=one, now_ms=6 * DAY_MS + 1), source, target).ranges) == 1
 

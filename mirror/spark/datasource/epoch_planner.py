@@ -14,8 +14,8 @@ from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.spark.datasource.live_config import LiveConfig
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
+from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.history import RunHistory, read_history
-from mirror.spark.planning.offsets_retention import recommit_after_ms
 from mirror.spark.planning.snapshot import DrainBounds, PlanRequest, make_plan
 from mirror.spark.run_control import RunControlClient, new_run_id, takeover_message
 

@@ -21,10 +21,10 @@ from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransac
 from mirror.spark.ledger.obstacles import TargetTopics, too_long
 from mirror.spark.ledger.partition_health import is_unhealthy, with_health
 from mirror.spark.ledger.plan import Plan
+from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.history import NO_HISTORY, RunHistory
 from mirror.spark.planning.limits import Backlog, LimitResult, apply_limits
 from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
-from mirror.spark.planning.offsets_retention import recommit_after_ms
 from mirror.spark.planning.open_transactions import with_producers
 from mirror.spark.planning.packing import no_lane, pack, steady_size
 from mirror.spark.planning.range_planner import (

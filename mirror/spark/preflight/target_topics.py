@@ -10,7 +10,7 @@ from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, too_long
-from mirror.spark.planning import offsets_retention
+from mirror.spark.planning import broker_retention
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics, target_warnings, topic_compare
 from mirror.spark.preflight.flow_topics import PROPAGATION_TIMEOUT_S, TOPIC_ALREADY_EXISTS
@@ -60,7 +60,7 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
     _, own = flow_topics.prepare(flow_topics.on_target(flow), target)
     warnings = [*preparation.warnings(new), *own, *on_source]
     if before is None:
-        warnings += offsets_retention.warnings(target)
+        warnings += broker_retention.warnings(flow, target)
     return Prepared(targets, warnings)
 
 
@@ -114,7 +114,7 @@ def inspect_topics(
         *topic_compare.warnings(flow, {name: pair for name, pair in pairs.items() if name in existing}),
         *own_warnings,
         *source_warnings,
-        *offsets_retention.warnings(target),
+        *broker_retention.warnings(flow, target),
     ]
     return TargetTopicsForecast(changes, source_changes, warnings, pairs, existing, preparation.targets())
 

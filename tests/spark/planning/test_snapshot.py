@@ -198,6 +198,26 @@ def test_an_unreadable_retention_is_a_warning_and_taken_for_a_week(pair: Planner
     assert len(pair.plan(flow()).ranges) == 1
 
 
+@pytest.mark.parametrize(
+    ("expiration_ms", "delivery", "warned"),
+    [
+        (7_199_999, {}, True),
+        (7_200_000, {}, False),
+        (7_199_999, {"exactly_once_by": "transactions"}, False),
+        (7_199_999, {"delivery": "at-least-once"}, False),
+    ],
+)
+def test_short_lived_transactional_ids_are_a_warning_where_fences_need_them(
+    pair: PlannerHarness, expiration_ms: int, delivery: dict[str, str], *, warned: bool
+) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.set_moods({"id_expiration_ms": str(expiration_ms)})
+    lines = pair.prepare(flow(**delivery))
+    assert [line.startswith("the target's transactional.id.expiration.ms is 7199999 ms") for line in lines] == (
+        [True] if warned else []
+    )
+
+
 @pytest.mark.parametrize(("hours", "anew"), [(23, False), (25, True)])
 def test_progress_is_committed_again_after_a_seventh_of_its_retention(
     pair: PlannerHarness, hours: int, anew: bool
