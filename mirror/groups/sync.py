@@ -9,36 +9,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, Self
 
 from mirror.client import TopicPartition
-from mirror.errors import KafkaError, KafkaTimeout
+from mirror.errors import KafkaError
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
-from mirror.groups.coordinators import CoordinatorCalls
-from mirror.groups.decision import NEVER, Act, Intent, Observed, Reason, decide, next_intent
-from mirror.groups.intents import GroupTopicKey, ResumeKey, StoredIntents, encode_key, encode_resumed
+from mirror.groups.commits import GroupCommits
+from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_intent
+from mirror.groups.intents import ResumeKey, encode_key, encode_resumed
 from mirror.groups.logs import PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
 from mirror.groups.reader import Committed
-from mirror.groups.rows import Row, offset_of, position_of, translated_position
+from mirror.groups.rows import Row, position_of, translated_position
 from mirror.groups.rules import GroupRules
-from mirror.groups.writer import IntentWriter
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
-from mirror.relay.progress.followed_topic import FollowedTopic
-from mirror.timing import Clock, Timer
+from mirror.timing import Clock
 
-_COMMITS_AT_ONCE: Final = 64
-"""Commits in flight per coordinator, each of a group."""
-_PATIENCE_MS: Final = 2_000
-_FENCED_MS: Final = 10_000
-"""Nothing is sent later than this after the intents were to be stored: a later run may have begun since."""
 _FULL_ROUNDS: Final = 6
 """Each of so many rounds reads the target's offsets of all groups, to find those that were taken over."""
 
@@ -61,16 +53,13 @@ class GroupSync:
         topic = self._topic = FlowTopic(target_options, group_topic_of(flow))
         with ExitStack() as stack:
             clusters = stack.enter_context(FlowClusters(flow, source_options, target_options, policy, clock))
-            self._followed: Final = FollowedTopic(topic)
-            stack.callback(self._followed.close)
-            self._writer: Final = IntentWriter(topic, flow, TIMEOUT_MS)
-            stack.callback(self._writer.close)
+            self._commits: Final = GroupCommits(topic, flow, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
+            stack.callback(self._commits.close)
             self._clients: Final = stack.pop_all()
         self._of_source: Final = clusters.of_source
         self._of_target: Final = clusters.of_target
         self._clusters: Final = clusters
-        self._commits: Final = CoordinatorCalls[str, None](clock, at_once=_COMMITS_AT_ONCE, patience_ms=_PATIENCE_MS)
-        self._intents: Final = StoredIntents()
+        self._intents: Final = self._commits.intents
         self._settled: Final[dict[str, Committed]] = {}
         """What groups had committed on the source when they were last in step."""
         self._states: dict[str, GroupState] = {}
@@ -96,8 +85,8 @@ class GroupSync:
         :meth:`give_way`. What concerns single groups is in the report.
         """
         if write:
-            self._writer.begin()
-        self._read_intents()
+            self._commits.begin()
+        self._commits.read_intents()
         listed = self._of_source.list_groups()
         self._names = frozenset(listed)
         wanted = {name for name in listed if self._rules.includes(name)}
@@ -115,7 +104,7 @@ class GroupSync:
         at_target = self._of_target.offsets(sorted(changed))
         for row in rows:
             self._decide(row, at_target[row.group], logs[row.source])
-        written = self._write(rows) if write else 0
+        written = self._commits.write(rows) if write else 0
         self._conclude(rows, committed, at_target, changed, write=write)
         self._states = {name: state for name, state in self._states.items() if name in wanted | known}
         for name in others:
@@ -135,7 +124,7 @@ class GroupSync:
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next round fences that one, and reads again what is committed."""
-        self._writer.close()
+        self._commits.give_way()
         self._settled.clear()
 
     def resume(self, group: str) -> int:
@@ -156,13 +145,6 @@ class GroupSync:
         return sum(len(of_topic) for of_topic in offsets.values())
 
     # --- what there is
-
-    def _read_intents(self) -> None:
-        again, records = self._followed.news(Timer(self._clock, TIMEOUT_MS))
-        if again:
-            self._intents.clear()
-        for record in records:
-            self._intents.take(record.key, record.value)
 
     def _changed(self, committed: Mapping[str, Committed | KafkaError]) -> set[str]:
         """Return the groups to compare with the target: those that changed, or were not in step."""
@@ -265,99 +247,6 @@ class GroupSync:
             self._ends[source] = end, now
         return now - self._ends[source][1] < self._rules.patience_ms
 
-    # --- commits
-
-    def _write(self, rows: Sequence[Row]) -> int:
-        """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced."""
-        by_act: dict[Act, dict[str, list[Row]]] = {act: {} for act in Act}
-        for row in rows:
-            by_act[row.decision.act].setdefault(row.group, []).append(row)
-        writes, deletions = by_act[Act.WRITE], by_act[Act.DELETE]
-        until_ms = self._clock.now() + _FENCED_MS
-        self._store(row for act in (writes, deletions) for of_group in act.values() for row in of_group)
-        done = self._commit(writes, until_ms)
-        self._settle(rows)
-        gone = [row for of_group in deletions.values() for row in self._delete(of_group, until_ms)]
-        self._forget([*gone, *(row for of_group in by_act[Act.FORGET].values() for row in of_group)])
-        return done
-
-    def _store(self, rows: Iterable[Row]) -> None:
-        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
-        for row in rows:
-            key = GroupTopicKey(row.group, row.target.topic)
-            of_topic = changes.setdefault(key, dict(self._intents.of(key)))
-            of_topic.update({} if row.intent is None else {row.target.partition: row.intent})
-        self._put(changes)
-
-    def _settle(self, rows: Iterable[Row]) -> None:
-        """Store that commits have succeeded: what they have replaced is not this flow's own any more."""
-        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
-        for row in rows:
-            if row.intent is not None and row.intent.target == row.at_target and row.intent != row.intent.settled():
-                key = GroupTopicKey(row.group, row.target.topic)
-                changes.setdefault(key, dict(self._intents.of(key)))[row.target.partition] = row.intent.settled()
-        self._put(changes)
-
-    def _forget(self, rows: Iterable[Row]) -> None:
-        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
-        for row in rows:
-            key = GroupTopicKey(row.group, row.target.topic)
-            changes.setdefault(key, dict(self._intents.of(key))).pop(row.target.partition, None)
-        self._put(changes)
-
-    def _put(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> None:
-        if changes:
-            resumed = self._intents.resumed_after(changes)
-            self._writer.write(changes, resumed)
-            for key, intents in changes.items():
-                self._intents.put(key, intents)
-            for group, offsets in resumed.items():
-                self._intents.put_resumed(group, offsets)
-
-    def _commit(self, rows: Mapping[str, list[Row]], until_ms: int) -> int:
-        offsets = {group: {row.target: offset_of(row) for row in of_group} for group, of_group in rows.items()}
-        work: dict[int, list[str]] = {}
-        for group in rows:
-            work.setdefault(self._of_target.node_of(group), []).append(group)
-
-        def begin(group: str) -> Future[None]:
-            if self._clock.now() < until_ms:
-                return self._clusters.target.commit_group_offsets_async(group, offsets[group], TIMEOUT_MS)
-            too_late: Future[None] = Future()
-            too_late.set_exception(_too_late())
-            return too_late
-
-        outcomes = self._commits.run(work, begin)
-        done = 0
-        for group, outcome in outcomes.items():
-            for row in rows[group]:
-                if isinstance(outcome, KafkaError):
-                    row.hold(reason_of(outcome), str(outcome))
-                else:
-                    row.at_target = offsets[group][row.target].offset
-                    done += 1
-        return done
-
-    def _delete(self, rows: list[Row], until_ms: int) -> list[Row]:
-        """Delete the target's offsets of one group; return the rows whose offsets are gone."""
-        try:
-            if self._clock.now() >= until_ms:
-                raise _too_late()
-            outcomes = self._clusters.target.delete_group_offsets(
-                rows[0].group, [row.target for row in rows], partial=True, timeout_ms=_PATIENCE_MS
-            )
-        except KafkaError as error:
-            for row in rows:
-                row.hold(reason_of(error), str(error))
-            return []
-        for row in rows:
-            if row.target in outcomes.failed:
-                refused = outcomes.failed[row.target]
-                row.hold(reason_of(refused), str(refused))
-            elif row.target in outcomes:
-                row.at_target = None
-        return [row for row in rows if row.target in outcomes]
-
     # --- the report
 
     def _conclude(
@@ -393,7 +282,3 @@ class GroupSync:
                 self._settled.pop(group, None)
             if not positions:
                 del self._states[group]
-
-
-def _too_late() -> KafkaTimeout:
-    return KafkaTimeout(f"not sent within {_FENCED_MS} ms after its intent; the next round tries again")

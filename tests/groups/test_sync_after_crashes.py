@@ -23,7 +23,7 @@ def _killed(monkeypatch: pytest.MonkeyPatch, sync: GroupSync, method: str) -> No
     def dies(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sync, method, dies)
+    monkeypatch.setattr(sync._commits, method, dies)
 
 
 def test_after_a_crash_between_intent_and_commit_the_next_run_goes_on(
@@ -89,7 +89,7 @@ def test_a_run_that_is_suspended_between_intent_and_commit_commits_nothing_after
     site.commit(100)
     old.round()
     site.commit(200)
-    commits = old._commit
+    commits = old._commits._commit
 
     def suspended(*arguments: Any) -> int:
         site.commit(137)
@@ -98,7 +98,7 @@ def test_a_run_that_is_suspended_between_intent_and_commit_commits_nothing_after
         clock.advance(10_000)
         return commits(*arguments)
 
-    monkeypatch.setattr(old, "_commit", suspended)
+    monkeypatch.setattr(old._commits, "_commit", suspended)
     assert only(old.round()).reason is Reason.UNAVAILABLE
     assert site.at_target() == 95
 
@@ -108,14 +108,14 @@ def test_an_earlier_run_deletes_nothing_once_a_later_one_has_begun(site: Site, m
     site.commit(100)
     old.round()
     del site.pair.source.groups[GROUP]
-    writes = old._write
+    writes = old._commits.write
 
     def fenced(*arguments: Any) -> int:
         site.commit(137)
         new.round()
         return writes(*arguments)
 
-    monkeypatch.setattr(old, "_write", fenced)
+    monkeypatch.setattr(old._commits, "write", fenced)
     with pytest.raises(Fenced):
         old.round()
     assert site.at_target() == 111

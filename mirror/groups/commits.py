@@ -1,0 +1,163 @@
+"""Commits what a round has decided: intents first, then the offsets of each group, by coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import Final
+
+from mirror.client import Admin
+from mirror.errors import KafkaError, KafkaTimeout
+from mirror.groups.coordinators import CoordinatorCalls
+from mirror.groups.decision import Act, Intent
+from mirror.groups.intents import GroupTopicKey, StoredIntents
+from mirror.groups.positions import reason_of
+from mirror.groups.reader import GroupReader
+from mirror.groups.rows import Row, offset_of
+from mirror.groups.writer import IntentWriter
+from mirror.relay.progress.flow_topic import FlowTopic
+from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.timing import Clock, Timer
+
+_COMMITS_AT_ONCE: Final = 64
+"""Commits in flight per coordinator, each of a group."""
+_PATIENCE_MS: Final = 2_000
+_FENCED_MS: Final = 10_000
+"""Nothing is sent later than this after the intents were to be stored: a later run may have begun since."""
+
+
+class GroupCommits:
+    """The intents of a flow, and its commits on the target. Its calls wait for the target; use it in one thread."""
+
+    def __init__(
+        self, topic: FlowTopic, flow: str, target: Admin, reader: GroupReader, clock: Clock, timeout_ms: int
+    ) -> None:
+        """``topic`` is the flow's group topic, ``reader`` that of the target; ``timeout_ms`` limits each call."""
+        self._admin: Final = target
+        self._reader: Final = reader
+        self._clock: Final = clock
+        self._timeout_ms: Final = timeout_ms
+        with ExitStack() as stack:
+            self._followed: Final = FollowedTopic(topic)
+            stack.callback(self._followed.close)
+            self._writer: Final = IntentWriter(topic, flow, timeout_ms)
+            stack.callback(self._writer.close)
+            self._clients: Final = stack.pop_all()
+        self._commits: Final = CoordinatorCalls[str, None](clock, at_once=_COMMITS_AT_ONCE, patience_ms=_PATIENCE_MS)
+        self.intents: Final = StoredIntents()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._clients.close()
+
+    def begin(self) -> None:
+        """Fence earlier runs of the flow, if this one has not yet. Raises KafkaError, Fenced."""
+        self._writer.begin()
+
+    def give_way(self) -> None:
+        """Another run has fenced this one: the next :meth:`begin` fences that one."""
+        self._writer.close()
+
+    def read_intents(self) -> None:
+        """Read what was stored since the last call. Raises KafkaError."""
+        again, records = self._followed.news(Timer(self._clock, self._timeout_ms))
+        if again:
+            self.intents.clear()
+        for record in records:
+            self.intents.take(record.key, record.value)
+
+    def write(self, rows: Sequence[Row]) -> int:
+        """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced."""
+        by_act: dict[Act, dict[str, list[Row]]] = {act: {} for act in Act}
+        for row in rows:
+            by_act[row.decision.act].setdefault(row.group, []).append(row)
+        writes, deletions = by_act[Act.WRITE], by_act[Act.DELETE]
+        until_ms = self._clock.now() + _FENCED_MS
+        self._store(row for act in (writes, deletions) for of_group in act.values() for row in of_group)
+        done = self._commit(writes, until_ms)
+        self._settle(rows)
+        gone = [row for of_group in deletions.values() for row in self._delete(of_group, until_ms)]
+        self._forget([*gone, *(row for of_group in by_act[Act.FORGET].values() for row in of_group)])
+        return done
+
+    def _store(self, rows: Iterable[Row]) -> None:
+        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
+        for row in rows:
+            key = GroupTopicKey(row.group, row.target.topic)
+            of_topic = changes.setdefault(key, dict(self.intents.of(key)))
+            of_topic.update({} if row.intent is None else {row.target.partition: row.intent})
+        self._put(changes)
+
+    def _settle(self, rows: Iterable[Row]) -> None:
+        """Store that commits have succeeded: what they have replaced is not this flow's own any more."""
+        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
+        for row in rows:
+            if row.intent is not None and row.intent.target == row.at_target and row.intent != row.intent.settled():
+                key = GroupTopicKey(row.group, row.target.topic)
+                changes.setdefault(key, dict(self.intents.of(key)))[row.target.partition] = row.intent.settled()
+        self._put(changes)
+
+    def _forget(self, rows: Iterable[Row]) -> None:
+        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
+        for row in rows:
+            key = GroupTopicKey(row.group, row.target.topic)
+            changes.setdefault(key, dict(self.intents.of(key))).pop(row.target.partition, None)
+        self._put(changes)
+
+    def _put(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> None:
+        if changes:
+            resumed = self.intents.resumed_after(changes)
+            self._writer.write(changes, resumed)
+            for key, intents in changes.items():
+                self.intents.put(key, intents)
+            for group, offsets in resumed.items():
+                self.intents.put_resumed(group, offsets)
+
+    def _commit(self, rows: Mapping[str, list[Row]], until_ms: int) -> int:
+        offsets = {group: {row.target: offset_of(row) for row in of_group} for group, of_group in rows.items()}
+        work: dict[int, list[str]] = {}
+        for group in rows:
+            work.setdefault(self._reader.node_of(group), []).append(group)
+
+        def begin(group: str) -> Future[None]:
+            if self._clock.now() < until_ms:
+                return self._admin.commit_group_offsets_async(group, offsets[group], self._timeout_ms)
+            too_late: Future[None] = Future()
+            too_late.set_exception(_too_late())
+            return too_late
+
+        outcomes = self._commits.run(work, begin)
+        done = 0
+        for group, outcome in outcomes.items():
+            for row in rows[group]:
+                if isinstance(outcome, KafkaError):
+                    row.hold(reason_of(outcome), str(outcome))
+                else:
+                    row.at_target = offsets[group][row.target].offset
+                    done += 1
+        return done
+
+    def _delete(self, rows: list[Row], until_ms: int) -> list[Row]:
+        """Delete the target's offsets of one group; return the rows whose offsets are gone."""
+        try:
+            if self._clock.now() >= until_ms:
+                raise _too_late()
+            outcomes = self._admin.delete_group_offsets(
+                rows[0].group, [row.target for row in rows], partial=True, timeout_ms=_PATIENCE_MS
+            )
+        except KafkaError as error:
+            for row in rows:
+                row.hold(reason_of(error), str(error))
+            return []
+        for row in rows:
+            if row.target in outcomes.failed:
+                refused = outcomes.failed[row.target]
+                row.hold(reason_of(refused), str(refused))
+            elif row.target in outcomes:
+                row.at_target = None
+        return [row for row in rows if row.target in outcomes]
+
+
+def _too_late() -> KafkaTimeout:
+    return KafkaTimeout(f"not sent within {_FENCED_MS} ms after its intent; the next round tries again")
