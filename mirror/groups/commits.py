@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, TypeVar
 
-from mirror.client import Admin
+from mirror.client import Admin, Outcomes, TopicPartition
 from mirror.errors import KafkaError, KafkaTimeout
-from mirror.groups.coordinators import CoordinatorCalls
+from mirror.groups.coordinators import CALL_MS, CoordinatorCalls, answers_any
 from mirror.groups.decision import Act, Intent
 from mirror.groups.intents import GroupTopicKey, StoredIntents
 from mirror.groups.positions import reason_of
@@ -20,9 +20,10 @@ from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock, Timer
 
-_COMMITS_AT_ONCE: Final = 64
-"""Commits in flight per coordinator, each of a group."""
-_PATIENCE_MS: Final = 2_000
+V = TypeVar("V")
+
+_AT_ONCE: Final = 64
+"""Commits or deletions in flight per coordinator, each of a group."""
 _FENCED_MS: Final = 10_000
 """Nothing is sent later than this after the intents were to be stored: a later run may have begun since."""
 
@@ -44,7 +45,10 @@ class GroupCommits:
             self._writer: Final = IntentWriter(topic, flow, timeout_ms)
             stack.callback(self._writer.close)
             self._clients: Final = stack.pop_all()
-        self._commits: Final = CoordinatorCalls[str, None](clock, at_once=_COMMITS_AT_ONCE, patience_ms=_PATIENCE_MS)
+        self._commits: Final = CoordinatorCalls[str, None](clock, at_once=_AT_ONCE)
+        self._deletions: Final = CoordinatorCalls[str, Outcomes[TopicPartition, None]](
+            clock, at_once=_AT_ONCE, is_answer=answers_any
+        )
         self.intents: Final = StoredIntents()
 
     def close(self) -> None:
@@ -77,7 +81,7 @@ class GroupCommits:
         self._store(row for act in (writes, deletions) for of_group in act.values() for row in of_group)
         done = self._commit(writes, until_ms)
         self._settle(rows)
-        gone = [row for of_group in deletions.values() for row in self._delete(of_group, until_ms)]
+        gone = self._delete(deletions, until_ms)
         self._forget([*gone, *(row for of_group in by_act[Act.FORGET].values() for row in of_group)])
         return done
 
@@ -116,20 +120,12 @@ class GroupCommits:
 
     def _commit(self, rows: Mapping[str, list[Row]], until_ms: int) -> int:
         offsets = {group: {row.target: offset_of(row) for row in of_group} for group, of_group in rows.items()}
-        work: dict[int, list[str]] = {}
-        for group in rows:
-            work.setdefault(self._reader.node_of(group), []).append(group)
 
         def begin(group: str) -> Future[None]:
-            if self._clock.now() < until_ms:
-                return self._admin.commit_group_offsets_async(group, offsets[group], self._timeout_ms)
-            too_late: Future[None] = Future()
-            too_late.set_exception(_too_late())
-            return too_late
+            return self._begin(until_ms, lambda ms: self._admin.commit_group_offsets_async(group, offsets[group], ms))
 
-        outcomes = self._commits.run(work, begin)
         done = 0
-        for group, outcome in outcomes.items():
+        for group, outcome in self._commits.run(self._by_coordinator(rows), begin).items():
             for row in rows[group]:
                 if isinstance(outcome, KafkaError):
                     row.hold(reason_of(outcome), str(outcome))
@@ -138,26 +134,38 @@ class GroupCommits:
                     done += 1
         return done
 
-    def _delete(self, rows: list[Row], until_ms: int) -> list[Row]:
-        """Delete the target's offsets of one group; return the rows whose offsets are gone."""
-        try:
-            if self._clock.now() >= until_ms:
-                raise _too_late()
-            outcomes = self._admin.delete_group_offsets(
-                rows[0].group, [row.target for row in rows], partial=True, timeout_ms=_PATIENCE_MS
+    def _delete(self, rows: Mapping[str, list[Row]], until_ms: int) -> list[Row]:
+        """Delete the target's offsets of groups; return the rows whose offsets are gone."""
+        partitions = {group: [row.target for row in of_group] for group, of_group in rows.items()}
+
+        def begin(group: str) -> Future[Outcomes[TopicPartition, None]]:
+            return self._begin(
+                until_ms, lambda ms: self._admin.delete_group_offsets_async(group, partitions[group], ms)
             )
-        except KafkaError as error:
-            for row in rows:
-                row.hold(reason_of(error), str(error))
-            return []
-        for row in rows:
-            if row.target in outcomes.failed:
-                refused = outcomes.failed[row.target]
-                row.hold(reason_of(refused), str(refused))
-            elif row.target in outcomes:
-                row.at_target = None
-        return [row for row in rows if row.target in outcomes]
 
+        gone: list[Row] = []
+        for group, outcome in self._deletions.run(self._by_coordinator(rows), begin).items():
+            for row in rows[group]:
+                error = outcome if isinstance(outcome, KafkaError) else outcome.failed.get(row.target)
+                if error is not None:
+                    row.hold(reason_of(error), str(error))
+                else:
+                    row.at_target = None
+                    gone.append(row)
+        return gone
 
-def _too_late() -> KafkaTimeout:
-    return KafkaTimeout(f"not sent within {_FENCED_MS} ms after its intent; the next round tries again")
+    def _by_coordinator(self, groups: Iterable[str]) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for group in groups:
+            found.setdefault(self._reader.node_of(group), []).append(group)
+        return found
+
+    def _begin(self, until_ms: int, submit: Callable[[int], Future[V]]) -> Future[V]:
+        """Begin a call, which is given up before ``until_ms``; it fails if that has passed."""
+        left_ms = until_ms - self._clock.now()
+        if left_ms > 0:
+            return submit(min(CALL_MS, left_ms))
+        too_late: Future[V] = Future()
+        msg = f"not sent within {_FENCED_MS} ms after its intent; the next round tries again"
+        too_late.set_exception(KafkaTimeout(msg))
+        return too_late

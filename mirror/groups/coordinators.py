@@ -1,7 +1,7 @@
 """Calls about groups: those of different coordinators in parallel, few at a time of each.
 
-A coordinator that does not answer delays its own groups only, and a round once: until its call has ended, nothing more
-is asked of it.
+A coordinator that does not answer delays its own groups only. A call is shorter than the patience of a round: if it is
+about many groups, those that are answered have their result, though another one's coordinator cannot be found.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from mirror.client import Outcomes
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.timing import Clock
 
@@ -19,6 +20,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _UNKNOWN_COORDINATORS: Final = 16
+_PATIENCE_MS: Final = 2_000
+CALL_MS: Final = 1_500
+"""The time of a call about groups, in ms."""
 
 
 def spread(group: str) -> int:
@@ -29,14 +33,28 @@ def spread(group: str) -> int:
     return -1 - zlib.crc32(group.encode()) % _UNKNOWN_COORDINATORS
 
 
+def answers_any(outcomes: Outcomes[Any, Any]) -> bool:
+    """Whether something of a call was answered, be it with a refusal."""
+    return bool(outcomes) or any(not isinstance(error, KafkaTimeout) for error in outcomes.failed.values())
+
+
 class CoordinatorCalls(Generic[K, V]):
     """Runs calls, by the coordinator that answers each. Use it in one thread."""
 
-    def __init__(self, clock: Clock, *, at_once: int, patience_ms: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        at_once: int,
+        patience_ms: int = _PATIENCE_MS,
+        is_answer: Callable[[V], bool] = lambda _: True,
+    ) -> None:
         """``at_once`` calls are in flight per coordinator.
 
-        One that has not answered any for ``patience_ms`` is not waited for.
+        One that has not answered any for ``patience_ms`` is not waited for: a KafkaTimeout is no answer, nor is a
+        result that is not ``is_answer``. Until its calls have ended, nothing more is asked of it.
         """
+        self._is_answer: Final = is_answer
         self._clock: Final = clock
         self._at_once: Final = at_once
         self._patience_ms: Final = patience_ms
@@ -65,10 +83,18 @@ class CoordinatorCalls(Generic[K, V]):
             wait(pending, max(0, longest_ms) / 1000, FIRST_COMPLETED)
             now = self._clock.now()
             for one in nodes:
-                found.update(one.take_done(now))
-                if one.running and now - one.heard_ms >= self._patience_ms:
+                done = one.take_done()
+                if any(self._has_answered(outcome) for outcome in done.values()):
+                    one.heard_ms = now
+                found.update(done)
+                if not one.is_done and now - one.heard_ms >= self._patience_ms:
                     self._late[one.node] = set(one.running)
                     found.update(dict.fromkeys(one.give_up(), self._error()))
+
+    def _has_answered(self, outcome: V | KafkaError) -> bool:
+        if isinstance(outcome, KafkaError):
+            return not isinstance(outcome, KafkaTimeout)
+        return self._is_answer(outcome)
 
     def _error(self) -> KafkaError:
         return KafkaTimeout(f"the coordinator has not answered for {self._patience_ms} ms")
@@ -81,17 +107,20 @@ class _Coordinator(Generic[K, V]):
         self.node: Final = node
         self.running: Final[dict[Future[V], K]] = {}
         self.heard_ms = now
-        """When the last call ended."""
+        """When it has answered last."""
         self._waiting: Final = waiting
+
+    @property
+    def is_done(self) -> bool:
+        return not (self.running or self._waiting)
 
     def begin(self, submit: Callable[[K], Future[V]], at_once: int) -> None:
         while self._waiting and len(self.running) < at_once:
             key = self._waiting.popleft()
             self.running[submit(key)] = key
 
-    def take_done(self, now: int) -> dict[K, V | KafkaError]:
+    def take_done(self) -> dict[K, V | KafkaError]:
         done = [future for future in self.running if future.done()]
-        self.heard_ms = now if done else self.heard_ms
         found: dict[K, V | KafkaError] = {}
         for future in done:
             error = future.exception()

@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, Fenced, KafkaError, KafkaTimeout
 from mirror.groups.decision import Position, Reason
-
-_HAS_MEMBERS = frozenset({22, 25, 27})
-"""Codes with which a broker refuses a commit without a member: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and
-REBALANCE_IN_PROGRESS."""
+from mirror.wire.error_codes import GROUP_IN_USE
 
 _MOVED = frozenset({Reason.ACTIVE, Reason.TAKEN_OVER, Reason.BEHIND, Reason.DELETED})
 
@@ -129,5 +126,5 @@ def reason_of(error: KafkaError) -> Reason:
     if isinstance(error, KafkaTimeout):
         return Reason.UNAVAILABLE
     if isinstance(error, BrokerError):
-        return Reason.ACTIVE if error.code in _HAS_MEMBERS else Reason.REFUSED
+        return Reason.ACTIVE if error.code in GROUP_IN_USE else Reason.REFUSED
     return Reason.UNAVAILABLE

@@ -14,7 +14,6 @@ Committed = dict[TopicPartition, OffsetAndMetadata]
 
 _GROUPS_PER_REQUEST: Final = 200
 """A group may have thousands of offsets, each of about 30 bytes."""
-_PATIENCE_MS: Final = 2_000
 _INACTIVE: Final = frozenset({"", "Empty", "Dead"})
 """The states of groups without members. A broker that reports none ("") refuses commits to active groups anyway."""
 _KINDS: Final = frozenset({"classic", "consumer"})
@@ -51,12 +50,8 @@ class GroupReader:
         """``timeout_ms`` limits each request; a coordinator that does not answer for two seconds is not waited for."""
         self._admin: Final = admin
         self._timeout_ms: Final = timeout_ms
-        self._listings: Final = CoordinatorCalls[int, Outcomes[int, tuple[GroupListing, ...]]](
-            clock, at_once=1, patience_ms=_PATIENCE_MS
-        )
-        self._reads: Final = CoordinatorCalls[tuple[str, ...], Outcomes[str, Committed]](
-            clock, at_once=1, patience_ms=_PATIENCE_MS
-        )
+        self._listings: Final = CoordinatorCalls[int, Outcomes[int, tuple[GroupListing, ...]]](clock, at_once=1)
+        self._reads: Final = CoordinatorCalls[tuple[str, ...], Outcomes[str, Committed]](clock, at_once=1)
         self._listed: dict[int, dict[str, Listed]] = {}
         self.errors: dict[int, KafkaError] = {}
         """Why brokers could not be listed the last time, by their ids; what they had before is taken for them."""

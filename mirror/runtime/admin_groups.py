@@ -158,6 +158,14 @@ class GroupCalls(AdminCalls):
         self, group: str, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[TopicPartition, None]:
         """Delete the offsets of ``group`` for ``tps`` (KIP-496). The error of a subscribed topic is code 86."""
+        return self._each(self._to_delete(group, tps, timeout_ms), partial=partial)
+
+    def delete_group_offsets_async(
+        self, group: str, tps: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> Future[Outcomes[TopicPartition, None]]:
+        """Like :meth:`delete_group_offsets` with ``partial=True``, without waiting."""
+        return self._later(lambda: self._to_delete(group, tps, timeout_ms))
+
+    def _to_delete(self, group: str, tps: Iterable[TopicPartition], timeout_ms: int | None) -> DeleteGroupOffsets:
         name = arguments.text("a group id", group)
-        call = DeleteGroupOffsets(name, arguments.partitions(tps), *self._timer(timeout_ms))
-        return self._each(call, partial=partial)
+        return DeleteGroupOffsets(name, arguments.partitions(tps), *self._timer(timeout_ms))

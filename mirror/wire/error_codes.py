@@ -118,6 +118,9 @@ _ADVICE: Final = {
     int(ErrorCode.invalid_transaction_timeout): (
         "transaction.timeout.ms is above the brokers' transaction.max.timeout.ms; lower the one or raise the other"
     ),
+    int(ErrorCode.non_empty_group): "the group has members; stop its consumers first",
+    int(ErrorCode.group_subscribed_to_topic): "a member of the group reads the topic; stop its consumers first",
+    int(ErrorCode.unstable_offset_commit): "a transaction has an offset of the partition, and has not ended",
 }
 """Advice for errors that the broker sent without a message."""
 
@@ -150,6 +153,19 @@ UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
 LEADER_NOT_AVAILABLE: Final = int(ErrorCode.leader_not_available)
 UNSUPPORTED_SASL_MECHANISM: Final = int(ErrorCode.unsupported_sasl_mechanism)
 UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
+UNSTABLE_OFFSET_COMMIT: Final = int(ErrorCode.unstable_offset_commit)
+GROUP_IN_USE: Final = frozenset(
+    int(code)
+    for code in (
+        ErrorCode.illegal_generation,
+        ErrorCode.unknown_member_id,
+        ErrorCode.rebalance_in_progress,
+        ErrorCode.non_empty_group,
+        ErrorCode.group_subscribed_to_topic,
+        ErrorCode.unstable_offset_commit,
+    )
+)
+"""Errors of a commit or a deletion without a member, because consumers use the group, and of reading its offsets."""
 
 
 _MAX_SUBJECT_CHARS: Final = 1_000

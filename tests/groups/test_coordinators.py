@@ -6,9 +6,11 @@ from concurrent.futures import Future
 
 import pytest
 
+from mirror.client import Outcomes
 from mirror.errors import ConnectionFailed, KafkaError, KafkaTimeout
-from mirror.groups.coordinators import CoordinatorCalls, spread
+from mirror.groups.coordinators import CoordinatorCalls, answers_any, spread
 from mirror.runtime.clock import SystemClock
+from tests.fakes.clock import FakeClock
 
 PATIENCE_MS = 100
 
@@ -72,6 +74,28 @@ def test_the_error_of_a_call_is_its_outcome_and_any_other_exception_is_raised() 
     broken.set_exception(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         calls().run(work(1, count=1), lambda _: broken)
+
+
+def test_a_call_that_times_out_is_no_answer() -> None:
+    clock, asked = FakeClock(), 0
+
+    def times_out(_: tuple[int, int]) -> Future[Outcomes[str, str]]:
+        nonlocal asked
+        asked += 1
+        clock.advance(PATIENCE_MS - 40)
+        future: Future[Outcomes[str, str]] = Future()
+        if asked % 2:
+            future.set_exception(KafkaTimeout("late"))
+        else:
+            future.set_result(Outcomes({}, {"group": KafkaTimeout("late")}))
+        return future
+
+    runner = CoordinatorCalls[tuple[int, int], Outcomes[str, str]](
+        clock, at_once=1, patience_ms=PATIENCE_MS, is_answer=answers_any
+    )
+    found = runner.run(work(1, count=50), times_out)
+    assert asked == 2
+    assert len(found) == 50
 
 
 def test_groups_of_unknown_coordinators_are_spread() -> None:

@@ -28,9 +28,16 @@ class FakePair:
     """Source topic "t", target topic "paris.t"; a log of ``partitions`` each."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, brokers: int = 1, partitions: int = 1, exactly_once: bool = True
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        brokers: int = 1,
+        source_brokers: int = 1,
+        partitions: int = 1,
+        exactly_once: bool = True,
     ) -> None:
-        self.source = FakeCluster(cluster_id="paris")
+        """``brokers`` are those of the target."""
+        self.source = FakeCluster(source_brokers, cluster_id="paris")
         self.target = FakeCluster(brokers, cluster_id="berlin")
         # Clients of the same addresses share a network thread: one that an earlier test has left must not be found.
         number = next(_NUMBERS)
