@@ -1,4 +1,4 @@
-"""MirrorMaker 2's own classes in a JVM that answers one question after the other (java/KafkasClasses.java)."""
+"""MirrorMaker 2's own classes in a JVM that answers one question after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests import jvm
 from tests.benchmarks.mirrormaker import mirrormaker_jars
 
 _SOURCE: Final = Path(__file__).parent / "java" / "KafkasClasses.java"
-_MAIN: Final = "org.apache.kafka.connect.mirror.KafkasClasses"
+_PACKAGE: Final = "org.apache.kafka.connect.mirror"
 _END_S: Final = 30
 _QUIET: Final = ("-Dorg.apache.logging.log4j.level=OFF", "-Dlog4j2.level=OFF")
 
@@ -40,16 +40,16 @@ class KafkasClasses:
 
 
 @contextlib.contextmanager
-def kafkas_classes(folder: Path) -> Iterator[KafkasClasses]:
-    """Compiled into ``folder``, and running while the block runs."""
+def kafkas_classes(folder: Path, source: Path = _SOURCE) -> Iterator[KafkasClasses]:
+    """Compiled into ``folder``, and running while the block runs. ``source`` is a Java file in that package."""
     java, jars, classes = find_java().path, class_path(mirrormaker_jars()), folder / "classes"
     compiler = "jdk.compiler/com.sun.tools.javac.Main"
-    command: list[str | Path] = [java, *jvm.PLAIN, "-m", compiler, "-proc:none", "-d", classes, "-cp", jars, _SOURCE]
+    command: list[str | Path] = [java, *jvm.PLAIN, "-m", compiler, "-proc:none", "-d", classes, "-cp", jars, source]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     errors = folder / "errors.log"
     with errors.open("wb") as stderr:
         process = subprocess.Popen(
-            [java, *jvm.PLAIN, *_QUIET, "-cp", f"{classes}:{jars}", _MAIN],
+            [java, *jvm.PLAIN, *_QUIET, "-cp", f"{classes}:{jars}", f"{_PACKAGE}.{source.stem}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
