@@ -41,7 +41,7 @@ class Timer:
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock
-        self.deadline_ms: Final = deadline(clock.now(), timeout_ms)
+        self.deadline_ms = deadline(clock.now(), timeout_ms)
 
     def remaining_ms(self) -> int:
         """Return the milliseconds left, never negative."""
@@ -50,3 +50,17 @@ class Timer:
     def expired(self) -> bool:
         """Return whether the deadline has passed."""
         return self.remaining_ms() == 0
+
+
+class StallTimer(Timer):
+    """The time after which something that advances step by step counts as stalled."""
+
+    __slots__ = ("_timeout_ms",)
+
+    def __init__(self, clock: Clock, timeout_ms: int) -> None:
+        super().__init__(clock, timeout_ms)
+        self._timeout_ms: Final = timeout_ms
+
+    def advance(self) -> None:
+        """Record a step: the time begins again."""
+        self.deadline_ms = deadline(self._clock.now(), self._timeout_ms)

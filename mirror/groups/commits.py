@@ -18,7 +18,7 @@ from mirror.groups.rows import Row, offset_of
 from mirror.groups.writer import IntentWriter
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
-from mirror.timing import Clock, Timer
+from mirror.timing import Clock
 
 V = TypeVar("V")
 
@@ -64,12 +64,14 @@ class GroupCommits:
         self._writer.close()
 
     def read_intents(self) -> None:
-        """Read what was stored since the last call. Raises KafkaError."""
-        again, records = self._followed.news(Timer(self._clock, self._timeout_ms))
-        if again:
+        """Read what was stored since the last call. Raises KafkaError if that is not all: the next call goes on."""
+        news = self._followed.news(self._clock, self._timeout_ms)
+        if news.again:
             self.intents.clear()
-        for record in records:
+        for record in news.records:
             self.intents.take(record.key, record.value)
+        if news.error is not None:
+            raise news.error
 
     def write(self, rows: Sequence[Row]) -> int:
         """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced."""

@@ -21,9 +21,9 @@ from mirror.mirrormaker.names import DefaultPolicy
 from mirror.mirrormaker.records import Checkpoint, CheckpointKey
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
-from mirror.timing import Clock, Timer
+from mirror.timing import Clock
 
-_READ_TIMEOUT_MS: Final = 10_000
+_STALL_MS: Final = 10_000
 _MAX_BLOCK_MS: Final = 2_000
 """For metadata of the topic, which may be missing."""
 
@@ -113,18 +113,20 @@ class CheckpointWriter:
         return {key: now.checkpoint for key, now in self._wanted.items()}
 
     def _read(self) -> None:
-        """Read what was written since the last call. Raises KafkaError.
+        """Read what was written since the last call. Raises KafkaError if that is not all: the next call goes on.
 
         What the topic has lost, or lacks because it was made again, is wanted again.
         """
-        again, records = self._followed.news(Timer(self._clock, _READ_TIMEOUT_MS))
-        if again:
+        news = self._followed.news(self._clock, _STALL_MS)
+        if news.again:
             before, self._written = self._written, {}
             self._wanted = {key: Translated(checkpoint) for key, checkpoint in before.items()} | self._wanted
-        for record in records:
+        for record in news.records:
             key, checkpoint = CheckpointKey.parse(record.key), Checkpoint.parse(record.value)
             if key is not None and checkpoint is not None:
                 self._written[key] = checkpoint
+        if news.error is not None:
+            raise news.error
 
     def _send(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
         try:

@@ -1,16 +1,28 @@
-"""Follows one of a flow's topics: reads all of it once, and then what was appended since."""
+"""Follows one of a flow's topics: reads all of it once, and then what was appended since, however long it takes."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, NamedTuple
 
 from mirror.client import Admin
+from mirror.errors import KafkaError
 from mirror.relay.progress.flow_topic import FlowTopic, log_bounds
-from mirror.relay.progress.log_reading import read_log
-from mirror.timing import Timer
+from mirror.relay.progress.log_reading import read_long_log
+from mirror.timing import Clock, Timer
 from mirror.wire.decode import Record
+
+
+class News(NamedTuple):
+    """What was read of a topic."""
+
+    again: bool
+    """Whether the records begin with the first one of the topic, and replace all of earlier calls."""
+    records: Sequence[Record] = ()
+    error: KafkaError | None = None
+    """Why there are more; the next call goes on behind them."""
 
 
 class FollowedTopic:
@@ -29,20 +41,28 @@ class FollowedTopic:
         """Close the connections."""
         self._clients.close()
 
-    def news(self, timer: Timer) -> tuple[bool, list[Record]]:
-        """Return the committed records since the last call, and whether they are all of the topic again.
+    def news(self, clock: Clock, stall_ms: int) -> News:
+        """Return the committed records since the last call.
 
         They are all at the first call, and if the topic was made again or lost records; none if it does not exist. Open
-        transactions are not waited for. Raises KafkaError, KafkaTimeout.
+        transactions are not waited for. ``stall_ms`` limits each request, and the time in which nothing arrives. Raises
+        KafkaError.
         """
         tp = self._topic.tp
-        found = self._admin.describe_topics([tp.topic], timeout_ms=timer.remaining_ms())
+        found = self._admin.describe_topics([tp.topic], timeout_ms=stall_ms)
         if tp.topic not in found:
             self._at = None
-            return True, []
-        start, end = log_bounds(self._admin, tp, timer, "read_committed")
+            return News(again=True)
+        start, end = log_bounds(self._admin, tp, Timer(clock, stall_ms), "read_committed")
         again = self._at is None or found[tp.topic].topic_id != self._id or not start <= self._at <= end
         at = start if again or self._at is None else self._at
-        records = [record for fetched in read_log(self._consumer, tp, at, end, timer) for record in fetched.records()]
-        self._id, self._at = found[tp.topic].topic_id, max(end, records[-1].offset + 1 if records else 0)
-        return again, records
+        self._id, records = found[tp.topic].topic_id, list[Record]()
+        try:
+            for fetched in read_long_log(self._consumer, tp, at, end, clock, stall_ms):
+                records += fetched.records()
+                at = fetched.next_offset
+        except KafkaError as error:
+            self._at = at
+            return News(again, records, error)
+        self._at = max(at, end)
+        return News(again, records)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaTimeout
-from mirror.timing import Timer
+from mirror.timing import Clock, StallTimer, Timer
 
 
 def read_log(
@@ -33,3 +33,16 @@ def read_log(
             msg = f"{tp}: could be read up to offset {at} only, not to {end}, in the time there was{reason}"
             raise KafkaTimeout(msg) from cause
     consumer.assign([])  # it fetches nothing more while its caller works
+
+
+def read_long_log(
+    consumer: Consumer, tp: TopicPartition, start: int | OffsetAndMetadata, end: int, clock: Clock, stall_ms: int
+) -> Iterator[Fetched]:
+    """Do what :func:`read_log` does, for as long as something arrives within ``stall_ms``.
+
+    Raises KafkaError; KafkaTimeout if nothing does. What the caller does in between is not counted.
+    """
+    timer = StallTimer(clock, stall_ms)
+    for fetched in read_log(consumer, tp, start, end, timer):
+        yield fetched
+        timer.advance()

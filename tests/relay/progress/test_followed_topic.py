@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from mirror.errors import KafkaTimeout
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
-from mirror.timing import Timer
+from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
+from tests.fakes.control import Action, ServerCall
 from tests.relay.fake_pair import FakePair
 
 TOPIC = "mirror-groups.f.internal"
@@ -29,8 +31,9 @@ def followed(pair: FakePair) -> Iterator[FollowedTopic]:
 
 
 def news(followed: FollowedTopic) -> tuple[bool, list[bytes | None]]:
-    again, records = followed.news(Timer(SystemClock(), 10_000))
-    return again, [record.value for record in records]
+    found = followed.news(SystemClock(), 10_000)
+    assert found.error is None
+    return found.again, [record.value for record in found.records]
 
 
 def test_records_are_returned_once_without_those_that_are_not_committed(
@@ -54,3 +57,24 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning(pair: FakePair, 
         pair.target.add_topic(TOPIC)
         pair.target.log(TOPIC).append_values(value)
         assert news(followed) == (True, [value])
+
+
+def test_what_was_read_before_a_stall_is_not_read_again(pair: FakePair, followed: FollowedTopic) -> None:
+    pair.target.add_topic(TOPIC)
+    log = pair.target.log(TOPIC)
+    values = [letter * 600_000 for letter in (b"1", b"2", b"3")]  # a fetch has at most 1 MiB
+    for value in values:
+        log.append_values(value)
+    fetches = 0
+
+    def stalls(call: ServerCall) -> Action | None:
+        nonlocal fetches
+        fetches += call.api is Api.FETCH
+        return Action(silent=True) if fetches > 1 and call.api is Api.FETCH else None
+
+    pair.target.control.add(stalls)
+    found = followed.news(pair.target.clock, 2_000)
+    assert isinstance(found.error, KafkaTimeout)
+    assert [record.value for record in found.records] == values[:1]
+    pair.target.control.clear()
+    assert news(followed) == (False, values[1:])
