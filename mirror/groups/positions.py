@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, Fenced, KafkaError, KafkaTimeout
@@ -85,6 +85,8 @@ class GroupsReport:
     """When the round ended (ms since 1970)."""
     translated: tuple[TranslatedPosition, ...] = ()
     """The positions that this round has translated: those that have changed, or are not in step."""
+    sync: bool = True
+    """Whether what is due was committed; if not, it was only read."""
 
     def by_reason(self) -> Counter[Reason]:
         """Return how many groups are not in step, by reason; a group may have several."""
@@ -94,22 +96,6 @@ class GroupsReport:
     def in_step(self) -> int:
         """How many groups are in step."""
         return sum(1 for state in self.groups.values() if state.is_in_step)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the counts as plain values, which a flow's summary has."""
-        return {
-            "in_step": self.in_step,
-            "not_in_step": {reason.value: count for reason, count in sorted(self.by_reason().items())},
-            "longest_seconds": round(self.oldest_ms / 1000, 3),
-            "committed": self.written,
-            "problems": list(self.problems),
-        }
-
-    def line(self) -> str:
-        """Return the counts as one line."""
-        held = ", ".join(f"{count} {reason.value}" for reason, count in sorted(self.by_reason().items()))
-        others = f"; not in step: {held}" if held else ""
-        return f"{self.in_step} consumer groups are in step, {self.written} offsets committed{others}"
 
     @property
     def oldest_ms(self) -> int:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from mirror.client import TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import Fenced, KafkaError
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.commits import GroupCommits
 from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_intent
@@ -111,7 +111,13 @@ class GroupSync:
             self._states[name] = GroupState(name, (), Reason.NOT_SUPPORTED, f"a group of kind {listed[name].kind!r}")
         problems = (*self._of_source.problems("source"), *self._of_target.problems("target"))
         translated = tuple(found for row in rows if (found := translated_position(row)) is not None)
-        return GroupsReport(dict(self._states), problems, written, self._clock.unix_ms(), translated)
+        return GroupsReport(dict(self._states), problems, written, self._clock.unix_ms(), translated, sync=write)
+
+    def fenced(self, error: Fenced) -> GroupsReport:
+        """Return the report of a round that ended with ``error``: another run writes the groups."""
+        names = self._states.keys() | {name for name in self._names if self._rules.includes(name)}
+        groups = {name: self._held(name, Reason.OTHER_RUN, str(error)) for name in sorted(names)}
+        return GroupsReport(groups, (str(error),), 0, self._clock.unix_ms())
 
     def has_new_groups(self) -> bool:
         """Whether the source has groups for the next round that it had not in the last one. Raises KafkaError."""

@@ -70,14 +70,17 @@ def test_an_earlier_run_stores_and_commits_nothing_once_a_later_one_has_begun(si
     new = site.sync()
     new.round()
     site.commit(137)
-    with pytest.raises(Fenced):
+    with pytest.raises(Fenced) as caught:
         old.round()
+    found = old.fenced(caught.value)
+    assert found.groups[GROUP].reasons == {Reason.OTHER_RUN}
+    assert found.problems == (str(caught.value),)
     assert site.at_target() == 80
     new.round()
     assert site.at_target() == 111
     site.commit(147)
     old.give_way()
-    old.round()
+    assert only(old.round()).reason is None
     assert site.at_target() == 119
 
 

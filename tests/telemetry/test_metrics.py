@@ -11,6 +11,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import HistogramDataPoint
 
 from mirror.errors import FlowError
+from mirror.groups.summary import GroupsSummary
 from mirror.meters import BOUNDS_MS, Histogram
 from mirror.relay.model.ranges import Outcome
 from mirror.telemetry.export.otlp import as_metrics
@@ -18,7 +19,7 @@ from mirror.telemetry.export.prometheus import Endpoint
 from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.instruments import ALL, Kind
 from mirror.telemetry.metrics.metric_store import MAX_POINTS, OTHER, MetricStore
-from mirror.telemetry.metrics.record_results import record_epoch, record_results, record_task
+from mirror.telemetry.metrics.record_results import record_epoch, record_groups, record_results, record_task
 from mirror.telemetry.task_report import TaskReport
 from tests.telemetry.results import AT_MS, a_task, expired, result
 
@@ -108,6 +109,19 @@ def test_metrics_convert_to_opentelemetry() -> None:
     assert len(point.bucket_counts) == len(point.explicit_bounds) + 1 == len(BOUNDS_MS) + 1
     assert point.start_time_unix_nano == AT_MS * 1_000_000
     assert converted["mirror.commit.duration"].unit == "s"
+
+
+def test_groups_have_their_states_while_they_are_brought_to_the_target() -> None:
+    metrics = MetricStore()
+    record_groups(metrics, "f", GroupsSummary(total=5, in_step=1, by_reason={"refused": 4}))
+    record_groups(metrics, "f", GroupsSummary(total=5, in_step=3, by_reason={"taken-over": 2}, oldest_ms=1_500))
+    expected = {
+        "mirror.groups": {("f", "in-step"): 3, ("f", "taken-over"): 2},
+        "mirror.groups.time": {("f",): 1.5},
+    }
+    assert values(metrics) == expected
+    record_groups(metrics, "g", GroupsSummary(total=5, sync=False, oldest_ms=1_500))
+    assert values(metrics) == expected, "of groups that are only read nothing is late"
 
 
 def test_endpoint_serves_metrics_to_prometheus() -> None:

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
-from mirror.errors import FlowError, KafkaError, MirrorError
+from mirror.errors import Fenced, FlowError, KafkaError, MirrorError
 from mirror.groups.positions import GroupsReport
+from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import HeartbeatWriter, not_written
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
@@ -132,15 +133,19 @@ class FlowRunner:
 
     def _bring_groups(self, flow: FlowConfig, report: FlowReport) -> None:
         """Bring the positions of consumer groups to the target. A failure does not fail the run."""
-        self._consoles.progress(f"flow {flow.name}: committing the positions of consumer groups")
+        act = "committing" if flow.groups.sync else "translating"
+        self._consoles.progress(f"flow {flow.name}: {act} the positions of consumer groups")
         try:
             with CheckpointedRounds(self._config, flow) as rounds:
-                report.groups = rounds.round()
+                try:
+                    found = rounds.round()
+                except Fenced as error:
+                    found = rounds.fenced(error)
         except Exception as error:  # noqa: BLE001 - the copies are complete
-            report.groups = GroupsReport(problems=(problem_of(error),))
-        for line in report.groups.problems:
+            found = GroupsReport(problems=(problem_of(error),))
+        report.groups = summary_of(found)
+        for line in found.problems:
             self._warn(flow, f"consumer groups: {line}")
-        self._consoles.progress(f"flow {flow.name}: {report.groups.line()}")
 
     def _write_heartbeat(self, flow: FlowConfig) -> None:
         """Write a heartbeat to the source, which this run copies."""

@@ -26,7 +26,7 @@ from mirror.spark.driver.report_file import ReportFile
 from mirror.spark.driver.report_lock import locked
 from mirror.spark.driver.session import session
 from mirror.spark.driver.submission import BEGAN
-from mirror.spark.driver.tables import flow_table
+from mirror.spark.driver.tables import flow_results
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
@@ -190,8 +190,8 @@ def _run_flow(
     finally:
         report.ended = datetime.now(UTC)
         summary.write(reports)
-        if report.partitions:
-            consoles.print_table(flow_table(report, None if options.all_partitions else MAX_PARTITIONS_SHOWN))
+        if report.partitions or report.groups:
+            consoles.print_table(flow_results(report, None if options.all_partitions else MAX_PARTITIONS_SHOWN))
 
 
 def _catch_signals() -> None:

@@ -15,6 +15,7 @@ from mirror.spark.driver.group_rounds import open_sync
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.errors import Fenced
     from mirror.groups.positions import GroupsReport, TranslatedPosition
 
 _ACKNOWLEDGED_MS: Final = 5_000
@@ -51,6 +52,10 @@ class CheckpointedRounds:
     def give_way(self) -> None:
         """Let the next round fence the run that has fenced this one."""
         self._sync.give_way()
+
+    def fenced(self, error: Fenced) -> GroupsReport:
+        """Return the report of a round that ended with ``error``."""
+        return self._sync.fenced(error)
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads."""

@@ -68,6 +68,10 @@ class Rounds(Protocol):
         """Let the next round fence the run that has fenced this one."""
         ...
 
+    def fenced(self, error: Fenced) -> GroupsReport:
+        """Return the report of a round that ended with ``error``."""
+        ...
+
     def network_ms(self) -> int:
         """Return the CPU time of the network threads."""
         ...
@@ -130,8 +134,8 @@ class GroupRounds:
         try:
             self._report(rounds.round())
         except Fenced as error:
+            self._report(rounds.fenced(error))
             rounds.give_way()
-            self._failed(error)
             return Pause(_FENCED_WAIT_MS, shortest_ms=_FENCED_WAIT_MS)
         except MirrorError as error:
             self._failed(error)

@@ -58,7 +58,7 @@ def copied(done: int, total: int, per_s: float | None) -> str:
     words = [f"{done:,} of {total:,} records{share}"]
     if per_s:
         words.append(f"{per_second(per_s)} records/s")
-        words.append(f"{_span((total - done) / per_s)} left")
+        words.append(f"{span((total - done) / per_s)} left")
     return ", ".join(words)
 
 
@@ -67,7 +67,7 @@ def followed(status: FlowStatus) -> str:
     totals = status.totals
     words = [f"{totals.records:,} records behind"]
     if totals.seconds:
-        words.append(f"up to {_span(totals.seconds)} late")
+        words.append(f"up to {span(totals.seconds)} late")
     if totals.copied_per_s is not None:
         words.append(f"copied {per_second(totals.copied_per_s)}/s, new {per_second(totals.produced_per_s or 0.0)}/s")
     words += [f"{count:,} {state.value}" for state, count in totals.states.items() if state in _SHOWN]
@@ -83,7 +83,8 @@ def per_second(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= _TENTH or not rate else f"{rate:.1f}"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Format a duration: ``12 s``, ``3 min 5 s``, ``2 h 10 min``."""
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60
     if hours:

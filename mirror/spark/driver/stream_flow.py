@@ -11,6 +11,7 @@ from rich.filesize import decimal
 
 from mirror.client import Admin
 from mirror.errors import MAX_NAMES_SHOWN, FlowError, MirrorError
+from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
@@ -120,10 +121,9 @@ class StreamFlow:
 
     def _on_groups(self, groups: GroupsReport) -> None:
         """Keep the report of a round, for the summary and the metrics; called from the rounds' thread."""
-        self.report.groups = groups
-        by_reason = {reason.value: count for reason, count in groups.by_reason().items()}
+        self.report.groups = summary = summary_of(groups)
         with self._telemetry.metrics.lock:
-            record_groups(self._telemetry.metrics, self._flow.name, groups.in_step, by_reason, groups.oldest_ms / 1000)
+            record_groups(self._telemetry.metrics, self._flow.name, summary)
         self._telemetry.export_metrics()
 
     def _start_query(self) -> None:

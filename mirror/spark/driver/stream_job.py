@@ -31,7 +31,7 @@ from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.report_file import ReportFile
 from mirror.spark.driver.session import use_cheap_checkpoints
 from mirror.spark.driver.stream_flow import StreamFlow
-from mirror.spark.driver.tables import flow_table
+from mirror.spark.driver.tables import flow_results
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
@@ -223,8 +223,8 @@ class _Stream:
     def _status(self) -> int:
         most = None if self._options.all_partitions else MAX_PARTITIONS_SHOWN
         for run in self._runs:
-            if run.report.partitions:
-                self._consoles.print_table(flow_table(run.report, most))
+            if run.report.partitions or run.report.groups:
+                self._consoles.print_table(flow_results(run.report, most))
         signum = self._shutdown.signum
         if signum is not None and any(run.report.cut_short for run in self._runs):
             self._consoles.error(interrupted_line(signum))

@@ -1,13 +1,15 @@
-"""The table of a flow's results."""
+"""The table of a flow's results, and the lines about its consumer groups."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.console import Group
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from mirror.errors import brief
 from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.model.way_notes import PartitionWay, way_notes
@@ -15,14 +17,39 @@ from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.target_loss import loss_text
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
+from mirror.spark.driver.progress_lines import span
 
 if TYPE_CHECKING:
+    from mirror.groups.summary import GroupsSummary, HeldGroup
     from mirror.spark.ledger.results import FlowReport
 
 _LOSSES = frozenset({GapKind.RETENTION, GapKind.TRUNCATED, GapKind.RECREATED})
 _NOTHING_TO_COPY = frozenset(SkipReason)
 _UNKNOWN = "unknown"
 _STYLES = {Outcome.COMPLETE: "green", Outcome.UNFINISHED: "yellow"}
+_MAX_GROUPS_SHOWN = 5
+_MAX_CHARACTERS = 120
+"""Of a group's name, and of the detail beside it."""
+
+
+def flow_results(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> Group:
+    """Return what a run prints of a flow at its end: the table of its partitions, and lines about its groups."""
+    lines = [] if report.groups is None else group_lines(report.groups, report.flow)
+    return Group(*([flow_table(report, most)] if report.partitions else []), *map(Text, lines))
+
+
+def group_lines(groups: GroupsSummary, flow: str, most: int = _MAX_GROUPS_SHOWN) -> list[str]:
+    """Return a line with the counts, one for each of the ``most`` worst groups, and how to see the others."""
+    shown = groups.held[:most] if groups.sync else ()
+    left = groups.total - groups.in_step - len(shown) if groups.sync else 0
+    more = [f"  and {left:,} more: mirror groups --flow {flow} shows all"] if left > 0 else []
+    return [f"consumer groups: {groups.line()}", *map(_group_line, shown), *more]
+
+
+def _group_line(held: HeldGroup) -> str:
+    age = f" for {span(held.age_ms / 1000)}" if held.age_ms else ""
+    detail = f" ({brief(held.detail, _MAX_CHARACTERS)})" if held.detail else ""
+    return f"  {brief(held.group, _MAX_CHARACTERS)}: {held.words}{age}{detail}"
 
 
 def flow_table(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> Table:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
-    from mirror.groups.positions import GroupsReport
+    from mirror.groups.summary import GroupsSummary
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.plan import Plan
@@ -48,7 +48,7 @@ class FlowReport:
     """One line that says which other run took over; else None."""
     run: str = ""
     """The name of the run's folder in the ledger; empty if it has none."""
-    groups: GroupsReport | None = None
+    groups: GroupsSummary | None = None
     """The consumer groups after the last round; None if there was none."""
 
     @property

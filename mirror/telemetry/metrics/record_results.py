@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from mirror.groups.summary import GroupsSummary
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.telemetry.metrics import instruments
@@ -89,11 +90,13 @@ def _histogram_of(ms: int) -> Histogram:
     return histogram
 
 
-def record_groups(
-    metrics: MetricStore, flow: str, in_step: int, by_reason: Mapping[str, int], longest_s: float
-) -> None:
-    """Replace the counts of a flow's consumer groups, and for how long some group has not been in step."""
+def record_groups(metrics: MetricStore, flow: str, groups: GroupsSummary) -> None:
+    """Replace the counts of a flow's consumer groups, and for how long some group has not been in step.
+
+    Groups that are only read follow nothing: they have no values.
+    """
     metrics.remove(instruments.GROUPS, flow=flow)
-    for state, count in {"in-step": in_step, **by_reason}.items():
-        metrics.set(instruments.GROUPS, count, flow=flow, state=state)
-    metrics.set(instruments.GROUPS_TIME, longest_s, flow=flow)
+    if groups.sync:
+        for state, count in {"in-step": groups.in_step, **groups.by_reason}.items():
+            metrics.set(instruments.GROUPS, count, flow=flow, state=state)
+        metrics.set(instruments.GROUPS_TIME, groups.oldest_ms / 1000, flow=flow)

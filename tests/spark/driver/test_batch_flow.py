@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
+from mirror.errors import Fenced
+from mirror.groups.decision import Reason
+from mirror.groups.positions import GroupsReport, GroupState
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_flow
 from mirror.spark.driver.batch_flow import FlowRunner
@@ -68,3 +71,25 @@ def test_an_unexpected_error_of_the_groups_is_reported_and_fails_no_run(
     assert report.groups is not None
     assert report.groups.problems == ("ZeroDivisionError: what",)
     assert "consumer groups: ZeroDivisionError: what" in capsys.readouterr().err
+
+
+def test_groups_that_another_run_writes_are_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rounds:
+        def __init__(self, *_: object) -> None: ...
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def round(self) -> GroupsReport:
+            raise Fenced("another one", 90)
+
+        def fenced(self, error: Fenced) -> GroupsReport:
+            return GroupsReport({"billing": GroupState("billing", (), Reason.OTHER_RUN, str(error))})
+
+    monkeypatch.setattr(batch_flow, "CheckpointedRounds", Rounds)
+    report = FlowReport("f", datetime.now(UTC))
+    runner(tmp_path)._bring_groups(flow(), report)
+    assert report.groups is not None
+    assert [(held.group, held.reasons) for held in report.groups.held] == [("billing", ("other-run",))]

@@ -11,7 +11,8 @@ from typing import Final, Self
 import pytest
 
 from mirror.errors import Fenced, KafkaError
-from mirror.groups.positions import GroupsReport
+from mirror.groups.decision import Reason
+from mirror.groups.positions import GroupsReport, GroupState
 from mirror.spark.driver import group_rounds
 from mirror.spark.driver.group_rounds import GroupRounds
 
@@ -47,6 +48,9 @@ class FakeRounds:
 
     def give_way(self) -> None:
         self.gave_way += 1
+
+    def fenced(self, error: Fenced) -> GroupsReport:
+        return GroupsReport({"billing": GroupState("billing", (), Reason.OTHER_RUN)}, (str(error),))
 
     def network_ms(self) -> int:
         return self.cpu_ms
@@ -89,7 +93,8 @@ def test_a_fenced_run_gives_way_and_waits(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(group_rounds, "_FENCED_WAIT_MS", 50)
     rounds = FakeRounds(Fenced("another one", 90))
     with running(rounds) as (report, _):
-        assert report().problems == ("another one",)
+        found = report()
+        assert (found.problems, found.by_reason()) == (("another one",), {Reason.OTHER_RUN: 1})
         assert report().problems == ()
     assert rounds.gave_way == 1
 
