@@ -6,15 +6,15 @@ import json
 import time
 from contextlib import ExitStack
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
 from mirror.cli import status_view
 from mirror.cli.options import AsJson, Config, Flow, ReportDir, SecretsDir
+from mirror.cli.watching import show_repeatedly
 from mirror.config.load import load
 from mirror.errors import KafkaError
 from mirror.spark.driver.job_options import ALL, DEFAULT_REPORT_DIR, MAX_PARTITIONS_SHOWN
@@ -96,19 +96,15 @@ def _watch_json(readers: Sequence[StatusReader], every: float) -> None:
         pause(every)
 
 
-def _watch(readers: Sequence[StatusReader], every: float, *, all_partitions: bool) -> None:
-    console = Terminal()
-    if not console.is_terminal:
-        while True:
-            statuses, errors = _read(readers)
-            console.print(_view(statuses, errors, None if all_partitions else MAX_PARTITIONS_SHOWN, console.width))
-            pause(every)
-    with Live(console=console, auto_refresh=False, screen=True) as screen:
-        while True:
-            statuses, errors = _read(readers)
-            most = None if all_partitions else status_view.rows_for(console.height - 1, len(readers))
-            screen.update(_view(statuses, errors, most, console.width), refresh=True)
-            pause(every)
+def _watch(readers: Sequence[StatusReader], every: float, *, all_partitions: bool) -> NoReturn:
+    def view(console: Terminal) -> Group:
+        statuses, errors = _read(readers)
+        most = MAX_PARTITIONS_SHOWN
+        if console.is_terminal:
+            most = status_view.rows_for(console.height - 1, len(readers))
+        return _view(statuses, errors, None if all_partitions else most, console.width)
+
+    show_repeatedly(view, lambda: pause(every), Terminal())
 
 
 def _view(statuses: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:

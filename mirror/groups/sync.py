@@ -145,6 +145,8 @@ class GroupSync:
         for tp, committed in found.items():
             if self._rules.source_topic(tp.topic) is not None:
                 offsets.setdefault(tp.topic, {})[tp.partition] = committed.offset
+        if not offsets:
+            return 0
         record = KeyValue(encode_key(ResumeKey(group)), encode_resumed(offsets))
         for error in self._topic.write({group: record}, TIMEOUT_MS).values():
             raise error

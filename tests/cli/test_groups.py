@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from mirror.cli import groups as command
@@ -41,6 +43,8 @@ class Sync:
     """Finds what a test wants."""
 
     report: ClassVar[GroupsReport | Exception] = GroupsReport()
+    meanwhile: ClassVar[list[GroupsReport | Exception]] = []
+    """What is found first, one in each reading."""
     includes: ClassVar[dict[str, bool]] = {}
     resumed: ClassVar[list[str]] = []
 
@@ -55,13 +59,14 @@ class Sync:
 
     def round(self, *, write: bool) -> GroupsReport:
         assert not write
-        if isinstance(Sync.report, Exception):
-            raise Sync.report
-        return Sync.report
+        found = Sync.meanwhile.pop(0) if Sync.meanwhile else Sync.report
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def resume(self, group: str) -> int:
         Sync.resumed.append(group)
-        return 2
+        return 0 if group == "new" else 2
 
     def read(self) -> tuple[list[BackPosition], list[str]]:
         found = Translation(Place.RECORD, 7)
@@ -71,16 +76,30 @@ class Sync:
         ], []
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
-    def ends(_config: object, _cluster: str, tps: Any) -> Mapping[TopicPartition, int]:
+class Ends:
+    """All logs end at 10."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def of_source(self, tps: Any) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(tps, 10)
 
+    of_target = of_source
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
     monkeypatch.setattr(command, "GroupSync", Sync)
     monkeypatch.setattr(command, "WayBack", Sync)
-    monkeypatch.setattr(command, "_ends", ends)
+    monkeypatch.setattr(command, "LogEnds", Ends)
     monkeypatch.setattr(Sync, "report", GroupsReport())
     monkeypatch.setattr(Sync, "resumed", [])
+    monkeypatch.setattr(Sync, "meanwhile", [])
     return FlowHarness(tmp_path)
 
 
@@ -173,13 +192,114 @@ def test_a_cluster_that_does_not_answer_is_status_1(site: FlowHarness, monkeypat
     assert "too late" in found.stderr
 
 
-def test_watching_reads_again_until_ctrl_c(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses = iter([None, KeyboardInterrupt()])
+def test_wrong_usage_is_status_2(site: FlowHarness) -> None:
+    assert _run(site, "--nonsense").exit_code == 2
+    assert CliRunner().invoke(app, ["groups", "--config", str(site.config)]).exit_code == 2, "it is about one flow"
+    both = _run(site, "--resume", "billing", "--reverse")
+    assert (both.exit_code, Sync.resumed) == (2, [])
+    excluded = _run(site, "--resume", "console-consumer-1")
+    assert (excluded.exit_code, Sync.resumed) == (2, [])
+    assert "does not include group console-consumer-1" in " ".join(excluded.stderr.replace("│", " ").split())
+
+
+def test_a_flow_that_is_not_there_is_status_1(site: FlowHarness) -> None:
+    found = CliRunner().invoke(app, ["groups", "--config", str(site.config), "--flow", "g"])
+    assert found.exit_code == 1
+    assert "no such flow" in found.stderr
+
+
+def test_a_group_without_offsets_cannot_be_resumed(site: FlowHarness) -> None:
+    found = _run(site, "--resume", "new")
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert found.stderr == "mirror: group new has no offsets on the target that the flow could continue\n"
+
+
+def test_a_named_group_that_is_not_there_is_status_3(site: FlowHarness) -> None:
+    absent = _run(site, "--group", "audit")
+    assert absent.exit_code == 3
+    assert "cluster a has no group 'audit' with offsets of topics that flow f copies" in absent.stderr
+    excluded = _run(site, "--group", "console-consumer-1")
+    assert excluded.exit_code == 3
+    assert "flow f does not include group 'console-consumer-1'" in excluded.stderr
+
+
+def test_help_says_what_the_statuses_mean() -> None:
+    text = " ".join(CliRunner().invoke(app, ["groups", "--help"], env={"COLUMNS": "200"}).stdout.split())
+    assert "0 all groups are in step" in text
+    assert "3 some are not, 1 could not read, 2 wrong usage" in text
+
+
+@pytest.mark.parametrize(
+    ("lines", "state"), [("sync = true", "to be committed"), ("sync = false", "not committed, because sync is off")]
+)
+def test_what_is_not_committed_yet_says_whether_it_will_be(
+    site: FlowHarness, monkeypatch: pytest.MonkeyPatch, lines: str, state: str
+) -> None:
+    site.config.write_text(f"{site.config.read_text()}[flows.f.groups]\n{lines}\n")
+    monkeypatch.setattr(Sync, "report", _found(IN_STEP, GroupState("audit", (position(pending=True),))))
+    found = _run(site)
+    assert found.exit_code == 3
+    assert found.stdout.splitlines()[0] == f"flow f: a to b; 1 of 2 groups in step, 1 {state}"
+    assert f" {state} " in found.stdout.splitlines()[4]
+
+
+def _looks(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """End the ``count``-th pause as Ctrl-C does."""
+    left = iter([None] * (count - 1))
 
     def pause(_: float) -> None:
-        if (next_ := next(pauses)) is not None:
-            raise next_
+        if next(left, KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "pause", pause)
+
+
+def test_watching_as_json_prints_a_line_for_each_reading_and_continues_after_an_error(
+    site: FlowHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _looks(monkeypatch, 3)
+    monkeypatch.setattr(Sync, "meanwhile", [_found(IN_STEP), KafkaTimeout("too late")])
+    monkeypatch.setattr(Sync, "report", _found(HELD))
     found = _run(site, "--watch", "--json")
-    assert (found.exit_code, len(found.stdout.splitlines())) == (0, 2)
+    first, failed, last = [json.loads(line) for line in found.stdout.splitlines()]
+    assert found.exit_code == 0
+    assert ([one["group"] for one in first["groups"]], first["error"]) == (["billing"], None)
+    assert failed == {"flow": "f", "error": "too late"}
+    assert [one["group"] for one in last["groups"]] == ["audit"]
+
+
+def test_watching_without_a_terminal_prints_one_reading_below_the_other(
+    site: FlowHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _looks(monkeypatch, 3)
+    monkeypatch.setattr(Sync, "meanwhile", [_found(IN_STEP, HELD), KafkaTimeout("too late")])
+    monkeypatch.setattr(Sync, "report", _found(IN_STEP))
+    found = _run(site, "--watch")
+    assert found.exit_code == 0
+    assert "\x1b" not in found.stdout
+    heads = [line for line in found.stdout.splitlines() if "flow f" in line]
+    assert [heads[0], heads[2]] == [
+        "flow f: a to b; 1 of 2 groups in step, 1 unknown-offset",
+        "flow f: a to b; 1 of 1 group in step",
+    ]
+    assert heads[1].endswith(" flow f: too late; retrying")
+
+
+def test_on_a_terminal_each_reading_replaces_the_screen_and_an_error_keeps_the_last(
+    site: FlowHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _looks(monkeypatch, 2)
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=120, height=14, _environ={})
+    monkeypatch.setattr(command, "Terminal", lambda: console)
+    many = [GroupState(f"g{number:02}", (position(),)) for number in range(30)]
+    monkeypatch.setattr(Sync, "meanwhile", [_found(*many, GroupState("z", (position(pending=True),)))])
+    monkeypatch.setattr(Sync, "report", KafkaTimeout("too late"))
+    assert _run(site, "--watch").exit_code == 0
+    text = out.getvalue()
+    assert (text.count("\x1b[?1049h"), text.count("\x1b[?1049l")) == (1, 1), "the screen is as before at the end"
+    first, second = text.split("30 of 31 groups in step")[1:]
+    assert first.index(" z ") < first.index(" g00 ") < first.index(" g04 ") < first.index("25 more lines")
+    assert " g05 " not in first
+    assert "flow f: too late; retrying" in first, "the error is above the table that was read last"
+    assert "25 more lines" in second
