@@ -69,7 +69,7 @@ class GroupCommits:
         if news.again:
             self.intents.clear()
         for record in news.records:
-            self.intents.take(record.key, record.value)
+            self.intents.take(record.key, record.value, record.offset)
         if news.error is not None:
             raise news.error
 
@@ -114,7 +114,7 @@ class GroupCommits:
     def _put(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> None:
         if changes:
             resumed = self.intents.resumed_after(changes)
-            self._writer.write(changes, resumed)
+            self.intents.written(self._writer.write(changes, resumed))
             for key, intents in changes.items():
                 self.intents.put(key, intents)
             for group, offsets in resumed.items():

@@ -36,23 +36,39 @@ Offsets = dict[int, int]
 
 
 class StoredIntents:
-    """What the group topic says: each record that is read replaces an earlier one of its key."""
+    """What the group topic says: of the records of a key, the one at the highest offset."""
 
     def __init__(self) -> None:
         self._intents: dict[GroupTopicKey, dict[int, Intent]] = {}
         self._resumed: dict[str, dict[str, Offsets]] = {}
+        self._offsets: dict[GroupTopicKey | ResumeKey, int] = {}
+        """Where the records are that this process has written."""
 
     def clear(self) -> None:
         """Forget everything: the topic is read from its beginning."""
         self._intents.clear()
         self._resumed.clear()
+        self._offsets.clear()
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record of the topic. What cannot be parsed is no intent: what it was about counts as taken over."""
+    def written(self, offsets: Mapping[GroupTopicKey | ResumeKey, int]) -> None:
+        """Remember at which offsets the records are that this process has written, and put here.
+
+        A transaction's marker, and so its records, may become visible after the call that has committed it.
+        """
+        self._offsets.update(offsets)
+
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Take the record at ``offset``, unless this process has written a later one of its key.
+
+        What cannot be parsed is no intent: what it was about counts as taken over.
+        """
         parsed = parse_key(key)
+        if parsed is None or offset <= self._offsets.get(parsed, NEVER):
+            return
+        self._offsets.pop(parsed, None)
         if isinstance(parsed, ResumeKey):
             self.put_resumed(parsed.group, parse_resumed(value))
-        elif parsed is not None:
+        else:
             self.put(parsed, parse_intents(value))
 
     def put(self, key: GroupTopicKey, intents: Mapping[int, Intent]) -> None:
@@ -113,10 +129,15 @@ def encode_key(key: GroupTopicKey | ResumeKey) -> bytes:
 def parse_key(key: bytes | None) -> GroupTopicKey | ResumeKey | None:
     """Parse :func:`encode_key`; None for anything else."""
     fields = stored.parse_object(key)
-    group, topic, resumed = (stored.text(fields.get(name)) for name in ("group", "topic", "resume"))
-    if resumed:
+    group, topic, resumed = (_text(fields.get(name)) for name in ("group", "topic", "resume"))
+    if resumed is not None:
         return ResumeKey(resumed)
-    return GroupTopicKey(group, topic) if group and topic else None
+    return GroupTopicKey(group, topic) if group is not None and topic else None
+
+
+def _text(value: object) -> str | None:
+    """Return a string, which may be empty: old consumers without a group id have committed for the group ""."""
+    return value if isinstance(value, str) and stored.text(value) == value else None
 
 
 def encode_intents(intents: Mapping[int, Intent]) -> bytes:

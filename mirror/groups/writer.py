@@ -57,23 +57,25 @@ class IntentWriter:
         self,
         intents: Mapping[GroupTopicKey, Mapping[int, Intent]],
         resumed: Mapping[str, Mapping[str, Offsets]],
-    ) -> None:
+    ) -> dict[GroupTopicKey | ResumeKey, int]:
         """Store the intents of each key, and where each group is resumed, all or none. Raises KafkaError, Fenced.
 
-        The record of a key or group is deleted if there are none.
+        The record of a key or group is deleted if there are none. Returns at which offsets the records are.
         """
         self.begin()
         producer = self._producer
         assert producer is not None  # noqa: S101 - of begin()
+        records: dict[GroupTopicKey | ResumeKey, bytes | None] = {
+            **{key: encode_intents(of_topic) if of_topic else None for key, of_topic in intents.items()},
+            **{ResumeKey(group): encode_resumed(of) if of else None for group, of in resumed.items()},
+        }
         try:
             producer.begin_transaction()
-            for key, of_topic in intents.items():
-                value = encode_intents(of_topic) if of_topic else None
-                producer.send(*self._topic.tp, key=encode_key(key), value=value)
-            for group, offsets in resumed.items():
-                value = encode_resumed(offsets) if offsets else None
-                producer.send(*self._topic.tp, key=encode_key(ResumeKey(group)), value=value)
+            sent = {
+                key: producer.send(*self._topic.tp, key=encode_key(key), value=value) for key, value in records.items()
+            }
             producer.commit_transaction(self._timeout_ms)
+            return {key: future.result().offset for key, future in sent.items()}
         except KafkaError:
             self.close()
             raise

@@ -36,7 +36,7 @@ def _group_sync(pair: TwoClusters, topic: str, *, delete: bool = False) -> Group
         return name if name == topic else None
 
     rules = GroupRules(
-        includes=lambda group: group.startswith("g."), target_topic=same, source_topic=same, delete=delete
+        includes=lambda group: group.startswith("g.") or not group, target_topic=same, source_topic=same, delete=delete
     )
     if group_topic_of(pair.flow) not in pair.target.topics():
         pair.target.create(group_topic_of(pair.flow), cleanup_policy="compact")
@@ -214,6 +214,21 @@ def test_a_reset_and_a_deletion_of_the_source_s_group_are_followed(pair: TwoClus
         pair.source.admin.delete_consumer_groups([name])[name].result(30)
         assert name not in sync.round().groups
         assert _committed(pair.target, name, topic) == NONE
+
+
+def test_the_group_without_a_name_is_brought_over_and_deleted(pair: TwoClusters, topic: str) -> None:
+    source, target = (Admin({"bootstrap.servers": end.address}) for end in (pair.source, pair.target))
+    tp = TopicPartition(topic, 0)
+    with source, target:
+        for offset in (100, 137):
+            source.commit_group_offsets("", {tp: OffsetAndMetadata(offset)})
+            with _group_sync(pair, topic, delete=True) as sync:
+                assert _only(sync, "").reason is None
+            assert target.group_offsets("")[tp].offset == _at(pair, topic, offset)
+        source.delete_groups([""])
+        with _group_sync(pair, topic, delete=True) as sync:
+            assert "" not in sync.round().groups
+        assert target.group_offsets("") == {}
 
 
 @pytest.mark.parametrize("metadata", ["x" * 4096, _HOSTILE, ""])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,16 +34,17 @@ INTENTS = st.builds(
     st.lists(OFFSETS, max_size=4).map(tuple),
 )
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=50)
+GROUPS = st.one_of(st.just(""), TEXTS)
 
 
-@given(TEXTS, TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), INTENTS, max_size=5))
+@given(GROUPS, TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), INTENTS, max_size=5))
 def test_intents_come_back_as_they_were(group: str, topic: str, intents: dict[int, Intent]) -> None:
     key = GroupTopicKey(group, topic)
     assert parse_key(encode_key(key)) == key
     assert parse_intents(encode_intents(intents)) == intents
 
 
-@given(TEXTS, st.dictionaries(TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), OFFSETS, max_size=5), max_size=3))
+@given(GROUPS, st.dictionaries(TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), OFFSETS, max_size=5), max_size=3))
 def test_resumed_offsets_come_back_as_they_were(group: str, offsets: dict[str, dict[int, int]]) -> None:
     assert parse_key(encode_key(ResumeKey(group))) == ResumeKey(group)
     assert parse_resumed(encode_resumed(offsets)) == offsets
@@ -71,31 +74,56 @@ def test_anything_else_is_no_intent(value: bytes | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [None, b"", b"{", b"{}", b'{"group":"g"}', b'{"group":1,"topic":"t"}', b'{"resume":[]}']
+    "key",
+    [
+        None,
+        b"",
+        b"{",
+        b"{}",
+        b'{"group":"g"}',
+        b'{"group":1,"topic":"t"}',
+        b'{"resume":[]}',
+        b'{"group":"\\ud800","topic":"t"}',
+    ],
 )
 def test_anything_else_is_no_key(key: bytes | None) -> None:
     assert parse_key(key) is None
 
 
 def test_a_later_record_replaces_an_earlier_one_of_its_key() -> None:
-    found = StoredIntents()
+    found, offsets = StoredIntents(), itertools.count()
     key = GroupTopicKey("g", "paris.t")
     first, second = Intent(1, 2), Intent(3, 4, 1, 2)
-    found.take(encode_key(key), encode_intents({0: first, 1: first}))
-    found.take(encode_key(key), encode_intents({0: second}))
-    found.take(encode_key(ResumeKey("g")), encode_resumed({"paris.t": {0: 7}}))
-    found.take(b"what", b"ever")
+    found.take(encode_key(key), encode_intents({0: first, 1: first}), next(offsets))
+    found.take(encode_key(key), encode_intents({0: second}), next(offsets))
+    found.take(encode_key(ResumeKey("g")), encode_resumed({"paris.t": {0: 7}}), next(offsets))
+    found.take(b"what", b"ever", next(offsets))
     tp = TopicPartition("paris.t", 0)
     assert found.get("g", tp) == second
     assert found.get("g", TopicPartition("paris.t", 1)) is None
     assert found.resumed("g", tp) == 7
     assert found.resumed("other", tp) is None
     assert found.partitions() == {"g": {tp}}
-    found.take(encode_key(key), None)
+    found.take(encode_key(key), None, next(offsets))
     assert found.get("g", tp) is None
     assert found.partitions() == {}
     found.clear()
     assert found.resumed("g", tp) is None
+
+
+def test_a_record_that_is_read_late_does_not_replace_what_was_written_after_it() -> None:
+    found, key, tp = StoredIntents(), GroupTopicKey("g", "t"), TopicPartition("t", 0)
+    mine, resumed = Intent(3, 4), {"t": {0: 9}}
+    found.put(key, {0: mine})
+    found.put_resumed("g", resumed)
+    found.written({key: 12, ResumeKey("g"): 13})
+    for offset in (7, 12):
+        found.take(encode_key(key), encode_intents({0: Intent(1, 2)}), offset)
+        found.take(encode_key(ResumeKey("g")), None, offset)
+    assert (found.get("g", tp), found.resumed("g", tp)) == (mine, 9)
+    found.take(encode_key(key), encode_intents({0: Intent(5, 6)}), 14)
+    found.take(encode_key(ResumeKey("g")), None, 15)
+    assert (found.get("g", tp), found.resumed("g", tp)) == (Intent(5, 6), None)
 
 
 def test_an_intent_ends_the_resume_of_its_partition_only() -> None:

@@ -124,6 +124,23 @@ def test_an_earlier_run_deletes_nothing_once_a_later_one_has_begun(site: Site, m
     assert site.at_target() == 111
 
 
+def test_an_intent_that_becomes_visible_late_does_not_replace_a_later_one(site: Site) -> None:
+    """The marker of the last transaction is written after the call that has committed it."""
+    sync = site.sync()
+    for offset in (0, 137):
+        site.commit(offset)
+        sync.round()
+    site.commit(147)
+    site.pair.target.marker_ms = 1_000
+    sync.round()
+    settled = sync._intents.get(GROUP, TARGET)
+    site.commit_on_target(111)
+    site.commit(150)
+    assert only(sync.round()).reason is Reason.TAKEN_OVER
+    assert settled == sync._intents.get(GROUP, TARGET) == Intent(147, 119, epoch=0)
+    assert site.at_target() == 111
+
+
 def test_nothing_is_committed_if_the_intents_cannot_be_stored(site: Site) -> None:
     site.commit(137)
     sync = site.sync()

@@ -183,13 +183,25 @@ def test_groups_that_are_not_included_or_read_other_topics_are_not_touched(site:
     assert site.at_target("console-1") is site.at_target("others") is None
 
 
+@pytest.mark.parametrize("runs", ["one run", "a run for each"])
+def test_the_group_without_a_name_is_brought_over(site: Site, runs: str) -> None:
+    """Brokers before 2.2 let consumers without a group id commit."""
+    stream = site.sync() if runs == "one run" else None
+    for offset, target in ((100, 80), (137, 111)):
+        site.commit(offset, group="")
+        assert only((stream or site.sync()).round(), "").reason is None
+        assert site.at_target("") == target
+
+
 def test_groups_of_other_kinds_are_reported(site: Site) -> None:
     site.pair.source.admin.groups["shared"] = FakeGroup(kind="share")
+    site.pair.source.admin.groups["topology"] = FakeGroup(kind="streams")
     site.pair.source.admin.groups["workers"] = FakeGroup(protocol_type="connect")
     report = site.sync().round()
-    assert {name: state.reason for name, state in report.groups.items()} == {
-        "shared": Reason.NOT_SUPPORTED,
-        "workers": Reason.NOT_SUPPORTED,
+    assert {name: (state.reason, state.detail) for name, state in report.groups.items()} == {
+        "shared": (Reason.NOT_SUPPORTED, "a group of kind 'share'"),
+        "topology": (Reason.NOT_SUPPORTED, "a group of kind 'streams'"),
+        "workers": (Reason.NOT_SUPPORTED, "a group of kind 'connect'"),
     }
 
 
