@@ -36,6 +36,8 @@ class Reason(enum.StrEnum):
     """The position on the target is further."""
     UNKNOWN = "unknown-offset"
     """The offset cannot be translated."""
+    TRUNCATED = "truncated-on-source"
+    """The source has lost records in front of the position: the target's is where they were, as the source's is."""
     DELETED = "deleted-on-source"
     """The source's group has no offset for the partition any more."""
     NOT_SUPPORTED = "not-supported"
@@ -125,13 +127,15 @@ class Observed:
     """One partition of a group, on both sides."""
 
     source: int | None
-    """The committed offset; None if there is none."""
+    """The offset at which the group continues on the source; None if it has committed none."""
     target: int | None
-    """The same on the target."""
+    """The committed offset on the target."""
     translation: Translation
     """Of ``source``."""
     copied_to: int = 0
     """The source offset that an offset of ``Place.NOT_COPIED`` stands for."""
+    truncated: bool = False
+    """Whether ``source`` is in front of the committed offset, because the source has lost records since."""
     intent: Intent | None = None
     resumed: int | None = None
     """The target's offset at which the user has resumed the group, if no intent has been stored since."""
@@ -157,7 +161,7 @@ def decide(seen: Observed, *, delete: bool) -> Decision:
     if own_source is None:
         in_step = seen.target == seen.translation.offset and seen.translation.place is not Place.NOT_COPIED
         held = Reason.ACTIVE if seen.active else Reason.TAKEN_OVER
-        return Decision(Act.NOTHING, reason=None if in_step else held)
+        return Decision(Act.NOTHING, reason=_of_loss(seen) if in_step else held)
     if seen.source is None:
         return _of_deleted(seen, delete=delete)
     wanted, reason = wanted_position(seen, seen.source)
@@ -171,6 +175,10 @@ def decide(seen: Observed, *, delete: bool) -> Decision:
     return Decision(Act.WRITE, wanted, reason)
 
 
+def _of_loss(seen: Observed) -> Reason | None:
+    return Reason.TRUNCATED if seen.truncated else None
+
+
 def _of_deleted(seen: Observed, *, delete: bool) -> Decision:
     if seen.target is None:
         return Decision(Act.FORGET)
@@ -182,7 +190,7 @@ def _of_deleted(seen: Observed, *, delete: bool) -> Decision:
 def wanted_position(seen: Observed, source: int) -> tuple[Position | None, Reason | None]:
     """Return the position that a group at ``source`` would have on the target now, and why it is not the source's."""
     place, offset = seen.translation
-    reason = {Place.NOT_COPIED: Reason.NOT_COPIED, Place.UNKNOWN: Reason.UNKNOWN}.get(place)
+    reason = {Place.NOT_COPIED: Reason.NOT_COPIED, Place.UNKNOWN: Reason.UNKNOWN}.get(place, _of_loss(seen))
     if offset is not None:
         return Position(seen.copied_to if place is Place.NOT_COPIED else source, offset), reason
     if seen.standing is not None and seen.target is not None and 0 < seen.standing < seen.target:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.client import Admin, TopicPartition
-from mirror.cluster.types import EpochEndOffset, TopicDescription
+from mirror.cluster.types import EpochEndOffset, OffsetAndMetadata, TopicDescription
+from mirror.errors import KafkaTimeout
 from mirror.groups.decision import NEVER
 from mirror.relay.offsets.epoch_ends import read_epoch_ends
 from mirror.relay.offsets.index import UNKNOWN, Hole, Place, Translation
@@ -30,6 +31,8 @@ class PartitionLogs:
     """Where leader epochs of the target's log end now, by epoch."""
     leader_epoch: int = NEVER
     """The target's present leader epoch."""
+    source_epoch_ends: dict[int, EpochEndOffset] = field(default_factory=dict)
+    """Where leader epochs of the source's log end now, by epoch."""
 
     def translate(self, offset: int, *, patient: bool = False) -> tuple[Translation, int]:
         """Return the target offset of a source offset, and the source offset up to which records are known.
@@ -43,6 +46,22 @@ class PartitionLogs:
         if tail is not None:
             return Translation(Place.NOT_COPIED, tail.target_start), tail.start
         return self.offsets.translate(offset), self.offsets.index.copied_to
+
+    def continued_at(self, committed: OffsetAndMetadata) -> int | None:
+        """Return the source offset at which a consumer of the source continues from ``committed``, as it does itself.
+
+        If the leader epoch that it has committed ends in front of the offset, the source has lost records since, and
+        has others there: it continues where they begin (KIP-320). None: the log does not know the epoch. Raises
+        KafkaTimeout if the source's leader has not answered.
+        """
+        epoch = committed.leader_epoch
+        if epoch is None:
+            return committed.offset
+        end = self.source_epoch_ends.get(epoch)
+        if end is None:
+            msg = f"the source's leader has not answered where leader epoch {epoch} ends"
+            raise KafkaTimeout(msg)
+        return min(committed.offset, end.end_offset) if end.end_offset >= 0 else None
 
     def _tail(self, offset: int) -> Hole | None:
         found = None if self.offsets is None else self.offsets.index.translate(offset)
@@ -83,12 +102,15 @@ class FlowLogs:
         self._timeout_ms: Final = timeout_ms
 
     def open(
-        self, partitions: Mapping[TopicPartition, TopicPartition], epochs: Mapping[TopicPartition, set[int]]
+        self,
+        partitions: Mapping[TopicPartition, TopicPartition],
+        source_epochs: Mapping[TopicPartition, Collection[int]],
+        epochs: Mapping[TopicPartition, Collection[int]],
     ) -> dict[TopicPartition, PartitionLogs]:
         """Return what is known of these source partitions, whose values are their target partitions. Raises KafkaError.
 
-        ``epochs`` are the leader epochs of target partitions whose ends are needed. A partition that does not exist, or
-        has no leader, cannot be translated now, and does not keep the others from it.
+        ``source_epochs`` and ``epochs`` are the leader epochs of source and target partitions whose ends are needed. A
+        partition that does not exist, or has no leader, cannot be translated now, and does not keep the others from it.
         """
         leaders = [
             self._leaders(self._source, {tp.topic for tp in partitions}),
@@ -104,12 +126,14 @@ class FlowLogs:
         for source, offsets in (self._translator.open(readable) if readable else {}).items():
             found[source].offsets, found[source].index_end = offsets, offsets.index.known_target_end
         wanted = {
-            target: ({found[source].leader_epoch, found[source].leader_epoch - 1} | epochs.get(target, set())) - {NEVER}
+            target: {found[source].leader_epoch, found[source].leader_epoch - 1, *epochs.get(target, ())} - {NEVER}
             for source, target in readable.items()
         }
         ends = read_epoch_ends(self._target, wanted, self._timeout_ms, partial=True)
+        asked = {source: source_epochs.get(source, ()) for source in readable}
+        source_ends = read_epoch_ends(self._source, asked, self._timeout_ms, partial=True)
         for source, target in readable.items():
-            found[source].epoch_ends = ends[target]
+            found[source].epoch_ends, found[source].source_epoch_ends = ends[target], source_ends[source]
         return found
 
     def _leaders(self, admin: Admin, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
-from mirror.groups.decision import Act, Decision, Intent, Observed, Reason, wanted_position
+from mirror.groups.decision import NEVER, Act, Decision, Intent, Observed, Reason, wanted_position
 from mirror.groups.positions import GroupPosition, TranslatedPosition
 from mirror.relay.offsets.index import Translation
 
@@ -21,8 +21,10 @@ class Row:
     """What the group has committed on the source; None if it has not."""
     intent: Intent | None
     """The last one that is stored, or the one to store before what is decided is done."""
+    continued_at: int | None = None
+    """The source offset at which the group continues there; None if it has committed none, or that is not known."""
     translation: Translation | None = None
-    """Of ``committed``; None if it could not be asked for."""
+    """Of ``continued_at``; None if it could not be asked for."""
     copied_to: int = 0
     """The source offset up to which records are known."""
     at_target: int | None = None
@@ -31,23 +33,32 @@ class Row:
     decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING))
     detail: str = ""
 
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the source has lost records in front of what the group has committed."""
+        return self.committed is not None and self.continued_at not in {None, self.committed.offset}
+
     def hold(self, reason: Reason, detail: str) -> None:
         """Do nothing, or record that nothing was done."""
         self.decision, self.detail = Decision(Act.NOTHING, reason=reason), detail
 
 
 def offset_of(row: Row) -> OffsetAndMetadata:
-    """Return what is committed: without a leader epoch, because that of the record in front of it is not known."""
+    """Return what is committed, with a leader epoch of the target in which its log has reached the offset, if known.
+
+    If the target loses what is in front of the offset, consumers notice that by the epoch (KIP-320).
+    """
     position, metadata = row.decision.position, "" if row.committed is None else row.committed.metadata
     assert position is not None  # noqa: S101 - of decide()
-    return OffsetAndMetadata(position.target, None, metadata)
+    epoch = NEVER if row.intent is None else row.intent.epoch
+    return OffsetAndMetadata(position.target, None if epoch == NEVER else epoch, metadata)
 
 
 def translated_position(row: Row) -> TranslatedPosition | None:
     """Return the position of ``row``, whatever is decided; None if there is none, or it cannot be translated."""
-    if row.seen is None or row.committed is None:
+    if row.seen is None or row.seen.source is None or row.committed is None:
         return None
-    position, _ = wanted_position(row.seen, row.committed.offset)
+    position, _ = wanted_position(row.seen, row.seen.source)
     if position is None:
         return None
     lost = row.seen.standing is not None

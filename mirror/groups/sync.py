@@ -198,10 +198,13 @@ class GroupSync:
         """Translate what each row has committed; return what was read of the logs. Raises KafkaError."""
         partitions = {row.source: row.target for row in rows}
         epochs: dict[TopicPartition, set[int]] = {}
+        source_epochs: dict[TopicPartition, set[int]] = {}
         for row in rows:
             if row.intent is not None and row.intent.epoch != NEVER:
                 epochs.setdefault(row.target, set()).add(row.intent.epoch)
-        logs = self._clusters.logs.open(partitions, epochs) if partitions else {}
+            if row.committed is not None and row.committed.leader_epoch is not None:
+                source_epochs.setdefault(row.source, set()).add(row.committed.leader_epoch)
+        logs = self._clusters.logs.open(partitions, source_epochs, epochs) if partitions else {}
         for row in rows:
             self._translate_one(row, logs[row.source])
         return logs
@@ -214,7 +217,11 @@ class GroupSync:
         else:
             patient = self._is_moving(row.source, logs)
             try:
-                row.translation, row.copied_to = logs.translate(row.committed.offset, patient=patient)
+                row.continued_at = logs.continued_at(row.committed)
+                if row.continued_at is None:
+                    row.hold(Reason.UNKNOWN, f"the source does not know leader epoch {row.committed.leader_epoch}")
+                else:
+                    row.translation, row.copied_to = logs.translate(row.continued_at, patient=patient)
             except KafkaError as error:
                 row.hold(reason_of(error), str(error))
 
@@ -229,10 +236,11 @@ class GroupSync:
         if row.intent is not None and row.at_target is not None:
             standing = logs.standing(row.at_target, row.intent.epoch)
         row.seen = Observed(
-            source=None if row.committed is None else row.committed.offset,
+            source=row.continued_at,
             target=row.at_target,
             translation=row.translation,
             copied_to=row.copied_to,
+            truncated=row.is_truncated,
             intent=None if row.intent is None else row.intent.at(self._clock.unix_ms()),
             resumed=self._intents.resumed(row.group, row.target),
             active=self._of_target.is_active(row.group),
@@ -241,6 +249,8 @@ class GroupSync:
         row.decision = decide(row.seen, delete=self._rules.delete)
         if row.decision.reason in {Reason.UNKNOWN, Reason.NOT_COPIED} and logs.offsets is not None:
             row.detail = logs.offsets.reason
+        if row.decision.reason is Reason.TRUNCATED:
+            row.detail = f"the source has lost the records from offset {row.continued_at} on"
         position = row.decision.position
         if row.decision.act is Act.WRITE and position is not None:
             epoch = logs.epoch_at(position.target)

@@ -71,7 +71,7 @@ class WayBack:
                 topic = self._rules.source_topic(target.topic)
                 if topic is not None:
                     partitions[TopicPartition(topic, target.partition)] = target
-        logs = self._clusters.logs.open(partitions, {}) if partitions else {}
+        logs = self._clusters.logs.open(partitions, {}, {}) if partitions else {}
         sources = {target: source for source, target in partitions.items()}
         positions = []
         for group in groups:

@@ -216,21 +216,6 @@ def test_a_reset_and_a_deletion_of_the_source_s_group_are_followed(pair: TwoClus
         assert _committed(pair.target, name, topic) == NONE
 
 
-def test_the_group_without_a_name_is_brought_over_and_deleted(pair: TwoClusters, topic: str) -> None:
-    source, target = (Admin({"bootstrap.servers": end.address}) for end in (pair.source, pair.target))
-    tp = TopicPartition(topic, 0)
-    with source, target:
-        for offset in (100, 137):
-            source.commit_group_offsets("", {tp: OffsetAndMetadata(offset)})
-            with _group_sync(pair, topic, delete=True) as sync:
-                assert _only(sync, "").reason is None
-            assert target.group_offsets("")[tp].offset == _at(pair, topic, offset)
-        source.delete_groups([""])
-        with _group_sync(pair, topic, delete=True) as sync:
-            assert "" not in sync.round().groups
-        assert target.group_offsets("") == {}
-
-
 @pytest.mark.parametrize("metadata", ["x" * 4096, _HOSTILE, ""])
 def test_metadata_comes_as_it_is(pair: TwoClusters, topic: str, name: str, metadata: str) -> None:
     tp = TopicPartition(topic, 0)
@@ -239,7 +224,7 @@ def test_metadata_comes_as_it_is(pair: TwoClusters, topic: str, name: str, metad
     with _group_sync(pair, topic) as sync:
         assert _only(sync, name).reason is None
     with Admin({"bootstrap.servers": pair.target.address}) as admin:
-        assert admin.group_offsets(name) == {tp: OffsetAndMetadata(_at(pair, topic, 137), None, metadata)}
+        assert admin.group_offsets(name) == {tp: OffsetAndMetadata(_at(pair, topic, 137), 0, metadata)}
 
 
 def test_metadata_that_the_target_refuses_holds_its_group_only(pair: TwoClusters, topic: str, name: str) -> None:

@@ -136,6 +136,17 @@ def test_what_points_behind_a_loss_is_withdrawn() -> None:
     assert decide(seen(translation=UNKNOWN, **{**lost, "active": True}), delete=False) == held(Reason.ACTIVE)
 
 
+def test_in_front_of_a_loss_of_the_source_a_group_goes_back_and_is_reported() -> None:
+    """It has read up to 150, and the source has lost its records from 137 on."""
+    lost = {"truncated": True, "target": 50, "intent": Intent(150, 50)}
+    assert decide(seen(**lost), delete=False) == Decision(Act.WRITE, Position(137, 37), Reason.TRUNCATED)
+    assert decide(seen(**{**lost, "target": 37}), delete=False) == held(Reason.TRUNCATED)
+    there = {"truncated": True, "target": 37, "intent": Intent(137, 37)}
+    assert decide(seen(**there), delete=False) == held(Reason.TRUNCATED)
+    ahead = Translation(Place.NOT_COPIED, 37)
+    assert decide(seen(**there, translation=ahead), delete=False) == held(Reason.NOT_COPIED)
+
+
 def test_after_a_withdrawal_the_same_position_is_written_again() -> None:
     observed = seen(target=20, intent=Intent(137, 20, 137, 50))
     assert decide(observed, delete=False) == Decision(Act.WRITE, Position(137, 37))

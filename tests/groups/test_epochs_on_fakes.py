@@ -1,0 +1,51 @@
+"""Rounds after elections that lose records, on the source and on the target. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+from mirror.groups.decision import Reason
+from tests.fakes.cluster import GroupOffset
+from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, only
+
+
+def test_a_group_that_has_read_lost_records_continues_with_the_first_one_that_is_there_now(site: Site) -> None:
+    sync = site.sync()
+    site.commit(250)
+    sync.round()
+    assert site.at_target() == 200
+    site.pair.source.elect_uncleanly("t", 0, 1, end=220)
+    site.pair.write(*(b"new %d" % number for number in range(60)))
+    report = [sync.round() for _ in range(6)][-1]
+    # The group continues on the source at the first record of the new epoch, which is not copied yet.
+    assert (only(report).reason, only(report).source_offset, site.at_target()) == (Reason.TRUNCATED, 250, 176)
+    assert only(report).detail == "the source has lost the records from offset 220 on"
+    site.pair.copy(on_gap="skip")
+    position = only(sync.round())
+    assert position.reason is Reason.TRUNCATED
+    assert site.pair.values()[-60:] == [b"new %d" % number for number in range(60)]
+    # Behind the records is the marker of the copy's transaction.
+    assert site.at_target() == site.pair.log().end_offset - 61
+    site.pair.source.groups[GROUP][SOURCE] = GroupOffset(230, 1, "")
+    assert only(sync.round()).reason is None
+    assert site.at_target() == site.pair.log().end_offset - 51
+
+
+def test_a_group_in_front_of_the_loss_stays_where_it_is(site: Site) -> None:
+    site.commit(137)
+    site.pair.source.elect_uncleanly("t", 0, 1, end=220)
+    position = only(site.sync().round())
+    assert (position.reason, site.at_target()) == (None, 111)
+
+
+def test_an_epoch_that_the_source_does_not_know_is_no_guess(site: Site) -> None:
+    site.pair.source.groups[GROUP][SOURCE] = GroupOffset(137, 7, "")
+    position = only(site.sync().round())
+    assert (position.reason, site.at_target()) == (Reason.UNKNOWN, None)
+    assert position.detail == "the source does not know leader epoch 7"
+
+
+def test_commits_have_a_leader_epoch_of_the_target_in_which_its_log_reached_them(site: Site) -> None:
+    for node in (1, 1):
+        site.pair.target.move("paris.t", 0, node)
+    site.commit(137)
+    site.sync().round()
+    assert site.pair.target.groups[GROUP][TARGET] == GroupOffset(111, 0, "")
