@@ -101,7 +101,8 @@ def _watch(readers: Sequence[StatusReader], every: float, *, all_partitions: boo
         statuses, errors = _read(readers)
         most = MAX_PARTITIONS_SHOWN
         if console.is_terminal:
-            most = status_view.rows_for(console.height - 1, len(readers))
+            follows = any(reader.flow.follows_groups for reader in readers)
+            most = status_view.rows_for(console.height - 1, len(readers), groups=follows)
         return _view(statuses, errors, None if all_partitions else most, console.width)
 
     show_repeatedly(view, lambda: pause(every), Terminal())

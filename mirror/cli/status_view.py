@@ -13,9 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.client import TopicPartition
+from mirror.errors import brief
 from mirror.relay.model.way_notes import PartitionWay, way_notes
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
+from mirror.spark.driver.tables import worst_groups
 from mirror.telemetry.lag.lags import LagState, worst_first
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ MIN_PARTITIONS_SHOWN: Final = 3
 """Partitions of a flow that are shown even on a small terminal."""
 _OTHER_LINES: Final = 6
 """Lines of a flow besides its partitions: two or three above the table, its head, the number left out, a blank line."""
+_GROUP_LINES: Final = 2
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _STYLES: Final = {
     LagState.LOSING: "bold red",
@@ -58,9 +61,13 @@ _MAX_NAMES_SHOWN: Final = 5
 """Partitions of a topic that share a line; an ellipsis stands for the others."""
 
 
-def rows_for(height: int, flows: int) -> int:
-    """Return how many partitions of each flow fit a terminal of ``height`` lines, up to the maximum."""
-    return min(MAX_PARTITIONS_SHOWN, max(MIN_PARTITIONS_SHOWN, height // max(1, flows) - _OTHER_LINES))
+def rows_for(height: int, flows: int, *, groups: bool = False) -> int:
+    """Return how many partitions of each flow fit a terminal of ``height`` lines, up to the maximum.
+
+    ``groups``: some flow has lines about its consumer groups.
+    """
+    others = _OTHER_LINES + (_GROUP_LINES if groups else 0)
+    return min(MAX_PARTITIONS_SHOWN, max(MIN_PARTITIONS_SHOWN, height // max(1, flows) - others))
 
 
 def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
@@ -74,8 +81,23 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
             *_ways(flow),
             *_target_losses(flow, most),
             *_open_transactions(flow, _MAX_TRANSACTIONS_SHOWN),
+            *_groups(flow),
+            *([] if flow.groups is None else map(Text, worst_groups(flow.groups, flow.flow))),
         ]
     return Group(*parts)
+
+
+def _groups(flow: FlowStatus) -> list[Text]:
+    """Return a line about the consumer groups after the last round of a run, and one about a problem of that."""
+    if flow.groups is None:
+        return []
+    longest = f", the longest for {duration(flow.groups.oldest_ms / 1000)}" if flow.groups.oldest_ms else ""
+    ago = _ago(flow.groups.time_ms, flow.time_ms)
+    line = f"consumer groups, {ago}: {flow.groups.counts()}{longest if flow.groups.sync else ''}"
+    return [
+        Text(line),
+        *(Text(f"consumer groups: {brief(problem)}", style="yellow") for problem in flow.groups.problems[:1]),
+    ]
 
 
 def _last_errors(flow: FlowStatus, most: int | None) -> list[Text]:
@@ -145,7 +167,13 @@ def live(statuses: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most:
     parts: list[RenderableType] = []
     for flow in statuses:
         shown = _worst(flow.partitions, len(flow.partitions) if most is None else most)
-        parts += [_head(flow), _summary(flow), *_live(shown, flow.time_ms, width), *_open_transactions(flow, 1)]
+        parts += [
+            _head(flow),
+            _summary(flow),
+            *_groups(flow),
+            *_live(shown, flow.time_ms, width),
+            *_open_transactions(flow, 1),
+        ]
         more = _more(flow, len(shown))
         parts += [Text(more, style="dim"), Text()] if more else [Text()]
     parts += [Text(f"flow {name}: {error}; retrying", style="red") for name, error in errors.items()]

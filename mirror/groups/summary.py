@@ -59,15 +59,17 @@ class GroupsSummary:
         return max(0, self.total - self.in_step - len(self.held))
 
     def line(self) -> str:
+        """Return the counts, and what the round has committed, as one line."""
+        return f"{self.counts()}; {_counted(self.written, 'offset')} committed" if self.sync else self.counts()
+
+    def counts(self) -> str:
         """Return the counts as one line."""
         if not self.sync:
             return f"sync is off, nothing is committed on the target; {_counted(self.total, 'group')} read"
         verb = "is" if self.in_step == 1 else "are"
         held = ", ".join(f"{count:,} {reason}" for reason, count in self.by_reason.items())
         others = f"; not in step: {held}" if held else ""
-        return (
-            f"{self.in_step:,} of {self.total:,} {verb} in step, {_counted(self.written, 'offset')} committed{others}"
-        )
+        return f"{self.in_step:,} of {self.total:,} {verb} in step{others}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, which a flow's summary has."""

@@ -45,7 +45,7 @@ def test_groups_that_are_not_in_step_are_named_with_where_and_why() -> None:
         ),
         HeldGroup(group="shared", reasons=("not-supported",), detail="a group of kind 'share'", age_ms=0),
     )
-    assert found.line() == "1 of 3 is in step, 4 offsets committed; not in step: 1 not-copied-yet, 1 not-supported"
+    assert found.line() == "1 of 3 is in step; not in step: 1 not-copied-yet, 1 not-supported; 4 offsets committed"
 
 
 def test_of_many_groups_the_longest_are_named() -> None:

@@ -110,7 +110,7 @@ class FlowRunner:
                 self._consoles.progress(f"flow {flow.name}: planning")
                 self._replicate(flow, ledger, run if claimed else "")
                 if flow.follows_groups:
-                    self._bring_groups(flow, report)
+                    self._bring_groups(flow, ledger, report)
             self._warn_of_open_transactions(flow, ledger)
             self._record_lag(flow)
         except MirrorError:
@@ -131,7 +131,7 @@ class FlowRunner:
         finally:
             self._collect(flow, ledger, report)
 
-    def _bring_groups(self, flow: FlowConfig, report: FlowReport) -> None:
+    def _bring_groups(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
         """Bring the positions of consumer groups to the target. A failure does not fail the run."""
         act = "committing" if flow.groups.sync else "translating"
         self._consoles.progress(f"flow {flow.name}: {act} the positions of consumer groups")
@@ -141,9 +141,11 @@ class FlowRunner:
                     found = rounds.round()
                 except Fenced as error:
                     found = rounds.fenced(error)
+            report.groups = summary_of(found)
+            ledger.write_groups(report.groups)
         except Exception as error:  # noqa: BLE001 - the copies are complete
             found = GroupsReport(problems=(problem_of(error),))
-        report.groups = summary_of(found)
+            report.groups = report.groups or summary_of(found)
         for line in found.problems:
             self._warn(flow, f"consumer groups: {line}")
 

@@ -120,11 +120,15 @@ class StreamFlow:
             self._resources.enter_context(rounds)
 
     def _on_groups(self, groups: GroupsReport) -> None:
-        """Keep the report of a round, for the summary and the metrics; called from the rounds' thread."""
+        """Keep the report of a round, for the summary, the metrics and the status. Raises OSError.
+
+        Called from the rounds' thread.
+        """
         self.report.groups = summary = summary_of(groups)
         with self._telemetry.metrics.lock:
             record_groups(self._telemetry.metrics, self._flow.name, summary)
         self._telemetry.export_metrics()
+        self._ledger.write_groups(summary)
 
     def _start_query(self) -> None:
         assert self._start is not None  # noqa: S101 - of start()

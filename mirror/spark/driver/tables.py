@@ -34,16 +34,20 @@ _MAX_CHARACTERS = 120
 
 def flow_results(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> Group:
     """Return what a run prints of a flow at its end: the table of its partitions, and lines about its groups."""
-    lines = [] if report.groups is None else group_lines(report.groups, report.flow)
+    lines = (
+        []
+        if report.groups is None
+        else [f"consumer groups: {report.groups.line()}", *worst_groups(report.groups, report.flow)]
+    )
     return Group(*([flow_table(report, most)] if report.partitions else []), *map(Text, lines))
 
 
-def group_lines(groups: GroupsSummary, flow: str, most: int = _MAX_GROUPS_SHOWN) -> list[str]:
-    """Return a line with the counts, one for each of the ``most`` worst groups, and how to see the others."""
-    shown = groups.held[:most] if groups.sync else ()
+def worst_groups(groups: GroupsSummary, flow: str) -> list[str]:
+    """Return a line for each of the worst groups that are not in step, and how to see the others."""
+    shown = groups.held[:_MAX_GROUPS_SHOWN] if groups.sync else ()
     left = groups.total - groups.in_step - len(shown) if groups.sync else 0
     more = [f"  and {left:,} more: mirror groups --flow {flow} shows all"] if left > 0 else []
-    return [f"consumer groups: {groups.line()}", *map(_group_line, shown), *more]
+    return [*map(_group_line, shown), *more]
 
 
 def _group_line(held: HeldGroup) -> str:

@@ -12,6 +12,7 @@ ledger is for information only: the committed progress is on the target. Every f
         error.json               by the source: why planning failed; removed once it succeeds
         idle.json                by a stream's source: its last plan, if that has no tasks
         targets.json             by the script: which target topics are prepared, and why others are not
+        groups.json              by the script: the consumer groups after the last round
         overhead.json            by the script: how long a run did not copy
         config.socket            by a stream's source: the path of the socket that serves its configuration
         said.jsonl               by a stream's source: messages for the user
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import FlowError
+from mirror.groups.summary import GroupsSummary
 from mirror.spark.ledger.atomic_write import TARGETS_FILE, write_atomically
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.live_config_store import remove_socket
@@ -44,6 +46,7 @@ MAX_RUNS: Final = 10
 """How many runs of a flow the ledger keeps; a flow that runs every minute must not fill the disk."""
 MAX_EPOCHS: Final = 200
 """How many epochs of a stream it keeps: ten hours of three-minute epochs."""
+_GROUPS: Final = "groups.json"
 _MESSAGES: Final = "said.jsonl"
 _IDLE: Final = "idle.json"
 _OVERHEAD: Final = "overhead.json"
@@ -148,6 +151,18 @@ class Ledger:
         """Return the outcome of the last preparation of the target's topics; None before the first."""
         text = _read(self.path / TARGETS_FILE)
         return TargetTopics.from_json(json.loads(text)) if text else None
+
+    def write_groups(self, groups: GroupsSummary) -> None:
+        """Record the consumer groups after the last round. Raises OSError."""
+        write_atomically(self.path / _GROUPS, json.dumps(groups.to_json()).encode())
+
+    def groups(self) -> GroupsSummary | None:
+        """Return the consumer groups after the last round; None if there was none, or another version recorded it."""
+        try:
+            text = _read(self.path / _GROUPS)
+            return GroupsSummary.from_json(json.loads(text)) if text else None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
 
     def planned_ms(self, epoch: int = 0) -> int:
         """Return when the plan of ``epoch`` was recorded, in ms since 1970. Raises OSError."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mirror.groups.summary import GroupsSummary
     from mirror.relay.progress.control import RunControl
     from mirror.relay.progress.open_transactions import OpenTransaction
     from mirror.spark.ledger.last_errors import LastError
@@ -79,6 +80,8 @@ class FlowStatus:
     totals: LagTotals
     """The totals of the partitions' lags."""
     partitions: list[PartitionStatus]
+    groups: GroupsSummary | None = None
+    """The consumer groups after the last round of a run, from its ledger; None if there is none."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -94,6 +97,7 @@ class FlowStatus:
             **_measures(self.totals),
             "states": {state.value: count for state, count in self.totals.states.items()},
             "withheld_records": sum(transaction.records for transaction in withheld),
+            "groups": None if self.groups is None else self.groups.to_json(),
             "partitions": [partition.to_json() for partition in self.partitions],
         }
 

@@ -18,6 +18,7 @@ from mirror.relay.model.way_notes import configured_reason
 from mirror.relay.progress.gaps import Gap, GapKind
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.last_errors import LastError, LastErrors
+from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.spark.status.observation import FlowObserver, Observation
 from mirror.telemetry.lag.lags import STUCK_AFTER_S, Lag, LagState, LagTracker, totals
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.groups.summary import GroupsSummary
     from mirror.telemetry.lag.offset_history import PartitionOffsets
 
 WATCH_CALL_TIMEOUT_MS: Final = 10_000
@@ -59,6 +61,7 @@ class StatusReader:
         self._config: Final = config
         self._call_timeout_ms: Final = call_timeout_ms
         self._unix_ms: Final = unix_ms or SystemClock().unix_ms
+        self._report_dir: Final = report_dir
         self._last_errors: Final = None if report_dir is None else LastErrors(report_dir, flow.name)
         self._observer: Final = FlowObserver(flow, self._last_errors, self._unix_ms)
         self._lags: Final = LagTracker()
@@ -126,7 +129,15 @@ class StatusReader:
                 )
                 for tp, lag in lags.items()
             ],
+            groups=self._groups(),
         )
+
+    def _groups(self) -> GroupsSummary | None:
+        """Return the groups after the last round that any run has recorded in the report folder."""
+        if self._report_dir is None or not self.flow.follows_groups:
+            return None
+        found = (ledger.groups() for ledger in Ledger.runs(self._report_dir, self.flow.name))
+        return next((groups for groups in found if groups is not None), None)
 
     def _lags_of(self, observation: Observation, retention_ms: Mapping[str, int | None]) -> dict[TopicPartition, Lag]:
         self._lags.add_sample(observation.time_ms, observation.offsets)

@@ -67,7 +67,7 @@ def test_an_unexpected_error_of_the_groups_is_reported_and_fails_no_run(
 
     monkeypatch.setattr(batch_flow, "CheckpointedRounds", fail)
     report = FlowReport("f", datetime.now(UTC))
-    runner(tmp_path)._bring_groups(flow(), report)
+    runner(tmp_path)._bring_groups(flow(), Ledger.open(tmp_path, "f", "run"), report)
     assert report.groups is not None
     assert report.groups.problems == ("ZeroDivisionError: what",)
     assert "consumer groups: ZeroDivisionError: what" in capsys.readouterr().err
@@ -90,6 +90,7 @@ def test_groups_that_another_run_writes_are_reported_as_such(tmp_path: Path, mon
 
     monkeypatch.setattr(batch_flow, "CheckpointedRounds", Rounds)
     report = FlowReport("f", datetime.now(UTC))
-    runner(tmp_path)._bring_groups(flow(), report)
+    runner(tmp_path)._bring_groups(flow(), Ledger.open(tmp_path, "f", "run"), report)
     assert report.groups is not None
     assert [(held.group, held.reasons) for held in report.groups.held] == [("billing", ("other-run",))]
+    assert Ledger(tmp_path / "ledger" / "f" / "run").groups() == report.groups

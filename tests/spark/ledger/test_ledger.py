@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from mirror.groups.summary import GroupsSummary
 from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
 from mirror.spark.ledger.plan import Plan
 
@@ -21,3 +24,17 @@ def test_the_ledger_keeps_only_the_last_epochs(tmp_path: Path) -> None:
     older = Ledger.open(tmp_path, "f", "2").previous_run()
     assert older is not None
     assert older.path == ledger.path
+
+
+def test_the_groups_of_the_last_round_are_read_as_they_were_recorded(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "run")
+    assert ledger.groups() is None
+    groups = GroupsSummary(total=3, in_step=2, by_reason={"refused": 1}, time_ms=7)
+    ledger.write_groups(groups)
+    assert ledger.groups() == groups
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"in_step": 1}'])
+def test_groups_that_another_version_has_recorded_are_left_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "groups.json").write_text(text)
+    assert Ledger(tmp_path).groups() is None

@@ -302,6 +302,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "seconds_to_loss": 604_800.0,
         "states": {"no leader": 1, "caught up": 1},
         "withheld_records": 0,
+        "groups": None,
     }
     assert list(told["states"]) == ["no leader", "caught up"]
     assert first == {

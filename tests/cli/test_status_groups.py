@@ -1,0 +1,88 @@
+"""What ``mirror status`` says of consumer groups: the counts of the last round that a run has recorded."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirror.cli import status as command
+from mirror.cli import status_view
+from mirror.groups.summary import GroupsSummary, HeldGroup
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.status import status_reader
+from tests.cli.test_status import StatusHarness
+from tests.spark.flow_harness import configuration, use_fakes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HELD = HeldGroup(group="billing", reasons=("not-copied-yet",), detail="orders-0", age_ms=185_000)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
+    use_fakes(tmp_path, monkeypatch, status_reader)
+    site = StatusHarness(tmp_path)
+    monkeypatch.setattr(status_reader, "SystemClock", lambda: site)
+    monkeypatch.setattr(command, "pause", site.pause)
+    site.a.add_topic("orders", [10])
+    site.commit(10)
+    site.config.write_text(f"{configuration()}[flows.f.groups]\n")
+    return site
+
+
+def record(site: StatusHarness, run: str = "run-1", **changes: Any) -> GroupsSummary:
+    values = {"total": 9, "in_step": 2, "by_reason": {"not-copied-yet": 7}, "oldest_ms": 185_000, "held": (HELD,)}
+    groups = GroupsSummary(**{**values, "time_ms": site.now_ms - 8_000, **changes})
+    Ledger.open(site.report, "f", run).write_groups(groups)
+    return groups
+
+
+def test_one_reading_has_the_counts_and_the_worst_groups(site: StatusHarness) -> None:
+    record(site)
+    Ledger.open(site.report, "f", "run-2")
+    counts = "consumer groups, 8 s ago: 2 of 9 are in step; not in step: 7 not-copied-yet, the longest for 3.1 min"
+    assert site.status().stdout.splitlines()[-3:] == [
+        counts,
+        "  billing: not-copied-yet for 3 min 5 s (orders-0)",
+        "  and 6 more: mirror groups --flow f shows all",
+    ]
+
+
+def test_a_round_that_failed_says_why(site: StatusHarness) -> None:
+    record(site, problems=("broker 2 is\nsilent",))
+    assert "consumer groups: broker 2 is silent" in site.status().stdout.splitlines()
+
+
+def test_one_reading_as_json_has_the_groups(site: StatusHarness) -> None:
+    (without,) = json.loads(site.status("--json").stdout)["flows"]
+    assert without["groups"] is None
+    groups = record(site)
+    (flow,) = json.loads(site.status("--json").stdout)["flows"]
+    assert GroupsSummary.from_json(flow["groups"]) == groups
+
+
+def test_watching_shows_the_counts_of_the_last_round(site: StatusHarness) -> None:
+    site.looks = 3
+
+    def later(looks: int) -> None:
+        record(site, in_step=9 - looks, by_reason={"refused": looks})
+
+    site.meanwhile = later
+    lines = [line for line in site.status("--watch").stdout.splitlines() if line.startswith("consumer groups")]
+    assert [line.split(": ", 1)[1].split(", the")[0] for line in lines] == [
+        "8 of 9 are in step; not in step: 1 refused",
+        "7 of 9 are in step; not in step: 2 refused",
+    ]
+
+
+def test_a_flow_without_groups_shows_none_of_an_earlier_run(site: StatusHarness) -> None:
+    record(site)
+    site.config.write_text(configuration())
+    assert "consumer groups" not in site.status().stdout
+
+
+def test_lines_about_groups_leave_room_for_fewer_partitions() -> None:
+    assert status_view.rows_for(20, 1) - status_view.rows_for(20, 1, groups=True) == 2
