@@ -99,9 +99,11 @@ class GroupCommits:
         """Store that commits have succeeded: what they have replaced is not this flow's own any more."""
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
         for row in rows:
-            if row.intent is not None and row.intent.target == row.at_target and row.intent != row.intent.settled():
+            if row.intent is None or row.intent.target != row.at_target:
+                continue
+            if (settled := row.intent.settled()) != row.intent:
                 key = GroupTopicKey(row.group, row.target.topic)
-                changes.setdefault(key, dict(self.intents.of(key)))[row.target.partition] = row.intent.settled()
+                changes.setdefault(key, dict(self.intents.of(key)))[row.target.partition] = settled
         self._put(changes)
 
     def _forget(self, rows: Iterable[Row]) -> None:

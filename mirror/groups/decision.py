@@ -73,13 +73,17 @@ class Intent(NamedTuple):
 
     def at(self, now_ms: int) -> Intent:
         """Return what of the intent counts at this time (ms since 1970)."""
-        return self if now_ms < self.others_until_ms else self._replace(others_until_ms=0, others=())
+        if now_ms < self.others_until_ms or not (self.others or self.others_until_ms):
+            return self
+        return self._replace(others_until_ms=0, others=())
 
     def settled(self) -> Intent:
         """Return the intent once its commit has succeeded.
 
         If what it has replaced is there again, this flow has not put it there.
         """
+        if self.previous == self.previous_source == NEVER:
+            return self
         return self._replace(previous_source=NEVER, previous=NEVER)
 
     def is_own(self, offset: int) -> bool:

@@ -53,6 +53,9 @@ class GroupReader:
         self._listings: Final = CoordinatorCalls[int, Outcomes[int, tuple[GroupListing, ...]]](clock, at_once=1)
         self._reads: Final = CoordinatorCalls[tuple[str, ...], Outcomes[str, Committed]](clock, at_once=1)
         self._listed: dict[int, dict[str, Listed]] = {}
+        self._nodes: dict[str, int] = {}
+        """The coordinator of each group that was listed."""
+        self._active: frozenset[str] = frozenset()
         self.errors: dict[int, KafkaError] = {}
         """Why brokers could not be listed the last time, by their ids; what they had before is taken for them."""
 
@@ -73,7 +76,12 @@ class GroupReader:
             else:
                 listed[node] = {one.group: Listed(node, one) for one in outcome[node]}
         self._listed = listed
-        return {name: one for groups in listed.values() for name, one in groups.items()}
+        found_groups = {name: one for groups in listed.values() for name, one in groups.items()}
+        self._nodes = {name: one.node for name, one in found_groups.items()}
+        self._active = frozenset(
+            name for groups in listed.values() for name, one in groups.items() if one.is_active
+        )  # also if another broker, from which the group has moved, lists it without members
+        return found_groups
 
     def problems(self, side: str) -> Iterable[str]:
         """Return lines about the brokers that could not be listed; ``side`` names the cluster."""
@@ -83,11 +91,12 @@ class GroupReader:
 
     def node_of(self, group: str) -> int:
         """Return the coordinator of a group as it was last listed, or a number in its place."""
-        return next((node for node, groups in self._listed.items() if group in groups), spread(group))
+        node = self._nodes.get(group)
+        return spread(group) if node is None else node
 
     def is_active(self, group: str) -> bool:
         """Return whether the group had members when it was last listed."""
-        return any(groups[group].is_active for groups in self._listed.values() if group in groups)
+        return group in self._active
 
     def offsets(self, groups: Iterable[str]) -> dict[str, Committed | KafkaError]:
         """Return what each group has committed, or why that could not be read. One that does not exist has nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _ROUND_SHARE: Final = 10
 """Rounds take at most a tenth of a core: those that take longer follow less often."""
 _FENCED_WAIT_MS: Final = 30_000
 """After this time the run that fenced this one has ended it, or was itself ended."""
+_KNOWN_NAMES: Final = 50_000
+"""Groups and topics whose names are matched with a flow's patterns once."""
 _JOIN_S: Final = 15.0
 """How long the end of a stream waits for the last round."""
 
@@ -44,10 +47,16 @@ def open_sync(config: MirrorConfig, flow: FlowConfig, *, beside_copies: bool = F
 
 def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
     """Return which groups and topics ``flow`` brings to its target; ``patience_ms`` is that of :class:`GroupRules`."""
+
+    def target_topic(topic: str) -> str | None:
+        return flow.target_topic(topic) if flow.includes(topic) else None
+
+    # Each round asks for each partition of a group; matching the patterns took a sixth of its CPU time.
+    known = functools.lru_cache(_KNOWN_NAMES)
     return GroupRules(
-        includes=lambda group: flow.groups.includes(group) and not is_own_group(group),
-        target_topic=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
-        source_topic=lambda topic: source_topic_for(flow, topic),
+        includes=known(lambda group: flow.groups.includes(group) and not is_own_group(group)),
+        target_topic=known(target_topic),
+        source_topic=known(lambda topic: source_topic_for(flow, topic)),
         delete=flow.groups.on_group_deleted == "delete",
         patience_ms=patience_ms,
     )
