@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from mirror.cluster.calls import Attempt, ClusterView, Failures, GroupCall, check
 from mirror.cluster.coordinators import KeyType
@@ -16,10 +16,12 @@ from mirror.wire.messages.groups import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
+    OffsetCommitResponseTopic,
     OffsetCommitTopic,
     OffsetDeletePartition,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
+    OffsetDeleteResponseTopic,
     OffsetDeleteTopic,
     OffsetFetchGroup,
     OffsetFetchRequest,
@@ -186,18 +188,15 @@ class CommitGroupOffsets(GroupCall[None]):
         """Return nothing."""
 
 
-class DeleteGroupOffsets(KeyedCall[TopicPartition, None]):
-    """Delete offsets of a group (KIP-496); those of topics that a member reads are refused (code 86)."""
+class _EachOffset(KeyedCall[TopicPartition, None]):
+    """A call about single offsets of one group, each with an outcome of its own."""
 
-    api = Api.OFFSET_DELETE
     lane = Lane.COORDINATOR
-    needs = "Delete"
-    final_codes = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
-    missing_code = GROUP_ID_NOT_FOUND
-    """A group without members is deleted with its last offset."""
 
-    def __init__(self, group: str, tps: Collection[TopicPartition], deadline_ms: int, timeout_ms: int) -> None:
-        super().__init__(f"deleting offsets of group {group!r}", tps, deadline_ms, timeout_ms)
+    def __init__(
+        self, what: str, group: str, tps: Collection[TopicPartition], deadline_ms: int, timeout_ms: int
+    ) -> None:
+        super().__init__(f"{what} offsets of group {group!r}", tps, deadline_ms, timeout_ms)
         self.group = group
 
     def describe(self, key: TopicPartition) -> str:
@@ -218,6 +217,49 @@ class DeleteGroupOffsets(KeyedCall[TopicPartition, None]):
         del keys
         view.coordinators.forget(KeyType.GROUP, self.group)
 
+    def set_results(self, topics: Iterable[OffsetCommitResponseTopic | OffsetDeleteResponseTopic]) -> None:
+        """Set the outcome of each partition. The topics require the Read permission."""
+        for topic in topics:
+            for entry in topic.partitions:
+                self.set_result(TopicPartition(topic.name, entry.partition_index), entry.error_code, None, needs="Read")
+
+
+class CommitEachOffset(_EachOffset):
+    """Commit offsets for a group without members: a refused one does not stop the others."""
+
+    api = Api.OFFSET_COMMIT
+    needs = "Read"
+    final_codes = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
+
+    def __init__(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int, timeout_ms: int
+    ) -> None:
+        super().__init__("committing", group, offsets.keys(), deadline_ms, timeout_ms)
+        self._offsets = dict(offsets)
+
+    def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> OffsetCommitRequest:
+        """Request those that are not committed yet."""
+        del view, timeout_ms
+        return offset_commit_request(self.group, {tp: self._offsets[tp] for tp in keys})
+
+    def accept(self, keys: Collection[TopicPartition], response: OffsetCommitResponse) -> Failures:
+        """Set the result of each partition."""
+        self.set_results(response.topics)
+        return self.unresolved(keys)
+
+
+class DeleteGroupOffsets(_EachOffset):
+    """Delete offsets of a group (KIP-496); those of topics that a member reads are refused (code 86)."""
+
+    api = Api.OFFSET_DELETE
+    needs = "Delete"
+    final_codes = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
+    missing_code = GROUP_ID_NOT_FOUND
+    """A group without members is deleted with its last offset."""
+
+    def __init__(self, group: str, tps: Collection[TopicPartition], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("deleting", group, tps, deadline_ms, timeout_ms)
+
     def body(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> OffsetDeleteRequest:
         """Request those that are not deleted yet."""
         del view, timeout_ms
@@ -228,11 +270,9 @@ class DeleteGroupOffsets(KeyedCall[TopicPartition, None]):
         return OffsetDeleteRequest(self.group, topics)
 
     def accept(self, keys: Collection[TopicPartition], response: OffsetDeleteResponse) -> Failures:
-        """Set the result of each partition, unless the group is refused. The topics require the Read permission."""
+        """Set the result of each partition, unless the group is refused."""
         if response.error_code:
             for tp in keys:
                 self.set_result(tp, response.error_code, None)
-        for topic in response.topics:
-            for entry in topic.partitions:
-                self.set_result(TopicPartition(topic.name, entry.partition_index), entry.error_code, None, needs="Read")
+        self.set_results(response.topics)
         return self.unresolved(keys)

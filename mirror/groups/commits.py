@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Final, TypeVar
+from typing import Final
 
-from mirror.client import Admin, Outcomes, TopicPartition
+from mirror.client import Admin, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.groups.coordinators import CALL_MS, CoordinatorCalls, answers_any
-from mirror.groups.decision import Act, Intent
+from mirror.groups.decision import Act, Intent, Reason
 from mirror.groups.intents import GroupTopicKey, StoredIntents
 from mirror.groups.positions import reason_of
 from mirror.groups.reader import GroupReader
@@ -20,12 +20,14 @@ from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
 
-V = TypeVar("V")
+_Outcomes = Outcomes[TopicPartition, None]
 
 _AT_ONCE: Final = 64
 """Commits or deletions in flight per coordinator, each of a group."""
 _FENCED_MS: Final = 10_000
 """Nothing is sent later than this after the intents were to be stored: a later run may have begun since."""
+_MAX_METADATA_BYTES: Final = 2**15 - 1
+"""The largest string that requests have."""
 
 
 class GroupCommits:
@@ -45,10 +47,7 @@ class GroupCommits:
             self._writer: Final = IntentWriter(topic, flow, timeout_ms)
             stack.callback(self._writer.close)
             self._clients: Final = stack.pop_all()
-        self._commits: Final = CoordinatorCalls[str, None](clock, at_once=_AT_ONCE)
-        self._deletions: Final = CoordinatorCalls[str, Outcomes[TopicPartition, None]](
-            clock, at_once=_AT_ONCE, is_answer=answers_any
-        )
+        self._calls: Final = CoordinatorCalls[str, _Outcomes](clock, at_once=_AT_ONCE, is_answer=answers_any)
         self.intents: Final = StoredIntents()
 
     def close(self) -> None:
@@ -123,40 +122,50 @@ class GroupCommits:
                 self.intents.put_resumed(group, offsets)
 
     def _commit(self, rows: Mapping[str, list[Row]], until_ms: int) -> int:
-        offsets = {group: {row.target: offset_of(row) for row in of_group} for group, of_group in rows.items()}
-
-        def begin(group: str) -> Future[None]:
-            return self._begin(until_ms, lambda ms: self._admin.commit_group_offsets_async(group, offsets[group], ms))
-
-        done = 0
-        for group, outcome in self._commits.run(self._by_coordinator(rows), begin).items():
-            for row in rows[group]:
-                if isinstance(outcome, KafkaError):
-                    row.hold(reason_of(outcome), str(outcome))
-                else:
-                    row.at_target = offsets[group][row.target].offset
-                    done += 1
-        return done
+        offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        for row in (row for of_group in rows.values() for row in of_group):
+            offset = offset_of(row)
+            if (size := len(offset.metadata.encode())) > _MAX_METADATA_BYTES:
+                row.hold(
+                    Reason.REFUSED, f"its metadata have {size} bytes; Kafka's protocol takes {_MAX_METADATA_BYTES}"
+                )
+            else:
+                offsets.setdefault(row.group, {})[row.target] = offset
+        done = self._run(
+            {group: [row for row in rows[group] if row.target in of_group] for group, of_group in offsets.items()},
+            until_ms,
+            lambda group, ms: self._admin.commit_group_offsets_async(group, offsets[group], ms),
+        )
+        for row in done:
+            row.at_target = offsets[row.group][row.target].offset
+        return len(done)
 
     def _delete(self, rows: Mapping[str, list[Row]], until_ms: int) -> list[Row]:
         """Delete the target's offsets of groups; return the rows whose offsets are gone."""
         partitions = {group: [row.target for row in of_group] for group, of_group in rows.items()}
+        done = self._run(
+            rows, until_ms, lambda group, ms: self._admin.delete_group_offsets_async(group, partitions[group], ms)
+        )
+        for row in done:
+            row.at_target = None
+        return done
 
-        def begin(group: str) -> Future[Outcomes[TopicPartition, None]]:
-            return self._begin(
-                until_ms, lambda ms: self._admin.delete_group_offsets_async(group, partitions[group], ms)
-            )
-
-        gone: list[Row] = []
-        for group, outcome in self._deletions.run(self._by_coordinator(rows), begin).items():
+    def _run(
+        self, rows: Mapping[str, list[Row]], until_ms: int, submit: Callable[[str, int], Future[_Outcomes]]
+    ) -> list[Row]:
+        """Run a call for each group, which is given some ms; return the rows for which it has succeeded."""
+        outcomes = self._calls.run(
+            self._by_coordinator(rows), lambda group: self._begin(until_ms, lambda ms: submit(group, ms))
+        )
+        done: list[Row] = []
+        for group, outcome in outcomes.items():
             for row in rows[group]:
                 error = outcome if isinstance(outcome, KafkaError) else outcome.failed.get(row.target)
-                if error is not None:
-                    row.hold(reason_of(error), str(error))
+                if error is None:
+                    done.append(row)
                 else:
-                    row.at_target = None
-                    gone.append(row)
-        return gone
+                    row.hold(reason_of(error), str(error))
+        return done
 
     def _by_coordinator(self, groups: Iterable[str]) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
@@ -164,12 +173,12 @@ class GroupCommits:
             found.setdefault(self._reader.node_of(group), []).append(group)
         return found
 
-    def _begin(self, until_ms: int, submit: Callable[[int], Future[V]]) -> Future[V]:
+    def _begin(self, until_ms: int, submit: Callable[[int], Future[_Outcomes]]) -> Future[_Outcomes]:
         """Begin a call, which is given up before ``until_ms``; it fails if that has passed."""
         left_ms = until_ms - self._clock.now()
         if left_ms > 0:
             return submit(min(CALL_MS, left_ms))
-        too_late: Future[V] = Future()
+        too_late: Future[_Outcomes] = Future()
         msg = f"not sent within {_FENCED_MS} ms after its intent; the next round tries again"
         too_late.set_exception(KafkaTimeout(msg))
         return too_late

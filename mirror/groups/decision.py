@@ -143,6 +143,8 @@ class Observed:
     intent: Intent | None = None
     resumed: int | None = None
     """The target's offset at which the user has resumed the group, if no intent has been stored since."""
+    other_metadata: bool = False
+    """Whether what is committed on the target has other metadata than on the source."""
     active: bool = False
     """Whether the group has members on the target."""
     standing: int | None = None
@@ -171,7 +173,7 @@ def decide(seen: Observed, *, delete: bool) -> Decision:
     wanted, reason = wanted_position(seen, seen.source)
     if seen.active and (wanted is None or wanted.target != seen.target):
         return Decision(Act.NOTHING, reason=Reason.ACTIVE)
-    if wanted is None or wanted.target == seen.target:
+    if wanted is None or (wanted.target == seen.target and (seen.active or not seen.other_metadata)):
         return Decision(Act.NOTHING, reason=reason)
     goes_back = seen.target is not None and wanted.target < seen.target
     if goes_back and seen.standing is None and seen.source >= own_source:  # also where less is known as copied now

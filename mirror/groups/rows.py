@@ -43,6 +43,11 @@ class Row:
         self.decision, self.detail = Decision(Act.NOTHING, reason=reason), detail
 
 
+def has_other_metadata(at_source: OffsetAndMetadata | None, at_target: OffsetAndMetadata | None) -> bool:
+    """Return whether both sides have committed something, with different metadata."""
+    return at_source is not None and at_target is not None and at_source.metadata != at_target.metadata
+
+
 def offset_of(row: Row) -> OffsetAndMetadata:
     """Return what is committed, with a leader epoch of the target in which its log has reached the offset, if known.
 

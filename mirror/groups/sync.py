@@ -24,7 +24,7 @@ from mirror.groups.intents import ResumeKey, encode_key, encode_resumed
 from mirror.groups.logs import PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
 from mirror.groups.reader import Committed
-from mirror.groups.rows import Row, position_of, translated_position
+from mirror.groups.rows import Row, has_other_metadata, position_of, translated_position
 from mirror.groups.rules import GroupRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN
@@ -229,7 +229,8 @@ class GroupSync:
         """Decide what to do about a row, from what its group has committed on the target."""
         if isinstance(at_target, KafkaError):
             return
-        row.at_target = at_target[row.target].offset if row.target in at_target else None
+        there = at_target.get(row.target)
+        row.at_target = None if there is None else there.offset
         if row.translation is None:
             return
         standing = None
@@ -243,6 +244,7 @@ class GroupSync:
             truncated=row.is_truncated,
             intent=None if row.intent is None else row.intent.at(self._clock.unix_ms()),
             resumed=self._intents.resumed(row.group, row.target),
+            other_metadata=has_other_metadata(row.committed, there),
             active=self._of_target.is_active(row.group),
             standing=standing,
         )

@@ -66,7 +66,7 @@ class Admin(GroupCalls):
     raised: invalid arguments, failed authentication, brokers that are too old.
 
     For the committed offsets of one group (``group_offsets``, ``commit_group_offsets``) there are no partial results;
-    ``commit_offset_async`` commits each partition on its own.
+    ``commit_group_offsets_async`` has some, and ``commit_offset_async`` commits each partition on its own.
 
     Methods whose names end in ``_async`` do not wait, so they may be called in callbacks of futures. All errors,
     including InvalidArgument, are set on their future. It cannot be cancelled, and its callbacks run on the network

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 
 from mirror.cluster.admin.groups import DeleteGroups, DescribeConsumerGroups, DescribeGroups, ListGroups
-from mirror.cluster.group_offset_calls import CommitGroupOffsets, DeleteGroupOffsets, GroupOffsets, OffsetsOfGroups
+from mirror.cluster.group_offset_calls import (
+    CommitEachOffset,
+    CommitGroupOffsets,
+    DeleteGroupOffsets,
+    GroupOffsets,
+    OffsetsOfGroups,
+)
 from mirror.cluster.offset_commits import CommitOffset
 from mirror.cluster.types import GroupDescription, GroupListing, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import UnsupportedVersion
@@ -124,13 +130,22 @@ class GroupCalls(AdminCalls):
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
     ) -> None:
         """Commit offsets for a group without members."""
-        self._call(self._to_commit(group, offsets, timeout_ms))
+        name = arguments.text("a group id", group)
+        self._call(CommitGroupOffsets(name, arguments.offsets(offsets), *self._timer(timeout_ms)))
 
     def commit_group_offsets_async(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
-    ) -> Future[None]:
-        """Like :meth:`commit_group_offsets`, without waiting."""
-        return self._later(lambda: self._to_commit(group, offsets, timeout_ms))
+    ) -> Future[Outcomes[TopicPartition, None]]:
+        """Commit offsets for a group without members, without waiting.
+
+        One request has all of them. The errors of single partitions are in ``Outcomes.failed``.
+        """
+
+        def commit() -> CommitEachOffset:
+            name = arguments.text("a group id", group)
+            return CommitEachOffset(name, arguments.offsets(offsets), *self._timer(timeout_ms))
+
+        return self._later(commit)
 
     def commit_offset_async(
         self, group: str, tp: TopicPartition, offset: OffsetAndMetadata, timeout_ms: int | None = None
@@ -147,12 +162,6 @@ class GroupCalls(AdminCalls):
             return CommitOffset(name, wanted, position, *self._timer(timeout_ms))
 
         return self._later(commit)
-
-    def _to_commit(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None
-    ) -> CommitGroupOffsets:
-        name = arguments.text("a group id", group)
-        return CommitGroupOffsets(name, arguments.offsets(offsets), *self._timer(timeout_ms))
 
     def delete_group_offsets(
         self, group: str, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None

@@ -250,6 +250,22 @@ def _finished(admin: FakeAdmin, future: Future[T]) -> T:
     return future.result()
 
 
+def test_a_refused_offset_does_not_stop_the_others_of_its_group() -> None:
+    cluster, nowhere = _cluster(), TopicPartition("nope", 0)
+    refused: dict[TopicPartition | str, int] = {
+        TPS[0]: errors.OFFSET_METADATA_TOO_LARGE,
+        nowhere: errors.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    cluster.control.on(Api.OFFSET_COMMIT, Action(errors={**refused, OTHER: errors.NOT_COORDINATOR}))
+    cluster.control.on(Api.OFFSET_COMMIT, Action(errors=refused), times=2)
+    admin, wanted = FakeAdmin(cluster), dict.fromkeys((*TPS[:2], OTHER, nowhere), OffsetAndMetadata(5))
+    found = _finished(admin, admin.commit_group_offsets_async("empty", wanted))
+    assert set(found) == {TPS[1], OTHER} == set(admin.group_offsets("empty"))
+    assert {tp: _code(error) for tp, error in found.failed.items()} == refused
+    found = _finished(admin, admin.commit_group_offsets_async("new", {TPS[0]: OffsetAndMetadata(1)}))
+    assert _code(found.failed[TPS[0]]) == errors.UNKNOWN_MEMBER_ID
+
+
 def test_offsets_of_several_groups_come_with_one_request_of_each_coordinator() -> None:
     cluster = _cluster()
     cluster.coordinators |= {"also empty": 1, "nope": 3}

@@ -192,7 +192,7 @@ def test_progress_of_one_partition_does_not_wait_for_anothers_transaction(
     """Of one group, as copies of many partitions share it: only the partitions that are asked for count."""
     busy, idle, new = topics.create(3)
     group = unique("progress")
-    admin.commit_group_offsets_async(group, {busy: OffsetAndMetadata(1), idle: OffsetAndMetadata(2)}).result(60)
+    admin.commit_group_offsets(group, {busy: OffsetAndMetadata(1), idle: OffsetAndMetadata(2)})
     options = {"bootstrap.servers": leveled.bootstrap_servers, "transactional.id": unique("copier"), **_TIMES}
     with Producer(options) as producer:
         producer.init_transactions()

@@ -51,6 +51,13 @@ def test_nothing_is_written_if_the_offset_is_there_already() -> None:
     assert decide(seen(target=37, intent=Intent(137, 37)), delete=False) == NOTHING
 
 
+def test_other_metadata_are_written_at_the_same_offset_unless_the_group_has_members_or_was_taken_over() -> None:
+    observed = {"target": 37, "intent": Intent(137, 37), "other_metadata": True}
+    assert decide(seen(**observed), delete=False) == Decision(Act.WRITE, Position(137, 37))
+    assert decide(seen(**observed, active=True), delete=False) == NOTHING
+    assert decide(seen(target=37, other_metadata=True), delete=False) == NOTHING
+
+
 def test_a_position_does_not_go_back_because_less_is_known_as_copied() -> None:
     observed = seen(
         source=206, target=206, intent=Intent(206, 206), translation=Translation(Place.NOT_COPIED, 195), copied_to=195
