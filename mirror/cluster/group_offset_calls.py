@@ -9,9 +9,10 @@ from mirror.cluster.coordinators import KeyType
 from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, GroupsCall, KeyedCall, coordinator
 from mirror.cluster.offset_calls import by_topic
 from mirror.cluster.requests import Lane
-from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
+from mirror.errors import KafkaError
 from mirror.wire.api import Api
-from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
+from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, broker_error
 from mirror.wire.messages.groups import (
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -26,6 +27,7 @@ from mirror.wire.messages.groups import (
     OffsetFetchGroup,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchTopic,
 )
@@ -94,39 +96,62 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
         return self._found
 
 
-class OffsetsOfGroups(GroupsCall[dict[TopicPartition, OffsetAndMetadata]]):
-    """Fetch all committed offsets of groups, those of one coordinator with one request (KIP-709).
+class OffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, OffsetAndMetadata]]):
+    """Fetch committed offsets of groups, those of one coordinator with one request (KIP-709).
 
-    Pending transactions are not waited for: the offsets before them are returned. Topics that this client may not
-    describe are left out by the broker.
+    Each partition has a result or an error of its own. Of a group whose partitions are not named, topics that this
+    client may not describe are left out by the broker, and so are partitions whose first offset is in a transaction.
     """
 
     api = Api.OFFSET_FETCH
     needs = "Describe"
 
-    def __init__(self, groups: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        groups: Mapping[str, Collection[TopicPartition] | None],
+        deadline_ms: int,
+        timeout_ms: int,
+        *,
+        require_stable: bool = False,
+    ) -> None:
+        """With None, all of a group's partitions are fetched.
+
+        With ``require_stable``, a pending transaction is the error of its partitions; without, their offsets before it
+        are returned.
+        """
         super().__init__("reading offsets of groups", groups, deadline_ms, timeout_ms)
+        self._groups = dict(groups)
+        self._require_stable = require_stable
 
     def describe(self, key: str) -> str:
         """Return the operation on ``key``, for error texts."""
         return f"reading offsets of group {key!r}"
 
     def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetFetchRequest:
-        """Request everything that the groups of one coordinator have committed."""
+        """Request what groups of one coordinator have committed."""
         del view, timeout_ms
-        return OffsetFetchRequest(tuple(_group_to_read(group, None) for group in keys), require_stable=False)
+        return OffsetFetchRequest(
+            tuple(_group_to_read(group, self._groups[group]) for group in keys), self._require_stable
+        )
 
     def accept(self, keys: Collection[str], response: OffsetFetchResponse) -> Failures:
-        """Set the result of each group, without the partitions that have an error of their own."""
+        """Set the result of each group."""
         for group in response.groups:
-            found = {
-                TopicPartition(topic.name, entry.partition_index): _committed(entry)
-                for topic in group.topics
-                for entry in topic.partitions
-                if entry.committed_offset >= 0 and not entry.error_code
-            }
-            self.set_result(group.group_id, group.error_code, found)
+            self.set_result(group.group_id, group.error_code, self._offsets(group))
         return self.unresolved(keys)
+
+    def _offsets(self, group: OffsetFetchResponseGroup) -> Outcomes[TopicPartition, OffsetAndMetadata]:
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        failed: dict[TopicPartition, KafkaError] = {}
+        for topic in group.topics:
+            for entry in topic.partitions:
+                tp = TopicPartition(topic.name, entry.partition_index)
+                if entry.error_code:
+                    what = f"{self.describe(group.group_id)}, {tp}"
+                    failed[tp] = broker_error(entry.error_code, what, needs=self.needs)
+                elif entry.committed_offset >= 0:
+                    found[tp] = _committed(entry)
+        return Outcomes(found, failed)
 
 
 def _committed(entry: OffsetFetchResponsePartition) -> OffsetAndMetadata:

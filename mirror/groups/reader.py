@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Final, NamedTuple
 
-from mirror.client import Admin, GroupListing, OffsetAndMetadata, Outcomes, TopicPartition
+from mirror.client import Admin, GroupListing, Outcomes, TopicPartition
 from mirror.errors import KafkaError
-from mirror.groups.coordinators import CoordinatorCalls, spread
+from mirror.groups.bundles import Bundles, Committed
+from mirror.groups.coordinators import CALL_MS, CoordinatorCalls, answers_any, spread
 from mirror.timing import Clock
 
-Committed = dict[TopicPartition, OffsetAndMetadata]
-
-_GROUPS_PER_REQUEST: Final = 200
-"""A group may have thousands of offsets, each of about 30 bytes."""
 _INACTIVE: Final = frozenset({"", "Empty", "Dead"})
 """The states of groups without members. A broker that reports none ("") refuses commits to active groups anyway."""
 _KINDS: Final = frozenset({"classic", "consumer"})
@@ -47,11 +45,15 @@ class GroupReader:
     """Lists groups and reads their offsets. Its calls wait for the cluster; use it in one thread."""
 
     def __init__(self, admin: Admin, clock: Clock, timeout_ms: int) -> None:
-        """``timeout_ms`` limits each request; a coordinator that does not answer for two seconds is not waited for."""
+        """``timeout_ms`` limits requests that are not about groups."""
+        self._clock: Final = clock
         self._admin: Final = admin
         self._timeout_ms: Final = timeout_ms
         self._listings: Final = CoordinatorCalls[int, Outcomes[int, tuple[GroupListing, ...]]](clock, at_once=1)
-        self._reads: Final = CoordinatorCalls[tuple[str, ...], Outcomes[str, Committed]](clock, at_once=1)
+        self._reads: Final = CoordinatorCalls[tuple[str, ...], Outcomes[str, Committed]](
+            clock, at_once=1, is_answer=answers_any
+        )
+        self._bundles: Final = Bundles()
         self._listed: dict[int, dict[str, Listed]] = {}
         self._nodes: dict[str, int] = {}
         """The coordinator of each group that was listed."""
@@ -99,24 +101,46 @@ class GroupReader:
         return group in self._active
 
     def offsets(self, groups: Iterable[str]) -> dict[str, Committed | KafkaError]:
-        """Return what each group has committed, or why that could not be read. One that does not exist has nothing."""
+        """Return all that each group has committed, or why that could not be read; nothing of one that does not exist.
+
+        Of partitions with a pending transaction, the offset before it.
+        """
+
+        def submit(names: tuple[str, ...]) -> Future[Outcomes[str, Committed]]:
+            return self._admin.offsets_of_groups_async(names, CALL_MS)
+
+        return self._read(list(groups), {}, submit)
+
+    def stable_offsets(self, partitions: Mapping[str, Collection[TopicPartition]]) -> dict[str, Committed | KafkaError]:
+        """Return what groups have committed for these partitions, or why that could not be read.
+
+        A partition with a pending transaction has failed: BrokerError with code 88.
+        """
+
+        def submit(names: tuple[str, ...]) -> Future[Outcomes[str, Committed]]:
+            wanted = {name: partitions[name] for name in names}
+            return self._admin.offsets_of_groups_async(wanted, CALL_MS, require_stable=True)
+
+        return self._read(list(partitions), {group: len(tps) for group, tps in partitions.items()}, submit)
+
+    def _read(
+        self,
+        groups: Sequence[str],
+        partitions: Mapping[str, int],
+        submit: Callable[[tuple[str, ...]], Future[Outcomes[str, Committed]]],
+    ) -> dict[str, Committed | KafkaError]:
+        resting = self._bundles.resting(groups, self._clock.now())
         by_node: dict[int, list[str]] = {}
         for group in groups:
-            by_node.setdefault(self.node_of(group), []).append(group)
-        work = {
-            node: [
-                tuple(names[first : first + _GROUPS_PER_REQUEST]) for first in range(0, len(names), _GROUPS_PER_REQUEST)
-            ]
-            for node, names in by_node.items()
-        }
+            if group not in resting:
+                by_node.setdefault(self.node_of(group), []).append(group)
+        work = {node: self._bundles.of(names, partitions) for node, names in by_node.items()}
         found: dict[str, Committed | KafkaError] = {}
-        outcomes = self._reads.run(
-            work, lambda names: self._admin.offsets_of_groups_async(names, timeout_ms=self._timeout_ms)
-        )
-        for names, outcome in outcomes.items():
+        for names, outcome in self._reads.run(work, submit).items():
             if isinstance(outcome, KafkaError):
                 found.update(dict.fromkeys(names, outcome))
             else:
                 found.update(outcome)
                 found.update(outcome.failed)
-        return found
+        self._bundles.take(found, self._clock.now())
+        return {**found, **resting}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.errors import KafkaError
 from mirror.groups.decision import NEVER, Act, Decision, Intent, Observed, Reason, wanted_position
-from mirror.groups.positions import GroupPosition, TranslatedPosition
+from mirror.groups.positions import GroupPosition, TranslatedPosition, reason_of
 from mirror.relay.offsets.index import Translation
 
 
@@ -32,6 +33,8 @@ class Row:
     seen: Observed | None = None
     decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING))
     detail: str = ""
+    unread: bool = False
+    """Whether it is not known what the group has committed, on either side."""
 
     @property
     def is_truncated(self) -> bool:
@@ -41,6 +44,11 @@ class Row:
     def hold(self, reason: Reason, detail: str) -> None:
         """Do nothing, or record that nothing was done."""
         self.decision, self.detail = Decision(Act.NOTHING, reason=reason), detail
+
+    def fail(self, side: str, error: KafkaError) -> None:
+        """Do nothing, because what the group has committed on one side could not be read."""
+        self.unread = True
+        self.hold(reason_of(error), f"{side}: {error}")
 
 
 def has_other_metadata(at_source: OffsetAndMetadata | None, at_target: OffsetAndMetadata | None) -> bool:

@@ -17,13 +17,13 @@ from typing import Final, Self
 
 from mirror.client import TopicPartition
 from mirror.errors import Fenced, KafkaError
+from mirror.groups.bundles import Committed
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.commits import GroupCommits
 from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_intent
 from mirror.groups.intents import ResumeKey, encode_key, encode_resumed
 from mirror.groups.logs import PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
-from mirror.groups.reader import Committed
 from mirror.groups.rows import Row, has_other_metadata, position_of, translated_position
 from mirror.groups.rules import GroupRules
 from mirror.relay.model.policy import CopyPolicy
@@ -101,7 +101,10 @@ class GroupSync:
         logs = self._translate(rows)
         # Only now: translations may take minutes, and what a consumer commits meanwhile is not to be overwritten.
         self._of_target.list_groups()
-        at_target = self._of_target.offsets(sorted(changed))
+        partitions: dict[str, list[TopicPartition]] = {group: [] for group in sorted(changed)}
+        for row in rows:
+            partitions[row.group].append(row.target)
+        at_target = self._of_target.stable_offsets(partitions)
         for row in rows:
             self._decide(row, at_target[row.group], logs[row.source])
         written = self._commits.write(rows) if write else 0
@@ -141,6 +144,8 @@ class GroupSync:
         found = self._of_target.offsets([group])[group]
         if isinstance(found, KafkaError):
             raise found
+        for error in found.failed.values():
+            raise error
         offsets: dict[str, dict[int, int]] = {}
         for tp, committed in found.items():
             if self._rules.source_topic(tp.topic) is not None:
@@ -179,9 +184,8 @@ class GroupSync:
         """Yield the partitions of a group that the flow copies, and those whose offsets it has written before."""
         if isinstance(committed, KafkaError):
             return
-        sources = dict(committed)
         partitions: dict[TopicPartition, TopicPartition] = {}
-        for source in sources:
+        for source in {**committed, **committed.failed}:
             topic = self._rules.target_topic(source.topic)
             if topic is not None:
                 partitions[TopicPartition(topic, source.partition)] = source
@@ -190,7 +194,10 @@ class GroupSync:
             if topic is not None:
                 partitions[target] = TopicPartition(topic, target.partition)
         for target, source in sorted(partitions.items()):
-            yield Row(group, source, target, sources.get(source), self._intents.get(group, target))
+            row = Row(group, source, target, committed.get(source), self._intents.get(group, target))
+            if source in committed.failed:
+                row.fail("on the source", committed.failed[source])
+            yield row
 
     # --- decisions
 
@@ -206,7 +213,8 @@ class GroupSync:
                 source_epochs.setdefault(row.source, set()).add(row.committed.leader_epoch)
         logs = self._clusters.logs.open(partitions, source_epochs, epochs) if partitions else {}
         for row in rows:
-            self._translate_one(row, logs[row.source])
+            if not row.unread:
+                self._translate_one(row, logs[row.source])
         return logs
 
     def _translate_one(self, row: Row, logs: PartitionLogs) -> None:
@@ -228,6 +236,9 @@ class GroupSync:
     def _decide(self, row: Row, at_target: Committed | KafkaError, logs: PartitionLogs) -> None:
         """Decide what to do about a row, from what its group has committed on the target."""
         if isinstance(at_target, KafkaError):
+            return
+        if row.target in at_target.failed:
+            row.fail("on the target", at_target.failed[row.target])
             return
         there = at_target.get(row.target)
         row.at_target = None if there is None else there.offset
@@ -286,7 +297,7 @@ class GroupSync:
             for one in self._states[group].positions
         }
         for row in rows:
-            if row.committed is not None or row.at_target is not None:
+            if row.unread or row.committed is not None or row.at_target is not None:
                 since_ms = since.get((row.group, row.target))
                 of_group[row.group].append(position_of(row, since_ms, now_ms, write=write))
         for group, positions in of_group.items():

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, Self
 
 from mirror.client import TopicPartition
 from mirror.errors import KafkaError
+from mirror.groups.bundles import Committed
 from mirror.groups.clusters import FlowClusters
-from mirror.groups.reader import Committed
 from mirror.groups.rules import GroupRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN, Translation
@@ -90,4 +90,4 @@ class WayBack:
 
 
 def _committed(found: Committed | KafkaError) -> Committed:
-    return {} if isinstance(found, KafkaError) else found
+    return Committed({}, {}) if isinstance(found, KafkaError) else found

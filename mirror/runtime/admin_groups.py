@@ -111,13 +111,27 @@ class GroupCalls(AdminCalls):
         return self._later(lambda: self._committed(group, tps, timeout_ms, require_stable=require_stable))
 
     def offsets_of_groups_async(
-        self, groups: Iterable[str], timeout_ms: int | None = None
-    ) -> Future[Outcomes[str, dict[TopicPartition, OffsetAndMetadata]]]:
-        """Return all committed offsets of each group, without waiting: neither here nor for pending transactions.
+        self,
+        groups: Iterable[str] | Mapping[str, Iterable[TopicPartition]],
+        timeout_ms: int | None = None,
+        *,
+        require_stable: bool = False,
+    ) -> Future[Outcomes[str, Outcomes[TopicPartition, OffsetAndMetadata]]]:
+        """Return the committed offsets of each group, for the partitions that a mapping names, else all; do not wait.
 
-        Groups of one coordinator share a request. A group that does not exist has no offsets.
+        Groups of one coordinator share a request. Partitions without a committed offset are absent, those that cannot
+        be read are in the ``failed`` of their group: with ``require_stable`` those with a pending transaction, whose
+        offset before it is returned otherwise. A group that does not exist has no offsets.
         """
-        return self._later(lambda: OffsetsOfGroups(arguments.texts("a group id", groups), *self._timer(timeout_ms)))
+
+        def call() -> OffsetsOfGroups:
+            names = arguments.texts("a group id", groups)
+            wanted = {
+                name: arguments.partitions(groups[name]) if isinstance(groups, Mapping) else None for name in names
+            }
+            return OffsetsOfGroups(wanted, *self._timer(timeout_ms), require_stable=require_stable)
+
+        return self._later(call)
 
     def _committed(
         self, group: str, tps: Iterable[TopicPartition] | None, timeout_ms: int | None, *, require_stable: bool = True

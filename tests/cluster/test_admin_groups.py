@@ -292,6 +292,25 @@ def test_a_group_whose_offsets_may_not_be_read_fails_alone() -> None:
     assert isinstance(found.failed["old"], AuthorizationFailed)
 
 
+def test_partitions_whose_offsets_cannot_be_read_are_not_taken_for_absent_ones() -> None:
+    cluster = _cluster()
+    cluster.groups["empty"] = {TPS[0]: GroupOffset(5, 2, "so far"), OTHER: GroupOffset(7, -1, None)}
+    cluster.group_transactions["empty"].pending[7] = dict.fromkeys([TPS[0], TPS[1]], GroupOffset(9, -1, None))
+    refused = Action(errors={OTHER: errors.TOPIC_AUTHORIZATION_FAILED})
+    cluster.control.on(Api.OFFSET_FETCH, refused, times=None)
+    admin = FakeAdmin(cluster)
+    nowhere = TopicPartition("nope", 0)
+    wanted = {"empty": [*TPS, OTHER, nowhere]}
+    found = _finished(admin, admin.offsets_of_groups_async(wanted, require_stable=True))["empty"]
+    assert found == {}
+    assert {tp: _code(error) for tp, error in found.failed.items()} == {
+        **dict.fromkeys(TPS[:2], errors.UNSTABLE_OFFSET_COMMIT),
+        OTHER: errors.TOPIC_AUTHORIZATION_FAILED,
+    }
+    found = _finished(admin, admin.offsets_of_groups_async(wanted))["empty"]
+    assert (dict(found), set(found.failed)) == ({TPS[0]: OffsetAndMetadata(5, 2, "so far")}, {OTHER})
+
+
 def test_groups_are_listed_by_broker() -> None:
     admin = FakeAdmin(_cluster())
     found = _finished(admin, admin.list_groups_async([1, 3], kinds=["classic"]))

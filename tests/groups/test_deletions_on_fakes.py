@@ -41,14 +41,14 @@ def test_a_coordinator_that_does_not_answer_a_deletion_delays_its_own_groups_onl
     target.coordinators |= dict.fromkeys(SICK, 1) | dict.fromkeys(WELL, 2)
     site = Site(two_brokers)
     sync = _deleted(site, SICK + WELL)
-    target.control.on(Api.OFFSET_DELETE, Action(hold="before"), times=None, node=1)
+    held = target.control.on(Api.OFFSET_DELETE, Action(hold="before"), times=None, node=1)
     report = sync.round()
     assert {site.at_target(group) for group in WELL} == {None}
     assert {site.at_target(group) for group in SICK} == {50}
     assert {only(report, group).reason for group in SICK} == {Reason.UNAVAILABLE}
     sent = {call.body.group_id: call.received_ms for call in target.calls(Api.OFFSET_DELETE)}
     assert max(sent.values()) - min(sent.values()) < 1_500, "they do not wait for each other"
-    target.control.clear()
+    held.release()
     assert not sync.round().groups.keys() & {*SICK, *WELL}
     site.close()
 

@@ -70,7 +70,7 @@ def test_what_was_read_before_a_stall_is_not_read_again(pair: FakePair, followed
     def stalls(call: ServerCall) -> Action | None:
         nonlocal fetches
         fetches += call.api is Api.FETCH
-        return Action(silent=True) if fetches > 1 and call.api is Api.FETCH else None
+        return Action(close="before") if fetches > 1 and call.api is Api.FETCH else None
 
     pair.target.control.add(stalls)
     found = followed.news(pair.target.clock, 2_000)
