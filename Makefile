@@ -182,14 +182,28 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The install is editable: only a change of the lock or of pyproject.toml asks for another one.
-$(INSTALLED): $(LOCK) pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $(LOCK)
+$(INSTALLED): $(LOCK) pyproject.toml $(VENV)/.pyspark $(VENV)/.packages
 	@# Quiet: setuptools warns of every editable install.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@# On all cores; pip would use one. Where Python keeps nothing compiled (in many containers), each of a run's
 	@# processes would take a second more.
 	$(BIN)/python -m compileall -q -j 0 mirror $(VENV)/lib
 	@touch $@
+
+# Parts for `make --jobs`: pip makes PySpark's wheel, which takes as long as all other packages together. pip itself
+# comes first: it must not be replaced while it runs. The lock is complete, so that no part looks for dependencies.
+$(VENV)/.pip $(VENV)/.pyspark $(VENV)/.packages: $(LOCK) | $(BIN)/python
+	@awk -v part=$(@F) "$$PARTS" $(LOCK) > $@.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $@.txt
+	@touch $@
+
+$(VENV)/.pyspark $(VENV)/.packages: $(VENV)/.pip
+
+define PARTS
+/^[^ #]/ { split($$0, words, "=="); name = words[1]; of = name == "pip" || name == "pyspark" ? "." name : ".packages" }
+of == part
+endef
+export PARTS
 
 # ------------------------------------------------------------------------------------------------------------- dist
 # The lock's versions and hashes bind as constraints, so that one lock serves: what it locks for development is not
