@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from mirror.errors import BrokerError, DeliveryCause, DeliveryPhase, DeliveryTimeout, Fenced
+from mirror.groups.summary import GroupsSummary, HeldGroup
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName
 from mirror.relay.progress.gaps import Gap, GapKind
@@ -241,3 +242,14 @@ def hostile_run() -> FlowReportData:
         story(bad), phases={HOSTILE: 9_000}, events=[{"time_ms": BEGAN_MS, "name": HOSTILE, "error": HOSTILE}]
     )
     return view([bad, healthy(1)], flow=HOSTILE, error=HOSTILE)
+
+
+def groups(count: int = 3, **changes: Any) -> GroupsSummary:
+    """The longest is late by three minutes; the name of the last one is hostile."""
+    names = [*(f"g{number}" for number in range(count - 1)), HOSTILE]
+    held = tuple(
+        HeldGroup(group=name, reasons=("not-copied-yet",), detail=f"orders-{number}", age_ms=185_000 - number)
+        for number, name in enumerate(names)
+    )
+    values = {"total": 40, "in_step": 30, "by_reason": {"not-copied-yet": 10}, "oldest_ms": 185_000, "held": held}
+    return GroupsSummary(**{**values, "time_ms": BEGAN_MS + 300 * SECOND, **changes})

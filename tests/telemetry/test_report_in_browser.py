@@ -308,6 +308,19 @@ def test_hostile_texts_run_no_script(page: Page, folder: Path) -> None:
     assert runs.HOSTILE in page.value(f"{DETAIL}.textContent")
 
 
+def test_groups_that_are_not_in_step_are_listed_as_text(page: Page, folder: Path) -> None:
+    page.size(420, 800)
+    page.open(written(folder, "groups", runs.view([runs.healthy()], groups=runs.groups())))
+    rows = "[...document.querySelectorAll('.groups tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+    assert page.value(rows) == [
+        ["g0", "not-copied-yet", "3 min 5 s", "orders-0"],
+        ["g1", "not-copied-yet", "3 min 4 s", "orders-1"],
+        [runs.HOSTILE, "not-copied-yet", "3 min 4 s", "orders-2"],
+    ]
+    assert page.value("typeof window.hacked") == "undefined"
+    assert page.value("document.documentElement.scrollWidth") <= 420
+
+
 def test_flows_are_switched(page: Page, folder: Path) -> None:
     other = runs.view([runs.healthy()], flow="back", outcome=Outcome.COMPLETE)
     page.open(written(folder, "two", runs.sick_run(), other))

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.errors import FlowError
+from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
@@ -101,6 +102,11 @@ class RunReader:
         last, path = self._ledger.last_completed_epoch(), self._ledger.path
         return "" if last is None else epoch_id(path.parent.name, path.name, last).trace_hex
 
+    @property
+    def groups(self) -> GroupsSummary | None:
+        """The consumer groups after the last round; None if there was none."""
+        return self._ledger.groups()
+
     def results(self) -> list[RangeResult]:
         """Return the sums of the epochs in the ledger, or before the first result, the planned ranges as unfinished."""
         if totals := self._totals.results():
@@ -185,6 +191,7 @@ class ReportSource:
             epochs=reader.epochs if reader is not None else None,
             covered_epochs=reader.covered_epochs if reader is not None else None,
             trace=reader.trace if reader is not None else "",
+            groups=(reader.groups if reader is not None else None) or _groups(entry.get("groups")),
             partitions=results,
         )
 
@@ -204,8 +211,14 @@ class ReportSource:
             epochs=reader.epochs,
             covered_epochs=reader.covered_epochs,
             trace=reader.trace,
+            groups=reader.groups,
             partitions=results,
         )
+
+
+def _groups(values: Mapping[str, Any] | None) -> GroupsSummary | None:
+    """Read the groups of the summary: a run whose round failed has no others."""
+    return None if values is None else GroupsSummary.from_json(values)
 
 
 def _first_ms(ledger: Ledger) -> int:

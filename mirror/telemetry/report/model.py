@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import Outcome, RangeResult
 
 
@@ -24,6 +25,8 @@ class FlowReportData:
     """How many of these epochs the curves and times include."""
     trace: str = ""
     """The id of the run's trace, or of the trace of a stream's last epoch."""
+    groups: GroupsSummary | None = None
+    """The consumer groups after the last round; None if the flow does not follow them."""
     partitions: list[RangeResult] = field(default_factory=list)
     """One result per partition, with the counts of the whole run.
 

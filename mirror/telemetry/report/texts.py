@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.telemetry.report import phases
 from mirror.telemetry.report.findings import LOSSES, NOTHING_TO_COPY, Finding, unhealthy_partitions
 from mirror.telemetry.report.format import NONE, counted, link, listed, moment, rate, size, span
+from mirror.telemetry.report.groups import group_texts
 from mirror.telemetry.report.model import FlowReportData
 
 
@@ -49,6 +51,7 @@ def flow_texts(
             }
             for finding in findings
         ],
+        "groups": None if flow.groups is None else group_texts(flow.groups),
         "partitions": bool(flow.partitions),
         "phases": [_phase(name, ms, sum(spent.values())) for name, ms in spent.items()],
         "slow": len(slow),
@@ -112,7 +115,15 @@ def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
         Tile("Batches re-encoded", f"{sum(deep.values()):,}", listed(deep) or "all batches were passed on as bytes"),
         Tile("Skipped", f"{sum(skipped.values()):,}", _of_which(skipped, skipped_records, "records")),
         Tile("Gaps", f"{sum(gaps.values()):,}", _of_which(gaps, lost, "lost")),
+        *([] if flow.groups is None else [_groups(flow.groups)]),
     ]
+
+
+def _groups(groups: GroupsSummary) -> Tile:
+    if not groups.sync:
+        return Tile("Consumer groups", NONE, "sync is off")
+    held = f"; not: {listed(dict(groups.by_reason))}" if groups.by_reason else ""
+    return Tile("Consumer groups", f"{groups.in_step:,} of {groups.total:,}", f"in step{held}")
 
 
 def _unknown(results: Sequence[RangeResult], *incomplete: CountBasis) -> str:

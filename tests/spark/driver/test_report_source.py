@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mirror.errors import FlowError
+from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.spark.driver import report_file
 from mirror.spark.driver.report_file import ReportFile
@@ -174,6 +175,19 @@ def test_folders_of_other_versions_are_read_as_far_as_they_go(tmp_path: Path) ->
     assert one.records == runs.healthy().records
     assert runs.story(one).curve == []
     assert runs.story(one).phases == runs.story(runs.healthy()).phases
+
+
+def test_the_groups_are_those_of_the_last_round(tmp_path: Path) -> None:
+    """Those of the ledger are written after each round, and those of the summary after each epoch."""
+    older = GroupsSummary(total=5, in_step=2)
+    ledger = write(tmp_path, "r1", [runs.healthy()])
+    summary(tmp_path, [runs.healthy()], groups=older)
+    assert only(tmp_path).groups == older
+    groups = GroupsSummary(total=7, in_step=6)
+    ledger.write_groups(groups)
+    assert only(tmp_path).groups == groups
+    (tmp_path / "summary.json").unlink()
+    assert only(tmp_path, FLOW).groups == groups
 
 
 def test_an_epoch_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
