@@ -37,7 +37,9 @@ refresh-ms = 1000
 [flows.sick-flow.producer]
 "delivery.timeout.ms" = 2500
 "request.timeout.ms" = 1200
-"linger.ms" = 0"""
+"linger.ms" = 0
+[flows.sick-flow.groups]
+interval-ms = 1000"""
 WITHIN_S = 120.0
 
 

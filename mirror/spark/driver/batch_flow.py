@@ -25,7 +25,7 @@ from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient, new_run_id
-from mirror.spark.status.lag_monitor import record_lags
+from mirror.spark.status.lag_monitor import measure_index, record_lags
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.spark.status.target_progress import read_target_progress
 
@@ -220,7 +220,10 @@ class FlowRunner:
         ranges.write.format(SINK_FORMAT).options(**options).mode("append").save()
 
     def _record_lag(self, flow: FlowConfig) -> None:
-        """Record the remaining lag. Errors are ignored: the run has reported a cluster that does not answer."""
+        """Record the remaining lag, and the size of the offset index.
+
+        Errors are ignored: the run has reported a cluster that does not answer.
+        """
         if not self._telemetry.enabled:
             return
         with (
@@ -228,6 +231,7 @@ class FlowRunner:
             StatusReader(self._config, flow, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as watch,
         ):
             record_lags(self._telemetry, watch.read())
+            measure_index(self._telemetry, watch)
 
     def _warn_of_open_transactions(self, flow: FlowConfig, ledger: Ledger) -> None:
         """Warn of the transactions of the plan that are still open: the lag does not count their records."""

@@ -20,6 +20,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
+from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.observation import FlowObserver, Observation
 from mirror.telemetry.lag.lags import STUCK_AFTER_S, Lag, LagState, LagTracker, totals
 
@@ -86,6 +87,10 @@ class StatusReader:
         except MirrorError:
             self.close()
             raise
+
+    def index_size(self) -> int | None:
+        """Return the size of the flow's offset index in bytes; None if it is not known."""
+        return read_index_size(self._open()[1], self.flow.name)
 
     def _open(self) -> tuple[Admin, Admin]:
         if self._clients is None:

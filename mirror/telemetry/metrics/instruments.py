@@ -118,6 +118,9 @@ GROUPS_TIME: Final = Instrument(
     ("flow",),
     "for how long a consumer group's position on the target has not been that on the source; the maximum over groups",
 )
+INDEX_SIZE: Final = Instrument(
+    "mirror.index.size", Kind.GAUGE, "By", ("flow",), "size on disk of the topic with the flow's offset index"
+)
 SENT: Final = Instrument(
     "messaging.client.sent.messages", Kind.COUNTER, "{message}", _TOPIC, "records committed on the target"
 )

@@ -100,3 +100,8 @@ def record_groups(metrics: MetricStore, flow: str, groups: GroupsSummary) -> Non
         for state, count in {"in-step": groups.in_step, **groups.by_reason}.items():
             metrics.set(instruments.GROUPS, count, flow=flow, state=state)
         metrics.set(instruments.GROUPS_TIME, groups.oldest_ms / 1000, flow=flow)
+
+
+def record_index_size(metrics: MetricStore, flow: str, size: int | None) -> None:
+    """Record the size of a flow's offset index in bytes; None if it is not known."""
+    metrics.set(instruments.INDEX_SIZE, size, flow=flow)
