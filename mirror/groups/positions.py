@@ -54,6 +54,13 @@ class GroupState:
     reason: Reason | None = None
     """Why nothing of the group can be written; None if that depends on the partition."""
     detail: str = ""
+    since_ms: int | None = None
+    """Since when nothing of the group could be read (ms since 1970); None if it can be."""
+
+    def held(self, reason: Reason, detail: str, now_ms: int) -> GroupState:
+        """Return the state if nothing of the group can be read at ``now_ms``: the positions are the last ones."""
+        since_ms = now_ms if self.since_ms is None else self.since_ms
+        return GroupState(self.group, self.positions, reason, detail, since_ms)
 
     @property
     def reasons(self) -> frozenset[Reason]:
@@ -69,6 +76,7 @@ class GroupState:
     def age_ms(self, now_ms: int) -> int:
         """Return for how long some position has not been in step, if the group has not moved to the target itself."""
         since = [one.since_ms for one in self.positions if one.since_ms is not None and one.reason not in _MOVED]
+        since += [] if self.since_ms is None else [self.since_ms]
         return max(0, now_ms - min(since)) if since else 0
 
 
@@ -87,6 +95,13 @@ class GroupsReport:
     """The positions that this round has translated: those that have changed, or are not in step."""
     sync: bool = True
     """Whether what is due was committed; if not, it was only read."""
+    failing_since_ms: int | None = None
+    """Since when all rounds have failed (ms since 1970); None if the last one has not."""
+
+    def failed(self, problem: str, now_ms: int) -> GroupsReport:
+        """Return the report of a round after this one that has failed at ``now_ms``: the groups are as they were."""
+        since_ms = now_ms if self.failing_since_ms is None else self.failing_since_ms
+        return GroupsReport(self.groups, (problem,), time_ms=now_ms, failing_since_ms=since_ms)
 
     def by_reason(self) -> Counter[Reason]:
         """Return how many groups are not in step, by reason; a group may have several."""
@@ -99,8 +114,9 @@ class GroupsReport:
 
     @property
     def oldest_ms(self) -> int:
-        """For how long some group that has not moved has not been in step."""
-        return max((state.age_ms(self.time_ms) for state in self.groups.values()), default=0)
+        """For how long some group that has not moved has not been in step, or no group could be read."""
+        failing_ms = 0 if self.failing_since_ms is None else self.time_ms - self.failing_since_ms
+        return max(failing_ms, *(state.age_ms(self.time_ms) for state in self.groups.values()), 0)
 
 
 def reason_of(error: KafkaError) -> Reason:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Final, Self
 
 from mirror.client import TopicPartition
@@ -173,7 +172,7 @@ class GroupSync:
         return changed
 
     def _held(self, group: str, reason: Reason, detail: str) -> GroupState:
-        return replace(self._states.get(group, GroupState(group)), reason=reason, detail=detail)
+        return self._states.get(group, GroupState(group)).held(reason, detail, self._clock.unix_ms())
 
     def _rows(
         self,

@@ -184,7 +184,7 @@ class GroupRounds:
             self._warned = problems
 
     def _failed(self, error: Exception) -> None:
-        self._report(GroupsReport(self._last.groups, (problem_of(error),), 0, SystemClock().unix_ms()))
+        self._report(self._last.failed(problem_of(error), SystemClock().unix_ms()))
 
 
 def problem_of(error: Exception) -> str:

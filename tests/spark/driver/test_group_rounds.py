@@ -79,6 +79,9 @@ def test_a_failed_round_is_reported_once_and_the_next_one_follows() -> None:
     with running(rounds) as (report, warnings):
         found = [report() for _ in range(4)]
     assert [one.problems for one in found] == [(), ("no answer",), ("no answer",), ()]
+    since_ms = found[1].failing_since_ms
+    assert since_ms is not None
+    assert [one.failing_since_ms for one in found] == [None, since_ms, since_ms, None]
     assert warnings.get_nowait() == "consumer groups: no answer"
     assert warnings.empty()
 
