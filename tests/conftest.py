@@ -97,6 +97,9 @@ _SLOW = (
 """Fuzzers, large inputs, and what starts processes: together they take as long as the other thousands of tests."""
 _HANGS_S = 480
 """What waits for other processes, on a machine that is busy, is given more time before it is said to hang."""
+_FREEZE_AFTER = 50
+"""Tests. Each copy in a test runs Python's cycle collector once, which goes through all that is not frozen."""
+_TESTS_DONE = pytest.StashKey[int]()
 
 
 def pytest_configure() -> None:
@@ -119,6 +122,18 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Freeze what tests leave, too: modules that they import, caches, reports."""
+    done = item.config.stash[_TESTS_DONE] = item.config.stash.get(_TESTS_DONE, 0) + 1
+    try:
+        return (yield)
+    finally:
+        if done % _FREEZE_AFTER == 0:
+            gc.collect()
+            gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
