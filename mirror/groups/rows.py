@@ -74,6 +74,8 @@ def translated_position(row: Row) -> TranslatedPosition | None:
     position, _ = wanted_position(row.seen, row.seen.source)
     if position is None:
         return None
+    if row.seen.translation.offset is None:  # withdrawn: of the target's offset no source offset is known
+        position = position._replace(source=row.seen.source)
     lost = row.seen.standing is not None
     return TranslatedPosition(row.group, row.target, position, row.committed.metadata, lost)
 

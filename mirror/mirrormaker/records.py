@@ -16,6 +16,7 @@ _VERSION: Final = struct.Struct(">h")
 _LENGTH: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
+_INT64_MAX: Final = 2**63 - 1
 _TIMESTAMP: Final = struct.Struct(">q")
 _WRITTEN_VERSION: Final = 0
 """The only one there is. Java's readers check it in an assertion only, so a reader may meet others."""
@@ -72,7 +73,10 @@ class Checkpoint(NamedTuple):
     """What the group has committed with it on the source."""
 
     def to_bytes(self) -> bytes:
-        """Return the record's value. Raises InvalidArgument for metadata that are too long."""
+        """Return the record's value. Raises InvalidArgument for long metadata and negative offsets."""
+        if not (0 <= self.source <= _INT64_MAX and 0 <= self.target <= _INT64_MAX):
+            msg = f"offsets of a checkpoint are from 0 to 2^63 - 1, not {self.source} and {self.target}"
+            raise InvalidArgument(msg)
         return _VERSION.pack(_WRITTEN_VERSION) + _OFFSETS.pack(self.source, self.target) + _string(self.metadata)
 
     @classmethod

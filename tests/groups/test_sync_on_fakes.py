@@ -219,6 +219,18 @@ def test_a_deleted_group_is_reported_and_deleted_if_that_is_wanted(site: Site, d
         assert sync._intents.partitions() == {}
 
 
+def test_a_topic_that_was_made_again_on_the_source_keeps_the_offsets_of_its_groups_on_the_target(site: Site) -> None:
+    """With the old topic, the source's brokers have deleted what groups had committed for it."""
+    site.commit(137)
+    sync = site.sync(delete=True)
+    sync.round()
+    del site.pair.source.groups[GROUP]
+    site.pair.source.add_topic("t")
+    position = only(sync.round())
+    assert (position.reason, site.at_target()) == (Reason.DELETED, 111)
+    assert position.detail.startswith("t-0 is not the topic that was copied")
+
+
 def test_a_topic_that_is_gone_from_the_source_keeps_its_offsets_on_the_target(site: Site) -> None:
     site.commit(137)
     sync = site.sync(delete=True)

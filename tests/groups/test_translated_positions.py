@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from mirror.client import OffsetAndMetadata, TopicPartition
-from mirror.groups.decision import Observed, Position
+from mirror.groups.decision import ANY_SOURCE, Intent, Observed, Position
 from mirror.groups.positions import TranslatedPosition
 from mirror.groups.rows import Row, translated_position
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
@@ -17,6 +18,12 @@ COMMITTED = OffsetAndMetadata(137, 3, "m")
 SEEN = Observed(source=137, target=None, translation=Translation(Place.RECORD, 111))
 ROW = Row("g", SOURCE, TARGET, COMMITTED, None, seen=SEEN)
 
+_WITHDRAWN: list[dict[str, Any]] = [
+    {"target": 111, "standing": 90, "intent": Intent(120, 100, ANY_SOURCE, 111)},
+    {"target": 111, "standing": 90, "resumed": 111},
+]
+"""The source offset of the target's is not known."""
+
 
 @pytest.mark.parametrize(
     ("seen", "position", "lost"),
@@ -25,6 +32,7 @@ ROW = Row("g", SOURCE, TARGET, COMMITTED, None, seen=SEEN)
         (replace(SEEN, target=111, active=True), Position(137, 111), False),
         (replace(SEEN, translation=Translation(Place.NOT_COPIED, 90), copied_to=100), Position(100, 90), False),
         (replace(SEEN, target=111, standing=90), Position(137, 111), True),
+        *((replace(SEEN, translation=UNKNOWN, **of), Position(137, 90), True) for of in _WITHDRAWN),
     ],
 )
 def test_a_position_is_known_whether_or_not_it_is_committed(seen: Observed, position: Position, lost: bool) -> None:

@@ -140,9 +140,11 @@ def test_records_of_others_that_are_no_checkpoints_are_passed_over(site: Site) -
     assert site.write(ORDERS, at(6, 8)) == 1
 
 
-def test_what_no_record_can_hold_is_left_out(site: Site) -> None:
-    assert site.writer.write({ORDERS: at(5, 7, "x" * 40_000), CLICKS: at(1, 1)}, WAIT_MS) == 1
-    assert site.written() == [(CLICKS, Checkpoint(1, 1))]
+@pytest.mark.parametrize("invalid", [at(5, 7, "x" * 40_000), at(-1, 7), at(5, -1), at(2**63, 7), at(5, 2**63)])
+def test_what_no_record_can_hold_is_left_out(site: Site, invalid: Translated) -> None:
+    last = Checkpoint(2**63 - 1, 2**63 - 1)
+    assert site.writer.write({ORDERS: invalid, CLICKS: Translated(last)}, WAIT_MS) == 1
+    assert site.written() == [(CLICKS, last)]
     before = len(site.cluster.received)
     assert site.writer.write({}, WAIT_MS) == 0
     assert len(site.cluster.received) == before, "not even tried again"

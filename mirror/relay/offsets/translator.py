@@ -73,6 +73,8 @@ class PartitionOffsets:
         self._segments: Final = segments
         self.reason = ""
         """Why something is unknown; empty if nothing was looked for in vain."""
+        self.is_of_copied_topic = True
+        """Whether the source's topic is known as the one that was copied."""
 
     def translate(self, offset: int) -> Translation:
         """Return the target offset of a source offset. Raises KafkaError."""
@@ -236,6 +238,7 @@ class OffsetTranslator:
     ) -> PartitionOffsets:
         index = OffsetIndex((), -1 if found is None else _ANYWHERE, exactly_once=True)
         offsets = PartitionOffsets(index, _nothing, LogStarts(0, 0))
+        offsets.is_of_copied_topic = False
         offsets.reason = (
             f"flow {self._flow} has no progress of {target}"
             if found is None

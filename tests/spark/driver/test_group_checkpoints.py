@@ -153,6 +153,21 @@ def test_an_exact_position_replaces_a_later_one_unless_records_are_repeated(
     assert site.checkpoints() == [Checkpoint(50, 90), *([Checkpoint(57, 47)] if goes_back else [])]
 
 
+def test_a_withdrawn_position_has_a_checkpoint_with_the_group_s_source_offset(site: Site) -> None:
+    """The target has lost records in front of the position, which is not known until they are copied again."""
+    rounds = site.rounds()
+    site.pair.write(*(b"%d" % number for number in range(10)))
+    site.pair.copy()
+    site.commit(105)
+    rounds.round()
+    site.pair.target.elect_uncleanly(*TARGET, 1, 81)
+    site.pair.target.log(TARGET.topic).append_values(*(b"foreign" for _ in range(60)))
+    site.commit(106)
+    rounds.round()
+    assert site.at_target() == 81
+    assert site.checkpoints() == [Checkpoint(105, 86), Checkpoint(106, 81)]
+
+
 @pytest.fixture
 def written_before(site: Site) -> Callable[[Checkpoint], None]:
     """Append a checkpoint, as an earlier run."""
