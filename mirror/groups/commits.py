@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, NamedTuple
 
 from mirror.client import Admin, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError, KafkaTimeout
@@ -21,13 +21,25 @@ from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
 
 _Outcomes = Outcomes[TopicPartition, None]
+_Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 _AT_ONCE: Final = 64
 """Commits or deletions in flight per coordinator, each of a group."""
 _FENCED_MS: Final = 10_000
 """Nothing is sent later than this after the intents were to be stored: a later run may have begun since."""
+_COMMIT_BYTES: Final = 256 * 1024
+"""The offsets of one commit: a coordinator writes them as one batch, of at most 1 MiB unless it is configured."""
+_OFFSET_BYTES: Final = 100
+"""One of them in that batch, without its names and metadata."""
 _MAX_METADATA_BYTES: Final = 2**15 - 1
 """The largest string that requests have."""
+
+
+class _Part(NamedTuple):
+    """Some partitions of a group, which share a request."""
+
+    group: str
+    number: int = 0
 
 
 class GroupCommits:
@@ -47,7 +59,7 @@ class GroupCommits:
             self._writer: Final = IntentWriter(topic, flow, timeout_ms)
             stack.callback(self._writer.close)
             self._clients: Final = stack.pop_all()
-        self._calls: Final = CoordinatorCalls[str, _Outcomes](clock, at_once=_AT_ONCE, is_answer=answers_any)
+        self._calls: Final = CoordinatorCalls[_Part, _Outcomes](clock, at_once=_AT_ONCE, is_answer=answers_any)
         self.intents: Final = StoredIntents()
 
     def close(self) -> None:
@@ -122,7 +134,7 @@ class GroupCommits:
                 self.intents.put_resumed(group, offsets)
 
     def _commit(self, rows: Mapping[str, list[Row]], until_ms: int) -> int:
-        offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        offsets: dict[str, _Offsets] = {}
         for row in (row for of_group in rows.values() for row in of_group):
             offset = offset_of(row)
             if (size := len(offset.metadata.encode())) > _MAX_METADATA_BYTES:
@@ -131,10 +143,15 @@ class GroupCommits:
                 )
             else:
                 offsets.setdefault(row.group, {})[row.target] = offset
+        parts = {
+            _Part(group, number): part
+            for group, of_group in offsets.items()
+            for number, part in enumerate(in_parts(group, of_group))
+        }
         done = self._run(
-            {group: [row for row in rows[group] if row.target in of_group] for group, of_group in offsets.items()},
+            {part: [row for row in rows[part.group] if row.target in of_part] for part, of_part in parts.items()},
             until_ms,
-            lambda group, ms: self._admin.commit_group_offsets_async(group, offsets[group], ms),
+            lambda part, ms: self._admin.commit_group_offsets_async(part.group, parts[part], ms),
         )
         for row in done:
             row.at_target = offsets[row.group][row.target].offset
@@ -142,24 +159,28 @@ class GroupCommits:
 
     def _delete(self, rows: Mapping[str, list[Row]], until_ms: int) -> list[Row]:
         """Delete the target's offsets of groups; return the rows whose offsets are gone."""
-        partitions = {group: [row.target for row in of_group] for group, of_group in rows.items()}
+        parts = {_Part(group): of_group for group, of_group in rows.items()}
         done = self._run(
-            rows, until_ms, lambda group, ms: self._admin.delete_group_offsets_async(group, partitions[group], ms)
+            parts,
+            until_ms,
+            lambda part, ms: self._admin.delete_group_offsets_async(
+                part.group, [row.target for row in parts[part]], ms
+            ),
         )
         for row in done:
             row.at_target = None
         return done
 
     def _run(
-        self, rows: Mapping[str, list[Row]], until_ms: int, submit: Callable[[str, int], Future[_Outcomes]]
+        self, rows: Mapping[_Part, list[Row]], until_ms: int, submit: Callable[[_Part, int], Future[_Outcomes]]
     ) -> list[Row]:
-        """Run a call for each group, which is given some ms; return the rows for which it has succeeded."""
+        """Run a call for each part of a group, which is given some ms; return the rows for which it has succeeded."""
         outcomes = self._calls.run(
-            self._by_coordinator(rows), lambda group: self._begin(until_ms, lambda ms: submit(group, ms))
+            self._by_coordinator(rows), lambda part: self._begin(until_ms, lambda ms: submit(part, ms))
         )
         done: list[Row] = []
-        for group, outcome in outcomes.items():
-            for row in rows[group]:
+        for part, outcome in outcomes.items():
+            for row in rows[part]:
                 error = outcome if isinstance(outcome, KafkaError) else outcome.failed.get(row.target)
                 if error is None:
                     done.append(row)
@@ -167,10 +188,10 @@ class GroupCommits:
                     row.hold(reason_of(error), str(error))
         return done
 
-    def _by_coordinator(self, groups: Iterable[str]) -> dict[int, list[str]]:
-        found: dict[int, list[str]] = {}
-        for group in groups:
-            found.setdefault(self._reader.node_of(group), []).append(group)
+    def _by_coordinator(self, parts: Iterable[_Part]) -> dict[int, list[_Part]]:
+        found: dict[int, list[_Part]] = {}
+        for part in parts:
+            found.setdefault(self._reader.node_of(part.group), []).append(part)
         return found
 
     def _begin(self, until_ms: int, submit: Callable[[int], Future[_Outcomes]]) -> Future[_Outcomes]:
@@ -182,3 +203,18 @@ class GroupCommits:
         msg = f"not sent within {_FENCED_MS} ms after its intent; the next round tries again"
         too_late.set_exception(KafkaTimeout(msg))
         return too_late
+
+
+def in_parts(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Iterator[_Offsets]:
+    """Divide the offsets of a group, so that each part fits one batch of its coordinator."""
+    part: _Offsets = {}
+    room = _COMMIT_BYTES
+    for tp, offset in offsets.items():
+        size = _OFFSET_BYTES + len(group.encode()) + len(tp.topic) + len(offset.metadata.encode())
+        if part and size > room:
+            yield part
+            part, room = {}, _COMMIT_BYTES
+        part[tp] = offset
+        room -= size
+    if part:
+        yield part
