@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from contextlib import ExitStack
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -26,6 +27,14 @@ _IN_STEP: Final = "in step"
 
 View = tuple[dict[str, Any], RenderableType, list[str], bool]
 """The JSON document, the tables, warnings, and whether all groups are in step."""
+
+
+class _Rank(enum.IntEnum):
+    """The order of lines if not all are shown."""
+
+    HELD = enum.auto()
+    PENDING = enum.auto()
+    IN_STEP = enum.auto()
 
 
 class LogEnds:
@@ -65,7 +74,7 @@ def view_of(flow: FlowConfig, report: GroupsReport, ends: LogEnds, named: Collec
     positions = [one for state in report.groups.values() for one in state.positions]
     source_ends = ends.of_source(one.source for one in positions)
     target_ends = ends.of_target(one.target for one in positions)
-    rows: list[tuple[bool, list[Text]]] = []
+    rows: list[tuple[_Rank, list[Text]]] = []
     documents = []
     for name in sorted(report.groups):
         state = report.groups[name]
@@ -79,10 +88,12 @@ def view_of(flow: FlowConfig, report: GroupsReport, ends: LogEnds, named: Collec
             status = _status(one, sync=flow.groups.sync) if state.reason is None else state.reason.value
             numbers = (one.source.partition, one.source_offset, lags[0], one.target_offset, lags[1])
             cells = [shown(name), shown(one.source.topic), *(Text(number(each)) for each in numbers)]
-            rows.append((status == _IN_STEP, [*cells, shown(status)]))
+            held = state.reason is not None or one.reason is not None
+            rank = _Rank.HELD if held else _Rank.PENDING if one.pending else _Rank.IN_STEP
+            rows.append((rank, [*cells, shown(status)]))
         if not state.positions:
             cells = [shown(name), *(Text() for _ in range(6)), shown(f"{_value(state.reason)}: {state.detail}")]
-            rows.append((False, cells))
+            rows.append((_Rank.HELD, cells))
         documents.append({"group": name, "reason": _value(state.reason), "detail": state.detail, "positions": found})
     head = f"flow {flow.name}: {flow.source} to {flow.target}; {_counts(report, sync=flow.groups.sync)}"
     table = _table()
@@ -104,7 +115,7 @@ def _missing(group: str, flow: FlowConfig) -> str:
 
 def _counts(report: GroupsReport, *, sync: bool) -> str:
     """Return how many groups there are in each state."""
-    pending = sum(any(one.pending for one in state.positions) for state in report.groups.values())
+    pending = sum(not state.reasons and not state.is_in_step for state in report.groups.values())
     counts = {reason.value: count for reason, count in sorted(report.by_reason().items())} | {
         _pending(sync=sync): pending
     }

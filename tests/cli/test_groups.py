@@ -293,13 +293,14 @@ def test_on_a_terminal_each_reading_replaces_the_screen_and_an_error_keeps_the_l
     console = Console(file=out, force_terminal=True, width=120, height=14, _environ={})
     monkeypatch.setattr(command, "Terminal", lambda: console)
     many = [GroupState(f"g{number:02}", (position(),)) for number in range(30)]
-    monkeypatch.setattr(Sync, "meanwhile", [_found(*many, GroupState("z", (position(pending=True),)))])
+    others = GroupState("y", (position(pending=True),)), GroupState("z", (position(reason=Reason.REFUSED),))
+    monkeypatch.setattr(Sync, "meanwhile", [_found(*many, *others)])
     monkeypatch.setattr(Sync, "report", KafkaTimeout("too late"))
     assert _run(site, "--watch").exit_code == 0
     text = out.getvalue()
     assert (text.count("\x1b[?1049h"), text.count("\x1b[?1049l")) == (1, 1), "the screen is as before at the end"
-    first, second = text.split("30 of 31 groups in step")[1:]
-    assert first.index(" z ") < first.index(" g00 ") < first.index(" g04 ") < first.index("25 more lines")
-    assert " g05 " not in first
+    first, second = text.split("30 of 32 groups in step, 1 refused, 1 not committed")[1:]
+    assert first.index(" z ") < first.index(" y ") < first.index(" g00 ") < first.index("26 more lines")
+    assert " g04 " not in first
     assert "flow f: too late; retrying" in first, "the error is above the table that was read last"
-    assert "25 more lines" in second
+    assert "26 more lines" in second
