@@ -138,6 +138,8 @@ class Observed:
     """Of ``source``."""
     copied_to: int = 0
     """The source offset that an offset of ``Place.NOT_COPIED`` stands for."""
+    repeats: bool = False
+    """Whether the copy may repeat records (at least once): an earlier translation may have been that of a late copy."""
     truncated: bool = False
     """Whether ``source`` is in front of the committed offset, because the source has lost records since."""
     intent: Intent | None = None
@@ -176,9 +178,17 @@ def decide(seen: Observed, *, delete: bool) -> Decision:
     if wanted is None or (wanted.target == seen.target and (seen.active or not seen.other_metadata)):
         return Decision(Act.NOTHING, reason=reason)
     goes_back = seen.target is not None and wanted.target < seen.target
-    if goes_back and seen.standing is None and seen.source >= own_source:  # also where less is known as copied now
-        return Decision(Act.NOTHING, reason=Reason.BEHIND)
+    if goes_back and seen.standing is None and seen.source >= own_source and not _would_skip(seen, own_source):
+        return Decision(Act.NOTHING, reason=Reason.BEHIND)  # also where less is known as copied now
     return Decision(Act.WRITE, wanted, reason)
+
+
+def _would_skip(seen: Observed, own_source: int) -> bool:
+    """Whether records may be skipped at the target's offset, which this flow has written.
+
+    If the copy repeats records, that was the position of a copy behind those of later records, which does not count.
+    """
+    return seen.repeats and own_source != NEVER and seen.translation.place in {Place.RECORD, Place.NEXT}
 
 
 def _of_loss(seen: Observed) -> Reason | None:

@@ -48,6 +48,7 @@ class GroupSync:
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
         self._rules: Final = rules
+        self._repeats: Final = not policy.exactly_once
         self._clock: Final = clock
         topic = self._topic = FlowTopic(target_options, group_topic_of(flow))
         with ExitStack() as stack:
@@ -253,6 +254,7 @@ class GroupSync:
             target=row.at_target,
             translation=row.translation,
             copied_to=row.copied_to,
+            repeats=self._repeats,
             truncated=row.is_truncated,
             intent=None if row.intent is None else row.intent.at(self._clock.unix_ms()),
             resumed=self._intents.resumed(row.group, row.target),

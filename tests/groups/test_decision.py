@@ -107,6 +107,19 @@ def test_the_target_goes_back_with_the_source_only() -> None:
     assert decide(seen(target=50, intent=Intent(120, 50)), delete=False) == held(Reason.BEHIND)
 
 
+@pytest.mark.parametrize("place", Place)
+def test_if_records_are_repeated_an_exact_position_goes_back_rather_than_to_skip_records(place: Place) -> None:
+    """At 50 was a copy of the record at 137 that counts no more: copies of later records are in front of it."""
+    observed = {"target": 50, "intent": Intent(137, 50), "translation": Translation(place, 37), "repeats": True}
+    found = decide(seen(**observed), delete=False)
+    if place in {Place.RECORD, Place.NEXT}:
+        assert found == Decision(Act.WRITE, Position(137, 37))
+    else:
+        assert found == held(Reason.BEHIND)
+    assert decide(seen(**{**observed, "intent": None}), delete=False).act is Act.NOTHING
+    assert decide(seen(**{**observed, "intent": None, "resumed": 50}), delete=False) == held(Reason.BEHIND)
+
+
 def test_after_a_crash_the_offset_that_was_to_be_replaced_may_go_back() -> None:
     """The source's group was reset from 200 to 100, and the commit of that was not done; now it is at 137."""
     observed = seen(target=99, intent=Intent(100, 10, 200, 99))
