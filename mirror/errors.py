@@ -4,6 +4,7 @@
 
     MirrorError
     ├── ConfigError              a configuration is wrong; carries every problem found, not only the first one
+    ├── MigrationError           what comes from MirrorMaker 2 cannot be imported, or not be written
     ├── SandboxError             the embedded brokers could not be fetched, started or stopped
     ├── FlowError                a flow cannot run: no topic matches, the target refuses, progress was lost
     └── KafkaError               reported by the client cores
@@ -36,7 +37,7 @@
 Which package raises what: ``config`` and the cores' ``settings`` raise ConfigError; ``wire`` raises ProtocolError and
 its children; ``cluster`` turns error codes into BrokerError and its children; ``runtime`` raises the connection and
 thread errors, and InvalidArgument before anything is sent (``cluster`` raises it, too, for arguments that passed that
-check); ``relay`` and ``spark`` raise FlowError. No message ever contains a secret.
+check); ``relay`` and ``spark`` raise FlowError; ``migration`` raises MigrationError. No message ever contains a secret.
 """
 
 from __future__ import annotations
@@ -110,6 +111,10 @@ class ConfigError(MirrorError):
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[Problem, ...]]]:
         return type(self), (self.problems,)
+
+
+class MigrationError(MirrorError):
+    """What comes from MirrorMaker 2 cannot be imported, or what was made of it cannot be written."""
 
 
 class SandboxError(MirrorError):

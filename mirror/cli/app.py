@@ -35,6 +35,8 @@ _COMMANDS: Final = {
     "check-config": _Lazy(
         "mirror.cli.check_config", "check_config", "Check a configuration and show its effective values."
     ),
+    "import": _Lazy("mirror.cli.import_file", "import_file", "Turn a MirrorMaker 2 configuration into one of ours."),
+    "lint": _Lazy("mirror.cli.lint", "lint", "Show what is wrong or surprising in a MirrorMaker 2 configuration."),
     "demo": _Lazy("mirror.cli.demo", "demo", "Copy generated data between two sandbox clusters."),
     "sandbox": _Lazy("mirror.cli.sandbox", "app", "Start and stop real Kafka clusters on this machine."),
 }

@@ -70,6 +70,15 @@ def _regular_expression(pattern: str) -> str:
     return pattern
 
 
+def why_no_pattern(pattern: str) -> str | None:
+    """Return why ``pattern`` is no regular expression of a configuration; None if it is one."""
+    try:
+        _regular_expression(pattern)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _not_zero(factor: int) -> int:
     if factor == 0:
         raise ValueError("must be -1 (the target's default) or a whole number from 1 to 32767")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from mirror.config.naming import is_secret
@@ -16,7 +16,7 @@ _MAX_SHOWN: Final = 100
 class Setting:
     """A value with its origin: a ``key`` in ``line`` (from 1) of the file, or a default of MirrorMaker 2 (line 0)."""
 
-    value: str
+    value: str = field(repr=False)
     line: int
     key: str
 

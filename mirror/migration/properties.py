@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
@@ -28,12 +28,12 @@ class Property:
     """One key with its value, in ``line`` (from 1) to ``last_line`` of the file."""
 
     key: str
-    value: str
+    value: str = field(repr=False)
     line: int
     last_line: int
-    raw: str
+    raw: str = field(repr=False)
     """The logical line: continuations joined, escapes as they are."""
-    continued_into: tuple[str, ...] = ()
+    continued_into: tuple[str, ...] = field(default=(), repr=False)
     """The natural lines that were appended, without their leading blanks."""
 
 

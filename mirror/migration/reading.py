@@ -13,6 +13,8 @@ from mirror.migration.properties import MalformedEscape, Property, parse
 
 MAX_BYTES: Final = 1024 * 1024
 """A hundred clusters with all their flows take less."""
+_MAX_PROPERTIES: Final = 5_000
+_MAX_CLUSTERS: Final = 50
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -47,4 +49,12 @@ def read_properties(data: bytes, where: str) -> PropertiesFile:
         lines = tuple(parse(data.decode("iso-8859-1")))
     except MalformedEscape as error:
         raise refuse(where, str(error)) from None
-    return PropertiesFile(lines, {entry.key: Setting(entry.value, entry.line, entry.key) for entry in lines})
+    if len(lines) > _MAX_PROPERTIES:
+        raise refuse(where, f"has {len(lines)} properties, more than {_MAX_PROPERTIES}: is this a configuration?")
+    settings = {entry.key: Setting(entry.value, entry.line, entry.key) for entry in lines}
+    clusters = settings["clusters"].value.count(",") + 1 if "clusters" in settings else 0
+    if clusters > _MAX_CLUSTERS:
+        raise refuse(
+            where, f"has {clusters} clusters, more than {_MAX_CLUSTERS}: split it, or leave out those not used"
+        )
+    return PropertiesFile(lines, settings)

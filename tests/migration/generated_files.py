@@ -92,7 +92,9 @@ def properties(rng: random.Random) -> str:
     lines = [_line(rng, "clusters", rng.choice([",", ", ", " ,"]).join(clusters))]
     lines += [_line(rng, f"{alias}.bootstrap.servers", f"{alias}:9092") for alias in clusters]
     levels = ["", *(f"{alias}." for alias in [*clusters, rng.choice(_ALIASES)])]
-    levels += [f"{one}->{other}." for one in clusters for other in clusters]
+    pairs = [f"{one}->{other}." for one in clusters for other in clusters]
+    lines += [_line(rng, f"{pair}enabled", "true") for pair in pairs if rng.random() < 0.4]
+    levels += pairs
     for _ in range(rng.randrange(40)):
         if rng.random() < 0.2:
             lines.append("")

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import pytest
 
+from mirror.config.models import matches
 from mirror.migration import known_keys, precedence
-from mirror.migration.entries import Settings
+from mirror.migration.entries import Setting, Settings
+from mirror.migration.java_patterns import convert
 from mirror.migration.precedence import MirrorMakerFile, Pair
 from mirror.migration.properties import MalformedEscape, parse
 from mirror.migration.reading import read_properties
@@ -24,6 +26,24 @@ REAL: Final = sorted((Path(__file__).parent / "files").glob("*.properties"))
 SECRETS: Final = "/etc/mm2"
 """The folder to which the references of ``providers.properties`` point; MirrorMaker 2 must find it."""
 PIECES: Final = ["\\", "\\", "\n", "\n", "\r", "\r\n", *" \t\f#!=:abé\0", "u00e9", "\\u00e9", "\\ud83d\\ude00", "\\u12"]
+PATTERN_PIECES: Final = [
+    *"aabb..*+?|()[],-",
+    ".*",
+    "[ab]",
+    "[^a]",
+    "(?i)",
+    "\\.",
+    "\\w",
+    "\\d",
+    "\\Q",
+    "\\E",
+    "{2}",
+    "&&",
+    "\\u00e9",
+    "(?:",
+    "++",
+    "\\1",
+]
 REFUSED: Final = {
     "oauth": "IAMClientCallbackHandler could not be found",
     "swallowed-line": "",
@@ -159,3 +179,18 @@ def texts(settings: Settings) -> dict[str, str]:
 def without_id(settings: Mapping[str, str]) -> dict[str, str]:
     """Without the client's id, to which MirrorMaker 2 adds the client's role."""
     return {key: value for key, value in settings.items() if key != "client.id"}
+
+
+def test_patterns_match_the_names_that_java_matches(kafka: KafkasClasses) -> None:
+    rng = random.Random(11)
+    names = ["a", "b", "ab", "aab", "A", "a.b", "axb", "a-b", "abab", "aa", "[", "a&b", "é", "b1", "_b"]
+    compared = 0
+    for _ in range(1_500):
+        text = "".join(rng.choices(PATTERN_PIECES, k=rng.randrange(1, 7)))
+        theirs = kafka.ask(about="pattern", list=text, names=names)
+        found = convert(Setting(text, 1, "topics"))
+        if theirs is None or found.problem or not found.patterns:
+            continue
+        compared += 1
+        assert [name for name in names if matches(found.patterns, name)] == theirs, text
+    assert compared > 500

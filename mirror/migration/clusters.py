@@ -1,0 +1,170 @@
+"""The table of a cluster, from the settings by which MirrorMaker 2's clients connect to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from mirror.cluster.auth.security import MECHANISMS, PROTOCOLS
+from mirror.config.schema import CLUSTER_KEYS, is_secret
+from mirror.migration import equivalents, known_keys
+from mirror.migration.document import Table
+from mirror.migration.entries import Setting, Settings, default
+from mirror.migration.findings import Finding, Kind, about
+from mirror.migration.references import how_to_set, references, secrets_file
+
+_STORES: Final = ("truststore", "keystore")
+_STORE_KEYS: Final = frozenset(f"ssl.{store}.{part}" for store in _STORES for part in ("location", "type", "password"))
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A JKS or PKCS12 store that has to become a PEM file."""
+
+    source: str
+    """The path of the store, as the settings have it."""
+    kind: str
+    """``truststore`` or ``keystore``."""
+    pem: str
+    """The path of the PEM file."""
+    password: Setting | None
+    key_password: Setting | None
+    line: int
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A mapped cluster."""
+
+    name: str
+    table: Table
+    findings: list[Finding] = field(default_factory=list)
+    secrets: dict[str, str] = field(default_factory=dict)
+    """The contents of files in the secrets folder, by name."""
+    stores: list[Store] = field(default_factory=list)
+    placeholders: dict[str, str] = field(default_factory=dict)
+    """Values for the keys that are references, by which the configuration can be checked."""
+    obstacles: list[str] = field(default_factory=list)
+    """Why the cluster cannot be connected to."""
+
+
+def map_cluster(name: str, settings: Settings, *, certificates_folder: str) -> Cluster:
+    """Return the table of cluster ``name``; ``settings`` are by the clients' keys."""
+    cluster = Cluster(name, Table(("clusters", name)))
+    protocol = settings.get("security.protocol", default("security.protocol", "PLAINTEXT"))
+    secured = protocol.value.strip().upper()
+    cluster.obstacles += _obstacles(name, settings, protocol)
+    for key, setting in sorted(settings.items(), key=lambda item: (item[0] != "bootstrap.servers", item[1].line)):
+        if _is_unused(key, secured):
+            meaning = f"security.protocol is {secured}, which does not use it"
+            cluster.findings.append(about(Kind.IGNORED, setting, meaning, "remove it, or set security.protocol"))
+        elif key not in CLUSTER_KEYS:
+            found = equivalents.CLIENT[""] if key not in known_keys.CLIENT else equivalents.of_client(key)
+            cluster.findings.append(about(found.kind, setting, found.meaning, found.action))
+        elif key not in _STORE_KEYS and not (key == "ssl.key.password" and _is_java_store(settings, "keystore")):
+            _add(cluster, key, setting, secured)
+    for store in _STORES:
+        if f"ssl.{store}.location" in settings and not _is_unused(f"ssl.{store}.location", secured):
+            _add_store(cluster, store, settings, certificates_folder)
+    return cluster
+
+
+def _obstacles(name: str, settings: Settings, protocol: Setting) -> Iterator[str]:
+    """Yield why our client cannot connect to the cluster."""
+    secured = protocol.value.strip().upper()
+    if "bootstrap.servers" not in settings:
+        yield f"cluster {name} has no bootstrap.servers"
+    if secured not in PROTOCOLS and not references(protocol):
+        yield f"{protocol.origin} is no security.protocol"
+    mechanism = settings.get("sasl.mechanism", default("sasl.mechanism", "GSSAPI"))
+    named = mechanism.value.strip()
+    if secured.startswith("SASL_") and named not in MECHANISMS and not references(mechanism):
+        yield f"{mechanism.origin} is {named}, and only {', '.join(MECHANISMS)} are supported"
+
+
+def _is_unused(key: str, protocol: str) -> bool:
+    return (key.startswith("sasl.") and not protocol.startswith("SASL_")) or (
+        key.startswith("ssl.") and not protocol.endswith("SSL")
+    )
+
+
+def _add(cluster: Cluster, key: str, setting: Setting, protocol: str) -> None:
+    path = ("clusters", cluster.name, key)
+    if references(setting):
+        how = how_to_set(path, setting)
+        cluster.table.add(key, None, setting, f"is not in this file: {how}")
+        cluster.findings.append(about(Kind.TO_DO, setting, "the reference is not resolved", how))
+        cluster.placeholders[key] = _placeholder(key)
+    elif is_secret(path):
+        if not setting.value.strip():
+            return
+        cluster.secrets[secrets_file(path)] = setting.value.strip()
+        cluster.table.add(key, None, setting, f"is in the secrets file {secrets_file(path)}")
+    else:
+        value = setting.value.strip()
+        if key == "security.protocol":
+            value = protocol
+        elif key == "ssl.endpoint.identification.algorithm":
+            value = value.lower()
+        cluster.table.add(key, value, setting)
+
+
+def _placeholder(key: str) -> str:
+    return {
+        "bootstrap.servers": "placeholder:9092",
+        "sasl.jaas.config": 'PlainLoginModule required username="x" password="x";',
+        "sasl.mechanism": "PLAIN",
+        "security.protocol": "PLAINTEXT",
+        "sasl.oauthbearer.token.endpoint.url": "https://placeholder/token",
+    }.get(key, "x")
+
+
+def _is_java_store(settings: Settings, store: str) -> bool:
+    if f"ssl.{store}.location" not in settings:
+        return False
+    kind = settings.get(f"ssl.{store}.type")
+    return kind is None or kind.value.strip().upper() != "PEM"
+
+
+def _add_store(cluster: Cluster, store: str, settings: Settings, certificates_folder: str) -> None:
+    key = f"ssl.{store}.location"
+    location = settings[key]
+    if references(location):
+        _add(cluster, key, location, "")
+        return
+    if not location.value.strip():
+        return
+    if not _is_java_store(settings, store):
+        cluster.table.add(key, location.value.strip(), location)
+        return
+    pem = f"{certificates_folder}/{cluster.name}-{store}.pem"
+    password = settings.get(f"ssl.{store}.password")
+    key_password = settings.get("ssl.key.password") if store == "keystore" else None
+    cluster.stores.append(Store(location.value.strip(), store, pem, password, key_password, location.line))
+    cluster.table.add(key, pem, location, "written by --convert-stores")
+
+
+def of_store(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
+    """Yield what is to be said of the stores' settings that are not written."""
+    for store in cluster.stores:
+        location = settings[f"ssl.{store.kind}.location"]
+        yield about(
+            Kind.TO_DO,
+            location,
+            "JKS and PKCS12 stores are not read here",
+            f"run mirror import with --convert-stores, which writes {store.pem}",
+        )
+        for part in ("type", "password"):
+            if setting := settings.get(f"ssl.{store.kind}.{part}"):
+                yield about(Kind.NOT_NEEDED, setting, "of the store; its PEM file has neither a type nor a password")
+        if store.kind == "keystore" and (setting := settings.get("ssl.key.password")):
+            yield about(
+                Kind.NOT_NEEDED, setting, "the key in the PEM file is not encrypted; only its owner may read it"
+            )
+    for kind in _STORES:
+        if any(store.kind == kind for store in cluster.stores):
+            continue
+        for part in ("type", "password"):
+            if setting := settings.get(f"ssl.{kind}.{part}"):
+                yield about(Kind.NOT_NEEDED, setting, "a PEM file needs no type, and its key has ssl.key.password")

@@ -1,0 +1,223 @@
+"""Configurations of our own from what MirrorMaker 2 does: each file loads, and what is left out is said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from mirror.config import cycles
+from mirror.config.clients import addresses
+from mirror.config.load import load
+from mirror.config.models import FlowConfig, MirrorConfig
+from mirror.config.naming import PREFIX, level_name, variable
+from mirror.errors import ConfigError
+from mirror.migration.clusters import Cluster, Store, map_cluster, of_store
+from mirror.migration.document import Table, render
+from mirror.migration.entries import Settings, shown
+from mirror.migration.findings import Finding, Kind
+from mirror.migration.flows import Flow, FlowMapping
+from mirror.migration.replications import Replication
+
+_ALIAS: Final = re.compile(r"[A-Za-z0-9._-]+")
+_NOT_IN_FLOW_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
+_ANY_FILE: Final = Path("mirror.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationFile:
+    """The text of one configuration."""
+
+    text: str
+    flows: tuple[str, ...]
+    secrets: Mapping[str, str] = field(repr=False)
+    """The contents of the files in its secrets folder, by name."""
+    stand_ins: Mapping[str, str] = field(repr=False)
+    """Environment variables by which the file loads without its secrets and references: to check it, not to run it."""
+
+    def check(self) -> MirrorConfig:
+        """Load the file. Raises ConfigError."""
+        return load(_ANY_FILE, environ=self.stand_ins, text=self.text.encode())
+
+
+@dataclass(slots=True)
+class Imported:
+    """What is to be written, and what is to be said."""
+
+    files: list[ConfigurationFile] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    lines: set[int] = field(default_factory=set)
+    """The lines of the source from which something is written."""
+
+
+def flow_names(replications: Sequence[Replication]) -> list[str]:
+    """Return a name for each replication: ``A-B`` for ``A->B``, made of what a flow's name may have, and unique."""
+    names: list[str] = []
+    for replication in replications:
+        name = _NOT_IN_FLOW_NAMES.sub("-", "-".join(replication.pair))
+        taken = {level_name(other) for other in names}
+        number = 1
+        unique = name
+        while level_name(unique) in taken:
+            number += 1
+            unique = f"{name}-{number}"
+        names.append(unique)
+    return names
+
+
+class Importer:
+    """Makes configurations of replications; ``source`` names the file that they come from."""
+
+    def __init__(self, replications: Sequence[Replication], *, source: str, certificates_folder: str) -> None:
+        self._replications = replications
+        self._source = source
+        self._folder = certificates_folder
+        self._found = Imported()
+        self._clusters: dict[str, Cluster] = {}
+        self._settings: dict[str, dict[str, tuple[str, int]]] = {}
+
+    def run(self) -> Imported:
+        """Return the configurations, with the secrets and findings that belong to them."""
+        flows: list[tuple[Flow, FlowConfig, frozenset[str]]] = []
+        for name, replication in zip(flow_names(self._replications), self._replications, strict=True):
+            flow = FlowMapping(name, replication).map()
+            self._found.findings += flow.findings
+            obstacles = [*flow.obstacles, *self._add_clusters(name, replication)]
+            if not obstacles:
+                checked = self._checked(flow, replication)
+                if isinstance(checked, FlowConfig):
+                    flows.append((flow, checked, frozenset(replication.pair)))
+                    continue
+                obstacles = checked
+            self._found.findings += obstacles
+        for group in self._apart(flows):
+            self._found.files.append(self._file(group))
+        return self._found
+
+    def _add_clusters(self, name: str, replication: Replication) -> list[Finding]:
+        """Map the clusters of a replication if that is not done; return why they cannot be used."""
+        reasons = []
+        for end, alias in zip(("source", "target"), replication.pair, strict=True):
+            settings = replication.cluster(end)
+            values = {key: (setting.value, setting.line) for key, setting in settings.items()}
+            same = [other for other in self._clusters if level_name(other) == level_name(alias) and other != alias]
+            if not _ALIAS.fullmatch(alias):
+                reasons.append(
+                    f"a cluster's name is made of letters, digits, '.', '_' and '-', and not {shown('', alias)}"
+                )
+            elif same:
+                reasons.append(f"the clusters {same[0]} and {alias} cannot be told apart in environment variables")
+            elif alias not in self._clusters:
+                self._settings[alias] = values
+                self._map(alias, settings)
+            elif {key: value for key, (value, _) in self._settings[alias].items()} != {
+                key: value for key, (value, _) in values.items()
+            }:
+                reasons.append(f"it connects to cluster {alias} with other settings than the flows before it")
+            if alias in self._clusters:
+                reasons += self._clusters[alias].obstacles
+        pair = str(replication.pair)
+        return [
+            Finding(Kind.LEFT_OUT, 0, shown("", pair), "", f"the flow {name} is not written: {reason}", "")
+            for reason in dict.fromkeys(reasons)
+        ]
+
+    def _map(self, alias: str, settings: Settings) -> None:
+        cluster = self._clusters[alias] = map_cluster(alias, settings, certificates_folder=self._folder)
+        self._found.findings += [*cluster.findings, *of_store(cluster, settings)]
+
+    def _checked(self, flow: Flow, replication: Replication) -> FlowConfig | list[Finding]:
+        """Return the flow as our own loader reads it, or why it does not."""
+        try:
+            return self._text([flow], replication.pair).check().flows[flow.name]
+        except ConfigError as error:
+            pair = str(replication.pair)
+            return [
+                Finding(
+                    Kind.LEFT_OUT,
+                    0,
+                    shown("", pair),
+                    "",
+                    f"the flow {flow.name} is not written: {problem.key}: {problem.allowed}",
+                    "correct what it comes from",
+                )
+                for problem in error.problems
+            ]
+
+    def _apart(
+        self, flows: list[tuple[Flow, FlowConfig, frozenset[str]]]
+    ) -> Iterator[list[tuple[Flow, FlowConfig, frozenset[str]]]]:
+        """Yield groups of flows that may be in one file: flows that may feed each other may not."""
+        identity = cycles.cluster_identities(
+            {alias: addresses(_plain_table(cluster)) for alias, cluster in self._clusters.items()}
+        )
+        groups: list[list[tuple[Flow, FlowConfig, frozenset[str]]]] = []
+        for item in flows:
+            for group in groups:
+                if not any(cycles.feedback_groups([config for _, config, _ in (*group, item)], identity)):
+                    group.append(item)
+                    break
+            else:
+                if groups:
+                    self._say_apart(item, groups)
+                if not groups or item[1].naming != "identity":
+                    groups.append([item])
+        yield from groups
+
+    def _say_apart(
+        self,
+        item: tuple[Flow, FlowConfig, frozenset[str]],
+        groups: list[list[tuple[Flow, FlowConfig, frozenset[str]]]],
+    ) -> None:
+        flow, config, _ = item
+        others = ", ".join(other.name for group in groups for other, _, _ in group)
+        if config.naming == "identity":
+            meaning = f"the flow {flow.name} is not written: with unchanged names, it and {others} copy in a circle"
+            action = "give one of them the names of its own topics; MirrorMaker 2 copies them endlessly, too"
+            kind = Kind.LEFT_OUT
+        else:
+            meaning = f"the flow {flow.name} is in a file of its own: one file refuses flows that may feed each other"
+            action = f"run both files; topics-exclude keeps {flow.name} from copying back what {others} copy"
+            kind = Kind.CHANGED
+        self._found.findings.append(Finding(kind, 0, f"{config.source}->{config.target}", "", meaning, action))
+
+    def _file(self, group: Iterable[tuple[Flow, FlowConfig, frozenset[str]]]) -> ConfigurationFile:
+        items = list(group)
+        names = frozenset[str]().union(*(pair for _, _, pair in items))
+        file = self._text([flow for flow, _, _ in items], names)
+        file.check()
+        for alias in names:
+            cluster = self._clusters[alias]
+            self._found.stores += [store for store in cluster.stores if store not in self._found.stores]
+            self._found.lines |= set(_lines([cluster.table]))
+        self._found.lines |= {line for flow, _, _ in items for line in _lines(flow.tables)}
+        return file
+
+    def _text(self, flows: Sequence[Flow], aliases: Iterable[str]) -> ConfigurationFile:
+        clusters = [self._clusters[alias] for alias in self._clusters if alias in set(aliases)]
+        head = [
+            f"Made by mirror import from {shown('', self._source)}.",
+            "Each line names its origin: a line and key of that file, or a default of MirrorMaker 2.",
+        ]
+        tables = [cluster.table for cluster in clusters] + [table for flow in flows for table in flow.tables]
+        secrets = {name: text for cluster in clusters for name, text in cluster.secrets.items()}
+        stand_ins = {PREFIX + name.upper(): text for name, text in secrets.items()}
+        for cluster in clusters:
+            stand_ins |= {
+                variable(("clusters", cluster.name, key)): value for key, value in cluster.placeholders.items()
+            }
+        for flow in flows:
+            stand_ins |= {variable(path): value for path, value in flow.placeholders.items()}
+        return ConfigurationFile(render(head, tables), tuple(flow.name for flow in flows), secrets, stand_ins)
+
+
+def _plain_table(cluster: Cluster) -> dict[str, object]:
+    values: dict[str, object] = {line.key: line.value for line in cluster.table.lines if line.value is not None}
+    return {key: values[key] for key in ("bootstrap.servers",) if key in values}
+
+
+def _lines(tables: Iterable[Table]) -> Iterator[int]:
+    yield from (line.origin.line for table in tables for line in table.lines if line.origin.line)

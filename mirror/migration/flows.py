@@ -1,0 +1,273 @@
+"""The tables of a flow, from the settings of MirrorMaker 2's connectors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from mirror.cluster.keys import Key
+from mirror.config.naming import KeyPath
+from mirror.config.notices import WITHOUT_EFFECT
+from mirror.config.schema import CLIENT_KEYS
+from mirror.migration import equivalents, known_keys, precedence
+from mirror.migration.document import Table, Value
+from mirror.migration.entries import Setting, Settings, default
+from mirror.migration.findings import Finding, Kind, about
+from mirror.migration.java_patterns import convert
+from mirror.migration.precedence import is_true
+from mirror.migration.references import how_to_set, references
+from mirror.migration.replications import Replication, with_default
+
+_DEFAULT_POLICY: Final = "DefaultReplicationPolicy"
+_IDENTITY_POLICY: Final = "IdentityReplicationPolicy"
+_DEFAULT_FILTERS: Final = {"topic.filter.class": "DefaultTopicFilter", "group.filter.class": "DefaultGroupFilter"}
+_INTERNAL: Final = (
+    ("__.*", "MirrorMaker 2 never copies internal topics"),
+    (r"\..*", "MirrorMaker 2 never copies internal topics"),
+    (r"mm2.*\.internal", "MirrorMaker 2 never copies internal topics"),
+    (r".*\.checkpoints\.internal", "MirrorMaker 2 never copies internal topics"),
+    (r"mirror-(progress|offsets|groups)\..*\.internal", "internal topics of this project"),
+)
+_RARELY_MS: Final = 2**31 - 1
+_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_SET_BY_COPY: Final = frozenset(
+    {"auto.offset.reset", "isolation.level", "compression.type", "transactional.id", "transaction.timeout.ms"}
+)
+_FIXED: Final = {"acks": {"all", "-1"}, "enable.idempotence": {"true"}}
+
+
+@dataclass(slots=True)
+class Flow:
+    """A mapped flow."""
+
+    name: str
+    tables: list[Table]
+    findings: list[Finding] = field(default_factory=list)
+    placeholders: dict[KeyPath, str] = field(default_factory=dict)
+    """Values for the keys that are references, by which the configuration can be checked."""
+    obstacles: list[Finding] = field(default_factory=list)
+    """Why the flow is not written."""
+
+
+class FlowMapping:
+    """Maps one replication to the flow ``name``."""
+
+    def __init__(self, name: str, replication: Replication) -> None:
+        self._replication = replication
+        self._table = Table(("flows", name))
+        self._flow = Flow(name, [self._table])
+
+    def map(self) -> Flow:
+        """Return the flow with what is to be said of it."""
+        replication = self._replication
+        self._ends()
+        self._topics()
+        self._naming()
+        self._delivery()
+        self._times()
+        self._client("consumer", precedence.source_consumer(replication.source))
+        self._client("producer", replication.data_producer)
+        self._groups()
+        self._refuse_transforms()
+        self._say_what_is_not_kept_in_step()
+        return self._flow
+
+    def _ends(self) -> None:
+        for end, alias in zip(("source", "target"), self._replication.pair, strict=True):
+            key = f"{end}.cluster.alias"
+            self._table.add(end, alias, self._replication.source.get(key, default(key, alias)))
+
+    def _topics(self) -> None:
+        replication = self._replication
+        self._patterns(self._table, "topics", replication.of_source("topics"), blocking=True)
+        excluded = replication.of_source("topics.exclude")
+        more = [] if self._identity else [(rf"(.*\.)?{re.escape(replication.pair.target)}\..*", _NO_WAY_BACK)]
+        self._patterns(self._table, "topics-exclude", excluded, blocking=True, more=(*_INTERNAL, *more))
+        for key, name in _DEFAULT_FILTERS.items():
+            filter_class = replication.of_source(key) if key.startswith("topic") else replication.of_checkpoint(key)
+            if not filter_class.value.strip().endswith(name) and key.startswith("topic"):
+                self._block(filter_class, "a filter of one's own chooses the topics", "write its topics as topics")
+
+    def _patterns(
+        self, table: Table, key: str, setting: Setting, *, blocking: bool, more: tuple[tuple[str, str], ...] = ()
+    ) -> bool:
+        """Add a list of patterns; return whether that was possible."""
+        path = (*table.path, key)
+        if references(setting):
+            self._reference(table, key, setting, path, '["placeholder"]')
+            return True
+        found = convert(setting)
+        if found.problem:
+            action = "write it without this; topics-exclude and exclude replace look-ahead"
+            if blocking:
+                self._block(setting, found.problem, action)
+            else:
+                self._say(Kind.LEFT_OUT, setting, found.problem, action)
+            return False
+        if not found.patterns and key in {"topics", "include"}:
+            self._block(setting, "an empty list matches nothing, so that nothing is copied", "write topics")
+            return False
+        own = tuple((pattern, "") for pattern in found.patterns)
+        names = {pattern for pattern, _ in own}
+        table.add(key, (*own, *(item for item in more if item[0] not in names)), setting)
+        return True
+
+    @property
+    def _identity(self) -> bool:
+        return self._replication.of_source("replication.policy.class").value.strip().endswith(_IDENTITY_POLICY)
+
+    def _naming(self) -> None:
+        policy = self._replication.of_source("replication.policy.class")
+        separator = self._replication.of_source("replication.policy.separator")
+        name = policy.value.strip().rpartition(".")[2]
+        if name not in {_DEFAULT_POLICY, _IDENTITY_POLICY}:
+            self._block(policy, "a policy of one's own names the topics", 'choose naming = "prefix" or "identity"')
+        elif name == _DEFAULT_POLICY and separator.value.strip() != ".":
+            alias = self._replication.pair.source
+            names = f"{alias}{separator.value.strip()}orders, and here {alias}.orders"
+            self._block(separator, f"the topics have names such as {names}", "copy into new topics, and write the flow")
+        self._table.add("naming", "identity" if name == _IDENTITY_POLICY else "prefix", policy)
+
+    def _delivery(self) -> None:
+        worker = self._replication.worker or {}
+        support = worker.get("exactly.once.source.support", default("exactly.once.source.support", "disabled"))
+        self._table.add("delivery", "exactly-once", support)
+        if support.value.strip().lower() != "enabled":
+            meaning = "MirrorMaker 2 repeats records after a failure, and this flow does not"
+            action = (
+                "consumers of the target need isolation.level=read_committed for what goes in transactions; "
+                '"at-least-once" does without'
+            )
+            self._say(Kind.CHANGED, support, meaning, action)
+        consumer = precedence.source_consumer(self._replication.source)
+        reset = consumer["auto.offset.reset"]
+        if reset.value.strip() in {"earliest", "latest"}:
+            self._table.add("start", reset.value.strip(), reset)
+        else:
+            self._block(reset, "without a position, MirrorMaker 2 does not begin", "choose a start")
+        isolation = consumer.get("isolation.level", default("isolation.level", "read_uncommitted"))
+        if isolation.value.strip() != "read_committed":
+            meaning = "MirrorMaker 2 also copies records of open and aborted transactions, and this flow never does"
+            self._say(Kind.CHANGED, isolation, meaning)
+        codec = self._replication.data_producer.get("compression.type", default("compression.type", "none"))
+        if codec.line and codec.value.strip() in _CODECS:
+            self._table.add("compression", codec.value.strip(), codec)
+            meaning = "every batch is decompressed and compressed again, which costs many times the CPU"
+            self._say(Kind.CHANGED, codec, meaning, "remove compression, and batches keep the source's")
+        elif not codec.line:
+            meaning = "MirrorMaker 2 writes uncompressed batches, and here batches keep the source's compression"
+            self._say(Kind.CHANGED, codec, meaning)
+
+    def _times(self) -> None:
+        replication = self._replication
+        factor = replication.of_source("replication.factor")
+        self._number(self._table, "replication-factor", factor, 1)
+        refresh, enabled = (replication.of_source(f"refresh.topics.{part}") for part in ("interval.seconds", "enabled"))
+        if is_true(enabled, otherwise=True):
+            self._number(self._table, "refresh-ms", refresh, 1000)
+        else:
+            self._table.add("refresh-ms", _RARELY_MS, enabled)
+            self._say(Kind.CHANGED, enabled, "new topics are searched for every 24 days, and at the start of each run")
+
+    def _number(self, table: Table, key: str, setting: Setting, factor: int) -> None:
+        if references(setting):
+            self._reference(table, key, setting, (*table.path, key), "1000")
+            return
+        text = setting.value.strip()
+        if not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
+            self._block(setting, "not a whole number, so that MirrorMaker 2 does not start", "correct it")
+            return
+        number = min(_RARELY_MS, int(text) * factor)
+        if factor > 1 and number < factor:
+            number = factor
+        table.add(key, number, setting)
+
+    def _client(self, client: str, settings: Settings) -> None:
+        keys, without = CLIENT_KEYS[client], WITHOUT_EFFECT[client]
+        table = Table(("flows", self._flow.name, client))
+        for key, setting in sorted(settings.items(), key=lambda item: item[1].line):
+            if not setting.line or key in known_keys.CLIENT or key in _SET_BY_COPY:
+                continue
+            if key in without:
+                self._say(Kind.NOT_NEEDED, setting, without[key])
+            elif key in _FIXED and setting.value.strip().lower() not in _FIXED[key]:
+                self._say(Kind.CHANGED, setting, "records are always acknowledged by all replicas in sync, once")
+            elif key in keys:
+                self._option(table, key, keys[key], setting)
+            else:
+                found = equivalents.of_client(key)
+                self._say(found.kind, setting, found.meaning, found.action)
+        if table.lines:
+            self._flow.tables.append(table)
+
+    def _option(self, table: Table, key: str, known: Key, setting: Setting) -> None:
+        path = (*table.path, key)
+        text = setting.value.strip()
+        if references(setting):
+            self._reference(table, key, setting, path, "1000" if known.kind == "int" else "x")
+            return
+        try:
+            value: Value = text if known.kind in {"str", "list"} else known.read(text)
+            known.read(value)
+        except ValueError as error:
+            self._say(Kind.NO_EQUIVALENT, setting, str(error), equivalents.of_client(key).meaning)
+        else:
+            table.add(key, value, setting)
+
+    def _groups(self) -> None:
+        replication = self._replication
+        table = Table(("flows", self._flow.name, "groups"))
+        tools = Table(("flows", self._flow.name, "mirrormaker"))
+        if replication.checkpoints:
+            filter_class = replication.of_checkpoint("group.filter.class")
+            usable = filter_class.value.strip().endswith(_DEFAULT_FILTERS["group.filter.class"])
+            if not usable:
+                self._say(Kind.LEFT_OUT, filter_class, "a filter of one's own chooses the groups", "add a table groups")
+            included = usable and self._patterns(table, "include", replication.of_checkpoint("groups"), blocking=False)
+            if included and self._patterns(
+                table, "exclude", replication.of_checkpoint("groups.exclude"), blocking=False
+            ):
+                sync = replication.of_checkpoint("sync.group.offsets.enabled")
+                synced = is_true(sync, otherwise=False)
+                table.add("sync", synced, sync)
+                interval = "sync.group.offsets.interval.seconds" if synced else "emit.checkpoints.interval.seconds"
+                self._number(table, "interval-ms", replication.of_checkpoint(interval), 1000)
+                self._flow.tables.append(table)
+                emit = replication.of_checkpoint("emit.checkpoints.enabled")
+                tools.add("checkpoints", value=True, origin=emit)
+        if replication.heartbeats:
+            heartbeat = with_default(replication.heartbeat or {}, "emit.heartbeats.enabled")
+            tools.add("heartbeats", value=True, origin=heartbeat)
+        if tools.lines:
+            self._flow.tables.append(tools)
+
+    def _refuse_transforms(self) -> None:
+        transforms = self._replication.of_source("transforms")
+        if transforms.value.strip():
+            self._block(transforms, "records are changed on their way", "write headers, or a transform in Python")
+
+    def _say_what_is_not_kept_in_step(self) -> None:
+        for key in ("sync.topic.configs.enabled", "sync.topic.acls.enabled"):
+            setting = self._replication.of_source(key)
+            found = equivalents.remark(equivalents.CONNECTOR, key)
+            if found and is_true(setting, otherwise=True):
+                self._say(found.kind, setting, found.meaning, found.action)
+            elif setting.line:
+                self._say(Kind.NOT_NEEDED, setting, "nothing is kept in step here either")
+
+    def _reference(self, table: Table, key: str, setting: Setting, path: KeyPath, placeholder: str) -> None:
+        how = how_to_set(path, setting, as_list=placeholder.startswith("["))
+        table.add(key, None, setting, f"is not in this file: {how}")
+        self._flow.placeholders[path] = placeholder
+        self._say(Kind.TO_DO, setting, "the reference is not resolved", how)
+
+    def _say(self, kind: Kind, setting: Setting, meaning: str, action: str = "") -> None:
+        self._flow.findings.append(about(kind, setting, meaning, action))
+
+    def _block(self, setting: Setting, meaning: str, action: str) -> None:
+        meaning = f"the flow {self._flow.name} is not written: {meaning}"
+        self._flow.obstacles.append(about(Kind.LEFT_OUT, setting, meaning, action))
+
+
+_NO_WAY_BACK: Final = "MirrorMaker 2 copies no topic back to where it came from"

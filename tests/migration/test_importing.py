@@ -1,0 +1,193 @@
+"""What ``mirror import`` makes of properties files."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mirror.config.models import MirrorConfig
+from mirror.config.naming import is_secret
+from mirror.migration.configuration import Imported
+from mirror.migration.document import render
+from mirror.migration.findings import Kind
+from mirror.migration.importing import import_properties
+from mirror.migration.reading import read_properties
+from tests.migration.generated_files import properties
+
+REAL: Final = sorted((Path(__file__).parent / "files").glob("*.properties"))
+NO_FLOW: Final = {"repeated", "separator", "swallowed-line", "transforms", "trailing-blank", "oauth"}
+"""None of their pairs is enabled, or can be carried over."""
+PLAIN: Final = "clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\na->b.enabled = true\n"
+
+
+def imported(text: str) -> Imported:
+    data = text.encode("iso-8859-1")
+    return import_properties(read_properties(data, "mm2.properties"), source="mm2.properties", certificates_folder="c")
+
+
+def only(text: str) -> MirrorConfig:
+    """The one configuration that a file becomes, as our own loader reads it."""
+    (file,) = imported(text).files
+    return file.check()
+
+
+def kinds(found: Imported, key: str) -> set[Kind]:
+    return {finding.kind for finding in found.findings if finding.key == key}
+
+
+@pytest.mark.parametrize("path", REAL, ids=[path.stem for path in REAL])
+def test_every_line_of_a_written_file_is_accounted_for(path: Path) -> None:
+    found = imported(path.read_text("iso-8859-1"))
+    assert (not found.files) == (path.stem in NO_FLOW)
+    check(found, path.read_text("iso-8859-1"))
+
+
+def test_every_line_of_generated_files_is_accounted_for() -> None:
+    rng = random.Random(5)
+    files = flows = 0
+    for _ in range(250):
+        text = properties(rng)
+        found = imported(text)
+        check(found, text)
+        files += len(found.files)
+        flows += sum(len(file.flows) for file in found.files)
+    assert files > 60
+    assert flows >= files
+
+
+def check(found: Imported, text: str) -> None:
+    """Every file loads, each line of the source is written or named, and no secret is shown."""
+    source = read_properties(text.encode("iso-8859-1"), "mm2.properties")
+    written = "\n".join(file.text for file in found.files)
+    for file in found.files:
+        assert tuple(file.check().flows) == file.flows
+    named = {int(number) for number in re.findall(r"line (\d+): ", written)}
+    named |= {finding.line for finding in found.findings}
+    assert named >= {entry.line for entry in source.lines}
+    secrets = {entry.value for entry in source.lines if is_secret((entry.key,)) and "${" not in entry.value}
+    shown = written + "\n".join(map(str, found.findings)) + repr(found)
+    assert [value for value in secrets if len(value) > 1 and value in shown] == []
+
+
+def test_each_line_names_its_origin() -> None:
+    (file,) = imported(PLAIN + "a->b.topics = orders, clicks\n").files
+    lines = [line for line in file.text.splitlines() if "=" in line]
+    assert all(re.search(r"  # .*(line \d+|default of|a->b)", line) for line in lines), file.text
+    assert "topics = [  # line 5: a->b.topics" in lines
+
+
+def test_the_defaults_of_mirrormaker_are_written() -> None:
+    flow = only(PLAIN).flows["a-b"]
+    assert flow.topics == (".*",)
+    assert flow.replication_factor == 2
+    assert flow.refresh_ms == 600_000
+    assert flow.naming == "prefix"
+    assert flow.groups.sync is False
+    assert flow.groups.interval_ms == 60_000
+    assert flow.mirrormaker.checkpoints
+    assert flow.mirrormaker.heartbeats
+
+
+@pytest.mark.parametrize(
+    ("topic", "copied"),
+    [
+        ("orders", True),
+        ("my.internal", True),
+        ("x.b.orders", False),
+        ("b.orders", False),
+        ("ab.orders", True),
+        ("mm2-status.b.internal", False),
+        ("c.checkpoints.internal", False),
+        ("mirror-progress.f.internal", False),
+        ("__consumer_offsets", False),
+        (".hidden", False),
+        ("orders.replica", False),
+    ],
+)
+def test_a_flow_copies_the_topics_that_mirrormaker_copies(topic: str, copied: bool) -> None:
+    assert only(PLAIN).flows["a-b"].selects(topic) is copied
+
+
+def test_heartbeats_are_those_of_the_opposite_direction() -> None:
+    assert not only(PLAIN + "b->a.emit.heartbeats.enabled = false\n").flows["a-b"].mirrormaker.heartbeats
+    assert only(PLAIN + "a->b.emit.heartbeats.enabled = false\n").flows["a-b"].mirrormaker.heartbeats
+    assert not only(PLAIN + "a->b.heartbeats.replication.enabled = false\n").flows["a-b"].mirrormaker.heartbeats
+
+
+def test_the_producer_of_the_records_is_that_of_the_target() -> None:
+    flow = only(PLAIN + "b.producer.batch.size = 500000\na->b.producer.batch.size = 1\na.producer.batch.size = 2\n")
+    assert flow.flows["a-b"].producer == {"batch.size": 500_000}
+
+
+def test_the_consumer_of_the_source_wins_over_that_of_the_pair() -> None:
+    flow = only(PLAIN + "a.consumer.fetch.max.bytes = 5000000\na->b.consumer.fetch.max.bytes = 1\n").flows["a-b"]
+    assert flow.consumer == {"fetch.max.bytes": 5_000_000}
+
+
+def test_flows_in_both_directions_have_files_of_their_own() -> None:
+    found = imported(PLAIN + "b->a.enabled = true\n")
+    assert [file.flows for file in found.files] == [("a-b",), ("b-a",)]
+    assert not found.files[1].check().flows["b-a"].selects("a.orders")
+
+
+def test_flows_that_copy_in_a_circle_are_not_written() -> None:
+    policy = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
+    found = imported(PLAIN + "b->a.enabled = true\n" + policy)
+    assert [file.flows for file in found.files] == [("a-b",)]
+    assert kinds(found, "b->a") == {Kind.LEFT_OUT}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "replication.policy.separator = _",
+        "replication.policy.class = com.example.OurPolicy",
+        "a->b.transforms = x",
+        "topic.filter.class = com.example.OurTopics",
+        "topics = (?!test).*",
+        "topics.exclude = [a-z&&[^x]]",
+        "topics =",
+        "a.consumer.auto.offset.reset = none",
+    ],
+)
+def test_a_flow_whose_records_would_differ_is_not_written(line: str) -> None:
+    found = imported(f"{PLAIN}{line}\n")
+    assert found.files == []
+    left_out = [finding for finding in found.findings if finding.kind is Kind.LEFT_OUT]
+    assert [finding.line for finding in left_out] == [5]
+
+
+def test_references_are_neither_resolved_nor_lost() -> None:
+    line = 'a.sasl.jaas.config = PlainLoginModule required username="u" password="${file:/x:pw}";\n'
+    sasl = "a.security.protocol = SASL_SSL\na.sasl.mechanism = PLAIN\n"
+    provider = "config.providers = file\n"
+    found = imported(PLAIN + sasl + line + provider)
+    (file,) = found.files
+    assert "MIRROR_CLUSTERS__A__SASL_JAAS_CONFIG" in file.text
+    assert file.secrets == {}
+    assert kinds(found, "a.sasl.jaas.config") == {Kind.TO_DO}
+
+
+def test_secrets_go_to_the_folder_of_secrets() -> None:
+    line = 'b.sasl.jaas.config = ScramLoginModule required username="u" password="4711";\n'
+    (file,) = imported(PLAIN + "b.security.protocol = SASL_PLAINTEXT\nb.sasl.mechanism = SCRAM-SHA-256\n" + line).files
+    assert list(file.secrets) == ["clusters__b__sasl_jaas_config"]
+    assert "4711" not in file.text
+    assert "4711" not in repr(file)
+
+
+def test_an_alias_that_no_cluster_can_have_is_named() -> None:
+    text = PLAIN.replace("a.boot", "ä.boot").replace("a, b", "ä, b").replace("a->b", "ä->b")
+    found = imported(text)
+    assert found.files == []
+    assert Kind.LEFT_OUT in kinds(found, "ä->b")
+
+
+def test_a_comment_cannot_leave_its_line() -> None:
+    (file,) = imported(PLAIN + "a->b.topics = orders\\n[flows.evil]\n").files
+    assert tuple(file.check().flows) == ("a-b",)
+    assert render(["x"], []) == "# x\n"
