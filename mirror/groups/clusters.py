@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Final, Self
 
 from mirror.client import Admin
-from mirror.groups.logs import FlowLogs
+from mirror.groups.logs import PATIENCE, FlowLogs
 from mirror.groups.reader import GroupReader
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.translator import OffsetTranslator
@@ -31,7 +31,10 @@ class FlowClusters:
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
         with ExitStack() as stack:
-            translator = stack.enter_context(OffsetTranslator(flow, source_options, target_options, policy))
+            translator = OffsetTranslator(
+                flow, source_options, target_options, policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE
+            )
+            stack.enter_context(translator)
             source = stack.enter_context(Admin(cluster_options(source_options)))
             self.target: Final = stack.enter_context(Admin(cluster_options(target_options)))
             self._clients: Final = stack.pop_all()

@@ -6,15 +6,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirror.client import Admin, TopicPartition
+from mirror.client import Admin, Outcomes, TopicPartition
 from mirror.cluster.types import EpochEndOffset, OffsetAndMetadata, TopicDescription
 from mirror.errors import KafkaTimeout
 from mirror.groups.decision import NEVER
 from mirror.relay.offsets.epoch_ends import read_epoch_ends
 from mirror.relay.offsets.index import UNKNOWN, Hole, Place, Translation
-from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets
+from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets, Patience
 
 _NO_LEADER: Final = -1
+_ANSWER_MS: Final = 2_000
+_STALL_MS: Final = 5_000
+PATIENCE: Final = Patience(_ANSWER_MS, _STALL_MS)
+"""A leader that does not answer costs a round no more than this; the groups of other leaders go on."""
 
 
 @dataclass(slots=True)
@@ -123,15 +127,19 @@ class FlowLogs:
             if not found[source].problem:
                 readable[source] = target
                 found[source].leader_epoch = leaders[1][target][1]
-        for source, offsets in (self._translator.open(readable) if readable else {}).items():
+        opened = self._translator.open(readable) if readable else Outcomes[TopicPartition, PartitionOffsets]({}, {})
+        for source, error in opened.failed.items():
+            found[source].problem = str(error)
+            del readable[source]
+        for source, offsets in opened.items():
             found[source].offsets, found[source].index_end = offsets, offsets.index.known_target_end
         wanted = {
             target: {found[source].leader_epoch, found[source].leader_epoch - 1, *epochs.get(target, ())} - {NEVER}
             for source, target in readable.items()
         }
-        ends = read_epoch_ends(self._target, wanted, self._timeout_ms, partial=True)
+        ends = read_epoch_ends(self._target, wanted, _ANSWER_MS, partial=True)
         asked = {source: source_epochs.get(source, ()) for source in readable}
-        source_ends = read_epoch_ends(self._source, asked, self._timeout_ms, partial=True)
+        source_ends = read_epoch_ends(self._source, asked, _ANSWER_MS, partial=True)
         for source, target in readable.items():
             found[source].epoch_ends, found[source].source_epoch_ends = ends[target], source_ends[source]
         return found

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from mirror.client import EARLIEST, Admin, Consumer, Fetched, OffsetAndMetadata, TopicPartition
+from mirror.client import Admin, Consumer, Fetched, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import BatchTooLarge, CorruptBatch, FlowError, LogTruncated, OffsetOutOfRange
+from mirror.errors import BatchTooLarge, CorruptBatch, FlowError, KafkaError, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Unproved
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
-from mirror.relay.offsets.epoch_ends import known, read_epoch_ends
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
+from mirror.relay.offsets.log_answers import KnownLogs, LogAnswers, LogStarts
 from mirror.relay.offsets.log_pairing import pair_last, pair_once
 from mirror.relay.offsets.offset_topic import OffsetTopic
 from mirror.relay.offsets.runs import span_of
 from mirror.relay.offsets.segments import EpochEnds, key_of, segment_of, standing
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.relay.progress.committed import Progress, read_each_progress
 from mirror.relay.progress.flow_topic import cluster_options
-from mirror.relay.progress.log_reading import read_log
+from mirror.relay.progress.log_reading import read_log, read_long_log
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 
@@ -46,13 +45,6 @@ _MOST_COMPLETED: Final = 500_000
 _Translate = Callable[[int], "Translation | Hole"]
 
 
-class LogStarts(NamedTuple):
-    """Where the two logs of a partition begin."""
-
-    source: int
-    target: int
-
-
 def _is_behind(anchor: Anchor, hole: Hole) -> bool:
     return anchor.offset >= hole.end and hole.target_end is not None and anchor.target.end >= hole.target_end
 
@@ -71,6 +63,7 @@ class PartitionOffsets:
         self._fill: Final = fill
         self._starts: Final = starts
         self._segments: Final = segments
+        self._failure: KafkaError | None = None
         self.reason = ""
         """Why something is unknown; empty if nothing was looked for in vain."""
         self.is_of_copied_topic = True
@@ -110,7 +103,7 @@ class PartitionOffsets:
             if hole.end - hole.start > most_offsets or timer.expired():
                 continue
             try:
-                spans = span_of(hole.start, hole.end, hole.target_start, self._fill(hole))
+                spans = span_of(hole.start, hole.end, hole.target_start, self._runs_in(hole))
             except _UNKNOWN as error:
                 self.reason = str(error)
             else:
@@ -120,25 +113,35 @@ class PartitionOffsets:
                 found += [segment_of(span, anchor) for span in spans]
         return found
 
+    def _runs_in(self, hole: Hole) -> list[Run]:
+        """Read a hole, once: if a log cannot be read now, others would wait for the same timeout. Raises KafkaError."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._fill(hole)
+        except _UNKNOWN:
+            raise
+        except KafkaError as error:
+            self._failure = error
+            raise
+
     def _resolved(self, translate: _Translate, offset: int) -> Translation:
         while isinstance(found := translate(offset), Hole):
             try:
-                self.index.fill(found, self._fill(found))
+                self.index.fill(found, self._runs_in(found))
             except _UNKNOWN as error:
                 self.reason = str(error)
                 self.index.leave_unknown(found)
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Logs:
-    """What both clusters have now of a partition."""
+class Patience(NamedTuple):
+    """How long a reader of many partitions waits for the broker of one, in ms."""
 
-    source: TopicPartition
-    target: TopicPartition
-    progress: Progress
-    ends: EpochEnds
-    starts: LogStarts
+    answer_ms: int
+    """For each response about the logs and the progress."""
+    stall_ms: int
+    """While nothing arrives of a log that is read."""
 
 
 class OffsetTranslator:
@@ -155,11 +158,14 @@ class OffsetTranslator:
         policy: CopyPolicy,
         *,
         timeout_ms: int | None = None,
+        patience: Patience | None = None,
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError.
 
-        ``timeout_ms`` limits the reading of the offset topic, and of each part of a log; None: as for other calls.
+        ``timeout_ms`` limits the reading of the offset topic, and of each part of a log; None: as for other calls. With
+        ``patience``, a log is read for as long as something arrives.
         """
+        self._patience: Final = patience
         source, target = cluster_options(source_options), cluster_options(target_options)
         default_ms = ClusterSettings.parse(target).default_api_timeout_ms
         self._timeout_ms: Final = default_ms if timeout_ms is None else timeout_ms
@@ -186,37 +192,40 @@ class OffsetTranslator:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def open(self, partitions: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
+    def open(self, partitions: Mapping[TopicPartition, TopicPartition]) -> Outcomes[TopicPartition, PartitionOffsets]:
         """Return the offsets of these source partitions, whose values are their target partitions. Raises KafkaError.
 
-        Of a partition without progress, or whose topic is not the one that was copied, everything is unknown.
+        Of a partition without progress, or whose topic is not the one that was copied, everything is unknown. Those of
+        which something cannot be read now, because a broker does not answer or refuses, are in ``failed``.
         """
-        progress = ProgressStore(self._target, self._flow).read(partitions.values())
         stored_segments = self._topic.read(partitions.values(), self._timeout_ms)
-        source_ids = self._topic_ids(self._source, {tp.topic for tp in partitions})
-        target_ids = self._topic_ids(self._target, {tp.topic for tp in partitions.values()})
+        answer_ms = self._timeout_ms if self._patience is None else self._patience.answer_ms
+        progress = read_each_progress(self._target, self._flow, partitions.values(), answer_ms)
+        clusters = LogAnswers(self._source, self._target, answer_ms)
+        source_ids, target_ids = clusters.topic_ids(partitions)
+        readable = {source: target for source, target in partitions.items() if target not in progress.failed}
+        failed = {source: progress.failed[tp] for source, tp in partitions.items() if tp in progress.failed}
         copied = {
             source: found
-            for source, target in partitions.items()
+            for source, target in readable.items()
             if (found := progress.get(target)) is not None and found.topic_id in {"", source_ids.get(source.topic, "")}
         }
-        ends = self._epoch_ends(partitions, copied, stored_segments)
-        starts = self._log_starts({source: partitions[source] for source in copied})
+        logs = clusters.logs({source: partitions[source] for source in copied}, copied, stored_segments)
+        failed.update(logs.failed)
         opened: dict[TopicPartition, PartitionOffsets] = {}
-        for source, target in partitions.items():
+        for source, target in readable.items():
             if source not in copied:
                 opened[source] = self._without_index(source, target, progress.get(target))
-                continue
-            segments = standing(
-                stored_segments[target],
-                copied[source],
-                ends[source],
-                target_topic_id=target_ids.get(target.topic, ""),
-                exactly_once=self._exactly_once,
-            )
-            logs = _Logs(source, target, copied[source], ends[source], starts[source])
-            opened[source] = self._open(logs, segments)
-        return opened
+            elif source in logs:
+                segments = standing(
+                    stored_segments[target],
+                    copied[source],
+                    logs[source].ends,
+                    target_topic_id=target_ids.get(target.topic, ""),
+                    exactly_once=self._exactly_once,
+                )
+                opened[source] = self._open(logs[source], segments)
+        return Outcomes(opened, failed)
 
     def complete(self, partitions: Mapping[TopicPartition, TopicPartition]) -> int:
         """Write to the index what it lacks in front of its last segments; return how many segments. Raises KafkaError.
@@ -246,7 +255,7 @@ class OffsetTranslator:
         )
         return offsets
 
-    def _open(self, logs: _Logs, segments: list[Segment]) -> PartitionOffsets:
+    def _open(self, logs: KnownLogs, segments: list[Segment]) -> PartitionOffsets:
         progress = logs.progress
         producer_ids = progress.appender_ids | {segment.end.target.producer_id for segment in segments}
         index = OffsetIndex(
@@ -263,46 +272,29 @@ class OffsetTranslator:
             offsets.reason = f"there is no offset index of {logs.target} yet"
         return offsets
 
-    def _log_starts(self, partitions: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, LogStarts]:
-        sources = self._source.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        targets = self._target.list_offsets(dict.fromkeys(partitions.values(), EARLIEST))
-        return {source: LogStarts(sources[source].offset, targets[tp].offset) for source, tp in partitions.items()}
-
-    @staticmethod
-    def _topic_ids(admin: Admin, topics: set[str]) -> dict[str, str]:
-        return {name: str(found.topic_id or "") for name, found in admin.describe_topics(topics).items()}
-
-    def _epoch_ends(
-        self,
-        partitions: Mapping[TopicPartition, TopicPartition],
-        copied: Mapping[TopicPartition, Progress],
-        segments: Mapping[TopicPartition, list[Segment]],
-    ) -> dict[TopicPartition, EpochEnds]:
-        """Return where the leader epochs of what was copied end now, by source partition."""
-        of_source, of_target = {}, {}
-        for source, progress in copied.items():
-            target = partitions[source]
-            of_source[source] = known({progress.leader_epoch, *(one.end.leader_epoch for one in segments[target])})
-            of_target[target] = known({one.end.target.leader_epoch for one in segments[target]})
-        source_ends = read_epoch_ends(self._source, of_source)
-        target_ends = read_epoch_ends(self._target, of_target)
-        return {source: EpochEnds(source_ends[source], target_ends[partitions[source]]) for source in copied}
-
     # --- what the index lacks
 
-    def _runs_in(self, hole: Hole, logs: _Logs, producer_ids: frozenset[int]) -> list[Run]:
+    def _runs_in(self, hole: Hole, logs: KnownLogs, producer_ids: frozenset[int]) -> list[Run]:
         """Raises Unproved, KafkaError."""
         source_id = stored.topic_id(logs.progress.topic_id)
-        end = self._target_log.end_offsets([logs.target], self._timeout_ms)[logs.target]
+        limit_ms = self._timeout_ms if self._patience is None else self._patience.stall_ms
+        end = self._target_log.end_offsets([logs.target], limit_ms)[logs.target]
         end = end if hole.target_end is None else min(end, hole.target_end)
 
         def read_logs() -> tuple[Iterator[Fetched], ExpectedRecords]:
             seek = OffsetAndMetadata(hole.start, topic_id=source_id)
-            source = read_log(self._source_log, logs.source, seek, hole.end, self._timer())
-            target = read_log(self._target_log, logs.target, hole.target_start, end, self._timer())
+            source = self._read(self._source_log, logs.source, seek, hole.end)
+            target = self._read(self._target_log, logs.target, hole.target_start, end)
             return target, ExpectedRecords(source, hole.start, self._spec, hole.end)
 
         return pair_once(hole, read_logs, producer_ids) if self._exactly_once else pair_last(hole, read_logs)
+
+    def _read(
+        self, consumer: Consumer, tp: TopicPartition, start: int | OffsetAndMetadata, end: int
+    ) -> Iterator[Fetched]:
+        if self._patience is None:
+            return read_log(consumer, tp, start, end, self._timer())
+        return read_long_log(consumer, tp, start, end, SystemClock(), self._patience.stall_ms)
 
     def _timer(self) -> Timer:
         return Timer(SystemClock(), self._timeout_ms)

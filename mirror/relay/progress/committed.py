@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
-from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.model.way import Way
 from mirror.relay.progress import stored_json as stored
@@ -271,6 +272,52 @@ class ProgressStore:
             for tp, committed in self._admin.group_offsets(group, members, require_stable=False).items():
                 found[tp] = from_offset(committed)
         return found
+
+
+class OffsetsAdmin(Protocol):
+    """The part of ``Admin`` that is needed to read the progress of each partition on its own."""
+
+    def offsets_of_groups_async(
+        self, groups: Mapping[str, Collection[TopicPartition]], timeout_ms: int | None = None
+    ) -> Future[Outcomes[str, Outcomes[TopicPartition, OffsetAndMetadata]]]:
+        """Return the offsets that groups have committed."""
+        ...
+
+
+def read_each_progress(
+    admin: OffsetsAdmin, flow: str, tps: Collection[TopicPartition], timeout_ms: int | None
+) -> Outcomes[TopicPartition, Progress]:
+    """Do what :meth:`ProgressStore.read` does; the errors of partitions whose progress cannot be read are ``failed``.
+
+    It takes up to twice ``timeout_ms``.
+    """
+    claims = _read_each(admin, flow, tps, group_of, timeout_ms)
+    by_sequences = [tp for tp, claim in claims.items() if claim.way is Way.SEQUENCES]
+    lazy = _read_each(admin, flow, by_sequences, lazy_group_of, timeout_ms) if by_sequences else Outcomes({}, {})
+    found = {tp: latest_of(claim, lazy.get(tp)) for tp, claim in claims.items() if tp not in lazy.failed}
+    return Outcomes(found, {**claims.failed, **lazy.failed})
+
+
+def _read_each(
+    admin: OffsetsAdmin,
+    flow: str,
+    tps: Collection[TopicPartition],
+    group_of_tp: Callable[[str, TopicPartition], str],
+    timeout_ms: int | None,
+) -> Outcomes[TopicPartition, Progress]:
+    groups: dict[str, list[TopicPartition]] = defaultdict(list)
+    for tp in sorted(tps):
+        groups[group_of_tp(flow, tp)].append(tp)
+    outcomes = admin.offsets_of_groups_async(groups, timeout_ms).result()
+    found: dict[TopicPartition, Progress] = {}
+    failed: dict[TopicPartition, KafkaError] = {}
+    for group, members in groups.items():
+        if group in outcomes.failed:
+            failed.update(dict.fromkeys(members, outcomes.failed[group]))
+        else:
+            failed.update(outcomes[group].failed)
+            found.update({tp: from_offset(committed) for tp, committed in outcomes[group].items()})
+    return Outcomes(found, failed)
 
 
 def _parse_producer_id(value: object) -> int:
