@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from mirror.client import EARLIEST, Admin, TopicPartition
@@ -23,6 +23,7 @@ from mirror.relay.offsets.segments import (
     tidied,
 )
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, offset_topic_of
+from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 
@@ -54,10 +55,8 @@ class OffsetTopic:
             if key is not None and key.tp in wanted:
                 found[key] = record.value
         segments: dict[TopicPartition, list[Segment]] = {tp: [] for tp in wanted}
-        for key, value in found.items():
-            segment = parse(value)
-            if segment is not None and key_of(key.tp, segment) == key:
-                segments[key.tp].append(segment)
+        for key, segment in _parsed(found):
+            segments[key.tp].append(segment)
         return segments
 
     def write(
@@ -69,6 +68,44 @@ class OffsetTopic:
             for key, segment in segments.items()
         }
         return self._topic.write(records, timeout_ms)
+
+
+class FollowedOffsetTopic:
+    """Reads a flow's offset topic again and again: all of it once, and then what was appended since.
+
+    It keeps the records of all partitions, as they are stored. Its calls wait for the target; use it in one thread.
+    """
+
+    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+        self._followed: Final = FollowedTopic(FlowTopic(target_options, offset_topic_of(flow)))
+        self._values: Final[dict[TopicPartition, dict[SegmentKey, bytes]]] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._followed.close()
+
+    def read(self, tps: Collection[TopicPartition], timeout_ms: int) -> dict[TopicPartition, list[Segment]]:
+        """Do what :meth:`OffsetTopic.read` does; ``timeout_ms`` limits the time in which nothing arrives."""
+        news = self._followed.news(SystemClock(), timeout_ms)
+        if news.again:
+            self._values.clear()
+        for record in news.records:
+            key = parse_key(record.key)
+            if key is not None and record.value is not None:
+                self._values.setdefault(key.tp, {})[key] = bytes(record.value)
+            elif key is not None:
+                self._values.get(key.tp, {}).pop(key, None)
+        if news.error is not None:
+            raise news.error
+        return {tp: [segment for _, segment in _parsed(self._values.get(tp, {}))] for tp in tps}
+
+
+def _parsed(values: Mapping[SegmentKey, bytes | None]) -> Iterator[tuple[SegmentKey, Segment]]:
+    for key, value in values.items():
+        segment = parse(value)
+        if segment is not None and key_of(key.tp, segment) == key:
+            yield key, segment
 
 
 Complete = Callable[[Mapping[TopicPartition, TopicPartition]], int]

@@ -14,7 +14,7 @@ from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
 from mirror.relay.offsets.log_answers import KnownLogs, LogAnswers, LogStarts
 from mirror.relay.offsets.log_pairing import pair_last, pair_once
-from mirror.relay.offsets.offset_topic import OffsetTopic
+from mirror.relay.offsets.offset_topic import FollowedOffsetTopic, OffsetTopic
 from mirror.relay.offsets.runs import span_of
 from mirror.relay.offsets.segments import EpochEnds, key_of, segment_of, standing
 from mirror.relay.progress import stored_json as stored
@@ -163,7 +163,7 @@ class OffsetTranslator:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError.
 
         ``timeout_ms`` limits the reading of the offset topic, and of each part of a log; None: as for other calls. With
-        ``patience``, a log is read for as long as something arrives.
+        ``patience``, a log is read for as long as something arrives, and of the offset topic only what is new.
         """
         self._patience: Final = patience
         source, target = cluster_options(source_options), cluster_options(target_options)
@@ -180,6 +180,10 @@ class OffsetTranslator:
             self._target: Final = stack.enter_context(Admin(target))
             self._source_log: Final = stack.enter_context(Consumer({**source, **_READING}))
             self._target_log: Final = stack.enter_context(Consumer({**target, **_READING}))
+            self._stored: OffsetTopic | FollowedOffsetTopic = self._topic
+            if patience is not None:
+                self._stored = FollowedOffsetTopic(target, flow)
+                stack.callback(self._stored.close)
             self._clients: Final = stack.pop_all()
 
     def close(self) -> None:
@@ -198,7 +202,7 @@ class OffsetTranslator:
         Of a partition without progress, or whose topic is not the one that was copied, everything is unknown. Those of
         which something cannot be read now, because a broker does not answer or refuses, are in ``failed``.
         """
-        stored_segments = self._topic.read(partitions.values(), self._timeout_ms)
+        stored_segments = self._stored.read(partitions.values(), self._timeout_ms)
         answer_ms = self._timeout_ms if self._patience is None else self._patience.answer_ms
         progress = read_each_progress(self._target, self._flow, partitions.values(), answer_ms)
         clusters = LogAnswers(self._source, self._target, answer_ms)
