@@ -8,18 +8,18 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.console import print_warning
-from mirror.cli.groups_view import LogEnds, View, number, shown, view_of
-from mirror.cli.offsets import MEANINGS
+from mirror.cli.groups_view import LogEnds, View, view_of
 from mirror.cli.options import AsJson, Config, SecretsDir
 from mirror.cli.watching import show_repeatedly
+from mirror.cli.way_back_view import view_back
 from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError, KafkaError, printable
@@ -33,7 +33,6 @@ from mirror.spark.driver.terminal import Terminal
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.groups.rules import GroupRules
-    from mirror.groups.way_back import BackPosition
 
 IN_STEP: Final = 0
 NOT_IN_STEP: Final = 3
@@ -56,6 +55,9 @@ def groups(
     reverse: Annotated[
         bool, typer.Option("--reverse", help="Show where the target's groups would continue on the source.")
     ] = False,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="With --reverse: commit these positions on the source, for a failback.")
+    ] = False,
     resume: Annotated[
         str | None, typer.Option("--resume", help="First take this group's offsets on the target for the flow's own.")
     ] = None,
@@ -66,13 +68,16 @@ def groups(
     """Show where consumer groups are on both sides, how far they lag, and what is not in step, and why.
 
     A group that a consumer has taken over on the target is left alone from then on. --resume GROUP has the flow write
-    it again, once the source's group has passed the target's. Without that option the command changes nothing.
+    it again, once the source's group has passed the target's. --reverse --commit commits on the source where the
+    target's groups are: never for a group with members there, and never back. Otherwise the command changes nothing.
 
     With --watch a cluster that does not answer is shown, and read again; with --json, too, each reading is a line.
 
     Exit status: 0 all groups are in step (with --watch: ended by Ctrl-C), 3 some are not, 1 could not read,
     2 wrong usage.
     """
+    if commit and (watch or not reverse):
+        raise typer.BadParameter("needs --reverse, and not --watch", param_hint="--commit")
     loaded = load(config, secrets_dir=secrets_dir)
     (chosen,) = loaded.select(flow)
     rules = rules_of(chosen)
@@ -82,7 +87,9 @@ def groups(
     clients = (chosen.name, source_options(loaded, chosen), target_options(loaded, chosen), chosen.copy_policy())
     if reverse:
         with WayBack(*clients, rules, SystemClock()) as way_back:
-            _show(lambda _: _view_back(chosen, *way_back.read()), chosen.name, watch=watch, as_json=as_json)
+            ask = partial(way_back.commit, resume=chosen.groups.sync) if commit else way_back.read
+            back = partial(view_back, chosen, committed=commit)
+            _show(lambda _: back(*ask()), chosen.name, watch=watch, as_json=as_json)
     with GroupSync(*clients, rules, SystemClock()) as sync:
         if resume is not None:
             _resume(sync, resume)
@@ -161,31 +168,3 @@ def _watch(read: Read, flow: str) -> NoReturn:
         return last
 
     show_repeatedly(view, lambda: pause(_EVERY_S), Terminal())
-
-
-def _view_back(flow: FlowConfig, positions: list[BackPosition], problems: list[str]) -> View:
-    table = Table(title=Text(f"flow {flow.name}: {flow.target} back to {flow.source}"), title_justify="left")
-    for name in ("group", "topic", "partition", "target", "is on the source", "committed there", "remarks"):
-        numeric = name in {"partition", "target", "is on the source", "committed there"}
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    documents = []
-    for one in positions:
-        place, offset = one.translation
-        remark = f"{MEANINGS[place]}: {one.detail}" if one.detail else MEANINGS[place]
-        cells = (f"{one.target.partition}", f"{one.target_offset}", number(offset), number(one.source_offset))
-        table.add_row(shown(one.group), Text(one.target.topic), *cells, shown(remark))
-        documents.append(
-            {
-                "group": one.group,
-                "topic": one.source.topic,
-                "target_topic": one.target.topic,
-                "partition": one.source.partition,
-                "target_offset": one.target_offset,
-                "source_offset": offset,
-                "place": place.value,
-                "committed_source_offset": one.source_offset,
-                "detail": one.detail,
-            }
-        )
-    document = {"flow": flow.name, "positions": documents, "problems": problems}
-    return document, table, problems, not problems and all(one.is_in_step for one in positions)

@@ -35,13 +35,12 @@ class FlowClusters:
                 flow, source_options, target_options, policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE
             )
             stack.enter_context(translator)
-            source = stack.enter_context(Admin(cluster_options(source_options)))
+            self.source: Final = stack.enter_context(Admin(cluster_options(source_options)))
             self.target: Final = stack.enter_context(Admin(cluster_options(target_options)))
             self._clients: Final = stack.pop_all()
-        self._source: Final = source
-        self.of_source: Final = GroupReader(source, clock, TIMEOUT_MS)
+        self.of_source: Final = GroupReader(self.source, clock, TIMEOUT_MS)
         self.of_target: Final = GroupReader(self.target, clock, TIMEOUT_MS)
-        self.logs: Final = FlowLogs(source, self.target, translator, TIMEOUT_MS)
+        self.logs: Final = FlowLogs(self.source, self.target, translator, TIMEOUT_MS)
 
     def close(self) -> None:
         """Close the connections."""
@@ -55,4 +54,4 @@ class FlowClusters:
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
-        return self._source.network().busy_ms + self.target.network().busy_ms
+        return self.source.network().busy_ms + self.target.network().busy_ms

@@ -90,6 +90,10 @@ class StoredIntents:
         """Return the target's offset at which the group was resumed by hand."""
         return self._resumed.get(group, {}).get(tp.topic, {}).get(tp.partition)
 
+    def resumed_of(self, group: str) -> dict[str, Offsets]:
+        """Return at which offsets of the target the group was resumed by hand, by topic."""
+        return {topic: dict(offsets) for topic, offsets in self._resumed.get(group, {}).items()}
+
     def resumed_after(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> dict[str, dict[str, Offsets]]:
         """Return at which offsets groups stay resumed once ``changes`` are stored, for the groups where that changes.
 

@@ -1,39 +1,33 @@
-"""Where groups of the target would continue on the source: their positions, translated back. Changes nothing."""
+"""Where groups of the target would continue on the source: their positions, translated back, and committed if asked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple, Self
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Final, Self
 
-from mirror.client import TopicPartition
+from mirror.client import AclOperation, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError
+from mirror.groups.back_positions import BackPosition, BackReason, back_reason
 from mirror.groups.bundles import Committed
-from mirror.groups.clusters import FlowClusters
+from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
+from mirror.groups.coordinators import CoordinatorCalls
+from mirror.groups.intents import ResumeKey, StoredIntents, encode_key, encode_resumed
+from mirror.groups.logs import PartitionLogs
+from mirror.groups.positions import reason_of
 from mirror.groups.rules import GroupRules
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.offsets.index import UNKNOWN, Translation
-from mirror.timing import Clock
+from mirror.relay.offsets.index import UNKNOWN, Place
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
+from mirror.timing import Clock, Timer
 
+_AT_ONCE: Final = 64
+_PATIENCE_MS: Final = 10_000
+_CALL_MS: Final = 8_000
 
-class BackPosition(NamedTuple):
-    """One partition of a group of the target."""
-
-    group: str
-    target: TopicPartition
-    source: TopicPartition
-    target_offset: int
-    """The committed offset."""
-    source_offset: int | None
-    """What the group has committed on the source; None: nothing, or it could not be read."""
-    translation: Translation
-    """The source offset of ``target_offset``."""
-    detail: str
-    """Why that is not known, or could not be read."""
-
-    @property
-    def is_in_step(self) -> bool:
-        """Whether the group would continue on the source at the same record."""
-        return self.translation.offset is not None and self.translation.offset == self.source_offset
+Found = tuple[list[BackPosition], list[str]]
+"""Positions, and lines about what could not be read or stored."""
 
 
 class WayBack:
@@ -50,7 +44,12 @@ class WayBack:
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
         self._rules: Final = rules
+        self._clock: Final = clock
+        self._topic: Final = FlowTopic(target_options, group_topic_of(flow))
         self._clusters: Final = FlowClusters(flow, source_options, target_options, policy, clock)
+        self._commits: Final = CoordinatorCalls[str, Outcomes[TopicPartition, None]](
+            clock, at_once=_AT_ONCE, patience_ms=_PATIENCE_MS
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -58,13 +57,45 @@ class WayBack:
     def __exit__(self, *_: object) -> None:
         self._clusters.close()
 
-    def read(self) -> tuple[list[BackPosition], list[str]]:
+    def read(self) -> Found:
         """Return the positions of the groups, and lines about those that could not be read. Raises KafkaError."""
         listed = self._clusters.of_target.list_groups()
-        self._clusters.of_source.list_groups()
         groups = sorted(name for name, one in listed.items() if self._rules.includes(name) and one.is_supported)
-        at_target, at_source = self._clusters.of_target.offsets(groups), self._clusters.of_source.offsets(groups)
-        problems = [f"{name}: {found}" for name, found in at_target.items() if isinstance(found, KafkaError)]
+        at_target = self._clusters.of_target.offsets(groups)
+        problems = [f"{name}: on the target: {error}" for name, error in _errors(at_target)]
+        positions = self._translated(at_target)
+        # Only now: translations may take minutes, and what a consumer commits meanwhile is not to be overwritten.
+        self._clusters.of_source.list_groups()
+        partitions: dict[str, list[TopicPartition]] = {}
+        for one in positions:
+            partitions.setdefault(one.group, []).append(one.source)
+        at_source = self._clusters.of_source.stable_offsets(partitions)
+        writable = self._writable(at_source)
+        problems += self._clusters.of_target.problems("target")
+        problems += self._clusters.of_source.problems("source")
+        return [self._decided(one, at_source[one.group], writable) for one in positions], problems
+
+    def commit(self, *, resume: bool) -> Found:
+        """Commit on the source what is due, and return all positions. Raises KafkaError if a cluster does not answer.
+
+        With ``resume`` the offsets on the target are the flow's own from then on: it continues them once the group has
+        read on, on the source.
+        """
+        positions, problems = self.read()
+        due: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        for one in positions:
+            if one.is_due and one.translation.offset is not None:
+                wanted = OffsetAndMetadata(one.translation.offset, None, one.metadata)
+                due.setdefault(one.group, {})[one.source] = wanted
+        outcomes = self._committed(due)
+        positions = [_after(one, _error_of(one, outcomes)) if one.is_due else one for one in positions]
+        if resume:
+            problems += self._resume(one for one in positions if one.reason is None and one.is_in_step)
+        return positions, problems
+
+    # --- what there is
+
+    def _translated(self, at_target: Mapping[str, Committed | KafkaError]) -> list[BackPosition]:
         partitions: dict[TopicPartition, TopicPartition] = {}
         for found in at_target.values():
             for target in () if isinstance(found, KafkaError) else found:
@@ -73,21 +104,123 @@ class WayBack:
                     partitions[TopicPartition(topic, target.partition)] = target
         logs = self._clusters.logs.open(partitions, {}, {}) if partitions else {}
         sources = {target: source for source, target in partitions.items()}
-        positions = []
-        for group in groups:
-            committed = _committed(at_target[group])
-            for target in sorted(committed.keys() & sources.keys()):
-                source, offset = sources[target], committed[target].offset
-                there = _committed(at_source[group]).get(source)
-                opened = logs[source].offsets
-                translation, detail = UNKNOWN, logs[source].problem
-                if opened is not None:
-                    translation = opened.translate_back(offset)
-                    detail = opened.reason if translation == UNKNOWN else ""
-                before = None if there is None else there.offset
-                positions.append(BackPosition(group, target, source, offset, before, translation, detail))
-        return positions, problems
+        return [
+            self._translated_one(group, target, committed, sources[target], logs[sources[target]])
+            for group, found in sorted(at_target.items())
+            for target, committed in sorted(found.items() if not isinstance(found, KafkaError) else ())
+            if target in sources
+        ]
+
+    def _translated_one(
+        self,
+        group: str,
+        target: TopicPartition,
+        committed: OffsetAndMetadata,
+        source: TopicPartition,
+        logs: PartitionLogs,
+    ) -> BackPosition:
+        position = BackPosition(
+            group=group,
+            target=target,
+            source=source,
+            target_offset=committed.offset,
+            source_offset=None,
+            translation=UNKNOWN,
+            detail=logs.problem,
+            metadata=committed.metadata,
+            active_on_target=self._clusters.of_target.is_active(group),
+        )
+        if logs.offsets is None:
+            return position
+        try:
+            found = logs.offsets.translate_back(committed.offset)
+            if found.offset is None:
+                return replace(position, detail=logs.offsets.reason)
+            again = logs.offsets.index.read_again(committed.offset, found.offset)
+            position = replace(position, translation=found, read_again=again)
+            if found.place is Place.RECORD:
+                return position
+            unmatched = logs.offsets.unmatched(committed.offset)
+        except KafkaError as error:
+            return replace(position, translation=UNKNOWN, detail=str(error))
+        return replace(position, in_front=unmatched.in_front, behind=unmatched.behind)
+
+    def _writable(self, groups: Iterable[str]) -> frozenset[str]:
+        """Return the groups whose offsets this client may commit on the source, as far as the brokers tell."""
+        names = sorted(groups)
+        try:
+            found = self._clusters.source.group_operations(names, partial=True, timeout_ms=TIMEOUT_MS)
+        except KafkaError:  # the commit says it
+            return frozenset(names)
+        return frozenset(name for name in names if name not in found or AclOperation.READ in found[name])
+
+    def _decided(
+        self, position: BackPosition, at_source: Committed | KafkaError, writable: frozenset[str]
+    ) -> BackPosition:
+        error = at_source if isinstance(at_source, KafkaError) else at_source.failed.get(position.source)
+        if isinstance(at_source, KafkaError) or error is not None:
+            return _after(position, error, "on the source: ")
+        committed = at_source.get(position.source)
+        position = replace(position, source_offset=None if committed is None else committed.offset)
+        reason = back_reason(
+            position.translation.offset,
+            position.source_offset,
+            active=self._clusters.of_source.is_active(position.group),
+            may_write=position.group in writable,
+        )
+        return replace(position, reason=reason)
+
+    # --- what is written
+
+    def _committed(
+        self, due: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]
+    ) -> dict[str, Outcomes[TopicPartition, None] | KafkaError]:
+        work: dict[int, list[str]] = {}
+        for group in due:
+            work.setdefault(self._clusters.of_source.node_of(group), []).append(group)
+
+        def begin(group: str) -> Future[Outcomes[TopicPartition, None]]:
+            return self._clusters.source.commit_group_offsets_async(group, due[group], _CALL_MS)
+
+        return self._commits.run(work, begin)
+
+    def _resume(self, positions: Iterable[BackPosition]) -> list[str]:
+        """Take these offsets of the target for the flow's own; return lines about what could not be stored."""
+        stored = StoredIntents()
+        try:
+            for record in self._topic.records(Timer(self._clock, TIMEOUT_MS)):
+                stored.take(record.key, record.value, record.offset)
+        except KafkaError as error:
+            return [f"the flow does not continue the groups on the target: {error}; resume them with --resume"]
+        resumed: dict[str, dict[str, dict[int, int]]] = {}
+        for one in positions:
+            topics = resumed.setdefault(one.group, stored.resumed_of(one.group))
+            topics.setdefault(one.target.topic, {})[one.target.partition] = one.target_offset
+        records = {
+            group: KeyValue(encode_key(ResumeKey(group)), encode_resumed(topics)) for group, topics in resumed.items()
+        }
+        return [
+            f"{group}: the flow does not continue it on the target: {error}; resume it with --resume"
+            for group, error in self._topic.write(records, TIMEOUT_MS).items()
+        ]
 
 
-def _committed(found: Committed | KafkaError) -> Committed:
-    return Committed({}, {}) if isinstance(found, KafkaError) else found
+def _errors(found: Mapping[str, Committed | KafkaError]) -> Iterable[tuple[str, KafkaError]]:
+    for group, of_group in found.items():
+        if isinstance(of_group, KafkaError):
+            yield group, of_group
+        else:
+            yield from ((group, error) for error in of_group.failed.values())
+
+
+def _error_of(
+    position: BackPosition, outcomes: Mapping[str, Outcomes[TopicPartition, None] | KafkaError]
+) -> KafkaError | None:
+    found = outcomes[position.group]
+    return found if isinstance(found, KafkaError) else found.failed.get(position.source)
+
+
+def _after(position: BackPosition, error: KafkaError | None, side: str = "") -> BackPosition:
+    if error is not None:
+        return replace(position, reason=BackReason.of(reason_of(error)), detail=f"{side}{error}")
+    return replace(position, source_offset=position.translation.offset, written=True)

@@ -14,9 +14,9 @@ from mirror.cli import groups as command
 from mirror.cli.app import app
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
+from mirror.groups.back_positions import BackPosition, BackReason
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState
-from mirror.groups.way_back import BackPosition
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 from tests.spark.flow_harness import FlowHarness
 
@@ -32,6 +32,11 @@ SOURCE, TARGET = TopicPartition("orders", 0), TopicPartition("a.orders", 0)
 def position(**changes: Any) -> GroupPosition:
     values = {"source": SOURCE, "target": TARGET, "source_offset": 7, "target_offset": 3, "reason": None}
     return GroupPosition(**{**values, **changes})
+
+
+def back_position(**changes: Any) -> BackPosition:
+    values = {"group": "billing", "target": TARGET, "source": SOURCE, "target_offset": 3, "source_offset": 7}
+    return BackPosition(**{**values, "translation": UNKNOWN, **changes})
 
 
 IN_STEP = GroupState("billing", (position(),))
@@ -71,8 +76,16 @@ class Sync:
     def read(self) -> tuple[list[BackPosition], list[str]]:
         found = Translation(Place.RECORD, 7)
         return [
-            BackPosition("billing", TARGET, SOURCE, 3, 7, found, ""),
-            BackPosition("audit", TARGET, SOURCE, 4, 7, UNKNOWN, "it is gone"),
+            back_position(translation=found),
+            back_position(group="audit", detail="it is gone", reason=BackReason.UNKNOWN),
+        ], []
+
+    def commit(self, *, resume: bool) -> tuple[list[BackPosition], list[str]]:
+        assert not resume, "the flow has no table of groups"
+        found = Translation(Place.NEXT, 7)
+        return [
+            back_position(translation=found, written=True, behind=2),
+            back_position(group="audit", translation=found, source_offset=3, reason=BackReason.UNAUTHORIZED),
         ], []
 
 
@@ -179,10 +192,31 @@ def test_a_group_is_resumed_before_it_is_shown(site: FlowHarness) -> None:
 def test_the_way_back_says_what_is_known(site: FlowHarness) -> None:
     found = _run(site, "--reverse")
     assert found.exit_code == 3
-    assert "unknown: it is gone" in " ".join(found.stdout.split())
+    assert "it is gone" in found.stdout
     back, unknown = json.loads(_run(site, "--reverse", "--json").stdout)["positions"]
     assert (back["source_offset"], back["place"]) == (7, "record")
     assert (unknown["source_offset"], unknown["place"]) == (None, "unknown")
+
+
+def test_committing_on_the_source_says_what_was_written_and_what_not(site: FlowHarness) -> None:
+    found = _run(site, "--reverse", "--commit")
+    assert found.exit_code == 3
+    assert "committed; no record there" in " ".join(found.stdout.split())
+    assert "Read on group audit of cluster a is missing" in found.stderr
+    written, held = json.loads(_run(site, "--reverse", "--commit", "--json").stdout)["positions"]
+    assert (written["written"], written["reason"], written["not_on_source"]) == (
+        True,
+        None,
+        {"in_front": 0, "behind": 2},
+    )
+    assert (held["written"], held["reason"], held["committed_source_offset"]) == (False, "unauthorized", 3)
+
+
+@pytest.mark.parametrize("arguments", [["--commit"], ["--reverse", "--commit", "--watch"]])
+def test_committing_without_a_direction_or_again_and_again_is_wrong_usage(
+    site: FlowHarness, arguments: list[str]
+) -> None:
+    assert _run(site, *arguments).exit_code == 2
 
 
 def test_a_cluster_that_does_not_answer_is_status_1(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:

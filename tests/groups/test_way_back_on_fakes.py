@@ -7,15 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.groups.way_back import BackPosition, WayBack
+from mirror.groups.back_positions import BackPosition, BackReason
+from mirror.groups.decision import Reason
+from mirror.groups.reader import GroupReader
+from mirror.groups.way_back import WayBack
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
+from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes import errors
+from tests.fakes.api_admin import FakeGroup, FakeMember
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action
-from tests.groups.sync_site import GROUP, SOURCE, TARGET, rules
+from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, only, rules
 from tests.relay.fake_pair import FLOW, FakePair
 
 
@@ -44,7 +49,9 @@ def test_positions_of_the_target_are_those_of_the_same_records_on_the_source(pai
     pair.target.groups["others"][TopicPartition("u", 0)] = GroupOffset(4, -1, "")
     found = Translation(Place.RECORD, 12)
     (position,), problems = way_back.read()
-    assert position == BackPosition(GROUP, TARGET, SOURCE, 4, None, found, "")
+    assert position == BackPosition(
+        group=GROUP, target=TARGET, source=SOURCE, target_offset=4, source_offset=None, translation=found
+    )
     assert not position.is_in_step
     assert problems == []
     pair.source.groups[GROUP][SOURCE] = GroupOffset(12, -1, "")
@@ -61,3 +68,77 @@ def test_what_is_unknown_or_cannot_be_read_is_said(pair: FakePair, way_back: Way
     assert (position.translation, position.is_in_step) == (UNKNOWN, False)
     assert "there is no partition" in position.detail
     assert problem.startswith("hidden: ")
+
+
+def _committed_on_source(pair: FakePair, offset: int) -> None:
+    pair.source.groups[GROUP][SOURCE] = GroupOffset(offset, -1, "")
+
+
+def test_positions_are_committed_on_the_source_with_their_metadata_and_the_flow_goes_on_there(
+    pair: FakePair, way_back: WayBack
+) -> None:
+    site = Site(pair)
+    sync = site.sync()
+    _committed_on_source(pair, 3)
+    assert only(sync.round()).reason is None
+    pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "mine")
+    _committed_on_source(pair, 6)
+    assert only(sync.round()).reason is Reason.TAKEN_OVER
+    (position,), problems = way_back.commit(resume=True)
+    assert (position.written, position.is_in_step, problems) == (True, True, [])
+    assert pair.source.groups[GROUP][SOURCE] == GroupOffset(12, -1, "mine")
+    assert only(sync.round()).reason is None
+    assert site.at_target() == 4
+    _committed_on_source(pair, 18)
+    assert only(sync.round()).reason is None
+    assert site.at_target() == 6
+    site.close()
+
+
+def test_without_resuming_the_flow_leaves_the_target_alone(pair: FakePair, way_back: WayBack) -> None:
+    site = Site(pair)
+    sync = site.sync()
+    pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
+    assert way_back.commit(resume=False)[0][0].written
+    _committed_on_source(pair, 18)
+    assert only(sync.round()).reason is Reason.TAKEN_OVER
+    site.close()
+
+
+def test_a_position_that_is_further_on_the_source_is_kept(pair: FakePair, way_back: WayBack) -> None:
+    _committed_on_source(pair, 15)
+    pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
+    (position,), _ = way_back.commit(resume=True)
+    assert (position.reason, position.written) == (BackReason.BEHIND, False)
+    assert pair.source.groups[GROUP][SOURCE].offset == 15
+    assert not pair.target.topics.get(group_topic_of(FLOW)), "nothing to resume"
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "joined since"])
+def test_a_group_with_members_on_the_source_is_left_alone(
+    pair: FakePair, way_back: WayBack, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    _committed_on_source(pair, 3)
+    pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
+    pair.source.admin.groups[GROUP] = FakeGroup(state="Stable", members=[FakeMember("m", [SOURCE])])
+    if not listed:
+        monkeypatch.setattr(GroupReader, "is_active", lambda *_: False)
+    (position,), _ = way_back.commit(resume=True)
+    assert (position.reason, position.written) == (BackReason.ACTIVE, False)
+    assert pair.source.groups[GROUP][SOURCE].offset == 3
+    assert bool(pair.source.calls(Api.OFFSET_COMMIT)) is not listed
+
+
+def test_records_that_others_wrote_to_the_target_are_counted(pair: FakePair, way_back: WayBack) -> None:
+    end = pair.log().end_offset
+    pair.log().append_values(b"theirs", b"too", b"unread")
+    pair.target.groups[GROUP][TARGET] = GroupOffset(end + 2, -1, "")
+    (position,), _ = way_back.commit(resume=False)
+    assert position.translation == Translation(Place.END, 30)
+    assert (position.in_front, position.behind, position.written) == (2, 1, True)
+    for value in (b"next", b"last"):
+        pair.write(value)
+        pair.copy()
+    (position,), _ = way_back.read()
+    assert position.translation == Translation(Place.NEXT, 30)
+    assert (position.in_front, position.behind, position.is_in_step) == (2, 1, True)

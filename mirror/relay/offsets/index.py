@@ -293,6 +293,37 @@ class OffsetIndex:
                 return UNKNOWN if self._is_unknown(hole) else hole
         return Translation(Place.END, self._copied_to)
 
+    # --- what the source does not have
+
+    def gap_around(self, target_offset: int) -> tuple[int, int | None]:
+        """Return the end of the copy's last known record in front of a target offset, and the start of the next one.
+
+        None: no later one is known. Holes that :meth:`translate_back` has not asked for count as no records.
+        """
+        if self._exactly_once:
+            targets, lengths = self._target, self._length
+        else:
+            targets, lengths = (array("q", (run[field] for run in self._copies)) for field in (1, 2))
+        position = bisect_right(targets, target_offset)
+        before, behind = position - 1, position
+        while before >= 0 and not lengths[before]:
+            before -= 1
+        while behind < len(targets) and not lengths[behind]:
+            behind += 1
+        start = (self._target_begin or 0) if before < 0 else targets[before] + lengths[before]
+        if start > target_offset:
+            return target_offset, target_offset
+        return start, targets[behind] if behind < len(targets) else None
+
+    def read_again(self, target_offset: int, source_offset: int) -> int:
+        """Return of how many source offsets from ``source_offset`` on there is a copy in front of a target offset."""
+        ends = (
+            run.source + min(run.length, target_offset - run.target)
+            for run in self._copies
+            if run.target < target_offset
+        )
+        return max(0, max(ends, default=source_offset) - source_offset)
+
 
 def _entries(runs: Iterable[Run], start: int, end: int, target_start: int) -> Iterator[_Entry]:
     """Yield ``runs`` with what is behind each of them, in the source offsets ``[start, end)``."""

@@ -41,6 +41,8 @@ _UNKNOWN: Final = (Unproved, OffsetOutOfRange, LogTruncated, CorruptBatch, Batch
 _MOST_COMPLETED: Final = 500_000
 """A hole of at most so many source offsets is completed in the index; larger ones only when a reader needs them."""
 
+_MOST_COUNTED: Final = 100_000
+"""So many target offsets are read at most to count the records that the source does not have."""
 
 _Translate = Callable[[int], "Translation | Hole"]
 
@@ -49,21 +51,37 @@ def _is_behind(anchor: Anchor, hole: Hole) -> bool:
     return anchor.offset >= hole.end and hole.target_end is not None and anchor.target.end >= hole.target_end
 
 
+class Unmatched(NamedTuple):
+    """Records of the target around a position that are not known as copies. Beyond a limit, offsets are counted."""
+
+    in_front: int
+    """Between the last copy in front of the position and the position."""
+    behind: int
+    """From the position to the next copy, or to the end of the log."""
+
+
 class PartitionOffsets:
     """The offset index of one partition; what it lacks is read when it is needed."""
 
     def __init__(
-        self, index: OffsetIndex, fill: Callable[[Hole], list[Run]], starts: LogStarts, segments: Sequence[Segment] = ()
+        self,
+        index: OffsetIndex,
+        fill: Callable[[Hole], list[Run]],
+        starts: LogStarts,
+        segments: Sequence[Segment] = (),
+        count: Callable[[int, int | None], int] = lambda _, __: 0,
     ) -> None:
         """``fill`` finds the runs of a hole in the logs; raises Unproved if they cannot be known.
 
-        ``segments`` are those of the index.
+        ``segments`` are those of the index. ``count`` counts the committed records of the target between two offsets,
+        or to its end.
         """
         self.index: Final = index
         self._fill: Final = fill
         self._starts: Final = starts
         self._segments: Final = segments
         self._failure: KafkaError | None = None
+        self._count: Final = count
         self.reason = ""
         """Why something is unknown; empty if nothing was looked for in vain."""
         self.is_of_copied_topic = True
@@ -78,6 +96,12 @@ class PartitionOffsets:
         """Return the source offset of a target offset. Raises KafkaError."""
         there, back = self.index.translate_back, self.index.translate
         return self._present(self._resolved(there, offset), self._starts.source, there, back)
+
+    def unmatched(self, target_offset: int) -> Unmatched:
+        """Return what the source does not have around an offset that was translated back. Raises KafkaError."""
+        start, end = self.index.gap_around(target_offset)
+        in_front = self._count(max(start, self._starts.target), target_offset)
+        return Unmatched(in_front, self._count(target_offset, end))
 
     def _present(self, found: Translation, start: int, there: _Translate, back: _Translate) -> Translation:
         """Return the first offset from ``start`` on for what the log, which begins there now, has deleted.
@@ -270,7 +294,11 @@ class OffsetTranslator:
             target_end=None if progress.target is None else progress.target.end,
         )
         offsets = PartitionOffsets(
-            index, lambda hole: self._runs_in(hole, logs, producer_ids - {-1}), logs.starts, segments
+            index,
+            lambda hole: self._runs_in(hole, logs, producer_ids - {-1}),
+            logs.starts,
+            segments,
+            lambda start, end: self._count(logs.target, start, end),
         )
         if index.begin is None:
             offsets.reason = f"there is no offset index of {logs.target} yet"
@@ -299,6 +327,15 @@ class OffsetTranslator:
         if self._patience is None:
             return read_log(consumer, tp, start, end, self._timer())
         return read_long_log(consumer, tp, start, end, SystemClock(), self._patience.stall_ms)
+
+    def _count(self, target: TopicPartition, start: int, end: int | None) -> int:
+        """Count the committed records; if there are very many offsets, return their number. Raises KafkaError."""
+        if end is None:
+            end = self._target_log.end_offsets([target], self._timeout_ms)[target]
+        if end <= start or end - start > _MOST_COUNTED:
+            return max(0, end - start)
+        log = self._read(self._target_log, target, start, end)
+        return sum(1 for fetched in log for record in fetched.records() if start <= record.offset < end)
 
     def _timer(self) -> Timer:
         return Timer(SystemClock(), self._timeout_ms)

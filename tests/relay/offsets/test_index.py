@@ -55,6 +55,25 @@ def test_offset_of_the_target(offset: int, place: Place, source: int | None) -> 
     assert index(FIRST).translate_back(offset) == (place, source)
 
 
+@pytest.mark.parametrize(
+    ("offset", "around"),
+    [
+        (99, (99, 99)),
+        (100, (100, 100)),
+        (102, (102, 102)),
+        (105, (105, 106)),
+        (106, (106, 106)),
+        (109, (109, None)),
+        (120, (109, None)),
+    ],
+)
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_target_offsets_around_a_position_that_are_no_copies(
+    exactly_once: bool, offset: int, around: tuple[int, int | None]
+) -> None:
+    assert index(FIRST, exactly_once=exactly_once).gap_around(offset) == around
+
+
 def test_nothing_is_known_without_segments() -> None:
     empty = index()
     assert (empty.translate(3), empty.translate_back(3)) == (UNKNOWN, UNKNOWN)
@@ -102,6 +121,8 @@ def test_last_copy_of_a_record_counts() -> None:
     assert repeated.translate(40) == (Place.END, 126)
     assert repeated.translate_back(102) == (Place.RECORD, 14)
     assert repeated.translate_back(121) == (Place.RECORD, 15)
+    assert repeated.read_again(121, 15) == 8  # 15, 16 and 20 to 22 are in front, too
+    assert repeated.read_again(102, 14) == 0
 
 
 def test_records_that_the_source_has_lost_are_passed() -> None:
