@@ -27,7 +27,7 @@ from mirror.groups.sync import GroupSync
 from mirror.groups.way_back import WayBack
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import job_options
-from mirror.spark.driver.group_rounds import rules_of
+from mirror.spark.driver.group_rounds import partners_of, rules_of
 from mirror.spark.driver.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def groups(
             ask = partial(way_back.commit, resume=chosen.groups.sync) if commit else way_back.read
             back = partial(view_back, chosen, committed=commit)
             _show(lambda _: back(*ask()), chosen.name, watch=watch, as_json=as_json)
-    with GroupSync(*clients, rules, SystemClock()) as sync:
+    with GroupSync(*clients, rules, SystemClock(), partners_of(loaded, chosen)) as sync:
         if resume is not None:
             _resume(sync, resume)
         with LogEnds(loaded, chosen) as ends:

@@ -123,16 +123,16 @@ class FlowLogs:
         found: dict[TopicPartition, PartitionLogs] = {}
         readable: dict[TopicPartition, TopicPartition] = {}
         for source, target in partitions.items():
-            found[source] = PartitionLogs(problem=_problem(source, leaders[0]) or _problem(target, leaders[1]))
+            found[source] = self._new(_problem(source, leaders[0]) or _problem(target, leaders[1]))
             if not found[source].problem:
                 readable[source] = target
                 found[source].leader_epoch = leaders[1][target][1]
-        opened = self._translator.open(readable) if readable else Outcomes[TopicPartition, PartitionOffsets]({}, {})
+        opened = self._opened(readable) if readable else Outcomes[TopicPartition, PartitionOffsets]({}, {})
         for source, error in opened.failed.items():
             found[source].problem = str(error)
             del readable[source]
         for source, offsets in opened.items():
-            found[source].offsets, found[source].index_end = offsets, offsets.index.known_target_end
+            found[source].offsets, found[source].index_end = offsets, self._index_end(offsets)
         wanted = {
             target: {found[source].leader_epoch, found[source].leader_epoch - 1, *epochs.get(target, ())} - {NEVER}
             for source, target in readable.items()
@@ -143,6 +143,18 @@ class FlowLogs:
         for source, target in readable.items():
             found[source].epoch_ends, found[source].source_epoch_ends = ends[target], source_ends[source]
         return found
+
+    def _new(self, problem: str) -> PartitionLogs:
+        return PartitionLogs(problem=problem)
+
+    def _opened(
+        self, partitions: Mapping[TopicPartition, TopicPartition]
+    ) -> Outcomes[TopicPartition, PartitionOffsets]:
+        return self._translator.open(partitions)
+
+    @staticmethod
+    def _index_end(offsets: PartitionOffsets) -> int:
+        return offsets.index.known_target_end
 
     def _leaders(self, admin: Admin, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the leader and its epoch of each partition of the topics that exist."""

@@ -20,9 +20,11 @@ from mirror.groups.bundles import Committed
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.commits import GroupCommits
 from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_intent
+from mirror.groups.handover import came_back, has_left
 from mirror.groups.intents import ResumeKey, encode_key, encode_resumed
 from mirror.groups.logs import PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
+from mirror.groups.routes import Partners, Route, open_routes
 from mirror.groups.rows import Row, has_other_metadata, position_of, translated_position
 from mirror.groups.rules import GroupRules
 from mirror.relay.model.policy import CopyPolicy
@@ -45,6 +47,7 @@ class GroupSync:
         policy: CopyPolicy,
         rules: GroupRules,
         clock: Clock,
+        partners: Partners | None = None,
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
         self._rules: Final = rules
@@ -55,6 +58,9 @@ class GroupSync:
             clusters = stack.enter_context(FlowClusters(flow, source_options, target_options, policy, clock))
             self._commits: Final = GroupCommits(topic, flow, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
             stack.callback(self._commits.close)
+            self._routes: Final = open_routes(
+                stack, flow, clusters, rules, partners or Partners(), source_options, clock
+            )
             self._clients: Final = stack.pop_all()
         self._of_source: Final = clusters.of_source
         self._of_target: Final = clusters.of_target
@@ -94,26 +100,36 @@ class GroupSync:
         intents = self._intents.partitions()
         known = {name for name in intents if self._rules.includes(name)} - others
         committed = self._of_source.offsets(sorted((wanted | known) - others))
+        # Only now: what the other flow has committed on the source by then, it has stored before.
+        unread = tuple(problem for route in self._routes if (problem := route.read_theirs()))
         changed = self._changed(committed)
-        rows = [
-            row for group in sorted(changed) for row in self._rows(group, committed[group], intents.get(group, set()))
+        parts = [
+            (route, row)
+            for route in self._routes
+            for group in sorted(changed)
+            for row in self._rows(route, group, committed[group], intents.get(group, set()))
         ]
-        logs = self._translate(rows)
+        logs = self._translate((route, row) for route, row in parts if not route.only_came_back(row))
+        rows = [row for _, row in parts]
         # Only now: translations may take minutes, and what a consumer commits meanwhile is not to be overwritten.
         self._of_target.list_groups()
         partitions: dict[str, list[TopicPartition]] = {group: [] for group in sorted(changed)}
         for row in rows:
             partitions[row.group].append(row.target)
         at_target = self._of_target.stable_offsets(partitions)
-        for row in rows:
-            self._decide(row, at_target[row.group], logs[row.source])
+        logs |= self._translate(
+            (route, row) for route, row in parts if row.target not in logs and _is_absent(row, at_target[row.group])
+        )
+        for route, row in parts:
+            self._decide(row, route, at_target[row.group], logs.get(row.target))
         written = self._commits.write(rows) if write else 0
         self._conclude(rows, committed, at_target, changed, write=write)
         self._states = {name: state for name, state in self._states.items() if name in wanted | known}
         for name in others:
             self._states[name] = GroupState(name, (), Reason.NOT_SUPPORTED, f"a group of kind {listed[name].kind!r}")
-        problems = (*self._of_source.problems("source"), *self._of_target.problems("target"))
-        translated = tuple(found for row in rows if (found := translated_position(row)) is not None)
+        problems = (*self._of_source.problems("source"), *self._of_target.problems("target"), *unread)
+        own = (row for route, row in parts if route is self._routes[0])
+        translated = tuple(found for row in own if (found := translated_position(row)) is not None)
         return GroupsReport(dict(self._states), problems, written, self._clock.unix_ms(), translated, sync=write)
 
     def fenced(self, error: Fenced) -> GroupsReport:
@@ -148,7 +164,7 @@ class GroupSync:
             raise error
         offsets: dict[str, dict[int, int]] = {}
         for tp, committed in found.items():
-            if self._rules.source_topic(tp.topic) is not None:
+            if any(route.source_topic(tp.topic) is not None for route in self._routes):
                 offsets.setdefault(tp.topic, {})[tp.partition] = committed.offset
         if not offsets:
             return 0
@@ -177,6 +193,7 @@ class GroupSync:
 
     def _rows(
         self,
+        route: Route,
         group: str,
         committed: Committed | KafkaError,
         intents: AbstractSet[TopicPartition],
@@ -186,11 +203,11 @@ class GroupSync:
             return
         partitions: dict[TopicPartition, TopicPartition] = {}
         for source in {**committed, **committed.failed}:
-            topic = self._rules.target_topic(source.topic)
+            topic = route.target_topic(source.topic)
             if topic is not None:
                 partitions[TopicPartition(topic, source.partition)] = source
         for target in intents - partitions.keys():
-            topic = self._rules.source_topic(target.topic)
+            topic = route.source_topic(target.topic)
             if topic is not None:
                 partitions[target] = TopicPartition(topic, target.partition)
         for target, source in sorted(partitions.items()):
@@ -201,21 +218,36 @@ class GroupSync:
 
     # --- decisions
 
-    def _translate(self, rows: Iterable[Row]) -> dict[TopicPartition, PartitionLogs]:
-        """Translate what each row has committed; return what was read of the logs. Raises KafkaError."""
-        partitions = {row.source: row.target for row in rows}
+    def _translate(self, parts: Iterable[tuple[Route, Row]]) -> dict[TopicPartition, PartitionLogs]:
+        """Translate what each row has committed; return what was read of the logs, by target. Raises KafkaError."""
+        by_route: dict[Route, list[Row]] = {}
+        for route, row in parts:
+            by_route.setdefault(route, []).append(row)
+        found: dict[TopicPartition, PartitionLogs] = {}
+        for route, rows in by_route.items():
+            logs = self._opened(route, rows)
+            for row in rows:
+                found[row.target] = logs[row.source]
+                if not row.unread:
+                    self._translate_one(row, logs[row.source])
+        return found
+
+    def _opened(self, route: Route, rows: Iterable[Row]) -> dict[TopicPartition, PartitionLogs]:
+        partitions: dict[TopicPartition, TopicPartition] = {}
         epochs: dict[TopicPartition, set[int]] = {}
         source_epochs: dict[TopicPartition, set[int]] = {}
         for row in rows:
+            partitions[row.source] = row.target
             if row.intent is not None and row.intent.epoch != NEVER:
                 epochs.setdefault(row.target, set()).add(row.intent.epoch)
             if row.committed is not None and row.committed.leader_epoch is not None:
                 source_epochs.setdefault(row.source, set()).add(row.committed.leader_epoch)
-        logs = self._clusters.logs.open(partitions, source_epochs, epochs) if partitions else {}
-        for row in rows:
-            if not row.unread:
-                self._translate_one(row, logs[row.source])
-        return logs
+        try:
+            return route.logs.open(partitions, source_epochs, epochs)
+        except KafkaError as error:
+            if route is self._routes[0]:
+                raise
+            return {source: PartitionLogs(problem=f"the index of flow {route.name}: {error}") for source in partitions}
 
     def _translate_one(self, row: Row, logs: PartitionLogs) -> None:
         if logs.problem:  # a group whose topic is gone has not deleted its offset itself
@@ -235,7 +267,7 @@ class GroupSync:
             except KafkaError as error:
                 row.hold(reason_of(error), str(error))
 
-    def _decide(self, row: Row, at_target: Committed | KafkaError, logs: PartitionLogs) -> None:
+    def _decide(self, row: Row, route: Route, at_target: Committed | KafkaError, logs: PartitionLogs | None) -> None:
         """Decide what to do about a row, from what its group has committed on the target."""
         if isinstance(at_target, KafkaError):
             return
@@ -244,8 +276,17 @@ class GroupSync:
             return
         there = at_target.get(row.target)
         row.at_target = None if there is None else there.offset
-        if row.translation is None:
+        if row.translation is None or logs is None:
             return
+        theirs, now_ms = route.intent_of_other(row), self._clock.unix_ms()
+        committed = None if row.committed is None else row.committed.offset
+        returned = came_back(theirs, row.intent, committed, row.at_target, now_ms)
+        if returned is not None:
+            row.decision = returned
+            return
+        resumed = self._intents.resumed(row.group, row.target)
+        if has_left(theirs, row.intent, row.at_target):
+            resumed = row.at_target
         standing = None
         if row.intent is not None and row.at_target is not None:
             standing = logs.standing(row.at_target, row.intent.epoch)
@@ -256,13 +297,13 @@ class GroupSync:
             copied_to=row.copied_to,
             repeats=self._repeats,
             truncated=row.is_truncated,
-            intent=None if row.intent is None else row.intent.at(self._clock.unix_ms()),
-            resumed=self._intents.resumed(row.group, row.target),
+            intent=None if row.intent is None else row.intent.at(now_ms),
+            resumed=resumed,
             other_metadata=has_other_metadata(row.committed, there),
             active=self._of_target.is_active(row.group),
             standing=standing,
         )
-        row.decision = decide(row.seen, delete=self._rules.delete)
+        row.decision = decide(row.seen, delete=route.delete)
         if row.decision.reason in {Reason.UNKNOWN, Reason.NOT_COPIED} and logs.offsets is not None:
             row.detail = logs.offsets.reason
         if row.decision.reason is Reason.TRUNCATED:
@@ -270,7 +311,7 @@ class GroupSync:
         position = row.decision.position
         if row.decision.act is Act.WRITE and position is not None:
             epoch = logs.epoch_at(position.target)
-            row.intent = next_intent(row.seen, position, epoch=epoch, now_ms=self._clock.unix_ms())
+            row.intent = next_intent(row.seen, position, epoch=epoch, now_ms=now_ms)
 
     def _is_moving(self, source: TopicPartition, logs: PartitionLogs) -> bool:
         """Whether the index of a partition has grown lately, so that its copy will write what it lacks."""
@@ -316,3 +357,7 @@ class GroupSync:
                 self._settled.pop(group, None)
             if not positions:
                 del self._states[group]
+
+
+def _is_absent(row: Row, at_target: Committed | KafkaError) -> bool:
+    return not isinstance(at_target, KafkaError) and row.target not in {**at_target, **at_target.failed}

@@ -185,9 +185,14 @@ class WayBack:
         return self._commits.run(work, begin)
 
     def _resume(self, positions: Iterable[BackPosition]) -> list[str]:
-        """Take these offsets of the target for the flow's own; return lines about what could not be stored."""
-        stored = StoredIntents()
+        """Take these offsets of the target for the flow's own; return lines about what could not be stored.
+
+        Without its group topic the flow has brought no group over yet, and takes none of them for its own.
+        """
+        stored, topic = StoredIntents(), self._topic.tp.topic
         try:
+            if topic not in self._clusters.target.describe_topics([topic], timeout_ms=TIMEOUT_MS):
+                return []
             for record in self._topic.records(Timer(self._clock, TIMEOUT_MS)):
                 stored.take(record.key, record.value, record.offset)
         except KafkaError as error:

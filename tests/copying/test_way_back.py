@@ -10,6 +10,12 @@ import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from mirror.groups.decision import Reason
+from mirror.groups.routes import CopyingFlow, Partners
+from mirror.groups.rules import GroupRules
+from mirror.groups.sync import GroupSync
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.runtime.clock import SystemClock
 from tests.copying.pair import End, TwoClusters
 from tests.copying.test_groups import (
     _asked,
@@ -64,6 +70,7 @@ def _expected(first: int, count: int) -> list[bytes]:
 def test_a_consumer_fails_over_and_back_with_no_record_skipped(
     pair: TwoClusters, topic: str, name: str, tmp_path: Path
 ) -> None:
+    _commit(pair.source, name, topic, 0)
     assert _read(pair.source, name, topic, 120, committed=100) == _expected(0, 120)
     with _group_sync(pair, topic) as sync:
         assert _only(sync, name).reason is None
@@ -116,3 +123,44 @@ def test_a_group_with_members_on_the_source_keeps_its_position(
     assert _committed(pair.source, name, topic)[0] < 0
     status, found = _asked(pair, tmp_path, topic, name, "--reverse", "--commit")
     assert (status, _committed(pair.source, name, topic)[0]) == (0, 200)
+
+
+def _both_ways(pair: TwoClusters, topic: str) -> tuple[GroupSync, GroupSync]:
+    """The rounds of the flow, and those of a flow in the other direction that copies nothing."""
+
+    def same(name: str) -> str | None:
+        return name if name == topic else None
+
+    back = f"{pair.flow}-back"
+    for end, flow in ((pair.target, pair.flow), (pair.source, back)):
+        if group_topic_of(flow) not in end.topics():
+            end.create(group_topic_of(flow), cleanup_policy="compact")
+    source, target = ({"bootstrap.servers": end.address} for end in (pair.source, pair.target))
+    rules = GroupRules(includes=lambda group: group.startswith("g."), target_topic=same, source_topic=same)
+    nothing = GroupRules(includes=rules.includes, target_topic=lambda _: None, source_topic=lambda _: None)
+    copying = CopyingFlow(
+        name=pair.flow, source_options=source, target_options=target, policy=CopyPolicy(), rules=rules, writes=True
+    )
+    partners = Partners(opposite=back), Partners(copying=(copying,))
+    return (
+        GroupSync(pair.flow, source, target, CopyPolicy(), rules, SystemClock(), partners[0]),
+        GroupSync(back, target, source, CopyPolicy(), nothing, SystemClock(), partners[1]),
+    )
+
+
+def test_a_consumer_moves_there_and_back_by_itself_with_flows_in_both_directions(
+    pair: TwoClusters, topic: str, name: str
+) -> None:
+    _commit(pair.source, name, topic, 0)
+    ahead, back = _both_ways(pair, topic)
+    with ahead, back:
+        for number in range(4):
+            side, other = (pair.source, pair.target) if number % 2 == 0 else (pair.target, pair.source)
+            first = 50 * number
+            assert _read(side, name, topic, 60, committed=50) == _expected(first, 60)
+            reasons = [_only(sync, name).reason for _ in range(2) for sync in (ahead, back)]
+            assert reasons[2:] == [None, None]
+            at = first + 50
+            assert _committed(pair.source, name, topic)[0] == at
+            assert _committed(pair.target, name, topic)[0] == _at(pair, topic, at)
+            assert _committed(other, name, topic)[0] > 0

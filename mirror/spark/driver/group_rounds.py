@@ -13,6 +13,7 @@ from mirror.config.flow_rules import source_options, target_options
 from mirror.errors import Fenced, MirrorError
 from mirror.groups.own_groups import is_own_group
 from mirror.groups.positions import GroupsReport
+from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
 from mirror.runtime.clock import SystemClock
@@ -42,7 +43,8 @@ def open_sync(config: MirrorConfig, flow: FlowConfig, *, beside_copies: bool = F
     """Return the rounds of ``flow``, to be closed. Raises MirrorError."""
     rules = rules_of(flow, patience_ms=flow.groups.interval_ms if beside_copies else 0)
     options = source_options(config, flow), target_options(config, flow)
-    return GroupSync(flow.name, *options, flow.copy_policy(), rules, SystemClock())
+    partners = partners_of(config, flow)
+    return GroupSync(flow.name, *options, flow.copy_policy(), rules, SystemClock(), partners)
 
 
 def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
@@ -60,6 +62,34 @@ def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
         delete=flow.groups.on_group_deleted == "delete",
         patience_ms=patience_ms,
     )
+
+
+def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:
+    """Return the flows in the other direction that concern the groups of ``flow``.
+
+    The first flow of a direction that brings groups over does it for all copies that came the other way.
+    """
+    opposite = _first_opposite(config, flow)
+    copying = [other for other in config.flows.values() if _first_opposite(config, other) is flow]
+    return Partners(
+        opposite=None if opposite is None else opposite.name,
+        copying=tuple(
+            CopyingFlow(
+                name=other.name,
+                source_options=source_options(config, other),
+                target_options=target_options(config, other),
+                policy=other.copy_policy(),
+                rules=rules_of(other),
+                writes=other.groups.sync,
+            )
+            for other in copying
+        ),
+    )
+
+
+def _first_opposite(config: MirrorConfig, flow: FlowConfig) -> FlowConfig | None:
+    ends = (flow.target, flow.source)
+    return next((one for one in config.flows.values() if (one.source, one.target) == ends and one.groups.sync), None)
 
 
 class Rounds(Protocol):

@@ -1,0 +1,150 @@
+"""The two ways on which a flow brings positions over: of what it copies, and of copies that came from its target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from mirror.client import TopicPartition
+from mirror.errors import KafkaError
+from mirror.groups.back_logs import BackLogs
+from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
+from mirror.groups.decision import Intent
+from mirror.groups.handover import is_theirs
+from mirror.groups.intents import StoredIntents
+from mirror.groups.logs import PATIENCE, FlowLogs
+from mirror.groups.rows import Row
+from mirror.groups.rules import GroupRules
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.offsets.translator import OffsetTranslator
+from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of
+from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.timing import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyingFlow:
+    """A flow from this flow's target to its source, whose copies this flow brings the positions of back."""
+
+    name: str
+    source_options: Mapping[str, object]
+    """Dotted keys for its source, which is this flow's target."""
+    target_options: Mapping[str, object]
+    policy: CopyPolicy
+    rules: GroupRules
+    """Those of the copying flow."""
+    writes: bool
+    """Whether it brings groups over itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partners:
+    """The flows in the other direction that concern the groups of a flow."""
+
+    opposite: str | None = None
+    """The flow that brings the positions of this flow's copies back to its source; None if none does."""
+    copying: tuple[CopyingFlow, ...] = ()
+    """Those whose copies are brought back by this flow."""
+
+
+class TheirIntents:
+    """What another flow has stored, whose group topic is on this flow's source."""
+
+    def __init__(self, flow: str, source_options: Mapping[str, object], clock: Clock) -> None:
+        self.flow: Final = flow
+        self._clock: Final = clock
+        self._followed: Final = FollowedTopic(FlowTopic(source_options, group_topic_of(flow)))
+        self._stored: Final = StoredIntents()
+        self._is_read = False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._followed.close()
+
+    def read(self) -> None:
+        """Read what was stored since the last call; without the topic, there is nothing. Raises KafkaError."""
+        self._is_read = False
+        news = self._followed.news(self._clock, TIMEOUT_MS)
+        if news.again:
+            self._stored.clear()
+        for record in news.records:
+            self._stored.take(record.key, record.value, record.offset)
+        if news.error is not None:
+            raise news.error
+        self._is_read = True
+
+    def get(self, group: str, tp: TopicPartition) -> Intent | None:
+        """Return the other flow's last intent for a partition of this flow's source; none if it could not be read."""
+        return self._stored.get(group, tp) if self._is_read else None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Topics whose positions a flow brings over, and what translates them."""
+
+    name: str
+    """The flow whose index translates them."""
+    logs: FlowLogs
+    target_topic: Callable[[str], str | None]
+    source_topic: Callable[[str], str | None]
+    delete: bool
+    theirs: TheirIntents | None
+
+    def read_theirs(self) -> str | None:
+        """Read what the other flow has stored; return why that could not be read.
+
+        What is not known of it looks like a takeover: nothing is written.
+        """
+        if self.theirs is None:
+            return None
+        try:
+            self.theirs.read()
+        except KafkaError as error:
+            return f"what flow {self.theirs.flow} has committed for groups cannot be read: {error}"
+        return None
+
+    def intent_of_other(self, row: Row) -> Intent | None:
+        """Return the intent of the flow that goes the other way, for the offset of ``row`` on the source."""
+        return None if self.theirs is None else self.theirs.get(row.group, row.source)
+
+    def only_came_back(self, row: Row) -> bool:
+        """Whether it is certain, without the target's offset, that there is nothing to bring over."""
+        committed = None if row.committed is None else row.committed.offset
+        return row.intent is None and is_theirs(self.intent_of_other(row), committed)
+
+
+def open_routes(
+    stack: ExitStack,
+    flow: str,
+    clusters: FlowClusters,
+    rules: GroupRules,
+    partners: Partners,
+    source_options: Mapping[str, object],
+    clock: Clock,
+) -> list[Route]:
+    """Return the routes of ``flow``, its own copies first; ``stack`` closes their clients.
+
+    Raises ConfigError, FlowError.
+    """
+
+    def theirs_of(other: str | None) -> TheirIntents | None:
+        if other is None:
+            return None
+        theirs = TheirIntents(other, source_options, clock)
+        stack.callback(theirs.close)
+        return theirs
+
+    theirs = theirs_of(partners.opposite)
+    routes = [Route(flow, clusters.logs, rules.target_topic, rules.source_topic, delete=rules.delete, theirs=theirs)]
+    for other in partners.copying:
+        ends = other.source_options, other.target_options
+        translator = OffsetTranslator(other.name, *ends, other.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
+        stack.enter_context(translator)
+        logs = BackLogs(clusters.source, clusters.target, translator, TIMEOUT_MS)
+        theirs = theirs_of(other.name if other.writes else None)
+        # The copies' groups expire on the source while they are used on the target: nothing is deleted for that.
+        there, back = other.rules.source_topic, other.rules.target_topic
+        routes.append(Route(other.name, logs, there, back, delete=False, theirs=theirs))
+    return routes
