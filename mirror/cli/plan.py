@@ -97,7 +97,9 @@ def _with_flow_name(flow: FlowConfig, error: MirrorError) -> FlowError:
 
 
 def _to_json(flow: FlowForecast, findings: Findings) -> dict[str, object]:
-    return {**flow.to_json(), "warnings": [*findings.warnings.get(flow.flow, []), *flow.warnings]}
+    left_out = [{"topic": topic, "reason": why} for topic, why in findings.left_out.get(flow.flow, {}).items()]
+    warnings = [*findings.warnings.get(flow.flow, []), *flow.warnings]
+    return {**flow.to_json(), "left_out": left_out, "warnings": warnings}
 
 
 def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
@@ -111,6 +113,8 @@ def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
         say(f"{len(flow.partitions) - len(shown)} of {len(flow.partitions)} partitions have nothing to copy")
     for reason, topics in _reasons(shown).items():
         say(f"{reason} ({_listed(topics)})")
+    for reason, topics in _by_reason(findings.left_out.get(flow.flow, {})).items():
+        say(f"left out, since {reason}: {_listed(topics)}")
     if flow.records:
         say(f"estimated time: {_time(flow)}")
     for line in flow.changes:
@@ -146,6 +150,13 @@ def _table(flow: FlowForecast, shown: list[PartitionForecast]) -> Table:
             *([Text(partition.error or "")] if errors else []),
         )
     return table
+
+
+def _by_reason(left_out: dict[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for topic, reason in left_out.items():
+        found.setdefault(reason, []).append(topic)
+    return found
 
 
 def _reasons(shown: list[PartitionForecast]) -> dict[str, list[str]]:

@@ -1,9 +1,14 @@
 """Cycles of flows that would copy a topic back to where it came from. They are refused unless that cannot happen.
 
-Flows and clusters are a graph; only flows on one of its cycles can feed each other. A flow whose patterns are plain
-names copies a fixed set of topics, whose path can be followed. A flow with real patterns may copy any topic, so every
-cycle needs a flow of plain names, none of whose topics returns to a flow that has copied it. With ``identity`` such a
-topic would be copied in circles forever; with ``prefix`` its name would grow without end.
+Flows and clusters are a graph; only flows on one of its cycles can feed each other. With ``prefix`` a topic has the
+names of the clusters that it came from, and is not copied back to one of these (``FlowConfig.left_out``): what leaves a
+cluster with a prefix does not come in again with a prefix. So no circle is closed at a cluster where both flows have
+prefixes, unless flows call one cluster by several names.
+
+Elsewhere a topic may go round: with ``identity`` in circles forever, with a prefix in it its name would grow without
+end. A flow whose patterns are plain names copies a fixed set of topics, whose path can be followed. A flow with real
+patterns may copy any topic, so every circle that names do not close needs a flow of plain names, none of whose topics
+returns to a flow that has copied it.
 
 Heartbeats are copied beside a flow's topics, and are followed in the same way: their names prevent a cycle unless a
 cluster has two names.
@@ -84,12 +89,9 @@ def plain_names(flow: FlowConfig) -> list[str] | None:
 def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
     names = {flow.name: plain_names(flow) for flow in group}
     patterned = [flow for flow in group if names[flow.name] is None]
-    graph = _Graph(patterned, identity)
-    if any(graph.cycle_of(flow) is not None for flow in patterned):
-        return (
-            "these flows may feed each other, since their patterns could match topics that the others write; "
-            "write the topics of one of them as plain names (a dot as \\\\.) until loop prevention is implemented"
-        )
+    doubled = _doubled(patterned, identity)
+    if circle := _open_circle(patterned, identity, names_close=not doubled):
+        return _reason_of_circle(circle, doubled)
     following = _following(group, names, identity)
     for flow in group:
         heartbeats = [HEARTBEATS] if flow.mirrormaker.heartbeats else []
@@ -98,6 +100,64 @@ def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
                 steps = ", ".join(step.name for step in path)
                 return f'these flows feed each other: topic "{topic}" goes through {steps} again and again'
     return None
+
+
+def _doubled(flows: Flows, identity: Mapping[str, str]) -> list[str]:
+    """Return the names of clusters that ``flows`` call by more than one name, each cluster's as one text."""
+    names: dict[str, set[str]] = defaultdict(set)
+    for flow in flows:
+        names[identity[flow.source]].add(flow.source)
+        names[identity[flow.target]].add(flow.target)
+    return sorted(" and ".join(sorted(of)) for of in names.values() if len(of) > 1)
+
+
+def _open_circle(flows: Flows, identity: Mapping[str, str], *, names_close: bool) -> Flows | None:
+    """Return flows through which a topic could go in a circle, because no cluster's name closes it.
+
+    Without ``names_close`` none does. Where a topic may go depends on the cluster where it is, and on whether the last
+    flow has set a prefix.
+    """
+    leaving: dict[str, dict[tuple[str, str, str], FlowConfig]] = defaultdict(dict)
+    for flow in flows:
+        leaving[identity[flow.source]].setdefault((flow.source, flow.target, flow.naming), flow)
+
+    def onward(flow: FlowConfig) -> Iterator[FlowConfig]:
+        for other in leaving[identity[flow.target]].values():
+            # What leaves a cluster with a prefix never comes in again with one.
+            if not (names_close and flow.naming == other.naming == "prefix"):
+                yield other
+
+    done: set[tuple[str, str]] = set()
+    for first in flows:
+        path, on_path, onwards = [first], {(first.target, first.naming): 0}, [onward(first)]
+        while path:
+            if (other := next(onwards[-1], None)) is None:
+                flow = path.pop()
+                onwards.pop()
+                del on_path[flow.target, flow.naming]
+                done.add((flow.target, flow.naming))
+                continue
+            key = (other.target, other.naming)
+            if key in on_path:
+                circle = [*path[on_path[key] + 1 :], other]
+                start = min(range(len(circle)), key=lambda at: flows.index(circle[at]))
+                return [*circle[start:], *circle[:start]]
+            if key not in done:
+                on_path[key] = len(path)
+                path.append(other)
+                onwards.append(onward(other))
+    return None
+
+
+def _reason_of_circle(circle: Flows, doubled: Sequence[str]) -> str:
+    path = " -> ".join([circle[0].source, *(f"{flow.target} (flow {flow.name})" for flow in circle)])
+    lines = [f"these flows may feed each other: a topic could go {path}, and on, in a circle"]
+    lines += [f"{names} are one cluster, which the names of topics do not show: give it one name" for names in doubled]
+    identity = [flow.name for flow in circle if flow.naming == "identity"]
+    if identity:
+        lines.append(f'use naming = "prefix" in {", ".join(identity)}')
+    lines.append("or write the topics of one of them as plain names (a dot as \\\\.)")
+    return "; ".join(lines)
 
 
 def _following(group: Flows, names: Mapping[str, list[str] | None], identity: Mapping[str, str]) -> Following:

@@ -7,6 +7,7 @@ file and snake_case in Python.
 from __future__ import annotations
 
 import functools
+import re
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import re2  # type: ignore[import-untyped]  # ships no types
@@ -45,6 +46,8 @@ SLOWEST_BYTES_PER_SECOND: Final = 1024
 """At a lower rate, one batch of the usual maximum size would take a quarter of an hour."""
 
 _NAMES: Final = DefaultPolicy()
+_OWN_TOPIC: Final = re.compile(r"(.+\.)?mirror-(progress|offsets|groups)\.[A-Za-z0-9_-]+\.internal")
+"""The topics of flows, also as copies. Each record of a copy would make another one in the topic of the next flow."""
 
 SMALLEST_SHARE_BYTES: Final = 65_536
 """The smallest share of ``max-bytes-per-epoch`` that a partition gets, if its backlog is not smaller: a fair batch."""
@@ -338,8 +341,20 @@ class FlowConfig(OwnTable):
         return self.selects(topic) or self.carries_heartbeats(topic)
 
     def selects(self, topic: str) -> bool:
-        """Return whether the source's ``topic`` is wanted: a pattern matches the whole name, and no exclusion does."""
+        """Return whether the source's ``topic`` is wanted and not left out."""
+        return self.wants(topic) and self.left_out(topic) is None
+
+    def wants(self, topic: str) -> bool:
+        """Return whether a pattern matches the whole name of the source's ``topic``, and no exclusion does."""
         return matches(self.topics, topic) and not matches(self.topics_exclude, topic)
+
+    def left_out(self, topic: str) -> str | None:
+        """Return why the source's ``topic`` is never copied, wanted or not; None if it may be."""
+        if self.naming == "prefix" and _NAMES.has_passed(topic, self.target):
+            return f"by its name it came from {self.target}"
+        if _OWN_TOPIC.fullmatch(topic):
+            return "a flow keeps its own records there"
+        return "it has checkpoints" if _NAMES.is_checkpoints(topic) else None
 
     def carries_heartbeats(self, topic: str) -> bool:
         """Return whether the source's ``topic`` is copied because it has heartbeats, whatever ``topics`` says."""

@@ -49,6 +49,10 @@ class DefaultPolicy:
             or topic.endswith(f"{self.separator}checkpoints{internal}")
         )
 
+    def is_checkpoints(self, topic: str) -> bool:
+        """Return whether ``topic`` has checkpoints: they are about the cluster where they are, and never travel on."""
+        return topic.endswith(f"{self.separator}checkpoints{self.separator}internal")
+
     def checkpoints_topic(self, source: str) -> str:
         """Return the topic on the target of the checkpoints of groups of ``source``."""
         return f"{source}{self.separator}checkpoints{self.separator}internal"

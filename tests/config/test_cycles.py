@@ -31,10 +31,14 @@ def refused(*flows: FlowConfig) -> bool:
     ("flows", "expected"),
     [
         ([flow("AB", ".*"), flow("AC", ".*"), flow("BC", ".*")], False),  # no cycle
-        ([flow("AB", ".*"), flow("BA", ".*")], True),
+        ([flow("AB", ".*"), flow("BA", ".*")], False),  # A.orders came from A
+        ([flow("AB", ".*"), flow("BA", ".*", naming="identity")], True),
+        ([flow("AB", ".*", naming="identity"), flow("BC", ".*"), flow("CA", ".*")], False),  # closed at C
+        ([flow("AB", ".*", naming="identity"), flow("BC", ".*", naming="identity"), flow("CA", ".*")], True),
+        ([flow("AB", ".*"), flow("BC", ".*", naming="identity"), flow("CA", ".*", naming="identity")], True),
         ([flow("AB", ".*", naming="identity"), flow("BA", ".*", naming="identity")], True),
-        ([flow("AB", ".*"), flow("BC", ".*"), flow("CA", ".*")], True),
-        ([flow("AB", ".*"), flow("BC", ".*"), flow("CD", ".*"), flow("DB", ".*")], True),
+        ([flow("AB", ".*"), flow("BC", ".*"), flow("CA", ".*")], False),
+        ([flow("AB", ".*"), flow("BC", ".*"), flow("CD", ".*"), flow("DB", ".*")], False),
         ([flow("AB", "orders"), flow("BA", "orders")], False),  # A.orders is not orders
         ([flow("AB", "orders"), flow("BA", ".*")], False),  # orders -> A.orders -> B.A.orders: the end
         ([flow("AB", "orders", naming="identity"), flow("BA", "orders", naming="identity")], True),
@@ -45,11 +49,26 @@ def refused(*flows: FlowConfig) -> bool:
         ([flow("AB", r"B[.]orders", naming="identity"), flow("BA", r"B\.orders", naming="identity")], True),
         ([flow("AB", "a.b", naming="identity"), flow("BA", "c.d", naming="identity")], True),  # a dot is a pattern
         ([flow("AB", "orders", exclude=("or.*",), naming="identity"), flow("BA", ".*", naming="identity")], False),
-        ([flow("AB", "x"), flow("BA", ".*"), flow("BC", ".*"), flow("CB", ".*")], True),  # beside a harmless cycle
+        ([flow("AB", "x"), flow("BA", ".*"), *(flow(one, ".*", naming="identity") for one in ("BC", "CB"))], True),
     ],
 )
 def test_flows_that_may_feed_each_other_are_refused(flows: list[FlowConfig], expected: bool) -> None:
     assert refused(*flows) is expected
+
+
+def test_the_reason_spells_out_the_circle_of_patterns() -> None:
+    flows = [flow("AB", ".*", naming="identity"), flow("BC", "x.*"), flow("BA", ".*"), flow("CA", ".*")]
+    ((group, reason),) = feedback_groups(flows, {name: name for name in "ABC"})
+    assert list(group) == flows
+    assert "a topic could go A -> B (flow AB-identity-.*) -> A (flow BA-prefix-.*), and on, in a circle" in reason
+    assert '; use naming = "prefix" in AB-identity-.*; or write the topics' in reason
+
+
+def test_clusters_under_two_names_are_refused_although_topics_have_prefixes() -> None:
+    flows, identity = [flow("AB", ".*"), flow("BP", ".*")], {"A": "A", "P": "A", "B": "B"}
+    ((_, reason),) = feedback_groups(flows, identity)
+    assert "a topic could go A -> B (flow AB-prefix-.*) -> P (flow BP-prefix-.*), and on" in reason
+    assert "; A and P are one cluster" in reason
 
 
 def test_the_reason_names_the_topic_and_its_path() -> None:
@@ -102,7 +121,7 @@ def test_topics_of_accepted_flows_end_somewhere(flows: list[FlowConfig]) -> None
     if refused(*flows):
         return
     there = {(cluster, topic) for cluster in "ABC" for topic in ("t", "u", "A.t", "B.A.t", "x")}
-    for _ in range(2 * len(flows)):
+    for _ in range(4 * len(flows)):
         there = {
             (f.target, f.target_topic(topic))
             for f in flows
@@ -131,7 +150,8 @@ def test_a_pair_of_flows_in_a_file(problems: Problems, read: Load) -> None:
     back = '[flows.back]\nsource = "berlin"\ntarget = "paris"\ntopics = [{}]\n'
     assert set(read(CLUSTERS + FLOW + back.format('"orders"')).flows) == {"paris-berlin", "back"}
     ahead = FLOW.replace('"orders"', '"orders.*"')
-    (problem,) = problems(CLUSTERS + ahead + back.format('".*"'))
+    assert set(read(CLUSTERS + ahead + back.format('".*"')).flows) == {"paris-berlin", "back"}
+    (problem,) = problems(CLUSTERS + ahead + back.format('".*"') + 'naming = "identity"\n')
     assert problem.startswith(
         "mirror.toml: flows = paris-berlin: paris -> berlin, back: berlin -> paris: these flows may"
     )

@@ -71,9 +71,15 @@ def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
     if any(flow.selects(name) for name in included):
         return included
     patterns = _listed(flow.topics)
+    left_out = topics_left_out(flow, all_names)
+    if left_out:
+        raise FlowError(
+            f"flow {flow.name}: topics = [{patterns}] matches nothing but topics that are never copied"
+            f" ({_some(f'{name}: {reason}' for name, reason in left_out.items())}): correct topics, or create one"
+        )
     excluded = [name for name in all_names if matches(flow.topics, name)]
     if excluded:
-        shown = ", ".join(excluded[:MAX_NAMES_SHOWN]) + (", ..." if len(excluded) > MAX_NAMES_SHOWN else "")
+        shown = _some(excluded)
         raise FlowError(
             f"flow {flow.name}: topics = [{patterns}] matches nothing but topics that"
             f" topics-exclude = [{_listed(flow.topics_exclude)}] excludes ({shown}), as it does internal ones:"
@@ -86,6 +92,12 @@ def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
     )
 
 
+def topics_left_out(flow: FlowConfig, names: Iterable[str]) -> dict[str, str]:
+    """Return the topics that the flow's patterns match, and that it never copies, with the reason."""
+    wanted = (name for name in sorted(names) if flow.wants(name) and not flow.includes(name))
+    return {name: reason for name in wanted if (reason := flow.left_out(name)) is not None}
+
+
 def unmatched_patterns(flow: FlowConfig, selected: Iterable[str]) -> list[str]:
     """Return a line for each pattern of ``flow`` that matches none of its ``selected`` topics, and may be a typo."""
     topics = list(selected)
@@ -95,6 +107,11 @@ def unmatched_patterns(flow: FlowConfig, selected: Iterable[str]) -> list[str]:
         for pattern in flow.topics
         if not any(matches((pattern,), topic) for topic in topics)
     ]
+
+
+def _some(texts: Iterable[str]) -> str:
+    listed = list(texts)
+    return ", ".join(listed[:MAX_NAMES_SHOWN]) + (", ..." if len(listed) > MAX_NAMES_SHOWN else "")
 
 
 def _listed(patterns: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from mirror.client import Admin
 from mirror.config import cycles
 from mirror.config.notices import notices
 from mirror.errors import FlowError, KafkaTimeout, MirrorError
-from mirror.spark.planning.range_planner import select_topics, source_topic_for, unmatched_patterns
+from mirror.spark.planning.range_planner import select_topics, source_topic_for, topics_left_out, unmatched_patterns
 from mirror.spark.preflight.acl_check import FlowPermissions, MissingPermissions, missing_permissions
 from mirror.spark.preflight.acl_lookup import look_up_permissions
 from mirror.spark.preflight.transform_check import why_not_loaded
@@ -67,6 +67,8 @@ class Findings:
     problems: dict[str, list[str]] = field(default_factory=dict)
     """If any flow has one, no flow runs."""
     warnings: dict[str, list[str]] = field(default_factory=dict)
+    left_out: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The topics that a flow's patterns match, and that it never copies, with the reason."""
     unreachable: dict[str, MirrorError] = field(default_factory=dict)
     """These flows fail; the others run."""
 
@@ -183,6 +185,7 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: C
                 findings.unreachable.setdefault(flow.name, cluster)
         if not isinstance(source, ClusterTopics):
             continue
+        findings.left_out[flow.name] = topics_left_out(flow, source.topics)
         problems: list[str] = []
         if isinstance(target, ClusterTopics) and source.cluster_id == target.cluster_id:
             problems.append(

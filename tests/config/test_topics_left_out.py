@@ -1,0 +1,80 @@
+"""Topics that a flow never copies: by their names they came from its target, or flows keep them for themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.config.models import FlowConfig
+from mirror.errors import FlowError
+from mirror.spark.planning.range_planner import select_topics, topics_left_out
+
+
+def flow(naming: str = "prefix", target: str = "B", **changes: object) -> FlowConfig:
+    values = {"name": "f", "source": "A", "target": target, "topics": [".*"], "topics_exclude": [], "naming": naming}
+    return FlowConfig.model_validate({**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("topic", "target", "copied"),
+    [
+        ("orders", "B", True),
+        ("B.orders", "B", False),
+        ("C.B.orders", "B", False),
+        ("C.D.B.orders", "B", False),
+        ("C.orders", "B", True),
+        ("Border.orders", "B", True),
+        ("B-orders", "B", True),
+        ("eu.B.orders", "eu.B", False),
+        ("C.eu.B.orders", "eu.B", False),
+        ("B.heartbeats", "B", False),
+        ("C.heartbeats", "B", True),
+        ("heartbeats", "B", True),
+    ],
+)
+def test_a_topic_that_came_from_a_cluster_does_not_go_back_to_it(topic: str, target: str, copied: bool) -> None:
+    found = flow(target=target)
+    assert (found.includes(topic), found.left_out(topic)) == (
+        copied,
+        None if copied else f"by its name it came from {target}",
+    )
+
+
+def test_with_identity_names_say_nothing() -> None:
+    assert flow("identity").includes("B.orders")
+
+
+@pytest.mark.parametrize("naming", ["prefix", "identity"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "mirror-progress.f.internal",
+        "mirror-offsets.a-b.internal",
+        "C.mirror-groups.a-b.internal",
+        "C.checkpoints.internal",
+        "D.C.checkpoints.internal",
+    ],
+)
+def test_what_flows_keep_for_themselves_is_never_copied(topic: str, naming: str) -> None:
+    assert not flow(naming).includes(topic)
+
+
+@pytest.mark.parametrize(
+    "topic", ["mirror-progress.internal", "my.internal", "checkpoints.internally", "mirror-orders.x"]
+)
+def test_other_internal_topics_may_be_copied(topic: str) -> None:
+    assert flow().includes(topic)
+
+
+def test_what_is_left_out_is_listed_with_the_reason_if_a_pattern_matches_it() -> None:
+    names = ["B.orders", "orders", "other", "C.checkpoints.internal", "B.clicks"]
+    found = flow(topics=[".*orders", ".*internal"])
+    assert topics_left_out(found, names) == {
+        "B.orders": "by its name it came from B",
+        "C.checkpoints.internal": "it has checkpoints",
+    }
+    assert select_topics(found, names) == ["orders"]
+
+
+def test_a_flow_with_nothing_but_such_topics_says_so() -> None:
+    with pytest.raises(FlowError, match=r"never copied \(B\.orders: by its name it came from B\): correct topics"):
+        select_topics(flow(), ["B.orders"])
