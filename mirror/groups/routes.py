@@ -90,6 +90,9 @@ class Route:
     target_topic: Callable[[str], str | None]
     source_topic: Callable[[str], str | None]
     delete: bool
+    """Whether offsets are deleted that the source's group does not have any more."""
+    repeats: bool
+    """Whether the copy may repeat records, so that an earlier translation may have been that of a late copy."""
     theirs: TheirIntents | None
 
     def read_theirs(self) -> str | None:
@@ -119,6 +122,7 @@ def open_routes(
     stack: ExitStack,
     flow: str,
     clusters: FlowClusters,
+    policy: CopyPolicy,
     rules: GroupRules,
     partners: Partners,
     source_options: Mapping[str, object],
@@ -136,8 +140,16 @@ def open_routes(
         stack.callback(theirs.close)
         return theirs
 
-    theirs = theirs_of(partners.opposite)
-    routes = [Route(flow, clusters.logs, rules.target_topic, rules.source_topic, delete=rules.delete, theirs=theirs)]
+    own = Route(
+        flow,
+        clusters.logs,
+        rules.target_topic,
+        rules.source_topic,
+        delete=rules.delete,
+        repeats=not policy.exactly_once,
+        theirs=theirs_of(partners.opposite),
+    )
+    routes = [own]
     for other in partners.copying:
         ends = other.source_options, other.target_options
         translator = OffsetTranslator(other.name, *ends, other.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
@@ -146,5 +158,5 @@ def open_routes(
         theirs = theirs_of(other.name if other.writes else None)
         # The copies' groups expire on the source while they are used on the target: nothing is deleted for that.
         there, back = other.rules.source_topic, other.rules.target_topic
-        routes.append(Route(other.name, logs, there, back, delete=False, theirs=theirs))
+        routes.append(Route(other.name, logs, there, back, delete=False, repeats=False, theirs=theirs))
     return routes

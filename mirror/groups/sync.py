@@ -51,7 +51,6 @@ class GroupSync:
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
         self._rules: Final = rules
-        self._repeats: Final = not policy.exactly_once
         self._clock: Final = clock
         topic = self._topic = FlowTopic(target_options, group_topic_of(flow))
         with ExitStack() as stack:
@@ -59,7 +58,7 @@ class GroupSync:
             self._commits: Final = GroupCommits(topic, flow, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
             stack.callback(self._commits.close)
             self._routes: Final = open_routes(
-                stack, flow, clusters, rules, partners or Partners(), source_options, clock
+                stack, flow, clusters, policy, rules, partners or Partners(), source_options, clock
             )
             self._clients: Final = stack.pop_all()
         self._of_source: Final = clusters.of_source
@@ -295,7 +294,7 @@ class GroupSync:
             target=row.at_target,
             translation=row.translation,
             copied_to=row.copied_to,
-            repeats=self._repeats,
+            repeats=route.repeats,
             truncated=row.is_truncated,
             intent=None if row.intent is None else row.intent.at(now_ms),
             resumed=resumed,

@@ -12,6 +12,7 @@ from mirror.errors import KafkaError
 from mirror.groups.back_positions import BackPosition, BackReason, back_reason
 from mirror.groups.bundles import Committed
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
+from mirror.groups.commits import in_parts
 from mirror.groups.coordinators import CoordinatorCalls
 from mirror.groups.intents import ResumeKey, StoredIntents, encode_key, encode_resumed
 from mirror.groups.logs import PartitionLogs
@@ -25,6 +26,9 @@ from mirror.timing import Clock, Timer
 _AT_ONCE: Final = 64
 _PATIENCE_MS: Final = 10_000
 _CALL_MS: Final = 8_000
+
+BackKey = tuple[str, TopicPartition]
+"""A group, and a partition of the source."""
 
 Found = tuple[list[BackPosition], list[str]]
 """Positions, and lines about what could not be read or stored."""
@@ -47,7 +51,7 @@ class WayBack:
         self._clock: Final = clock
         self._topic: Final = FlowTopic(target_options, group_topic_of(flow))
         self._clusters: Final = FlowClusters(flow, source_options, target_options, policy, clock)
-        self._commits: Final = CoordinatorCalls[str, Outcomes[TopicPartition, None]](
+        self._commits: Final = CoordinatorCalls[tuple[str, int], Outcomes[TopicPartition, None]](
             clock, at_once=_AT_ONCE, patience_ms=_PATIENCE_MS
         )
 
@@ -87,8 +91,8 @@ class WayBack:
             if one.is_due and one.translation.offset is not None:
                 wanted = OffsetAndMetadata(one.translation.offset, None, one.metadata)
                 due.setdefault(one.group, {})[one.source] = wanted
-        outcomes = self._committed(due)
-        positions = [_after(one, _error_of(one, outcomes)) if one.is_due else one for one in positions]
+        refused = self._committed(due)
+        positions = [_after(one, refused.get((one.group, one.source))) if one.is_due else one for one in positions]
         if resume:
             problems += self._resume(one for one in positions if one.reason is None and one.is_in_step)
         return positions, problems
@@ -172,17 +176,25 @@ class WayBack:
 
     # --- what is written
 
-    def _committed(
-        self, due: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]
-    ) -> dict[str, Outcomes[TopicPartition, None] | KafkaError]:
-        work: dict[int, list[str]] = {}
-        for group in due:
-            work.setdefault(self._clusters.of_source.node_of(group), []).append(group)
+    def _committed(self, due: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]) -> dict[BackKey, KafkaError]:
+        """Commit these offsets; return why some could not be, by group and partition."""
+        parts = {
+            (group, number): part
+            for group, offsets in due.items()
+            for number, part in enumerate(in_parts(group, offsets))
+        }
+        work: dict[int, list[tuple[str, int]]] = {}
+        for group, number in parts:
+            work.setdefault(self._clusters.of_source.node_of(group), []).append((group, number))
 
-        def begin(group: str) -> Future[Outcomes[TopicPartition, None]]:
-            return self._clusters.source.commit_group_offsets_async(group, due[group], _CALL_MS)
+        def begin(key: tuple[str, int]) -> Future[Outcomes[TopicPartition, None]]:
+            return self._clusters.source.commit_group_offsets_async(key[0], parts[key], _CALL_MS)
 
-        return self._commits.run(work, begin)
+        refused: dict[BackKey, KafkaError] = {}
+        for key, found in self._commits.run(work, begin).items():
+            failed = dict.fromkeys(parts[key], found) if isinstance(found, KafkaError) else found.failed
+            refused.update({(key[0], source): error for source, error in failed.items()})
+        return refused
 
     def _resume(self, positions: Iterable[BackPosition]) -> list[str]:
         """Take these offsets of the target for the flow's own; return lines about what could not be stored.
@@ -216,13 +228,6 @@ def _errors(found: Mapping[str, Committed | KafkaError]) -> Iterable[tuple[str, 
             yield group, of_group
         else:
             yield from ((group, error) for error in of_group.failed.values())
-
-
-def _error_of(
-    position: BackPosition, outcomes: Mapping[str, Outcomes[TopicPartition, None] | KafkaError]
-) -> KafkaError | None:
-    found = outcomes[position.group]
-    return found if isinstance(found, KafkaError) else found.failed.get(position.source)
 
 
 def _after(position: BackPosition, error: KafkaError | None, side: str = "") -> BackPosition:

@@ -185,7 +185,8 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: C
                 findings.unreachable.setdefault(flow.name, cluster)
         if not isinstance(source, ClusterTopics):
             continue
-        findings.left_out[flow.name] = topics_left_out(flow, source.topics)
+        if left_out := topics_left_out(flow, source.topics):
+            findings.left_out[flow.name] = left_out
         problems: list[str] = []
         if isinstance(target, ClusterTopics) and source.cluster_id == target.cluster_id:
             problems.append(
