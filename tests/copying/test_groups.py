@@ -140,6 +140,40 @@ def test_a_group_beyond_the_copy_waits_at_its_end(pair: TwoClusters, topic: str,
     assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 280)
 
 
+def test_a_group_that_has_read_what_the_source_has_lost_continues_in_front_of_that(
+    pair: TwoClusters, topic: str, name: str
+) -> None:
+    """To the brokers it is the same whether epoch 0 was cut back to 250, or never had more."""
+    with Admin({"bootstrap.servers": pair.source.address}) as admin:
+        admin.commit_group_offsets(name, {TopicPartition(topic, 0): OffsetAndMetadata(280, 0)})
+    with _group_sync(pair, topic) as sync:
+        assert _only(sync, name).reason is Reason.TRUNCATED
+        assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
+        _written(pair, topic, 250, 50)
+        pair.complete(topic)
+        # Now the epoch reaches the offset.
+        assert _only(sync, name).reason is None
+    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 280)
+
+
+def test_the_group_without_a_name_is_brought_over_and_cannot_be_deleted(pair: TwoClusters, topic: str) -> None:
+    source, target = (Admin({"bootstrap.servers": end.address}) for end in (pair.source, pair.target))
+    tp = TopicPartition(topic, 0)
+    with source, target:
+        for offset in (100, 137):
+            source.commit_group_offsets("", {tp: OffsetAndMetadata(offset)})
+            with _group_sync(pair, topic, delete=True) as sync:
+                assert _only(sync, "").reason is None
+            assert target.group_offsets("")[tp].offset == _at(pair, topic, offset)
+        source.delete_groups([""])
+        with _group_sync(pair, topic, delete=True) as sync:
+            held = _only(sync, "")
+        # OffsetDelete takes no empty id.
+        assert held.reason is Reason.REFUSED
+        assert "INVALID_GROUP_ID" in held.detail
+        assert target.group_offsets("")[tp].offset == _at(pair, topic, 137)
+
+
 def test_a_group_behind_the_source_s_retention_keeps_its_records_on_the_target(
     pair: TwoClusters, topic: str, name: str
 ) -> None:
