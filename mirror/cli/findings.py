@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 
 from mirror.migration.findings import Finding
 from mirror.migration.reading import MAX_BYTES, refuse
 
-SourceFile = Annotated[
-    Path, typer.Argument(metavar="FILE", readable=False, help="A file of MirrorMaker 2: its properties.")
-]
+_HELP: Final = "A file of MirrorMaker 2: its properties, connectors as JSON, or a resource of Strimzi as YAML."
+SourceFile = Annotated[Path, typer.Argument(metavar="FILE", readable=False, help=_HELP)]
 
 
 def read_source(path: Path) -> bytes:

@@ -13,10 +13,11 @@ from mirror.cli import findings
 from mirror.cli.findings import SourceFile
 from mirror.cli.options import AsJson
 from mirror.errors import MigrationError
+from mirror.migration.clusters import is_conversion
 from mirror.migration.configuration import Imported
 from mirror.migration.findings import Kind
-from mirror.migration.importing import import_properties
-from mirror.migration.reading import read_properties
+from mirror.migration.importing import import_source, read
+from mirror.migration.stores import find_keytool, to_pem
 from mirror.migration.written_files import Destination, certificates_folder, destinations, write_all
 
 _INCOMPLETE = 3
@@ -29,6 +30,9 @@ def import_file(
     write: Annotated[
         Path | None, typer.Option("--write", dir_okay=False, help="Write the configuration to this path, with secrets.")
     ] = None,
+    convert_stores: Annotated[
+        bool, typer.Option("--convert-stores", help="Write the certificates and keys of Java's stores as PEM files.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,14 +45,18 @@ def import_file(
     Exit status: 0 all flows are carried over, 1 the file cannot be read or no flow can be carried over, 3 something is
     left out or left to do.
     """
-    imported = import_properties(
-        read_properties(findings.read_source(file), str(file)),
-        source=file.name,
+    imported = import_source(
+        read(findings.read_source(file), str(file)),
+        name=file.name,
         certificates_folder=str(certificates_folder(write or _DEFAULT)),
     )
     targets = destinations(write or _DEFAULT, imported.files)
+    if convert_stores and write is None:
+        raise typer.BadParameter("needs --write", param_hint="--convert-stores")
     if write is not None and imported.files:
-        write_all(targets, overwrite=overwrite)
+        converted = _converted(imported) if convert_stores else {}
+        write_all(targets, converted, overwrite=overwrite)
+        imported.findings = [finding for finding in imported.findings if not (converted and is_conversion(finding))]
     if as_json:
         print(json.dumps(_as_json(imported, targets, written=write is not None), indent=2, ensure_ascii=False))
     else:
@@ -57,6 +65,13 @@ def import_file(
         raise MigrationError(f"{file}: no flow can be carried over; the findings say why")
     if any(finding.kind in _INCOMPLETE_KINDS for finding in imported.findings):
         raise typer.Exit(_INCOMPLETE)
+
+
+def _converted(imported: Imported) -> dict[Path, bytes]:
+    if not imported.stores:
+        return {}
+    keytool = find_keytool()
+    return {Path(store.pem): to_pem(store, keytool) for store in imported.stores}
 
 
 def _print(imported: Imported, targets: list[Destination], *, written: bool) -> None:

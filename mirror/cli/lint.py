@@ -10,8 +10,7 @@ import typer
 from mirror.cli import findings
 from mirror.cli.findings import SourceFile
 from mirror.cli.options import AsJson
-from mirror.migration.lint import lint_properties
-from mirror.migration.reading import read_properties
+from mirror.migration import importing
 
 _FOUND = 3
 
@@ -23,7 +22,7 @@ def lint(file: SourceFile, as_json: AsJson = False) -> None:
 
     Exit status: 0 nothing was found, 1 the file cannot be read, 3 there are findings.
     """
-    found = lint_properties(read_properties(findings.read_source(file), str(file)))
+    found = importing.lint(importing.read(findings.read_source(file), str(file)))
     if as_json:
         print(json.dumps({"findings": findings.as_json(found)}, indent=2, ensure_ascii=False))
     else:

@@ -14,6 +14,7 @@ from mirror.migration.entries import Setting, Settings, default
 from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.references import how_to_set, references, secrets_file
 
+_STORE: Final = "JKS and PKCS12 stores are not read here"
 _STORES: Final = ("truststore", "keystore")
 _STORE_KEYS: Final = frozenset(f"ssl.{store}.{part}" for store in _STORES for part in ("location", "type", "password"))
 
@@ -63,7 +64,7 @@ def map_cluster(name: str, settings: Settings, *, certificates_folder: str) -> C
             found = equivalents.CLIENT[""] if key not in known_keys.CLIENT else equivalents.of_client(key)
             cluster.findings.append(about(found.kind, setting, found.meaning, found.action))
         elif key not in _STORE_KEYS and not (key == "ssl.key.password" and _is_java_store(settings, "keystore")):
-            _add(cluster, key, setting, secured)
+            _add(cluster, key, setting, secured, _mechanism(settings).value.strip())
     for store in _STORES:
         if f"ssl.{store}.location" in settings and not _is_unused(f"ssl.{store}.location", secured):
             _add_store(cluster, store, settings, certificates_folder)
@@ -77,10 +78,14 @@ def _obstacles(name: str, settings: Settings, protocol: Setting) -> Iterator[str
         yield f"cluster {name} has no bootstrap.servers"
     if secured not in PROTOCOLS and not references(protocol):
         yield f"{protocol.origin} is no security.protocol"
-    mechanism = settings.get("sasl.mechanism", default("sasl.mechanism", "GSSAPI"))
+    mechanism = _mechanism(settings)
     named = mechanism.value.strip()
     if secured.startswith("SASL_") and named not in MECHANISMS and not references(mechanism):
         yield f"{mechanism.origin} is {named}, and only {', '.join(MECHANISMS)} are supported"
+
+
+def _mechanism(settings: Settings) -> Setting:
+    return settings.get("sasl.mechanism", default("sasl.mechanism", "GSSAPI"))
 
 
 def _is_unused(key: str, protocol: str) -> bool:
@@ -89,13 +94,13 @@ def _is_unused(key: str, protocol: str) -> bool:
     )
 
 
-def _add(cluster: Cluster, key: str, setting: Setting, protocol: str) -> None:
+def _add(cluster: Cluster, key: str, setting: Setting, protocol: str, mechanism: str) -> None:
     path = ("clusters", cluster.name, key)
     if references(setting):
         how = how_to_set(path, setting)
         cluster.table.add(key, None, setting, f"is not in this file: {how}")
         cluster.findings.append(about(Kind.TO_DO, setting, "the reference is not resolved", how))
-        cluster.placeholders[key] = _placeholder(key)
+        cluster.placeholders[key] = _placeholder(key, mechanism)
     elif is_secret(path):
         if not setting.value.strip():
             return
@@ -110,10 +115,12 @@ def _add(cluster: Cluster, key: str, setting: Setting, protocol: str) -> None:
         cluster.table.add(key, value, setting)
 
 
-def _placeholder(key: str) -> str:
+def _placeholder(key: str, mechanism: str) -> str:
+    module = {"SCRAM": "ScramLoginModule", "OAUTH": "OAuthBearerLoginModule"}.get(mechanism[:5], "PlainLoginModule")
+    options = "" if mechanism == "OAUTHBEARER" else ' username="x" password="x"'
     return {
         "bootstrap.servers": "placeholder:9092",
-        "sasl.jaas.config": 'PlainLoginModule required username="x" password="x";',
+        "sasl.jaas.config": f"{module} required{options};",
         "sasl.mechanism": "PLAIN",
         "security.protocol": "PLAINTEXT",
         "sasl.oauthbearer.token.endpoint.url": "https://placeholder/token",
@@ -131,7 +138,7 @@ def _add_store(cluster: Cluster, store: str, settings: Settings, certificates_fo
     key = f"ssl.{store}.location"
     location = settings[key]
     if references(location):
-        _add(cluster, key, location, "")
+        _add(cluster, key, location, "", "")
         return
     if not location.value.strip():
         return
@@ -145,6 +152,11 @@ def _add_store(cluster: Cluster, store: str, settings: Settings, certificates_fo
     cluster.table.add(key, pem, location, "written by --convert-stores")
 
 
+def is_conversion(finding: Finding) -> bool:
+    """Return whether a finding says that a store is to be converted."""
+    return finding.kind is Kind.TO_DO and finding.meaning == _STORE
+
+
 def of_store(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
     """Yield what is to be said of the stores' settings that are not written."""
     for store in cluster.stores:
@@ -152,7 +164,7 @@ def of_store(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
         yield about(
             Kind.TO_DO,
             location,
-            "JKS and PKCS12 stores are not read here",
+            _STORE,
             f"run mirror import with --convert-stores, which writes {store.pem}",
         )
         for part in ("type", "password"):

@@ -49,8 +49,8 @@ class Imported:
     files: list[ConfigurationFile] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    lines: set[int] = field(default_factory=set)
-    """The lines of the source from which something is written."""
+    used: set[tuple[int, str]] = field(default_factory=set)
+    """The lines and keys of the source from which something is written."""
 
 
 def flow_names(replications: Sequence[Replication]) -> list[str]:
@@ -192,8 +192,8 @@ class Importer:
         for alias in names:
             cluster = self._clusters[alias]
             self._found.stores += [store for store in cluster.stores if store not in self._found.stores]
-            self._found.lines |= set(_lines([cluster.table]))
-        self._found.lines |= {line for flow, _, _ in items for line in _lines(flow.tables)}
+            self._found.used |= set(_origins([cluster.table]))
+        self._found.used |= {origin for flow, _, _ in items for origin in _origins(flow.tables)}
         return file
 
     def _text(self, flows: Sequence[Flow], aliases: Iterable[str]) -> ConfigurationFile:
@@ -219,5 +219,5 @@ def _plain_table(cluster: Cluster) -> dict[str, object]:
     return {key: values[key] for key in ("bootstrap.servers",) if key in values}
 
 
-def _lines(tables: Iterable[Table]) -> Iterator[int]:
-    yield from (line.origin.line for table in tables for line in table.lines if line.origin.line)
+def _origins(tables: Iterable[Table]) -> Iterator[tuple[int, str]]:
+    yield from ((line.origin.line, shown("", line.origin.key)) for table in tables for line in table.lines)

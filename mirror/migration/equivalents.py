@@ -66,6 +66,7 @@ CONNECTOR: Final[Mapping[str, Remark]] = {
     "topic.creation.": _none("topics are created with the source's configuration and replication-factor"),
     "config.action.reload": _unneeded("a configuration is read when a run begins"),
     "config.providers": _unneeded("values come from the environment or the secrets folder"),
+    "state": _none("the connector is paused or stopped, and the flow is not", "run the flow when it is to copy"),
     "connector.": _unneeded(_CONNECT),
     "name": _unneeded("a flow is named by its table"),
     "target.producer.": _none("of MirrorMaker 2's own clients on the target, not of the one that writes the records"),

@@ -18,6 +18,7 @@ _ESCAPE: Final = 2
 _MAX_PATTERNS: Final = 1_000
 _JOINS: Final = re.compile(r"\(\?[a-zA-Z]+\)|\\Q")
 """What continues in the following items: flags, and a quotation that may lack its end."""
+_REPEATED_FLAGS: Final = re.compile(r"\(\?[a-zA-Z-]*\)(\\Q\\E)*[*+?{]")
 _UNICODE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9A-Fa-f]{4})")
 _OTHER_ESCAPES: Final = {
     "v": "\\v is one of several vertical blanks in Java, and a vertical tab in RE2",
@@ -58,21 +59,22 @@ class Patterns:
 
 def convert(setting: Setting) -> Patterns:
     """Return the expressions of a list that match the same names. An empty list matches nothing."""
-    fields = [item for item in items(setting) if item]
+    fields = items(setting)
     if len(fields) > _MAX_PATTERNS:
         return Patterns(problem=f"{len(fields)} expressions, more than {_MAX_PATTERNS}")
-    for field in fields:
-        if problem := read_otherwise(field):
+    apart = list(dict.fromkeys(_for_re2(field) for field in fields if field))
+    together = any(_JOINS.search(field) or why_no_pattern(field) for field in apart)
+    joined = "|".join(map(_for_re2, fields))
+    if together and len(fields) > 1 and why_no_pattern(joined) is None:
+        apart = [joined]
+    for field in apart:
+        if problem := read_otherwise(field) or why_no_pattern(field):
             return Patterns(problem=f"{shown('', field)}: {problem}")
-    plain = [_UNICODE.sub(r"\1\\x{\2}", field) for field in fields]
-    joined = "|".join(plain)
-    whole = any(_JOINS.search(field) or why_no_pattern(field) for field in plain)
-    if whole and len(plain) > 1 and why_no_pattern(joined) is None:
-        return Patterns((joined,))
-    for field in plain:
-        if problem := why_no_pattern(field) or "":
-            return Patterns(problem=f"{shown('', field)}: {problem}")
-    return Patterns(tuple(dict.fromkeys(plain)))
+    return Patterns(tuple(apart))
+
+
+def _for_re2(pattern: str) -> str:
+    return _UNICODE.sub(r"\1\\x{\2}", pattern)
 
 
 def read_otherwise(pattern: str) -> str:
@@ -126,5 +128,7 @@ def _group(pattern: str, at: int) -> str:
     for begin, problem in _GROUPS.items():
         if pattern.startswith(begin, at + 2):
             return problem
+    if _REPEATED_FLAGS.match(pattern, at):
+        return "a repetition of flags is one of nothing in Java, and of what is before them in RE2"
     flags = re.match(r"[a-zA-Z]*", pattern[at + 2 :])
     return next((_FLAGS[flag] for flag in (flags[0] if flags else "") if flag in _FLAGS), "")

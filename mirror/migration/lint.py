@@ -130,10 +130,11 @@ def _values(file: MirrorMakerFile) -> Iterator[Finding]:
             meaning = f"{match[0]} stays as it is: config.providers has no {match[1]}"
             yield about(Kind.OTHER_EFFECT, setting, meaning, "add the provider")
         if REFERENCE.search(setting.value) is None:
-            yield from _value(_known(file, key), setting)
+            yield from lint_value(_known(file, key), setting)
 
 
-def _value(key: str, setting: Setting) -> Iterator[Finding]:
+def lint_value(key: str, setting: Setting) -> Iterator[Finding]:
+    """Yield what is wrong with the value of a connector's key."""
     text = setting.value.strip()
     if key == "enabled" and text.lower() not in {"true", "false"}:
         meaning = "neither true nor false: it is read as false, and refused where the pair has heartbeats"

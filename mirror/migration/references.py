@@ -11,6 +11,8 @@ from mirror.migration.entries import Setting
 REFERENCE: Final = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 """As ``ConfigTransformer`` finds them."""
 
+_LOGIN: Final = re.compile(r'[\w.]+ required username="[^"]*" password="\$\{[^}]*\}";')
+
 
 def references(setting: Setting) -> list[str]:
     """Return the references in a value, each once."""
@@ -28,6 +30,8 @@ def how_to_set(path: KeyPath, setting: Setting, *, as_list: bool = False) -> str
     There, a list is JSON.
     """
     found = references(setting)
+    if _LOGIN.fullmatch(setting.value):  # It has no secret in it.
+        return f"set {variable(path)}, or the secrets file {secrets_file(path)}, to {setting.value} with the password"
     whole = len(found) == 1 and setting.value.strip() == found[0]
     match = REFERENCE.fullmatch(found[0]) if whole else None
     if match and match[1] == "env" and not as_list:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,15 +39,17 @@ def certificates_folder(path: Path) -> Path:
     return path.absolute().with_name(f"{path.stem}-certificates")
 
 
-def write_all(targets: Sequence[Destination], *, overwrite: bool) -> None:
-    """Write secrets, then configurations. Raises MigrationError if a file exists, or cannot be written."""
+def write_all(targets: Sequence[Destination], certificates: Mapping[Path, bytes], *, overwrite: bool) -> None:
+    """Write secrets and certificates, then configurations. Raises MigrationError if a file exists."""
     if not overwrite:
-        for file in _files(targets):
+        for file in (*_files(targets), *certificates):
             if file.exists():
                 raise MigrationError(f"{file} exists: give another path, or --overwrite")
     for target in targets:
         for name, text in target.file.secrets.items():
             write_private(target.secrets_dir / name, text.encode())
+    for path, pem in certificates.items():
+        write_private(path, pem)
     for target in targets:
         _write(target.path, target.file.text.encode(), _FILE)
 

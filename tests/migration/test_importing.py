@@ -14,7 +14,7 @@ from mirror.config.naming import is_secret
 from mirror.migration.configuration import Imported
 from mirror.migration.document import render
 from mirror.migration.findings import Kind
-from mirror.migration.importing import import_properties
+from mirror.migration.importing import import_source, read
 from mirror.migration.reading import read_properties
 from tests.migration.generated_files import properties
 
@@ -26,7 +26,7 @@ PLAIN: Final = "clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.serve
 
 def imported(text: str) -> Imported:
     data = text.encode("iso-8859-1")
-    return import_properties(read_properties(data, "mm2.properties"), source="mm2.properties", certificates_folder="c")
+    return import_source(read(data, "mm2.properties"), name="mm2.properties", certificates_folder="c")
 
 
 def only(text: str) -> MirrorConfig:

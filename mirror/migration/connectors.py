@@ -1,0 +1,149 @@
+"""Connectors of MirrorMaker 2 in Kafka Connect: their JSON, a KafkaConnector of Strimzi, or their properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mirror.migration import known_keys
+from mirror.migration.entries import Setting, Settings, default
+from mirror.migration.findings import Finding, Kind, about
+from mirror.migration.nodes import Node
+from mirror.migration.precedence import CHECKPOINT, CONNECTORS, HEARTBEAT, SOURCE, Pair
+from mirror.migration.replications import Replication, with_default
+
+_PREFIXES: Final = (
+    "source.",
+    "target.",
+    "producer.",
+    "consumer.",
+    "admin.",
+    "transforms.",
+    "predicates.",
+    "topic.creation.",
+    "config.providers",
+    "replication.policy",
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
+    "exactly.once.support",
+    "transaction.boundary",
+    "offsets.storage.topic",
+    "use.defaults.from",
+)
+_KNOWN: Final = {SOURCE: known_keys.SOURCE, CHECKPOINT: known_keys.CHECKPOINT, HEARTBEAT: known_keys.HEARTBEAT}
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """A connector: its simple class name, and its configuration. ``worker`` is that of its worker, if it is known."""
+
+    kind: str
+    config: Settings
+    worker: Settings | None = None
+
+    @property
+    def pair(self) -> Pair:
+        """The clusters, by their aliases."""
+        source, target = (
+            with_default(self.config, f"{end}.cluster.alias").value.strip() for end in ("source", "target")
+        )
+        return Pair(source, target)
+
+
+def of_settings(config: Settings, worker: Settings | None = None) -> list[Connector]:
+    """Return the connector with a configuration, if it is one of MirrorMaker 2; an empty list if not."""
+    kind = config.get("connector.class", default("connector.class", "")).value.strip().rpartition(".")[2]
+    return [Connector(kind, config, worker)] if kind in CONNECTORS else []
+
+
+def of_documents(documents: Iterable[Node]) -> list[Connector]:
+    """Return the connectors in JSON of Kafka Connect's REST interface, or in KafkaConnector resources."""
+    found: list[Connector] = []
+    for document in documents:
+        found += _of_node(document)
+    return found
+
+
+def _of_node(node: Node) -> list[Connector]:
+    if node.items:
+        return [connector for item in node.items for connector in _of_node(item)]
+    if node.get("kind").text == "KafkaConnector":
+        return _of_resource(node)
+    if "connector.class" in node.entries:
+        return of_settings(settings_of(node))
+    if node.get("config").entries:
+        return of_settings(settings_of(node.get("config")))
+    return [found for entry in node.entries.values() for found in of_settings(settings_of(entry.get("info", "config")))]
+
+
+def _of_resource(node: Node) -> list[Connector]:
+    spec = node.get("spec")
+    config = settings_of(spec.get("config"))
+    for key, name in (("connector.class", "class"), ("tasks.max", "tasksMax")):
+        if (value := spec.get(name)).text is not None:
+            config[key] = Setting(value.text, value.line, f"spec.{name}")
+    return of_settings(config)
+
+
+def settings_of(node: Node, prefix: str = "") -> dict[str, Setting]:
+    """Return the entries of a mapping that have a text, with keys that begin with ``prefix`` in findings."""
+    return {
+        key: Setting(value.text, value.line, prefix + key)
+        for key, value in node.entries.items()
+        if value.text is not None
+    }
+
+
+def replications(connectors: Sequence[Connector]) -> list[Replication]:
+    """Return one replication for each source connector that is enabled."""
+    first: dict[tuple[str, Pair], Connector] = {}
+    for connector in connectors:
+        first.setdefault((connector.kind, connector.pair), connector)
+    found = []
+    for (kind, pair), connector in first.items():
+        enabled = with_default(connector.config, "enabled").value.strip().lower() != "false"
+        if kind != SOURCE or not enabled:
+            continue
+        checkpoint = first.get((CHECKPOINT, pair))
+        heartbeat = first.get((HEARTBEAT, Pair(pair.target, pair.source)))
+        found.append(
+            Replication(
+                pair,
+                connector.config,
+                checkpoint.config if checkpoint else None,
+                heartbeat.config if heartbeat else None,
+                connector.worker,
+            )
+        )
+    return found
+
+
+def lint(connectors: Sequence[Connector]) -> Iterator[Finding]:
+    """Yield what is to be said of connectors apart from their values."""
+    seen: set[tuple[str, Pair]] = set()
+    for connector in connectors:
+        place = (connector.kind, connector.pair)
+        if place in seen:
+            setting = with_default(connector.config, "connector.class")
+            yield about(Kind.DANGEROUS, setting, f"two connectors do the same for {connector.pair}", "remove one")
+        seen.add(place)
+        if "source.cluster.alias" not in connector.config:
+            missing = default("source.cluster.alias", "")
+            yield about(Kind.REFUSED, missing, "a connector needs the name of its source", "write it")
+        for key, setting in connector.config.items():
+            if _is_unknown(connector.kind, key, setting):
+                others = [kind for kind in CONNECTORS if key in _KNOWN[kind]]
+                action = f"write it for {others[0]}" if others else "remove it, unless a class of your own reads it"
+                yield about(Kind.IGNORED, setting, f"{connector.kind} has no such setting", action)
+            elif key.startswith("producer.") and not key.startswith("producer.override."):
+                meaning = "it tunes the producer of offset syncs, not the one that writes the records"
+                yield about(
+                    Kind.OTHER_EFFECT, setting, meaning, key.replace("producer.", "write producer.override.", 1)
+                )
+
+
+def _is_unknown(kind: str, key: str, setting: Setting) -> bool:
+    of_resource = setting.key.startswith("spec.") and (key in known_keys.CONNECTORS or key == "state")
+    return setting.line > 0 and key not in _KNOWN[kind] and not key.startswith(_PREFIXES) and not of_resource

@@ -1,0 +1,131 @@
+"""Connectors of Kafka Connect and Strimzi become configurations, too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mirror.config.models import FlowConfig
+from mirror.errors import ConfigError
+from mirror.migration.configuration import Imported
+from mirror.migration.findings import Kind
+from mirror.migration.importing import import_source, lint, read
+
+FOLDER: Final = Path(__file__).parent / "connectors"
+FILES: Final = sorted(FOLDER.iterdir())
+CONFIG: Final = {
+    "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+    "source.cluster.alias": "a",
+    "target.cluster.alias": "b",
+    "source.cluster.bootstrap.servers": "a:9092",
+    "target.cluster.bootstrap.servers": "b:9092",
+    "topics": "orders",
+}
+
+
+def imported(data: bytes) -> Imported:
+    return import_source(read(data, "connectors"), name="connectors", certificates_folder="c")
+
+
+def flow(data: bytes) -> FlowConfig:
+    (file,) = imported(data).files
+    (found,) = file.check().flows.values()
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
+def test_every_file_becomes_a_flow(path: Path) -> None:
+    assert flow(path.read_bytes()).topics
+
+
+@pytest.mark.parametrize(
+    "document",
+    [CONFIG, {"name": "x", "config": CONFIG}, [{"name": "x", "config": CONFIG}], {"x": {"info": {"config": CONFIG}}}],
+    ids=["configuration", "connector", "list", "answer of the REST interface"],
+)
+@pytest.mark.parametrize("indent", [None, 2, "\t"])
+def test_json_of_kafka_connect_is_read_in_each_form(document: object, indent: int | str | None) -> None:
+    assert flow(json.dumps(document, indent=indent).encode()).topics == ("orders",)
+
+
+def test_lines_are_those_of_the_keys() -> None:
+    found = lint(read(json.dumps(CONFIG | {"no.such.key": 1}, indent=1).encode(), "x"))
+    assert [finding.line for finding in found if finding.kind is Kind.IGNORED] == [len(CONFIG) + 2]
+
+
+def test_the_producer_of_the_records_is_overridden_by_the_connector() -> None:
+    found = flow((FOLDER / "connect.json").read_bytes())
+    assert found.producer == {"batch.size": 500_000}
+    assert found.consumer == {"fetch.max.bytes": 60_000_000}
+    assert found.groups.sync
+    assert found.groups.include == ("billing",)
+
+
+def test_secrets_of_json_go_to_the_folder_of_secrets() -> None:
+    found = imported((FOLDER / "connect.json").read_bytes())
+    (file,) = found.files
+    assert list(file.secrets) == ["clusters__paris__sasl_jaas_config"]
+    assert "json-secret" not in file.text + repr(found)
+
+
+def test_a_resource_of_strimzi_has_its_cluster_settings_and_secrets() -> None:
+    found = imported((FOLDER / "strimzi-v1beta2.yaml").read_bytes())
+    (file,) = found.files
+    assert '"sasl.mechanism" = "SCRAM-SHA-512"' in file.text
+    assert '"security.protocol" = "SASL_SSL"' in file.text
+    assert 'username="my-user" password="${strimzisecrets:kafka/my-user:password}"' in file.text
+    config = file.check().flows["cluster-a-cluster-b"]
+    assert config.producer == {"batch.size": 300_000}
+    assert config.topics == ("orders|payments",)
+    assert {finding.kind for finding in found.findings} & {Kind.IGNORED, Kind.LEFT_OUT} == set()
+
+
+def test_checkpoints_need_their_connector() -> None:
+    assert not flow(json.dumps(CONFIG).encode()).mirrormaker.checkpoints
+    assert flow((FOLDER / "strimzi-v1.yaml").read_bytes()).mirrormaker.checkpoints
+
+
+def test_a_paused_connector_is_named() -> None:
+    text = (FOLDER / "strimzi-v1.yaml").read_text()
+    found = imported(text.replace("config: {repl", "state: paused\n        config: {repl").encode())
+    assert any("paused" in finding.meaning for finding in found.findings)
+
+
+DEEP: Final = 100_000
+BOMB: Final = "kind: KafkaMirrorMaker2\na0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"connector.class": "x"', "not JSON: line 1"),
+        ("{}", "no connector"),
+        ("kind: KafkaMirrorMaker2\nspec:\n  mirrors: [", "not YAML: line"),
+        ("kind: &a [*a]\n", "contains it"),
+        (BOMB, "more values"),
+        ("[" * DEEP, "nested too deeply"),
+        ("kind: " + "[" * DEEP, ""),
+        ("kind: " + "{a: " * DEEP, ""),
+        ("kind: !!python/object/apply:os.system [ls]\n", "no connector"),
+        ("kind: Pod\n", "no connector"),
+        ("kind: \u00ff".encode("iso-8859-1").decode("iso-8859-1"), "no connector"),
+        ('{"a": 1' + "0" * 100_000 + "}", "no connector"),
+    ],
+    ids=range(12),
+)
+def test_nonsense_is_one_clear_error(text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(text.encode(), "connectors")
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("connectors: ")
+    assert words in line
+
+
+def test_unknown_encodings_are_named() -> None:
+    with pytest.raises(ConfigError, match="not UTF-8 text, from byte 6 on"):
+        read(b"kind: \xff", "connectors")
