@@ -312,7 +312,7 @@ class FlowConfig(OwnTable):
             epoch=epoch,
             wind_up_ms=self.shutdown_timeout_ms // 4,
             renew_ms=renew_ms,
-            index_interval_ms=self.groups.interval_ms // 4 if self.groups.sync else 0,
+            index_interval_ms=self.groups.interval_ms // 4 if self.follows_groups else 0,
             lease_ms=0 if until_ms is None else _LEASE_MS,
         )
 

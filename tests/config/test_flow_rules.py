@@ -143,6 +143,19 @@ def test_the_policy_of_a_task(read: Load) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("lines", "interval_ms"),
+    [
+        ("", 0),
+        ("[flows.paris-berlin.groups]\ninterval-ms = 8000", 2_000),
+        ("mirrormaker.checkpoints = true\n[flows.paris-berlin.groups]\nsync = false\ninterval-ms = 8000", 2_000),
+        ("[flows.paris-berlin.groups]\nsync = false", 0),
+    ],
+)
+def test_a_task_writes_the_index_more_often_for_groups(read: Load, lines: str, interval_ms: int) -> None:
+    assert read(CLUSTERS + FLOW + lines).flows["paris-berlin"].copy_policy().index_interval_ms == interval_ms
+
+
 @pytest.mark.parametrize("mode", ["auto", "sequences", "transactions"])
 def test_the_policy_of_a_task_has_the_way_to_be_exactly_once(read: Load, mode: str) -> None:
     flow = read(CLUSTERS + FLOW + f'exactly-once-by = "{mode}"').flows["paris-berlin"]
