@@ -31,6 +31,8 @@ _LISTING_SHARE: Final = 20
 """Listing the groups each second takes at most a twentieth of a core; else only the rounds do."""
 _ROUND_SHARE: Final = 10
 """Rounds take at most a tenth of a core: those that take longer follow less often."""
+_REST_SHARE: Final = 10
+"""Between rounds that take as long as the interval, because the clusters are slow, a tenth of it is left."""
 _FENCED_WAIT_MS: Final = 30_000
 """After this time the run that fenced this one has ended it, or was itself ended."""
 _KNOWN_NAMES: Final = 50_000
@@ -168,8 +170,8 @@ class GroupRounds:
                 self._stopped.wait(self._interval_ms / 1000)
 
     def _round(self, rounds: Rounds) -> Pause:
-        """Run one round; return how long to wait for the next one."""
-        began_ms = _cpu_ms(rounds)
+        """Run one round; return how long to wait for the next one, which is due ``interval_ms`` after its begin."""
+        began_ms, began_cpu_ms = _now_ms(), _cpu_ms(rounds)
         try:
             self._report(rounds.round())
         except Fenced as error:
@@ -178,8 +180,9 @@ class GroupRounds:
             return Pause(_FENCED_WAIT_MS, shortest_ms=_FENCED_WAIT_MS)
         except MirrorError as error:
             self._failed(error)
-        shortest_ms = (_cpu_ms(rounds) - began_ms) * _ROUND_SHARE
-        return Pause(max(self._interval_ms, shortest_ms), shortest_ms)
+        took_ms = _now_ms() - began_ms
+        shortest_ms = max(0, (_cpu_ms(rounds) - began_cpu_ms) * _ROUND_SHARE - took_ms)
+        return Pause(max(self._interval_ms - took_ms, self._interval_ms // _REST_SHARE, shortest_ms), shortest_ms)
 
     def _wait(self, rounds: Rounds, pause: Pause) -> None:
         """Wait for the next round, or until the source has new groups."""

@@ -132,15 +132,22 @@ class FakeTime:
         return False
 
 
-def waited_ms(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, interval_ms: int) -> int:
-    """Return the time between two rounds."""
+def waited_ms(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, interval_ms: int, *, takes_ms: int = 0) -> int:
+    """Return the time between a round, which takes so long, and the next one."""
     fake = FakeTime()
     monkeypatch.setattr(group_rounds, "_now_ms", lambda: fake.now_ms)
     follower = GroupRounds(lambda: rounds, interval_ms, lambda _: None, lambda _: None)
     monkeypatch.setattr(follower, "_stopped", fake)
+    run = rounds.round
+
+    def round_() -> GroupsReport:
+        fake.now_ms += takes_ms
+        return run()
+
+    monkeypatch.setattr(rounds, "round", round_)
     with rounds:
         follower._wait(rounds, follower._round(rounds))
-    return fake.now_ms
+    return fake.now_ms - takes_ms
 
 
 def test_a_fenced_run_waits_in_full_also_if_there_are_new_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,11 +180,17 @@ def take_cpu(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, cpu_ms: int) -
 
 def test_a_round_that_takes_much_cpu_is_followed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = FakeRounds()
-    follower = GroupRounds(lambda: rounds, 100, lambda _: None, lambda _: None)
-    rounds.open = True
-    assert follower._round(rounds).longest_ms == 100
+    assert waited_ms(monkeypatch, rounds, 100) == 100
     take_cpu(monkeypatch, rounds, 50)
-    assert follower._round(rounds).longest_ms >= 500
+    assert 500 <= waited_ms(monkeypatch, rounds, 100) < 600
+    assert 400 <= waited_ms(monkeypatch, rounds, 100, takes_ms=100) < 500, "of the time from one begin to the next"
+
+
+@pytest.mark.parametrize(("takes_ms", "waited"), [(0, 10_000), (4_000, 6_000), (9_900, 1_000), (60_000, 1_000)])
+def test_rounds_begin_an_interval_after_each_other_with_a_rest_between(
+    monkeypatch: pytest.MonkeyPatch, takes_ms: int, waited: int
+) -> None:
+    assert waited_ms(monkeypatch, FakeRounds(), 10_000, takes_ms=takes_ms) == waited
 
 
 def test_new_groups_wait_after_a_round_that_takes_much_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
