@@ -1,0 +1,47 @@
+"""Two clusters copy the topics of each other, with prefixes: each record is once on each side, and none comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.broker_side import Side
+from tests.e2e.site import Site, flow
+
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def _values(side: str, count: int) -> list[bytes]:
+    return [f"{side}{number}".encode() for number in range(count)]
+
+
+def _named(side: Side, topic: str) -> set[str]:
+    return {name for name in side.topics() if name.endswith(topic)}
+
+
+def test_a_run_copies_both_directions_and_nothing_comes_back(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    topic, east, west = unique("orders"), unique("east"), unique("west")
+    for side, name in ((source, "east"), (target, "west")):
+        side.create(topic)
+        side.fill(topic, _values(name, 100))
+    pattern = f".*{topic}"
+    flows = {"there": flow(east, west, [pattern]), "back": flow(west, east, [pattern])}
+    site.write({east: source.address, west: target.address}, flows)
+    run = site.run()
+    assert (run.status, run.errors) == (0, [])
+    assert _named(source, topic) == {topic, f"{west}.{topic}"}
+    assert _named(target, topic) == {topic, f"{east}.{topic}"}
+    assert target.read(f"{east}.{topic}") == source.read(topic) == _values("east", 100)
+    assert source.read(f"{west}.{topic}") == target.read(topic) == _values("west", 100)
+    # Also now that each cluster has the other one's copies, there is nothing more to do.
+    planned = {one["flow"]: one for one in json.loads(site.ask("plan", "--json"))["flows"]}
+    left_out = {name: one["left_out"] for name, one in planned.items()}
+    assert left_out == {
+        "there": [{"topic": f"{west}.{topic}", "reason": f"by its name it came from {west}"}],
+        "back": [{"topic": f"{east}.{topic}", "reason": f"by its name it came from {east}"}],
+    }
+    assert [partition["topic"] for one in planned.values() for partition in one["partitions"]] == [topic, topic]
