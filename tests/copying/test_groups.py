@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,67 +16,16 @@ from mirror.cli.app import app
 from mirror.client import Admin, OffsetAndMetadata, TopicPartition
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupPosition
-from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
-from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.progress.flow_topic import group_topic_of
-from mirror.runtime.clock import SystemClock
-from tests.copying.pair import End, TwoClusters
+from mirror.relay.offsets.runs import AppendedRuns
+from tests.copying.group_site import commit, committed_at, consumer_of, group_sync
+from tests.copying.pair import TwoClusters
 from tests.copying.writers import Made, batch_of, write_batches
 from tests.polling import eventually
 
 pytestmark = pytest.mark.brokers
 
 _HOSTILE: Final = "\N{GREEK SMALL LETTER ALPHA}\x00\x1b[31m\n'\"{}\u2028" * 50
-
-
-def _group_sync(pair: TwoClusters, topic: str, *, delete: bool = False) -> GroupSync:
-    def same(name: str) -> str | None:
-        return name if name == topic else None
-
-    rules = GroupRules(
-        includes=lambda group: group.startswith("g.") or not group, target_topic=same, source_topic=same, delete=delete
-    )
-    if group_topic_of(pair.flow) not in pair.target.topics():
-        pair.target.create(group_topic_of(pair.flow), cleanup_policy="compact")
-    return GroupSync(
-        pair.flow,
-        {"bootstrap.servers": pair.source.address},
-        {"bootstrap.servers": pair.target.address},
-        CopyPolicy(),
-        rules,
-        SystemClock(),
-    )
-
-
-@contextlib.contextmanager
-def _consumer(end: End, group: str, **options: Any) -> Iterator[Confluent]:
-    consumer = Confluent(
-        {
-            "bootstrap.servers": end.address,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            **{name.replace("_", "."): value for name, value in options.items()},
-        }
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def _commit(end: End, group: str, topic: str, offset: int, metadata: str = "", partition: int = 0) -> None:
-    """As a consumer with assigned partitions does."""
-    with _consumer(end, group) as consumer:
-        where = ConfluentPartition(topic, partition, offset, metadata)
-        consumer.commit(offsets=[where], asynchronous=False)
-
-
-def _committed(end: End, group: str, topic: str, partition: int = 0) -> tuple[int, str]:
-    with _consumer(end, group) as consumer:
-        (found,) = consumer.committed([ConfluentPartition(topic, partition)], timeout=30)
-        return int(found.offset), found.metadata or ""
 
 
 NONE: Final = (-1001, "")
@@ -118,26 +66,26 @@ def _only(sync: GroupSync, group: str) -> GroupPosition:
 
 
 def test_positions_are_those_of_the_same_records(pair: TwoClusters, topic: str, name: str) -> None:
-    with _group_sync(pair, topic) as sync:
+    with group_sync(pair, topic) as sync:
         for offset in (0, 137, 249):
-            _commit(pair.source, name, topic, offset, f"at {offset}")
+            commit(pair.source, name, topic, offset, f"at {offset}")
             assert _only(sync, name).reason is None
-            assert _committed(pair.target, name, topic) == (_at(pair, topic, offset), f"at {offset}")
-            _commit(pair.source, name, topic, 0)
-        _commit(pair.source, name, topic, 250)
+            assert committed_at(pair.target, name, topic) == (_at(pair, topic, offset), f"at {offset}")
+            commit(pair.source, name, topic, 0)
+        commit(pair.source, name, topic, 250)
         assert _only(sync, name).reason is None
-        assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
+        assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
 
 
 def test_a_group_beyond_the_copy_waits_at_its_end(pair: TwoClusters, topic: str, name: str) -> None:
     _written(pair, topic, 250, 50)
-    _commit(pair.source, name, topic, 280)
-    with _group_sync(pair, topic) as sync:
+    commit(pair.source, name, topic, 280)
+    with group_sync(pair, topic) as sync:
         assert _only(sync, name).reason is Reason.NOT_COPIED
-        assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
+        assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
         pair.complete(topic)
         assert _only(sync, name).reason is None
-    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 280)
+    assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 280)
 
 
 def test_a_group_that_has_read_what_the_source_has_lost_continues_in_front_of_that(
@@ -146,14 +94,14 @@ def test_a_group_that_has_read_what_the_source_has_lost_continues_in_front_of_th
     """To the brokers it is the same whether epoch 0 was cut back to 250, or never had more."""
     with Admin({"bootstrap.servers": pair.source.address}) as admin:
         admin.commit_group_offsets(name, {TopicPartition(topic, 0): OffsetAndMetadata(280, 0)})
-    with _group_sync(pair, topic) as sync:
+    with group_sync(pair, topic) as sync:
         assert _only(sync, name).reason is Reason.TRUNCATED
-        assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
+        assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
         _written(pair, topic, 250, 50)
         pair.complete(topic)
         # Now the epoch reaches the offset.
         assert _only(sync, name).reason is None
-    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 280)
+    assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 280)
 
 
 def test_the_group_without_a_name_is_brought_over_and_cannot_be_deleted(pair: TwoClusters, topic: str) -> None:
@@ -162,11 +110,11 @@ def test_the_group_without_a_name_is_brought_over_and_cannot_be_deleted(pair: Tw
     with source, target:
         for offset in (100, 137):
             source.commit_group_offsets("", {tp: OffsetAndMetadata(offset)})
-            with _group_sync(pair, topic, delete=True) as sync:
+            with group_sync(pair, topic, delete=True) as sync:
                 assert _only(sync, "").reason is None
             assert target.group_offsets("")[tp].offset == _at(pair, topic, offset)
         source.delete_groups([""])
-        with _group_sync(pair, topic, delete=True) as sync:
+        with group_sync(pair, topic, delete=True) as sync:
             held = _only(sync, "")
         # OffsetDelete takes no empty id.
         assert held.reason is Reason.REFUSED
@@ -177,11 +125,11 @@ def test_the_group_without_a_name_is_brought_over_and_cannot_be_deleted(pair: Tw
 def test_a_group_behind_the_source_s_retention_keeps_its_records_on_the_target(
     pair: TwoClusters, topic: str, name: str
 ) -> None:
-    _commit(pair.source, name, topic, 20)
+    commit(pair.source, name, topic, 20)
     pair.source.delete_records(topic, 100)
-    with _group_sync(pair, topic) as sync:
+    with group_sync(pair, topic) as sync:
         assert _only(sync, name).reason is None
-    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 20)
+    assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 20)
 
 
 def test_positions_in_front_of_the_copy_and_in_partitions_without_one_are_held(pair: TwoClusters, name: str) -> None:
@@ -189,21 +137,38 @@ def test_positions_in_front_of_the_copy_and_in_partitions_without_one_are_held(p
     _written(pair, topic, 0, 100)
     pair.source.delete_records(topic, 50)
     pair.complete([one for one in pair.ranges(topic) if one.partition == 0])
-    _commit(pair.source, name, topic, 20)
-    _commit(pair.source, name, topic, 0, partition=1)
-    with _group_sync(pair, topic) as sync:
+    commit(pair.source, name, topic, 20)
+    commit(pair.source, name, topic, 0, partition=1)
+    with group_sync(pair, topic) as sync:
         found = {one.source.partition: one.reason for one in sync.round().groups[name].positions}
     assert found == {0: Reason.UNKNOWN, 1: Reason.NOT_COPIED}
-    assert _committed(pair.target, name, topic) == _committed(pair.target, name, topic, 1) == NONE
+    assert committed_at(pair.target, name, topic) == committed_at(pair.target, name, topic, 1) == NONE
+
+
+def test_positions_in_a_partition_without_index_are_exact(
+    pair: TwoClusters, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are found in the logs."""
+    topic = pair.topics()
+    write_batches(pair.target.address, topic, [batch_of(_records(1_000, 33))])
+    _written(pair, topic, 0, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(AppendedRuns, "take", lambda _: [])
+        pair.complete(topic, start_over=True)
+    with group_sync(pair, topic) as sync:
+        for offset in (40, 99):
+            commit(pair.source, name, topic, offset)
+            assert _only(sync, name).reason is None
+            assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, offset)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_with_members_on_the_target_is_left_alone(
     pair: TwoClusters, topic: str, name: str, protocol: str
 ) -> None:
-    _commit(pair.source, name, topic, 137)
-    with _group_sync(pair, topic) as sync:
-        with _consumer(pair.target, name, group_protocol=protocol, auto_offset_reset="earliest") as consumer:
+    commit(pair.source, name, topic, 137)
+    with group_sync(pair, topic) as sync:
+        with consumer_of(pair.target, name, group_protocol=protocol, auto_offset_reset="earliest") as consumer:
             consumer.subscribe([topic])
             eventually(lambda: consumer.poll(0.1) is not None, what="a record for the member")
             assert _only(sync, name).reason is Reason.ACTIVE
@@ -211,43 +176,43 @@ def test_a_group_with_members_on_the_target_is_left_alone(
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sync._of_target, "is_active", lambda _: False)
                 assert _only(sync, name).reason is Reason.ACTIVE
-            assert _committed(pair.target, name, topic) == NONE
+            assert committed_at(pair.target, name, topic) == NONE
         assert _only(sync, name).reason is None
-    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 137)
+    assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 137)
 
 
 def test_a_consumer_with_assigned_partitions_takes_over_until_the_group_is_resumed(
     pair: TwoClusters, topic: str, name: str
 ) -> None:
-    _commit(pair.source, name, topic, 100)
-    with _group_sync(pair, topic) as sync:
+    commit(pair.source, name, topic, 100)
+    with group_sync(pair, topic) as sync:
         assert _only(sync, name).reason is None
-        with _consumer(pair.target, name) as consumer:
-            consumer.assign([ConfluentPartition(topic, 0, _committed(pair.target, name, topic)[0])])
+        with consumer_of(pair.target, name) as consumer:
+            consumer.assign([ConfluentPartition(topic, 0, committed_at(pair.target, name, topic)[0])])
             eventually(lambda: (message := consumer.poll(0.1)) is not None and not message.error(), what="a record")
             consumer.commit(asynchronous=False)
-        theirs = _committed(pair.target, name, topic)[0]
+        theirs = committed_at(pair.target, name, topic)[0]
         assert theirs == _at(pair, topic, 101)
-        _commit(pair.source, name, topic, 137)
+        commit(pair.source, name, topic, 137)
         assert _only(sync, name).reason is Reason.TAKEN_OVER
-        assert _committed(pair.target, name, topic)[0] == theirs
+        assert committed_at(pair.target, name, topic)[0] == theirs
     # Another process resumes it.
-    with _group_sync(pair, topic) as other:
+    with group_sync(pair, topic) as other:
         assert other.resume(name) == 1
-    with _group_sync(pair, topic) as sync:
+    with group_sync(pair, topic) as sync:
         assert _only(sync, name).reason is None
-    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 137)
+    assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 137)
 
 
 def test_a_reset_and_a_deletion_of_the_source_s_group_are_followed(pair: TwoClusters, topic: str, name: str) -> None:
-    with _group_sync(pair, topic, delete=True) as sync:
+    with group_sync(pair, topic, delete=True) as sync:
         for offset in (200, 20):
-            _commit(pair.source, name, topic, offset)
+            commit(pair.source, name, topic, offset)
             assert _only(sync, name).reason is None
-            assert _committed(pair.target, name, topic)[0] == _at(pair, topic, offset)
+            assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, offset)
         pair.source.admin.delete_consumer_groups([name])[name].result(30)
         assert name not in sync.round().groups
-        assert _committed(pair.target, name, topic) == NONE
+        assert committed_at(pair.target, name, topic) == NONE
 
 
 @pytest.mark.parametrize("metadata", ["x" * 4096, _HOSTILE, ""])
@@ -255,15 +220,15 @@ def test_metadata_comes_as_it_is(pair: TwoClusters, topic: str, name: str, metad
     tp = TopicPartition(topic, 0)
     with Admin({"bootstrap.servers": pair.source.address}) as admin:  # confluent-kafka's ends at a zero
         admin.commit_group_offsets(name, {tp: OffsetAndMetadata(137, None, metadata)})
-    with _group_sync(pair, topic) as sync:
+    with group_sync(pair, topic) as sync:
         assert _only(sync, name).reason is None
     with Admin({"bootstrap.servers": pair.target.address}) as admin:
         assert admin.group_offsets(name) == {tp: OffsetAndMetadata(_at(pair, topic, 137), 0, metadata)}
 
 
 def test_metadata_that_the_target_refuses_holds_its_group_only(pair: TwoClusters, topic: str, name: str) -> None:
-    _commit(pair.source, name, topic, 137)
-    with _group_sync(pair, topic) as sync:
+    commit(pair.source, name, topic, 137)
+    with group_sync(pair, topic) as sync:
         with pytest.MonkeyPatch.context() as patch:
             read = sync._of_source.offsets
 
@@ -286,19 +251,19 @@ def test_a_consumer_continues_on_the_target_with_no_record_skipped(pair: TwoClus
     topic = pair.topics()
     read: list[bytes] = []
     committed = at = 0
-    with _group_sync(pair, topic) as sync:
+    with group_sync(pair, topic) as sync:
         for turn in range(20):
             _written(pair, topic, 20 * turn, 20)
-            with _consumer(pair.source, name, auto_offset_reset="earliest") as consumer:
-                position = max(0, _committed(pair.source, name, topic)[0])
+            with consumer_of(pair.source, name, auto_offset_reset="earliest") as consumer:
+                position = max(0, committed_at(pair.source, name, topic)[0])
                 consumer.assign([ConfluentPartition(topic, 0, position)])
                 values = _values(consumer, 3 + turn % 7)
                 committed = position + turn % (len(values) + 1)
                 consumer.commit(offsets=[ConfluentPartition(topic, 0, committed)], asynchronous=False)
             pair.complete(topic)
             assert _only(sync, name).reason is None
-            with _consumer(pair.target, name) as consumer:
-                at = _committed(pair.target, name, topic)[0]
+            with consumer_of(pair.target, name) as consumer:
+                at = committed_at(pair.target, name, topic)[0]
                 consumer.assign([ConfluentPartition(topic, 0, at)])
                 read = _values(consumer, 20 * (turn + 1) - committed)
             assert read == [b"v%d" % number for number in range(committed, 20 * (turn + 1))]
@@ -339,12 +304,12 @@ def _asked(pair: TwoClusters, folder: Path, topic: str, name: str, *arguments: s
 def test_the_command_shows_both_sides_resumes_a_group_and_the_way_back(
     pair: TwoClusters, topic: str, name: str, tmp_path: Path
 ) -> None:
-    _commit(pair.source, name, topic, 137)
+    commit(pair.source, name, topic, 137)
     status, found = _asked(pair, tmp_path, topic, name)
     (position,) = found["groups"][0]["positions"]
     assert (status, position["pending"], position["target_offset"]) == (3, True, None)
     assert (position["source_offset"], position["source_lag"]) == (137, 113)
-    with _group_sync(pair, topic) as sync:
+    with group_sync(pair, topic) as sync:
         sync.round()
     status, found = _asked(pair, tmp_path, topic, name)
     (position,) = found["groups"][0]["positions"]
@@ -352,15 +317,15 @@ def test_the_command_shows_both_sides_resumes_a_group_and_the_way_back(
     assert (status, position["target_offset"], position["reason"]) == (0, at, None)
     assert position["target_lag"] == pair.target.ends(topic)[1] - at
     # A consumer of the target goes on, and the way back has its position.
-    _commit(pair.target, name, topic, _at(pair, topic, 200))
+    commit(pair.target, name, topic, _at(pair, topic, 200))
     status, found = _asked(pair, tmp_path, topic, name)
     assert (status, found["groups"][0]["positions"][0]["reason"]) == (3, "taken-over")
     status, found = _asked(pair, tmp_path, topic, name, "--reverse")
     (back,) = found["positions"]
     assert (status, back["source_offset"], back["place"], back["committed_source_offset"]) == (3, 200, "record", 137)
     assert _asked(pair, tmp_path, topic, name, "--resume", name)[0] == 3, "the target is further"
-    _commit(pair.source, name, topic, 220)
-    with _group_sync(pair, topic) as sync:
+    commit(pair.source, name, topic, 220)
+    with group_sync(pair, topic) as sync:
         sync.round()
     assert _asked(pair, tmp_path, topic, name)[0] == 0
     assert _asked(pair, tmp_path, topic, name, "--reverse")[0] == 0

@@ -16,19 +16,9 @@ from mirror.groups.sync import GroupSync
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.runtime.clock import SystemClock
+from tests.copying.group_site import commit, committed_at, consumer_of, group_sync
 from tests.copying.pair import End, TwoClusters
-from tests.copying.test_groups import (
-    _asked,
-    _at,
-    _commit,
-    _committed,
-    _consumer,
-    _group_sync,
-    _only,
-    _records,
-    _values,
-    _written,
-)
+from tests.copying.test_groups import _asked, _at, _only, _records, _values, _written
 from tests.copying.writers import batch_of, write_batches
 
 pytestmark = pytest.mark.brokers
@@ -53,8 +43,8 @@ def topic(pair: TwoClusters) -> str:
 
 def _read(end: End, group: str, topic: str, count: int, committed: int) -> list[bytes]:
     """What a consumer of ``group`` reads from its position on; it commits behind the first ``committed`` of them."""
-    with _consumer(end, group, auto_offset_reset="earliest") as consumer:
-        at = _committed(end, group, topic)[0]
+    with consumer_of(end, group, auto_offset_reset="earliest") as consumer:
+        at = committed_at(end, group, topic)[0]
         consumer.assign([ConfluentPartition(topic, 0, max(0, at))])
         messages: list[Any] = []
         while len(messages) < count:
@@ -70,18 +60,18 @@ def _expected(first: int, count: int) -> list[bytes]:
 def test_a_consumer_fails_over_and_back_with_no_record_skipped(
     pair: TwoClusters, topic: str, name: str, tmp_path: Path
 ) -> None:
-    _commit(pair.source, name, topic, 0)
+    commit(pair.source, name, topic, 0)
     assert _read(pair.source, name, topic, 120, committed=100) == _expected(0, 120)
-    with _group_sync(pair, topic) as sync:
+    with group_sync(pair, topic) as sync:
         assert _only(sync, name).reason is None
         # The source is lost after 20 more records were committed there: only these are read again.
-        _commit(pair.source, name, topic, 120)
+        commit(pair.source, name, topic, 120)
         assert _read(pair.target, name, topic, 60, committed=50) == _expected(100, 60)
         assert _only(sync, name).reason is Reason.TAKEN_OVER
         status, found = _asked(pair, tmp_path, topic, name, "--reverse")
         (back,) = found["positions"]
         assert (status, back["pending"], back["written"], back["source_offset"]) == (3, True, False, 150)
-        assert _committed(pair.source, name, topic)[0] == 120, "nothing is written without --commit"
+        assert committed_at(pair.source, name, topic)[0] == 120, "nothing is written without --commit"
         status, found = _asked(pair, tmp_path, topic, name, "--reverse", "--commit")
         (back,) = found["positions"]
         assert (status, back["written"], back["committed_source_offset"], found["problems"]) == (0, True, 150, [])
@@ -89,10 +79,10 @@ def test_a_consumer_fails_over_and_back_with_no_record_skipped(
         assert _read(pair.source, name, topic, 100, committed=90) == _expected(150, 100)
         # The forward sync has undone nothing, and follows the group again.
         assert _only(sync, name).reason is None
-    assert _committed(pair.source, name, topic)[0] == 240
-    assert _committed(pair.target, name, topic)[0] == _at(pair, topic, 240)
-    with _consumer(pair.target, name) as consumer:
-        consumer.assign([ConfluentPartition(topic, 0, _committed(pair.target, name, topic)[0])])
+    assert committed_at(pair.source, name, topic)[0] == 240
+    assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 240)
+    with consumer_of(pair.target, name) as consumer:
+        consumer.assign([ConfluentPartition(topic, 0, committed_at(pair.target, name, topic)[0])])
         assert _values(consumer, 10) == _expected(240, 10)
 
 
@@ -100,12 +90,12 @@ def test_records_that_were_written_on_the_target_only_are_said(
     pair: TwoClusters, topic: str, name: str, tmp_path: Path
 ) -> None:
     write_batches(pair.target.address, topic, [batch_of(_records(2_000, 10))])
-    _commit(pair.target, name, topic, _at(pair, topic, 2_003))
+    commit(pair.target, name, topic, _at(pair, topic, 2_003))
     status, found = _asked(pair, tmp_path, topic, name, "--reverse", "--commit")
     (back,) = found["positions"]
     assert (status, back["place"], back["written"]) == (0, "end", True)
     assert back["not_on_source"] == {"in_front": 3, "behind": 7}
-    assert _committed(pair.source, name, topic)[0] == _RECORDS
+    assert committed_at(pair.source, name, topic)[0] == _RECORDS
     _written(pair, topic, _RECORDS, 10)
     assert _read(pair.source, name, topic, 10, committed=10) == _expected(_RECORDS, 10)
 
@@ -114,15 +104,15 @@ def test_records_that_were_written_on_the_target_only_are_said(
 def test_a_group_with_members_on_the_source_keeps_its_position(
     pair: TwoClusters, topic: str, name: str, tmp_path: Path, protocol: str
 ) -> None:
-    _commit(pair.target, name, topic, _at(pair, topic, 200))
-    with _consumer(pair.source, name, group_protocol=protocol, auto_offset_reset="earliest") as consumer:
+    commit(pair.target, name, topic, _at(pair, topic, 200))
+    with consumer_of(pair.source, name, group_protocol=protocol, auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic])
         assert _values(consumer, 1) == [b"v0"]
         status, found = _asked(pair, tmp_path, topic, name, "--reverse", "--commit")
     assert (status, found["positions"][0]["reason"]) == (3, "active-on-source")
-    assert _committed(pair.source, name, topic)[0] < 0
+    assert committed_at(pair.source, name, topic)[0] < 0
     status, found = _asked(pair, tmp_path, topic, name, "--reverse", "--commit")
-    assert (status, _committed(pair.source, name, topic)[0]) == (0, 200)
+    assert (status, committed_at(pair.source, name, topic)[0]) == (0, 200)
 
 
 def _both_ways(pair: TwoClusters, topic: str) -> tuple[GroupSync, GroupSync]:
@@ -151,7 +141,7 @@ def _both_ways(pair: TwoClusters, topic: str) -> tuple[GroupSync, GroupSync]:
 def test_a_consumer_moves_there_and_back_by_itself_with_flows_in_both_directions(
     pair: TwoClusters, topic: str, name: str
 ) -> None:
-    _commit(pair.source, name, topic, 0)
+    commit(pair.source, name, topic, 0)
     ahead, back = _both_ways(pair, topic)
     with ahead, back:
         for number in range(4):
@@ -161,6 +151,6 @@ def test_a_consumer_moves_there_and_back_by_itself_with_flows_in_both_directions
             reasons = [_only(sync, name).reason for _ in range(2) for sync in (ahead, back)]
             assert reasons[2:] == [None, None]
             at = first + 50
-            assert _committed(pair.source, name, topic)[0] == at
-            assert _committed(pair.target, name, topic)[0] == _at(pair, topic, at)
-            assert _committed(other, name, topic)[0] > 0
+            assert committed_at(pair.source, name, topic)[0] == at
+            assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, at)
+            assert committed_at(other, name, topic)[0] > 0

@@ -42,14 +42,12 @@ class KafkasClasses:
 @contextlib.contextmanager
 def kafkas_classes(folder: Path, source: Path = _SOURCE) -> Iterator[KafkasClasses]:
     """Compiled into ``folder``, and running while the block runs. ``source`` is a Java file in that package."""
-    java, jars, classes = find_java().path, class_path(mirrormaker_jars()), folder / "classes"
-    compiler = "jdk.compiler/com.sun.tools.javac.Main"
-    command: list[str | Path] = [java, *jvm.PLAIN, "-m", compiler, "-proc:none", "-d", classes, "-cp", jars, source]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    jars = class_path(mirrormaker_jars())
+    classes = jvm.compiled(source, folder, jars)
     errors = folder / "errors.log"
     with errors.open("wb") as stderr:
         process = subprocess.Popen(
-            [java, *jvm.PLAIN, *_QUIET, "-cp", f"{classes}:{jars}", f"{_PACKAGE}.{source.stem}"],
+            [find_java().path, *jvm.PLAIN, *_QUIET, "-cp", f"{classes}:{jars}", f"{_PACKAGE}.{source.stem}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

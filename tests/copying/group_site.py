@@ -1,0 +1,66 @@
+"""Rounds of groups between two real clusters; confluent-kafka commits on both sides, and reads what is committed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import Consumer as Confluent
+from confluent_kafka import TopicPartition as ConfluentPartition
+
+from mirror.groups.rules import GroupRules
+from mirror.groups.sync import GroupSync
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.runtime.clock import SystemClock
+from tests.copying.pair import End, TwoClusters
+
+
+def group_sync(pair: TwoClusters, *topics: str, delete: bool = False) -> GroupSync:
+    def same(name: str) -> str | None:
+        return name if name in topics else None
+
+    rules = GroupRules(
+        includes=lambda group: group.startswith("g.") or not group, target_topic=same, source_topic=same, delete=delete
+    )
+    if group_topic_of(pair.flow) not in pair.target.topics():
+        pair.target.create(group_topic_of(pair.flow), cleanup_policy="compact")
+    return GroupSync(
+        pair.flow,
+        {"bootstrap.servers": pair.source.address},
+        {"bootstrap.servers": pair.target.address},
+        CopyPolicy(),
+        rules,
+        SystemClock(),
+    )
+
+
+@contextlib.contextmanager
+def consumer_of(end: End, group: str, **options: Any) -> Iterator[Confluent]:
+    consumer = Confluent(
+        {
+            "bootstrap.servers": end.address,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            **{name.replace("_", "."): value for name, value in options.items()},
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def commit(end: End, group: str, topic: str, offset: int, metadata: str = "", partition: int = 0) -> None:
+    """As a consumer with assigned partitions does."""
+    with consumer_of(end, group) as consumer:
+        where = ConfluentPartition(topic, partition, offset, metadata)
+        consumer.commit(offsets=[where], asynchronous=False)
+
+
+def committed_at(end: End, group: str, topic: str, partition: int = 0) -> tuple[int, str]:
+    with consumer_of(end, group) as consumer:
+        (found,) = consumer.committed([ConfluentPartition(topic, partition)], timeout=30)
+        return int(found.offset), found.metadata or ""
