@@ -47,6 +47,17 @@ def feedback_groups(flows: Flows, identity: Mapping[str, str]) -> Iterator[tuple
             yield group, reason
 
 
+def unregistered_writers(flows: Flows, identity: Mapping[str, str]) -> Iterator[tuple[FlowConfig, FlowConfig]]:
+    """Yield each flow that writes, without registering its producers, where another flow copies local records only.
+
+    The second of a pair is that other flow: it would take what the first one writes for local.
+    """
+    readers = {identity[flow.source]: flow for flow in flows if flow.only_local}
+    for flow in flows:
+        if not flow.registers_producers and (reader := readers.get(identity[flow.target])) is not None:
+            yield flow, reader
+
+
 class _Graph:
     """The graph of clusters, whose edges are ``flows``."""
 
@@ -87,6 +98,8 @@ def plain_names(flow: FlowConfig) -> list[str] | None:
 
 
 def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
+    if all(flow.only_local for flow in group):
+        return None  # a record is copied from the cluster on which it was produced, and from no other
     names = {flow.name: plain_names(flow) for flow in group}
     patterned = [flow for flow in group if names[flow.name] is None]
     doubled = _doubled(patterned, identity)
@@ -155,7 +168,7 @@ def _reason_of_circle(circle: Flows, doubled: Sequence[str]) -> str:
     lines += [f"{names} are one cluster, which the names of topics do not show: give it one name" for names in doubled]
     identity = [flow.name for flow in circle if flow.naming == "identity"]
     if identity:
-        lines.append(f'use naming = "prefix" in {", ".join(identity)}')
+        lines.append(f'use naming = "prefix" in {", ".join(identity)}, or origin = "local" in all of them')
     lines.append("or write the topics of one of them as plain names (a dot as \\\\.)")
     return "; ".join(lines)
 

@@ -41,6 +41,9 @@ def problems(
         yield sources.problem((*here, "commit-min-interval-ms"), flow.commit_min_interval_ms, allowed)
     if not flow.exactly_once and "exactly_once_by" in flow.model_fields_set and "delivery" not in doubtful:
         yield sources.problem((*here, "exactly-once-by"), flow.exactly_once_by, _ONLY_EXACTLY_ONCE)
+    if flow.origin_from and not flow.only_local and "origin" not in doubtful:
+        allowed = 'has no effect unless origin = "local": remove the key'
+        yield sources.problem((*here, "origin-from"), flow.origin_from, allowed)
     if flow.mirrormaker.checkpoints and "groups" not in flow.model_fields_set and "groups" not in doubtful:
         allowed = (
             f"needs the table [flows.{flow.name}.groups], which selects the groups; with sync = false there, their"

@@ -199,6 +199,9 @@ def _graph_problems(
         else:
             distinct.append(flow)
     yield from _heartbeat_problems(distinct, identity, sources)
+    for flow, reader in cycles.unregistered_writers(distinct, identity):
+        allowed = f"must be true: flow {reader.name} copies from {flow.target} what was produced there only"
+        yield sources.problem(("flows", flow.name, "register-producers"), value=False, allowed=allowed)
     for group, reason in cycles.feedback_groups(distinct, identity):
         edges = ", ".join(f"{flow.name}: {flow.source} -> {flow.target}" for flow in group)
         yield Problem(sources.file, "flows", edges, reason)

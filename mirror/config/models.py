@@ -217,6 +217,9 @@ class FlowConfig(OwnTable):
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once", description='"exactly-once" or "at-least-once"'
     )
+    origin: Literal["any", "local"] = Field(default="any", description='"any" or "local"')
+    origin_from: Literal["", "earliest", "registry"] = Field(default="", description='"earliest" or "registry"')
+    register_producers: bool = Field(default=False, description="true or false")
     exactly_once_by: Literal["auto", "sequences", "transactions"] = Field(
         default=DEFAULT_EXACTLY_ONCE_BY, description='"auto", "sequences" or "transactions"'
     )
@@ -314,7 +317,20 @@ class FlowConfig(OwnTable):
             renew_ms=renew_ms,
             index_interval_ms=self.groups.interval_ms // 4 if self.follows_groups else 0,
             lease_ms=0 if until_ms is None else _LEASE_MS,
+            only_local=self.only_local,
+            origin_from=self.origin_from,
+            registers_producers=self.registers_producers,
         )
+
+    @property
+    def only_local(self) -> bool:
+        """Whether records that flows have written to the source are left out."""
+        return self.origin == "local"
+
+    @property
+    def registers_producers(self) -> bool:
+        """Whether the target can tell what this flow writes from what is produced there."""
+        return self.only_local or self.register_producers
 
     @property
     def follows_groups(self) -> bool:

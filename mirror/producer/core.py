@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.requests import IDLE, Poll
 from mirror.cluster.types import TopicPartition
-from mirror.errors import BrokerError, ClientClosed, DeliveryPhase, KafkaError, NeedsAbort, WrongState
+from mirror.errors import BrokerError, ClientClosed, DeliveryPhase, KafkaError, KafkaTimeout, NeedsAbort, WrongState
 from mirror.producer.batch.accumulator import Accumulator, Release
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.expiry import Expiry
 from mirror.producer.batch.queue import AdoptedState, PartitionQueue, ProducerId
 from mirror.producer.events import AbortEvent, AwaitTopicEvent, CommitEvent
+from mirror.producer.id_gate import ProducerIdGate
 from mirror.producer.identity import IdempotentIdentity
 from mirror.producer.produce_responses import ProduceResponseHandler
 from mirror.producer.sender import Sender
@@ -25,19 +26,28 @@ from mirror.wire.error_codes import ErrorAction, verdict
 class ProducerCore:
     """One producer, idempotent or transactional. Used on the network thread only.
 
-    ``release`` is called with a partition and the bytes of ``buffer.memory`` that it releases.
+    ``release`` is called with a partition and the bytes of ``buffer.memory`` that it releases, ``ask_id`` with each
+    producer id before its first batch, which is held back until :meth:`admit_id`; None: all ids may be used.
     """
 
     every_turn = False
 
-    def __init__(self, settings: ProducerSettings, loop: ClusterLoop, release: Release) -> None:
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        loop: ClusterLoop,
+        release: Release,
+        ask_id: Callable[[int], None] | None = None,
+    ) -> None:
         self._metadata = loop.metadata
         self._transactions = Transactions(settings, loop) if settings.transactional_id is not None else None
         self._identity = IdempotentIdentity(settings.cluster, loop.rng)
         expiry = Expiry(loop.metadata, loop.network, settings.delivery_timeout_ms, self._waits_for_coordinator)
         self.batches = Accumulator(settings.delivery_timeout_ms, expiry, release, self._on_batch_lost)
         responses = ProduceResponseHandler(settings, loop, self.batches, self._transactions)
-        self._sender = Sender(settings, loop, self.batches, responses, self._transactions or self._identity)
+        self._gate = None if ask_id is None else ProducerIdGate(ask_id)
+        identity = self._transactions or self._identity
+        self._sender = Sender(settings, loop, self.batches, responses, identity, self._gate)
         self._topic_waits: list[AwaitTopicEvent] = []
         self._closed_by: KafkaError | None = None
 
@@ -86,6 +96,11 @@ class ProducerCore:
     def release(self, tp: TopicPartition) -> None:
         """Forget the identity that ``tp`` has adopted; everything queued or in flight under it is abandoned."""
         self.batches.release(tp)
+
+    def admit_id(self, producer_id: int) -> None:
+        """Let batches be sent under ``producer_id``."""
+        if self._gate is not None:
+            self._gate.admit(producer_id)
 
     def flush(self, now: int) -> None:
         """Send batches created by ``now`` without lingering."""
@@ -176,6 +191,8 @@ class ProducerCore:
 
     def _waits_for_coordinator(self, queue: PartitionQueue) -> tuple[DeliveryPhase, KafkaError | None] | None:
         """Return the phase in which a partition waits for a producer id or a coordinator, with the last error."""
+        if self._gate is not None and queue.identity is not None and self._gate.holds_back(queue.identity.producer_id):
+            return DeliveryPhase.FENCING, KafkaTimeout(f"producer id {queue.identity.producer_id} is not admitted yet")
         if self._transactions is not None:
             return self._transactions.blocking_phase(queue.tp)
         if queue.identity is None and self._identity.identity is None:

@@ -55,6 +55,10 @@ class ProducerActions(Protocol):
         """Add ``tps`` to the transaction."""
         ...
 
+    def admit_id(self, producer_id: int) -> None:
+        """Let batches be sent under ``producer_id``."""
+        ...
+
     def flush(self, now: int) -> None:
         """Send the batches begun by ``now`` without waiting for ``linger.ms``."""
         ...
@@ -124,6 +128,18 @@ class ReleaseEvent(Event):
         """Replace the partition's queue."""
         del now
         core.release(self._tp)
+
+
+class AdmitIdEvent(Event):
+    """A producer id may be used."""
+
+    def __init__(self, producer_id: int) -> None:
+        self._producer_id = producer_id
+
+    def apply(self, core: ProducerActions, now: int) -> None:
+        """Let batches be sent under it."""
+        del now
+        core.admit_id(self._producer_id)
 
 
 class WakeEvent(Event):

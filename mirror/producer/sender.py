@@ -13,6 +13,7 @@ from mirror.errors import BrokerError, NotRetriable, TopicRecreated
 from mirror.producer.batch.accumulator import Accumulator
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.queue import PartitionQueue
+from mirror.producer.id_gate import ProducerIdGate
 from mirror.producer.identity import ProducerIdentity
 from mirror.producer.produce_responses import ProduceResponseHandler
 from mirror.producer.settings import ProducerSettings
@@ -48,6 +49,7 @@ class Sender:
         batches: Accumulator,
         responses: ProduceResponseHandler,
         identity: ProducerIdentity,
+        gate: ProducerIdGate | None = None,
     ) -> None:
         self._settings = settings
         self._metadata = loop.metadata
@@ -56,6 +58,7 @@ class Sender:
         self._batches = batches
         self._responses = responses
         self._identity = identity
+        self._gate = gate
         self.flushed_ms = -1
 
     def drain(self, now: int) -> Poll:
@@ -121,7 +124,10 @@ class Sender:
             self._batches.drop_waiting(queue, TopicRecreated(f"{queue.tp}: the topic was created again ({topic_id})"))
             return False
         queue.use_topic_id(topic_id)
-        return queue.may_use_leader(leader.epoch) and self._identity.may_send(queue)
+        return queue.may_use_leader(leader.epoch) and self._identity.may_send(queue) and self._is_admitted(queue)
+
+    def _is_admitted(self, queue: PartitionQueue) -> bool:
+        return self._gate is None or queue.identity is None or self._gate.admits(queue.identity.producer_id)
 
     def _request_leader(self, queue: PartitionQueue) -> None:
         error = self._metadata.why_unknown(queue.tp)

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -27,7 +28,8 @@ from mirror.producer.batch.batches import Callback, ProducerBatch, RecordAccumul
 from mirror.producer.batch.queue import ProducerId
 from mirror.producer.blocking import BlockBudget
 from mirror.producer.core import ProducerCore
-from mirror.producer.events import AwaitTopicEvent, FlushEvent, WakeEvent
+from mirror.producer.events import AdmitIdEvent, AwaitTopicEvent, FlushEvent, WakeEvent
+from mirror.producer.id_gate import OnProducerId
 from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
 from mirror.runtime.adoption import AdoptionCalls
@@ -66,11 +68,18 @@ class Producer(AdoptionCalls):
     With a ``transactional.id`` it sends in transactions. Thread-safe.
     """
 
-    def __init__(self, options: Mapping[str, object] | ProducerSettings, *, memory: BufferMemory | None = None) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, object] | ProducerSettings,
+        *,
+        memory: BufferMemory | None = None,
+        on_producer_id: OnProducerId | None = None,
+    ) -> None:
         """Create a producer from Kafka's dotted keys, or from parsed settings.
 
-        With ``memory``, which producers may share, ``buffer.memory`` is not used. Raises ConfigError, and
-        InvalidArgument if ``memory`` is no BufferMemory.
+        With ``memory``, which producers may share, ``buffer.memory`` is not used. ``on_producer_id`` is called on the
+        network thread with each producer id, and a function that admits it: no batch is sent under an id before that
+        was called. Raises ConfigError, and InvalidArgument if ``memory`` is no BufferMemory.
         """
         if memory is not None and not isinstance(memory, BufferMemory):
             msg = f"memory must be a BufferMemory, not {type(memory).__name__}"
@@ -82,12 +91,20 @@ class Producer(AdoptionCalls):
         thread = acquire(self._settings.cluster)
         memory = memory or BufferMemory(self._settings.buffer_memory)
         self._memory = memory.share(self._send_what_lingers, thread.check_may_wait)
-        core = ProducerCore(self._settings, thread.loop, self._memory.give_back)
+        ask_id = None if on_producer_id is None else partial(self._ask_id, on_producer_id)
+        core = ProducerCore(self._settings, thread.loop, self._memory.give_back, ask_id)
         super().__init__(thread, core, self._settings.transactional_id)
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._unanswered: Final = UnansweredSends()
         self._asked = PendingRequests("Producer")
         thread.submit(None, JoinEvent(core))
+
+    def _ask_id(self, on_producer_id: OnProducerId, producer_id: int) -> None:
+        def admit() -> None:
+            with contextlib.suppress(ClientClosed, NetworkThreadDied):  # then nothing is sent any more
+                self._thread.submit(self._core, AdmitIdEvent(producer_id))
+
+        on_producer_id(producer_id, admit)
 
     def __repr__(self) -> str:
         cluster = self._settings.cluster

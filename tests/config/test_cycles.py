@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.config.cycles import cluster_identities, feedback_groups
+from mirror.config.cycles import cluster_identities, feedback_groups, unregistered_writers
 from mirror.config.models import FlowConfig, MirrorMakerConfig
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
@@ -61,7 +61,8 @@ def test_the_reason_spells_out_the_circle_of_patterns() -> None:
     ((group, reason),) = feedback_groups(flows, {name: name for name in "ABC"})
     assert list(group) == flows
     assert "a topic could go A -> B (flow AB-identity-.*) -> A (flow BA-prefix-.*), and on, in a circle" in reason
-    assert '; use naming = "prefix" in AB-identity-.*; or write the topics' in reason
+    advice = '; use naming = "prefix" in AB-identity-.*, or origin = "local" in all of them; or write the topics'
+    assert advice in reason
 
 
 def test_clusters_under_two_names_are_refused_although_topics_have_prefixes() -> None:
@@ -69,6 +70,27 @@ def test_clusters_under_two_names_are_refused_although_topics_have_prefixes() ->
     ((_, reason),) = feedback_groups(flows, identity)
     assert "a topic could go A -> B (flow AB-prefix-.*) -> P (flow BP-prefix-.*), and on" in reason
     assert "; A and P are one cluster" in reason
+
+
+def local(one: FlowConfig) -> FlowConfig:
+    return one.model_copy(update={"origin": "local"})
+
+
+@pytest.mark.parametrize("naming", ["identity", "prefix"])
+def test_flows_that_copy_local_records_only_may_feed_each_other(naming: str) -> None:
+    ring = [flow(edge, ".*", naming=naming) for edge in ("AB", "BA", "BC", "CA")]
+    assert not refused(*map(local, ring))
+    for number, one in enumerate(ring):
+        others = [local(other) for other in ring if other is not one]
+        by_name = naming == "prefix"  # then a topic does not go back by its name, whatever copies it
+        assert refused(*others, one) is not by_name, f"flow {number} copies everything"
+
+
+def test_who_writes_where_local_records_are_copied_from_registers_its_producers() -> None:
+    reader, plain, registering = local(flow("BA", ".*")), flow("CB", ".*"), flow("DB", ".*")
+    registering = registering.model_copy(update={"register_producers": True})
+    flows, identity = [reader, plain, registering, flow("BD", ".*")], {name: name for name in "ABCD"}
+    assert list(unregistered_writers(flows, identity)) == [(plain, reader)]
 
 
 def test_the_reason_names_the_topic_and_its_path() -> None:

@@ -177,9 +177,8 @@ class End(Side):
 class TwoClusters:
     """Copies between a source and a target cluster; ``name`` makes unique topic names."""
 
-    flow: Final = "equality"
-
-    def __init__(self, source: Cluster, target: Cluster, name: Callable[[str], str]) -> None:
+    def __init__(self, source: Cluster, target: Cluster, name: Callable[[str], str], flow: str = "equality") -> None:
+        self.flow: Final = flow
         self.source: Final = End(source.bootstrap_servers)
         self.target: Final = End(target.bootstrap_servers)
         self._name: Final = name
@@ -204,6 +203,10 @@ class TwoClusters:
     def target_topic(self, topic: str, partitions: int = 1, **config: object) -> None:
         """Create a topic on the target, and the flow's own topics if they do not exist."""
         self.target.create(topic, partitions, **config)
+        self.own_topics()
+
+    def own_topics(self) -> None:
+        """Create the flow's own topics on the target if they do not exist."""
         if not self._flow_topics:
             for own in {topic_of(self.flow), offset_topic_of(self.flow)} - self.target.topics():
                 self.target.create(own, cleanup_policy="compact")

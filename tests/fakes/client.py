@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.loop import ClusterLoop, JoinEvent
@@ -23,6 +23,7 @@ from mirror.producer.events import (
     AbortEvent,
     AddOffsetsEvent,
     AddPartitionsEvent,
+    AdmitIdEvent,
     AdoptEvent,
     BeginTransactionEvent,
     CommitEvent,
@@ -136,13 +137,13 @@ class FakeProducer(FakeClient):
     """A client with a producer core in its loop; ``released`` counts the bytes given back."""
 
     def __init__(self, cluster: FakeCluster, beside: FakeClient | None = None, /, **options: object) -> None:
-        seed = options.pop("seed", 0)
+        seed, ask_id = options.pop("seed", 0), cast("Callable[[int], None] | None", options.pop("ask_id", None))
         own = ProducerSettings.parse({"bootstrap.servers": cluster.bootstrap, **options})
         shared = {name: value for name, value in options.items() if name in CLUSTER_KEYS}
         super().__init__(cluster, beside, seed=seed, **shared)
         self.taken = 0
         self.released = 0
-        self.core = ProducerCore(own, self.loop, self._release)
+        self.core = ProducerCore(own, self.loop, self._release, ask_id)
         self.submit(None, JoinEvent(self.core))
 
     def _release(self, tp: TopicPartition, size: int) -> None:
@@ -170,6 +171,9 @@ class FakeProducer(FakeClient):
 
     def flush(self) -> None:
         self.submit(self.core, FlushEvent())
+
+    def admit_id(self, producer_id: int) -> None:
+        self.submit(self.core, AdmitIdEvent(producer_id))
 
     # --- adopted identities
 

@@ -14,6 +14,7 @@ from mirror.errors import KafkaError
 from mirror.meters import Histogram
 from mirror.producer.batch.batches import Callback, RecordMetadata
 from mirror.relay.batches.batch_pipeline import SubmitReencode
+from mirror.relay.batches.classify import IsForeign
 from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, reencode
 from mirror.relay.flow_control import SendWindow, SourceBudget
 from mirror.relay.model.observer import NullObserver
@@ -191,6 +192,7 @@ class HandContext:
         self.commit_durations = Histogram()
         self.leader: tuple[int, int] | None = None
         self.no_leader_text = ""
+        self.is_foreign: IsForeign | None = None
 
     def unix_ms(self) -> int:
         return self.clock.unix_ms()
@@ -256,6 +258,10 @@ class HandContext:
         del copy, timeout_ms
         self.comparisons.append((mark, Future()))
         return self.comparisons[-1][1]
+
+    def foreign_finder(self, copy: CopyHandle) -> IsForeign | None:
+        del copy
+        return self.is_foreign
 
     def reencoder(self, copy: CopyHandle) -> SubmitReencode:
         del copy

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from mirror.consumer.fetched import Fetched, without_aborted
-from mirror.relay.batches.classify import codec_of, skip_reason
+from mirror.relay.batches.classify import IsForeign, codec_of, skip_reason
 from mirror.relay.batches.reencode import ReencodeSpec, record_change
 from mirror.relay.batches.sequence_match import SequenceMatcher
 from mirror.relay.model.ranges import OPEN_END
@@ -62,8 +62,16 @@ class Shift:
 class ExpectedRecords:
     """The records that a copy writes for the batches of a source partition, from ``start`` up to the offset ``end``."""
 
-    def __init__(self, fetches: Iterable[Fetched], start: int, spec: ReencodeSpec, end: int = OPEN_END) -> None:
+    def __init__(
+        self,
+        fetches: Iterable[Fetched],
+        start: int,
+        spec: ReencodeSpec,
+        end: int = OPEN_END,
+        is_foreign: IsForeign | None = None,
+    ) -> None:
         """``spec`` has the flow's headers and transform; its limits of timestamps and sizes do not apply here."""
+        self._is_foreign: Final = is_foreign
         self._start: Final = start
         self._end: Final = end
         self.max_bytes: Final = spec.max_source_bytes
@@ -86,7 +94,7 @@ class ExpectedRecords:
                     return
                 if batch.next_offset > at:
                     at = batch.next_offset
-                    if skip_reason(batch, aborted=aborted) is None:
+                    if skip_reason(batch, aborted=aborted, is_foreign=self._is_foreign) is None:
                         yield batch
 
     def take_same(self, own: Batch) -> int | None:

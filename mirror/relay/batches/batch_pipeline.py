@@ -18,7 +18,7 @@ from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import CorruptBatch, MirrorError
-from mirror.relay.batches.classify import SkipReason, codec_of, deep_reason, is_small, skip_reason
+from mirror.relay.batches.classify import IsForeign, SkipReason, codec_of, deep_reason, is_small, skip_reason
 from mirror.relay.batches.output_batch import BufferRef, OutputBatch
 from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule
 from mirror.relay.batches.remedies import Remedies
@@ -62,6 +62,13 @@ class _PendingBatch:
     """Not to be merged with its neighbours."""
     error: CorruptBatch | None = None
 
+    @property
+    def skipped_count(self) -> int:
+        """How much is counted if it is skipped: the records of another origin, else one batch."""
+        if self.skip is SkipReason.NOT_LOCAL and isinstance(self.batch, Batch):
+            return int(self.batch.count)
+        return 1
+
 
 class BatchPipeline:
     """The outputs of one copy, in order, from the offset at which it starts."""
@@ -75,8 +82,10 @@ class BatchPipeline:
         reencode: SubmitReencode,
         on_held: Callable[[BufferRef], None],
         on_released: Callable[[BufferRef], None],
+        is_foreign: IsForeign | None = None,
     ) -> None:
         """``reencode`` runs in another thread; ``on_held`` and ``on_released`` count the bytes that are held."""
+        self._is_foreign: Final = is_foreign
         self._on_held = on_held
         self._on_released = on_released
         self._limits = limits
@@ -130,7 +139,7 @@ class BatchPipeline:
                 continue
             remedies = self.remedies.at(begins)
             error = self._check_overlap(batch) if begins < self._expected else None
-            skip = skip_reason(batch, aborted=aborted)
+            skip = skip_reason(batch, aborted=aborted, is_foreign=self._is_foreign)
             pending = _PendingBatch(batch, fetched.buffer, self._gaps_before(batch), fetched.end, skip)
             pending.error, pending.alone = error, error is not None
             if pending.skip is None:
@@ -235,7 +244,7 @@ class BatchPipeline:
             batch.base_offset, batch.next_offset, batch.leader_epoch, buffer=pending.buffer, gaps=pending.gaps
         )
         if pending.skip is not None:
-            output.dropped[pending.skip] = 1
+            output.dropped[pending.skip] = pending.skipped_count
             self._skip_following(output)
         else:
             assert isinstance(batch, Batch)  # noqa: S101 - message sets are re-encoded
@@ -251,7 +260,7 @@ class BatchPipeline:
                 return
             self._drop_from_backlog(1)
             output.next_offset, output.leader_epoch = pending.batch.next_offset, pending.batch.leader_epoch
-            output.dropped[pending.skip] = output.dropped.get(pending.skip, 0) + 1
+            output.dropped[pending.skip] = output.dropped.get(pending.skip, 0) + pending.skipped_count
             output.gaps.update(pending.gaps)
             pending.buffer.release()
 
@@ -359,7 +368,10 @@ class BatchPipeline:
         next_offset = min(last.next_offset, run[-1].end)
         tail = OutputBatch(last.base_offset, next_offset, last.leader_epoch, buffer=buffer)
         tail.reencoded = dict(Counter(pending.reason or Reason.SMALL for pending in run if pending.skip is None))
-        skipped = Counter(str(pending.skip) for pending in run if pending.skip is not None)
+        skipped = Counter[str]()
+        for pending in run:
+            if pending.skip is not None:
+                skipped[pending.skip] += pending.skipped_count
         tail.dropped = dict(Counter(result.dropped) + skipped)
         for pending in run:
             tail.gaps.update(pending.gaps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Final
 
 from mirror.relay.batches.reencode import Reason
@@ -21,17 +22,25 @@ class SkipReason(enum.StrEnum):
     CONTROL = "control"
     ABORTED = "aborted"
     EMPTY = "empty"
+    NOT_LOCAL = "not-local"
+    """A flow has written it to the source, and ``origin`` is "local"."""
 
 
-def skip_reason(batch: AnyBatch, *, aborted: bool) -> SkipReason | None:
-    """Return why ``batch`` holds nothing to copy; None if it does."""
+IsForeign = Callable[[AnyBatch], bool]
+"""Whether a flow has written a batch of the source, so that it is not copied."""
+
+
+def skip_reason(batch: AnyBatch, *, aborted: bool, is_foreign: IsForeign | None = None) -> SkipReason | None:
+    """Return why ``batch`` holds nothing to copy; None if it does. Without ``is_foreign``, every origin is copied."""
     if isinstance(batch, MessageSet):
-        return None
+        return SkipReason.NOT_LOCAL if is_foreign is not None and is_foreign(batch) else None
     if batch.is_control:
         return SkipReason.CONTROL
     if aborted:
         return SkipReason.ABORTED
-    return SkipReason.EMPTY if batch.count == 0 else None
+    if batch.count == 0:
+        return SkipReason.EMPTY
+    return SkipReason.NOT_LOCAL if is_foreign is not None and is_foreign(batch) else None
 
 
 def deep_reason(

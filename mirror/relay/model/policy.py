@@ -63,6 +63,14 @@ class CopyPolicy:
     lease_ms: int = 0
     """How long an epoch continues to copy after its end, until the next epoch's copies take over."""
 
+    only_local: bool = False
+    """Whether records that flows have written to the source are left out."""
+    origin_from: str = ""
+    """What to do with records from before the source's registry began: copy them ("earliest"), leave them out
+    ("registry"), or fail ("")."""
+    registers_producers: bool = False
+    """Whether producer ids are registered on the target before the first batch under each."""
+
     @property
     def rewrites(self) -> bool:
         """Whether every record is changed, so that no batch can be passed on as bytes."""

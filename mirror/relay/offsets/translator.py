@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from mirror.client import Admin, Consumer, Fetched, OffsetAndMetadata, Outcomes, TopicPartition
@@ -17,6 +18,8 @@ from mirror.relay.offsets.log_pairing import pair_last, pair_once
 from mirror.relay.offsets.offset_topic import FollowedOffsetTopic, OffsetTopic
 from mirror.relay.offsets.runs import span_of
 from mirror.relay.offsets.segments import EpochEnds, key_of, segment_of, standing
+from mirror.relay.origin.records import LogKey
+from mirror.relay.origin.registry import open_origin
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import Progress, read_each_progress
 from mirror.relay.progress.flow_topic import cluster_options
@@ -27,9 +30,11 @@ from mirror.timing import Timer
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from mirror.relay.batches.classify import IsForeign
     from mirror.relay.model.policy import CopyPolicy
     from mirror.relay.offsets.runs import Run
     from mirror.relay.offsets.segments import Segment
+    from mirror.relay.origin.registry import LocalOrigin
     from mirror.relay.progress.anchors import Anchor
 
 _FETCH_BYTES: Final = 1024 * 1024
@@ -199,6 +204,8 @@ class OffsetTranslator:
             headers=policy.headers, transform=one_at_a_time(policy.transform) if policy.transform else None
         )
         self._topic: Final = OffsetTopic(target, flow)
+        self._open_origin: Final = partial(open_origin, flow, source, target, policy, self._timeout_ms)
+        self._origin: LocalOrigin | None = None
         with ExitStack() as stack:
             self._source: Final = stack.enter_context(Admin(source))
             self._target: Final = stack.enter_context(Admin(target))
@@ -313,11 +320,13 @@ class OffsetTranslator:
         end = self._target_log.end_offsets([logs.target], limit_ms)[logs.target]
         end = end if hole.target_end is None else min(end, hole.target_end)
 
+        is_foreign = self._foreign_finder(LogKey.of(logs.source, logs.progress.topic_id))
+
         def read_logs() -> tuple[Iterator[Fetched], ExpectedRecords]:
             seek = OffsetAndMetadata(hole.start, topic_id=source_id)
             source = self._read(self._source_log, logs.source, seek, hole.end)
             target = self._read(self._target_log, logs.target, hole.target_start, end)
-            return target, ExpectedRecords(source, hole.start, self._spec, hole.end)
+            return target, ExpectedRecords(source, hole.start, self._spec, hole.end, is_foreign)
 
         return pair_once(hole, read_logs, producer_ids) if self._exactly_once else pair_last(hole, read_logs)
 
@@ -336,6 +345,11 @@ class OffsetTranslator:
             return max(0, end - start)
         log = self._read(self._target_log, target, start, end)
         return sum(1 for fetched in log for record in fetched.records() if start <= record.offset < end)
+
+    def _foreign_finder(self, log: LogKey) -> IsForeign | None:
+        if self._origin is None and (opened := self._open_origin()) is not None:
+            self._origin = self._clients.enter_context(opened)
+        return None if self._origin is None else self._origin.finder(log)
 
     def _timer(self) -> Timer:
         return Timer(SystemClock(), self._timeout_ms)

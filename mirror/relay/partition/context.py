@@ -11,6 +11,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.meters import Histogram
 from mirror.relay.batches.batch_pipeline import SubmitReencode
+from mirror.relay.batches.classify import IsForeign
 from mirror.relay.flow_control import SendWindow, SourceBudget
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range
@@ -202,6 +203,10 @@ class CopyContext(Protocol):
 
     def reencoder(self, copy: CopyHandle) -> SubmitReencode:
         """Return a function that re-encodes batches of this copy in another thread."""
+        ...
+
+    def foreign_finder(self, copy: CopyHandle) -> IsForeign | None:
+        """Return what decides which batches of the source are not copied; None if all are."""
         ...
 
     def step_when_done(self, copy: CopyHandle, future: Future[Any]) -> None:

@@ -67,7 +67,13 @@ def make_parts(
     copied: Final = copy.range
     recorder = ResultRecorder(copied, context.unix_ms, now, context.observer)
     reader = SourceReader(
-        copied.end, limits, policy, batch_size, reencode=context.reencoder(copy), budget=context.source_budget
+        copied.end,
+        limits,
+        policy,
+        batch_size,
+        reencode=context.reencoder(copy),
+        budget=context.source_budget,
+        is_foreign=context.foreign_finder(copy),
     )
     clock = DeliveryClock(copied.stuck_since_ms, context.timeouts, context.unix_ms)
     failures = FailureClassifier(copy.source, copy.target, policy, limits, reader.pipeline, context.unix_ms)

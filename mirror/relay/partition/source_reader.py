@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mirror.consumer.fetched import Fetched
 from mirror.relay.batches.batch_pipeline import BatchPipeline, SubmitReencode
+from mirror.relay.batches.classify import IsForeign
 from mirror.relay.batches.output_batch import BufferRef
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.flow_control import SourceBudget
@@ -23,13 +24,20 @@ class SourceReader:
         *,
         reencode: SubmitReencode,
         budget: SourceBudget,
+        is_foreign: IsForeign | None = None,
     ) -> None:
         self.end = end
         """The range's end. It may be changed only before :meth:`begin`."""
         self.held_bytes = 0
         """Fetched bytes that are still needed."""
         self.pipeline = BatchPipeline(
-            limits, policy, batch_size, reencode=reencode, on_held=self._on_held, on_released=self._on_released
+            limits,
+            policy,
+            batch_size,
+            reencode=reencode,
+            on_held=self._on_held,
+            on_released=self._on_released,
+            is_foreign=is_foreign,
         )
         self._budget = budget
         self._buffers: set[BufferRef] = set()

@@ -37,6 +37,11 @@ class FollowedTopic:
         self._id: uuid.UUID | None = None
         self._at: int | None = None
 
+    @property
+    def topic_id(self) -> str:
+        """The id of the topic at the last call of :meth:`news`; empty if there was none."""
+        return str(self._id or "")
+
     def close(self) -> None:
         """Close the connections."""
         self._clients.close()
@@ -51,7 +56,7 @@ class FollowedTopic:
         tp = self._topic.tp
         found = self._admin.describe_topics([tp.topic], timeout_ms=stall_ms)
         if tp.topic not in found:
-            self._at = None
+            self._id = self._at = None
             return News(again=True)
         start, end = log_bounds(self._admin, tp, Timer(clock, stall_ms), "read_committed")
         again = self._at is None or found[tp.topic].topic_id != self._id or not start <= self._at <= end

@@ -45,6 +45,7 @@ class ClusterLookups:
         *,
         start_over: bool,
         restart_recreated: bool = False,
+        shared: bool = False,
         healing: TargetHealing | None = None,
         timeout_ms: int,
         now: Callable[[], float] = time.monotonic,
@@ -52,7 +53,8 @@ class ClusterLookups:
     ) -> None:
         """``timeout_ms`` limits comparisons with the target's log; the calls of Admin have a default of their own.
 
-        ``restart_recreated``: a copy begins again if its target topic was made again. ``healing`` finds where a copy
+        ``restart_recreated``: a copy begins again if its target topic was made again. ``shared``: others produce into
+        the target topics, so that records there do not show that progress was lost. ``healing`` finds where a copy
         continues whose target lost records; None: it fails. ``now`` and ``pause`` are in seconds.
         """
         self._flow: Final = flow
@@ -63,6 +65,7 @@ class ClusterLookups:
         self._targets: Final = frozenset(targets)
         self._start_over: Final = start_over
         self._restart_recreated: Final = start_over or restart_recreated
+        self._shared: Final = shared
         self._healing: Final = healing
         self._now: Final = now
         self._pause: Final = pause
@@ -175,7 +178,7 @@ class ClusterLookups:
             error = truncated_error(self._flow, tp, expected, log.end, _copied_to(record))
         if error is None and record is not None and self._progress_topic.is_current(tp, record, self._timeout_ms):
             return StartPosition(record.progress, record.target_end, _restored_mark(record, current))
-        if error is None and record is None and (log.end == 0 or self._holds_no_records(tp, log)):
+        if error is None and record is None and (log.end == 0 or self._shared or self._holds_no_records(tp, log)):
             return StartPosition(None, log.end, current)
         if self._target.group_offsets(group_of(self._flow, tp), [tp], timeout_ms=self._timeout_ms):
             raise ProgressChanged

@@ -29,6 +29,8 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.offset_topic import OffsetKeeper, OffsetTopic
 from mirror.relay.offsets.translator import complete_index
+from mirror.relay.origin.registration import IdRegistration
+from mirror.relay.origin.registry import open_origin, registry_topic
 from mirror.relay.partition.search.position_search import LogPositionSearch
 from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
@@ -144,6 +146,12 @@ def _copy(
         source_admin = stack.enter_context(Admin(cluster_options(source_options)))
         admin = stack.enter_context(Admin(cluster_options(target_options)))
         consumer = stack.enter_context(Consumer(source_options))
+        origin = open_origin(flow, source_options, target_options, policy, timeouts.stall_ms)
+        if origin is not None:
+            stack.enter_context(origin)
+        registration = IdRegistration(registry_topic(target_options), flow) if policy.registers_producers else None
+        if registration is not None:
+            stack.callback(registration.close)
         progress_topic = ProgressTopic(target_options, flow)
         lookups = ClusterLookups(
             flow,
@@ -153,6 +161,7 @@ def _copy(
             targets,
             start_over=policy.start_over,
             restart_recreated=policy.on_target_recreated == "start-over",
+            shared=policy.only_local,
             healing=_healing(flow, admin, progress_topic, targets, policy),
             timeout_ms=timeouts.stall_ms,
         )
@@ -167,12 +176,15 @@ def _copy(
             lookups=lookups,
             producer_settings=producer_settings,
             memory=BufferMemory(buffer_memory),
-            producer=stack.enter_context(Producer(_shared_settings(target_options))) if shares_producer else None,
+            producer=stack.enter_context(_shared_producer(target_options, registration)) if shares_producer else None,
+            origin=origin,
+            registration=registration,
             positions=stack.enter_context(
                 LogPositionSearch(
                     source_options,
                     target_options,
                     policy,
+                    origin,
                     max_decompressed_bytes=max_decompressed_bytes(buffer_memory),
                 )
             ),
@@ -231,10 +243,11 @@ def _producer_settings(
     return ProducerSettings.parse({**options, "transaction.timeout.ms": timeout_ms})
 
 
-def _shared_settings(options: Mapping[str, object]) -> ProducerSettings:
-    """Parse the settings of the producer without transactions that all copies share."""
+def _shared_producer(options: Mapping[str, object], registration: IdRegistration | None) -> Producer:
+    """Create the producer without transactions that all copies share."""
     transactional = {"transactional.id", "transaction.timeout.ms"}
-    return ProducerSettings.parse({key: value for key, value in options.items() if key not in transactional})
+    settings = ProducerSettings.parse({key: value for key, value in options.items() if key not in transactional})
+    return Producer(settings, on_producer_id=None if registration is None else registration.on_producer_id)
 
 
 def _source_options(

@@ -6,12 +6,14 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, Final
 
 from mirror.backoff import Backoff
 from mirror.client import TopicPartition
 from mirror.meters import Histogram
 from mirror.relay.batches.batch_pipeline import SubmitReencode
+from mirror.relay.batches.classify import IsForeign
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.flow_control import RateLimiter, SendWindow, SourceBudget
@@ -20,6 +22,7 @@ from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.segments import Segment, key_of
+from mirror.relay.origin.records import LogKey
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.writers.target_writer import TargetWriter
@@ -39,6 +42,7 @@ from mirror.relay.task.neighbours import serve_neighbours
 from mirror.relay.task.position_searches import PositionSearches
 from mirror.relay.task.running_copies import CedeRequests, running_copies
 from mirror.relay.task.turns import AcquisitionTurns
+from mirror.relay.task.undecided_fetches import UndecidedFetches
 from mirror.relay.task.workers import TaskWorkers
 from mirror.relay.task.writers import Clients, TaskWriters
 from mirror.timing import FOREVER_MS, Clock
@@ -119,6 +123,8 @@ class Task:
         self._segments: Final = None if offsets is None else LazyWriting(offsets.write, submit, _MOST_SEGMENTS)
         self._cede_requests: Final = CedeRequests(self._wake)
         self._turns: Final = AcquisitionTurns(self._wake)
+        origin, budget = clients.origin, self.source_budget
+        self._undecided: Final = None if origin is None else UndecidedFetches(origin, submit, budget, self._wake)
         self._start_positions: Final = StartPositions(clients.lookups, self._workers.submit, clock.now)
 
     def close(self) -> None:
@@ -212,6 +218,8 @@ class Task:
     def _turn(self, now: int) -> None:
         self._to_step.extend(self._cede_requests.pass_on(self._active, now))
         self._to_step.extend(self._turns.take_ready(self._active, now))
+        if self._undecided is not None:
+            self._to_step.extend(self._steering.on_polled(self._undecided.take_decided(), now))
         stepped = self._step_due(now)
         self._step_queued(now, stepped)
         self._to_step.extend(self._epoch.update(now, self._copies, self._active))
@@ -289,6 +297,8 @@ class Task:
         fetched = self._clients.consumer.poll(timeout_ms, max_bytes=steering.room)
         self._polling = False
         self._wake_event.clear()
+        if self._undecided is not None:
+            fetched = self._undecided.hold(fetched)
         self._to_step.extend(steering.on_polled(fetched, self._clock.now()))
 
     # --- the context of the copies
@@ -355,6 +365,12 @@ class Task:
     def reencoder(self, copy: CopyHandle) -> SubmitReencode:
         """Return a function that re-encodes in the encoder's thread; partitions take turns."""
         return self._workers.reencoder(copy.source)
+
+    def foreign_finder(self, copy: CopyHandle) -> IsForeign | None:
+        """Return what the registry of the source says, once a fetch was decided."""
+        if (origin := self._clients.origin) is None:
+            return None
+        return partial(origin.is_foreign, LogKey.of(copy.source, copy.range.topic_id))
 
     def step_when_done(self, copy: CopyHandle, future: Future[Any]) -> None:
         """Step ``copy`` in the turn after ``future`` is done."""

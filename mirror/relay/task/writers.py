@@ -11,6 +11,8 @@ from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.offset_topic import OffsetKeeper
+from mirror.relay.origin.registration import IdRegistration
+from mirror.relay.origin.registry import LocalOrigin
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.writers.at_least_once_writer import AtLeastOnceWriter
 from mirror.relay.partition.writers.continuation import Earlier, fence_valid_ms
@@ -42,6 +44,10 @@ class Clients:
     """Writes anchors; None: none are written."""
     offsets: OffsetKeeper | None = None
     """Writes the offset index; None: it is not written."""
+    origin: LocalOrigin | None = None
+    """Decides which records of the source are copied; None: all."""
+    registration: IdRegistration | None = None
+    """Registers producer ids on the target before they are used; None: they are not registered."""
     neighbours: Neighbours | None = None
     """Asks the other processes of the host for partitions; None: no process is asked."""
 
@@ -69,7 +75,9 @@ class TaskWriters:
         clients, flow = self._clients, copy.range.flow
         settings, admin, memory = clients.producer_settings, clients.admin, clients.memory
         if way is Way.TRANSACTIONS:
-            return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, self._search_of(copy))
+            on_producer_id = None if clients.registration is None else clients.registration.on_producer_id
+            search = self._search_of(copy)
+            return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, search, on_producer_id)
         assert clients.producer is not None  # noqa: S101 - only copies in transactions need none
         attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
         committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)

@@ -12,6 +12,7 @@ from mirror.errors import Fenced, FlowError, KafkaError, MirrorError
 from mirror.groups.positions import GroupsReport
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import HeartbeatWriter, not_written
+from mirror.relay.origin.registry import prepare_registries
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
@@ -188,6 +189,8 @@ class FlowRunner:
         source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
         with Admin(source_options) as source, Admin(target_options) as target:
             prepared = prepare_topics(flow, source, target, before)
+        if before is None and flow.registers_producers:
+            prepare_registries(flow.name, source_options, target_options, only_local=flow.only_local)
         for line in prepared.warnings:
             self._warn(flow, line)
         reported = {} if before is None else before.obstacles

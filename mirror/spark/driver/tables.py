@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.results import FlowReport
 
 _LOSSES = frozenset({GapKind.RETENTION, GapKind.TRUNCATED, GapKind.RECREATED})
-_NOTHING_TO_COPY = frozenset(SkipReason)
+_NOTHING_TO_COPY = frozenset(SkipReason) - {SkipReason.NOT_LOCAL}
 _UNKNOWN = "unknown"
 _STYLES = {Outcome.COMPLETE: "green", Outcome.UNFINISHED: "yellow"}
 _MAX_GROUPS_SHOWN = 5

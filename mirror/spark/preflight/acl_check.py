@@ -18,6 +18,7 @@ from mirror.client import AclOperation, TopicPartition
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.way_rules import EXPIRATION
 from mirror.relay.model.way import Way
+from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
@@ -62,6 +63,8 @@ class FlowPermissions:
     """The target topics, with the progress topic and the offset topic; None for a topic that does not exist."""
     heartbeats: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
     """The source's topic of heartbeats, if the flow writes to it."""
+    registry: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
+    """The source's registry of producer ids, if the flow copies local records only."""
     groups: Mapping[str, Operations] = field(default_factory=dict)
     """The target's groups."""
     ids: Mapping[str, Operations] = field(default_factory=dict)
@@ -118,6 +121,7 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
     _check_offset_topic(flow, permissions, missing)
     _check_checkpoints_topic(flow, permissions, missing)
     _check_heartbeats(flow, permissions, missing)
+    _check_registries(flow, permissions, missing)
     _check_groups(flow, permissions, missing)
     _check_ids(flow, permissions, missing)
     if uses_sequences(flow):
@@ -227,6 +231,18 @@ def _check_heartbeats(flow: FlowConfig, permissions: FlowPermissions, missing: M
         missing.warnings += topic_lines(
             flow.target, lacking, "heartbeats are not copied", also_needed=TARGET_TOPIC_OPERATIONS
         )
+
+
+def _check_registries(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
+    """Check the registries of producer ids: a source's is only read once it has begun."""
+    needed = (AclOperation.READ, AclOperation.WRITE)
+    on_target = permissions.target.get(REGISTRY_TOPIC) if flow.registers_producers else None
+    for cluster, topics, why in (
+        (flow.source, permissions.registry, "nothing says which records were produced there"),
+        (flow.target, {REGISTRY_TOPIC: on_target}, "no batch may be sent before its producer is registered"),
+    ):
+        lacking = topics_lacking(topics, *needed)
+        missing.problems += topic_lines(cluster, lacking, why, also_needed=TARGET_TOPIC_OPERATIONS)
 
 
 def _check_groups(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:

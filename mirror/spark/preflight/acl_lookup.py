@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from mirror.client import Admin, ConfigResource
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.groups.own_groups import is_own_group
+from mirror.mirrormaker.names import HEARTBEATS
+from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.obstacles import too_long
 from mirror.spark.preflight import flow_topics
@@ -41,16 +43,17 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
     timer = Timer(SystemClock(), _LOOKUP_TIMEOUT_MS)
     source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
     own_on_source = [topic.name for topic in flow_topics.on_source(flow)]
+    heartbeats_topic = [name for name in own_on_source if name == HEARTBEATS]
     with Admin(source_options) as admin:
         source = _topics(admin, topics, timer)
-        heartbeats = _topics(admin, own_on_source, timer)
+        found_on_source = _topics(admin, own_on_source, timer)
         selected = _groups_to_bring(flow, admin, timer) if flow.follows_groups else None
     groups: Mapping[str, Operations] = {}
     ids: Mapping[str, Operations] = {}
     with Admin(target_options) as admin:
         impossible = too_long(flow, topics)
         own = [topic.name for topic in flow_topics.on_target(flow)]
-        copied = dict.fromkeys([*(name for name in topics if name not in impossible), *own_on_source])
+        copied = dict.fromkeys([*(name for name in topics if name not in impossible), *heartbeats_topic])
         names = [*(flow.target_topic(name) for name in copied), *own]
         target = _topics(admin, names, timer)
         # Ids before groups: a new target creates its __consumer_offsets topic at the first request about groups.
@@ -67,7 +70,8 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
     return FlowPermissions(
         source=source,
         target=target,
-        heartbeats=heartbeats,
+        heartbeats={name: found_on_source[name] for name in heartbeats_topic if name in found_on_source},
+        registry={name: topic for name, topic in found_on_source.items() if name == REGISTRY_TOPIC},
         groups=groups,
         ids=ids,
         consumer_groups=consumer_groups,

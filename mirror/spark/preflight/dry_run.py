@@ -139,7 +139,8 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         snapshot = take_snapshot(request, source, target)
         topics = inspect_topics(flow, snapshot.topics, source, target)
         snapshot = snapshot.with_targets(flow, topics.targets)
-        lost = set() if flow.start_over else _without_progress(snapshot, topics, target)
+        # Others produce into the targets of a flow that copies local records only.
+        lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, target)
     plan = plan_from_snapshot(request, snapshot)
     partitions = [
         replace(partition, error="; ".join(filter(None, [_LOST, partition.error])))

@@ -10,6 +10,7 @@ from mirror.client import Admin, ConfigResource, NewTopic
 from mirror.errors import BrokerError, KafkaError
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.topic_config import readable
+from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, topic_of
 from mirror.spark.preflight import topic_compare
 
@@ -70,16 +71,30 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
             replication_factor=flow.replication_factor,
         )
         topics.append(checkpoints)
+    if flow.registers_producers:
+        topics.append(_registry(flow.replication_factor))
     return topics
 
 
 def on_source(flow: FlowConfig) -> list[FlowTopic]:
     """Return the topics that ``flow`` itself writes on its source."""
-    if not flow.mirrormaker.heartbeats:
-        return []
+    topics: list[FlowTopic] = []
     # The flow's replication factor is for its target.
-    topic = FlowTopic(name=HEARTBEATS, contents="heartbeats", lost="no heartbeats are written", replication_factor=-1)
-    return [topic]
+    if flow.mirrormaker.heartbeats:
+        lost = "no heartbeats are written"
+        topics.append(FlowTopic(name=HEARTBEATS, contents="heartbeats", lost=lost, replication_factor=-1))
+    if flow.only_local:
+        topics.append(_registry(-1))
+    return topics
+
+
+def _registry(replication_factor: int) -> FlowTopic:
+    return FlowTopic(
+        name=REGISTRY_TOPIC,
+        contents="the producer ids of flows",
+        lost="nothing is copied",
+        replication_factor=replication_factor,
+    )
 
 
 def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = False) -> tuple[list[str], list[str]]:

@@ -369,3 +369,12 @@ def test_distinct_records_without_gaps_are_found_whatever_is_missing(count: int,
     source = [fetched(batch_at(0, numbered(0, 40)))]
     shift = Shift(lost_at_source, lost_at_target)
     assert shifted(own, source, shift, start=lost_at_source) == (count, 0)
+
+
+def test_batches_that_flows_have_written_to_the_source_are_not_expected_in_the_target() -> None:
+    batches = [fetched(batch_at(number * 10, numbered(number * 10, 10))) for number in range(4)]
+    expected = ExpectedRecords(batches, 0, PLAIN, is_foreign=lambda one: one.base_offset in {0, 20})
+    taken = []
+    while (record := expected.take()) is not None:
+        taken.append(record.offset)
+    assert taken == [*range(10, 20), *range(30, 40)]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mirror.consumer.fetched import Fetched
 from mirror.errors import CorruptBatch, FlowError
 from mirror.relay.batches.batch_pipeline import BatchPipeline
+from mirror.relay.batches.classify import IsForeign, SkipReason
 from mirror.relay.batches.output_batch import BufferRef, OutputBatch
 from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, reencode
 from mirror.relay.batches.target_limits import TargetLimits
@@ -44,6 +45,7 @@ class PipelineHarness:
         limits: TargetLimits | None = None,
         policy: CopyPolicy | None = None,
         failing: Exception | None = None,
+        is_foreign: IsForeign | None = None,
     ) -> None:
         self._failing = failing
         self.held: list[BufferRef] = []
@@ -55,6 +57,7 @@ class PipelineHarness:
             reencode=self._reencode,
             on_held=self.held.append,
             on_released=self.held.remove,
+            is_foreign=is_foreign,
         )
 
     def _reencode(self, sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Future[ReencodeResult]:
@@ -111,6 +114,20 @@ def test_small_batches_are_merged_up_to_the_batch_size() -> None:
     assert harness.runs == [3, 3]
     assert [output.count for output in outputs if output.batch is not None] == [3, 3, 1]
     assert sum(output.reencoded.get(Reason.SMALL, 0) for output in outputs) == 6
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_batches_that_flows_have_written_to_the_source_are_left_out_and_their_records_counted(count: int) -> None:
+    """40 records are passed on as bytes, single ones are merged around those that are left out."""
+    foreign = {2, 3, 5}
+    harness = PipelineHarness(is_foreign=lambda one: one.base_offset // count in foreign)
+    harness.take(*(made(number * count, count) for number in range(7)))
+    outputs = harness.outputs()
+    assert sum(output.count for output in outputs) == 4 * count
+    assert sum(output.dropped.get(SkipReason.NOT_LOCAL, 0) for output in outputs) == 3 * count
+    assert outputs[-1].next_offset == 7 * count
+    assert not any(output.gaps for output in outputs)
+    assert harness.held == []
 
 
 def test_batches_of_different_codecs_are_not_merged() -> None:

@@ -14,11 +14,14 @@ from typing import Final, Self
 from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Shift, Unproved, compare, find_shifted
+from mirror.relay.batches.classify import IsForeign
 from mirror.relay.batches.own_appends import OwnAppends
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.batches.standing_appends import StandingAppends
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END
+from mirror.relay.origin.records import LogKey
+from mirror.relay.origin.registry import LocalOrigin
 from mirror.relay.partition.search.consumer_pool import ConsumerPool
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
@@ -53,10 +56,15 @@ class LogPositionSearch:
         source_options: Mapping[str, object],
         target_options: Mapping[str, object],
         policy: CopyPolicy,
+        origin: LocalOrigin | None = None,
         *,
         max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
     ) -> None:
-        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
+        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError.
+
+        ``origin`` decides which of the source's records are copied; None: all.
+        """
+        self._origin: Final = origin
         self.source: Final = ConsumerPool(source_options, "read_committed")
         self.target: Final = ConsumerPool(target_options, "read_uncommitted")
         self.spec: Final = ReencodeSpec(
@@ -64,6 +72,12 @@ class LogPositionSearch:
             transform=one_at_a_time(policy.transform) if policy.transform else None,
             max_source_bytes=max_decompressed_bytes,
         )
+
+    def foreign_finder(self, query: PositionQuery) -> IsForeign | None:
+        """Return what decides which batches of the source are not copied; None if all are."""
+        if self._origin is None:
+            return None
+        return self._origin.finder(LogKey.of(query.source, query.progress.topic_id))
 
     def begin(self, query: PositionQuery) -> LogSearch:
         """Return a search that has read nothing yet."""
@@ -209,7 +223,9 @@ class LogSearch:
         start, first, end = appends.start, appends.first, appends.end
         with self._clients.source.lend() as source:
             source_start, fetches = _read_source(source, query, timer)
-            expected = ExpectedRecords(fetches, source_start, self._clients.spec)
+            expected = ExpectedRecords(
+                fetches, source_start, self._clients.spec, is_foreign=self._clients.foreign_finder(query)
+            )
             lost = max(0, source_start - query.progress.offset)
             if first is None or end is None:
                 return _unless_appended(query, expected, lost, self._log_start)

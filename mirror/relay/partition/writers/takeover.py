@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from mirror.client import Admin, BufferMemory, Producer, TopicPartition
 from mirror.errors import KafkaError
 from mirror.producer.batch.queue import ProducerId
+from mirror.producer.id_gate import OnProducerId
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, failed, then
 from mirror.relay.model.way import Way
@@ -65,11 +66,22 @@ def transactional_id(flow: str, tp: TopicPartition) -> str:
 class PartitionTransactions:
     """The transactions of one attempt at one partition."""
 
-    def __init__(self, flow: str, tp: TopicPartition, settings: ProducerSettings, memory: BufferMemory) -> None:
-        """``settings`` are any partition's of this task: only the transactional.id differs."""
+    def __init__(
+        self,
+        flow: str,
+        tp: TopicPartition,
+        settings: ProducerSettings,
+        memory: BufferMemory,
+        on_producer_id: OnProducerId | None = None,
+    ) -> None:
+        """``settings`` are any partition's of this task: only the transactional.id differs.
+
+        ``on_producer_id``: as of :class:`Producer`; a fence sends no batch.
+        """
         self._tp: Final = tp
         self._group: Final = group_of(flow, tp)
-        self.producer: Final = Producer(replace(settings, transactional_id=transactional_id(flow, tp)), memory=memory)
+        settings = replace(settings, transactional_id=transactional_id(flow, tp))
+        self.producer: Final = Producer(settings, memory=memory, on_producer_id=on_producer_id)
         self.claim_epoch = -1
         """The producer epoch in which :meth:`fence` has committed its claim: no other claim of the producer has it."""
         self._in_transaction = False

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from mirror.client import Admin, BufferMemory, TopicPartition
 from mirror.producer.batch.batches import Callback
+from mirror.producer.id_gate import OnProducerId
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
@@ -130,12 +131,13 @@ class ExactlyOnceWriter:
         admin: Admin,
         memory: BufferMemory,
         search: Search,
+        on_producer_id: OnProducerId | None = None,
     ) -> None:
         """``settings`` are any partition's of this task: only the transactional.id differs."""
         self._flow: Final = flow
         self._tp: Final = tp
         self._admin: Final = admin
-        self._transactions: Final = PartitionTransactions(flow, tp, settings, memory)
+        self._transactions: Final = PartitionTransactions(flow, tp, settings, memory, on_producer_id)
         self._search: Final = search
         self.acquired = False
 

@@ -70,7 +70,8 @@ def producers(monkeypatch: pytest.MonkeyPatch) -> list[HandProducer]:
     """The producers that writers create."""
     created: list[HandProducer] = []
 
-    def create(settings: ProducerSettings, *, memory: object) -> HandProducer:
+    def create(settings: ProducerSettings, *, memory: object, on_producer_id: object) -> HandProducer:
+        assert on_producer_id is None
         created.append(HandProducer(settings, memory=memory))
         return created[-1]
 

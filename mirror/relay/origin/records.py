@@ -1,0 +1,145 @@
+"""The records of a cluster's registry of producer ids, and what they say together. Pure.
+
+The registry is a compacted topic with one partition, on each cluster that flows with ``origin = "local"`` connect. Its
+keys and values are JSON: who writes under a producer id, where each log ended when the registry began, and which
+registry of its source a flow reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from mirror.cluster.types import TopicPartition
+from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress.flow_topic import KeyValue
+
+REGISTRY_TOPIC: Final = "mirror-producers.internal"
+_PRODUCER: Final = "producer"
+_LOG_END: Final = "log-end"
+_BEGINNING: Final = "beginning"
+_SOURCE: Final = "source-registry"
+
+
+class LogKey(NamedTuple):
+    """The log of a partition: a topic that is created again has other logs."""
+
+    topic_id: str
+    """The topic's name on brokers without topic ids."""
+    partition: int
+
+    @classmethod
+    def of(cls, tp: TopicPartition, topic_id: str) -> LogKey:
+        """Return the log of ``tp``; ``topic_id`` is empty on brokers without topic ids."""
+        return cls(topic_id or tp.topic, tp.partition)
+
+
+class SourceRegistry(NamedTuple):
+    """The registry that a flow reads on its source."""
+
+    cluster_id: str
+    topic_id: str
+
+
+class Registry:
+    """What the records of a registry say: each record that is added replaces an earlier one of its key."""
+
+    def __init__(self) -> None:
+        self.producer_ids: set[int] = set()
+        """Under which flows write."""
+        self.sources: dict[str, SourceRegistry] = {}
+        """The registries that flows read on their sources, by flow."""
+        self._log_ends: dict[str, dict[LogKey, int]] = {}
+        self._beginning: str | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether producer ids may be registered: where the logs ended before that is written."""
+        return self._beginning is not None
+
+    @property
+    def log_ends(self) -> Mapping[LogKey, int]:
+        """Where each log ended when the registry began; a log without an entry is younger, or was empty."""
+        return {} if self._beginning is None else self._log_ends.get(self._beginning, {})
+
+    def add(self, key: bytes | None, value: bytes | None) -> None:
+        """Add a record of the topic, in order. One that is not understood is ignored: it is of a later version.
+
+        Several processes may have begun the registry at the same time. The first one has: nothing was registered before
+        it had written all log ends, but perhaps before another one looked them up.
+        """
+        name, fields = stored.parse_object(key), stored.parse_object(value)
+        producer_id, partition = stored.number(name.get(_PRODUCER)), stored.number(name.get("partition"))
+        topic_id, flow = stored.text(name.get(_LOG_END)), stored.text(name.get(_SOURCE))
+        beginning = stored.text(name.get(_BEGINNING))
+        if producer_id is not None:
+            self.producer_ids.add(producer_id)
+        elif topic_id and partition is not None:
+            log_ends = self._log_ends.setdefault(beginning, {})
+            log_ends[LogKey(topic_id, partition)] = stored.number(fields.get("offset")) or 0
+        elif flow:
+            self.sources[flow] = SourceRegistry(stored.text(fields.get("cluster")), stored.text(fields.get("topic-id")))
+        elif beginning and self._beginning is None:
+            self._beginning = beginning
+
+
+def producer_records(producer_ids: Iterable[int], flow: str, unix_ms: int) -> dict[int, KeyValue]:
+    """Return the records that register ``producer_ids`` for ``flow``, by producer id."""
+    return {id_: _record({_PRODUCER: id_}, {"flow": flow, "ms": unix_ms}) for id_ in producer_ids}
+
+
+def log_end_records(beginning: str, log_ends: Mapping[LogKey, int]) -> list[KeyValue]:
+    """Return the records that say where the logs end; :func:`began_record` follows once they are acknowledged.
+
+    ``beginning`` is a text that no other process uses.
+    """
+    return [
+        _record({_LOG_END: key.topic_id, "partition": key.partition, _BEGINNING: beginning}, {"offset": offset})
+        for key, offset in log_ends.items()
+    ]
+
+
+def began_record(beginning: str, unix_ms: int) -> KeyValue:
+    """Return the record that begins the registry, unless another process has begun it before."""
+    return _record({_BEGINNING: beginning}, {"ms": unix_ms})
+
+
+def source_record(flow: str, source: SourceRegistry) -> KeyValue:
+    """Return the record of the registry that ``flow`` reads on its source; it is written on the flow's target."""
+    return _record({_SOURCE: flow}, {"cluster": source.cluster_id, "topic-id": source.topic_id})
+
+
+def _record(key: Mapping[str, Any], value: Mapping[str, Any]) -> KeyValue:
+    return KeyValue(*(json.dumps(part, separators=(",", ":"), sort_keys=True).encode() for part in (key, value)))
+
+
+class Origins:
+    """Decides which batches of a cluster were produced there, and not written by a flow."""
+
+    def __init__(self, origin_from: str) -> None:
+        """``origin_from``: as of :class:`.CopyPolicy`."""
+        self._origin_from: Final = origin_from
+        self._local: Final[set[int]] = set()
+        self.registry: Final = Registry()
+
+    def undecided(self, producer_ids: Iterable[int]) -> set[int]:
+        """Return those of which the registry, as it was last read, does not say whether a flow writes under them."""
+        return {id_ for id_ in producer_ids if id_ >= 0} - self.registry.producer_ids - self._local
+
+    def decide(self, producer_ids: Iterable[int]) -> None:
+        """Take what is not registered for local: the registry was read to its end after batches under them were.
+
+        A flow registers a producer id before its first batch, and brokers never assign an id twice.
+        """
+        self._local.update(self.undecided(producer_ids))
+
+    def unknown_end(self, log: LogKey) -> int:
+        """Return from which offset the origin of batches is known; 0 if the flow says what to do with earlier ones."""
+        return 0 if self._origin_from else self.registry.log_ends.get(log, 0)
+
+    def is_local(self, log: LogKey, base_offset: int, producer_id: int) -> bool:
+        """Whether a batch was produced on the cluster. Its producer id must have been decided."""
+        if base_offset < self.registry.log_ends.get(log, 0):
+            return self._origin_from == "earliest"
+        return producer_id < 0 or producer_id in self._local

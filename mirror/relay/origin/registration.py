@@ -1,0 +1,80 @@
+"""Registers the producer ids of a task on the cluster that it writes to, before the first batch under each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from mirror.errors import KafkaError
+from mirror.producer.id_gate import AdmitId
+from mirror.relay.origin.records import REGISTRY_TOPIC, producer_records
+from mirror.relay.progress.flow_topic import FlowTopic
+from mirror.runtime.clock import SystemClock
+
+_log: Final = logging.getLogger(__name__)
+
+_WRITE_TIMEOUT_MS: Final = 30_000
+_RETRY_AFTER_S: Final = 1.0
+
+
+class IdRegistration:
+    """Writes producer ids to the registry, together those that are waiting, and then lets them be used.
+
+    It retries until it is closed: batches that wait for an id expire by their own ``delivery.timeout.ms``.
+    """
+
+    def __init__(self, registry: FlowTopic, flow: str) -> None:
+        self._registry: Final = registry
+        self._flow: Final = flow
+        self._lock: Final = threading.Lock()
+        self._waiting: dict[int, list[AdmitId]] = {}
+        self._registered: Final[set[int]] = set()
+        self._running = False
+        self._closed: Final = threading.Event()
+
+    def close(self) -> None:
+        """Write nothing more; what waits is not admitted."""
+        self._closed.set()
+
+    def on_producer_id(self, producer_id: int, admit: AdmitId) -> None:
+        """Register ``producer_id``, then call ``admit``. Does not wait."""
+        with self._lock:
+            if producer_id not in self._registered:
+                self._waiting.setdefault(producer_id, []).append(admit)
+                if not self._running:
+                    self._running = True
+                    threading.Thread(target=self._write_all, name="mirror-registration", daemon=True).start()
+                return
+        admit()
+
+    def _write_all(self) -> None:
+        warned = False
+        while (waiting := self._take_waiting()) is not None:
+            records = producer_records(waiting, self._flow, SystemClock().unix_ms())
+            errors = self._registry.write(records, _WRITE_TIMEOUT_MS)
+            self._on_written(waiting, errors)
+            if errors:
+                if not warned:
+                    error = next(iter(errors.values()))
+                    _log.warning(
+                        "producer ids cannot be registered in %s, so nothing is sent: %s", REGISTRY_TOPIC, error
+                    )
+                warned = True
+                self._closed.wait(_RETRY_AFTER_S)
+
+    def _take_waiting(self) -> dict[int, list[AdmitId]] | None:
+        """Return what waits; None, and this thread ends, if there is nothing."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+            self._running = bool(waiting) and not self._closed.is_set()
+            return waiting if self._running else None
+
+    def _on_written(self, waiting: dict[int, list[AdmitId]], errors: dict[int, KafkaError]) -> None:
+        with self._lock:
+            self._registered.update(waiting.keys() - errors.keys())
+            for producer_id in errors:
+                self._waiting.setdefault(producer_id, [])[:0] = waiting[producer_id]
+        for producer_id in waiting.keys() - errors.keys():
+            for admit in waiting[producer_id]:
+                admit()

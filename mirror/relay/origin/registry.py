@@ -1,0 +1,206 @@
+"""Begins the registry of a cluster, and reads it."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Final, Self
+
+from mirror.client import LATEST, Admin, TopicPartition
+from mirror.consumer.fetched import Fetched
+from mirror.errors import FlowError, KafkaError, NotRetriable
+from mirror.relay.batches.classify import IsForeign
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.origin import records
+from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, Origins, Registry, SourceRegistry
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue
+from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
+from mirror.wire.legacy import MessageSet
+from mirror.wire.records import AnyBatch
+
+
+def registry_topic(options: Mapping[str, object]) -> FlowTopic:
+    """Return the registry of the cluster that ``options`` (dotted keys) connect to. Raises ConfigError."""
+    return FlowTopic(options, REGISTRY_TOPIC)
+
+
+def read_registry(topic: FlowTopic, timeout_ms: int) -> Registry:
+    """Return what the registry says; nothing if it does not exist. Raises KafkaError, KafkaTimeout."""
+    registry = Registry()
+    for record in topic.records(Timer(SystemClock(), timeout_ms)):
+        registry.add(record.key, record.value)
+    return registry
+
+
+def begin_registry(topic: FlowTopic, admin: Admin, timeout_ms: int) -> Registry:
+    """Begin the registry, whose topic exists, unless it has begun; return what it says. Raises KafkaError.
+
+    Several processes may do so at the same time: the first one counts (:meth:`Registry.add`).
+    """
+    registry = read_registry(topic, timeout_ms)
+    if registry.has_begun:
+        return registry
+    ids = {
+        TopicPartition(name, partition.partition): str(found.topic_id or "")
+        for name, found in admin.list_topics(timeout_ms=timeout_ms).items()
+        for partition in found.partitions
+        if not (found.internal or name == REGISTRY_TOPIC)
+    }
+    ends = admin.list_offsets(dict.fromkeys(ids, LATEST), isolation="read_uncommitted", timeout_ms=timeout_ms)
+    log_ends = {LogKey.of(tp, ids[tp]): found.offset for tp, found in ends.items() if found.offset > 0}
+    beginning = str(uuid.uuid4())
+    write_records(topic, records.log_end_records(beginning, log_ends), timeout_ms)
+    write_records(topic, [records.began_record(beginning, SystemClock().unix_ms())], timeout_ms)
+    return read_registry(topic, timeout_ms)
+
+
+def prepare_registries(
+    flow: str, source_options: Mapping[str, object], target_options: Mapping[str, object], *, only_local: bool
+) -> None:
+    """Begin the registries that a flow needs, whose topics exist, and keep which one it reads on its source.
+
+    Raises KafkaError, and FlowError if it is another one than before.
+    """
+    on_target = registry_topic(target_options)
+    timeout_ms = on_target.settings.default_api_timeout_ms
+    with Admin(on_target.options) as target:
+        found = begin_registry(on_target, target, timeout_ms)
+    if not only_local:
+        return
+    on_source = registry_topic(source_options)
+    with Admin(on_source.options) as source:
+        expected = found.sources.get(flow)
+        if expected is None:
+            begin_registry(on_source, source, timeout_ms)
+        topic = source.describe_topics([REGISTRY_TOPIC], timeout_ms=timeout_ms).get(REGISTRY_TOPIC)
+        topic_id = "" if topic is None else str(topic.topic_id or "")
+        cluster_id = source.describe_cluster(timeout_ms=timeout_ms).cluster_id
+    if expected is None:
+        write_records(on_target, [records.source_record(flow, SourceRegistry(cluster_id, topic_id))], timeout_ms)
+    elif expected.topic_id != topic_id:
+        raise FlowError(str(_replaced_error(expected, topic_id)))
+
+
+def write_records(topic: FlowTopic, items: Collection[KeyValue], timeout_ms: int) -> None:
+    """Write all ``items``. Raises the KafkaError of one that may not have been written."""
+    for error in topic.write({item.key: item for item in items}, timeout_ms).values():
+        raise error
+
+
+def open_origin(
+    flow: str,
+    source_options: Mapping[str, object],
+    target_options: Mapping[str, object],
+    policy: CopyPolicy,
+    timeout_ms: int,
+) -> LocalOrigin | None:
+    """Return what decides the origin of a flow's records, once it has read the registry; None if all are copied.
+
+    Raises KafkaError, and FlowError if the flow has not been prepared.
+    """
+    if not policy.only_local:
+        return None
+    expected = read_registry(registry_topic(target_options), timeout_ms).sources.get(flow)
+    if expected is None:
+        raise FlowError(f"origin-unknown: {REGISTRY_TOPIC} of the target does not say which registry {flow} reads")
+    origin = LocalOrigin(source_options, expected, origin_from=policy.origin_from, timeout_ms=timeout_ms)
+    try:
+        origin.decide(())  # records without a producer id need no decision, but the ends of the logs
+    except BaseException:
+        origin.close()
+        raise
+    return origin
+
+
+class LocalOrigin:
+    """Decides what was produced on a flow's source; reads the registry there. Thread-safe."""
+
+    def __init__(
+        self,
+        source_options: Mapping[str, object],
+        expected: SourceRegistry,
+        *,
+        origin_from: str,
+        timeout_ms: int,
+    ) -> None:
+        """``expected`` is the registry that the flow has read before. Raises ConfigError."""
+        self._followed: Final = FollowedTopic(registry_topic(source_options))
+        self._expected: Final = expected
+        self._timeout_ms: Final = timeout_ms
+        self._clock: Final = SystemClock()
+        self._origins: Final = Origins(origin_from)
+        self._lock: Final = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._followed.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def undecided(self, batches: Collection[AnyBatch]) -> set[int]:
+        """Return the producer ids of ``batches`` that have to be decided first."""
+        return self._origins.undecided({_producer_id(batch) for batch in batches})
+
+    def decide(self, producer_ids: Collection[int]) -> None:
+        """Read the registry, and decide these ids of batches that were read before. Waits.
+
+        Raises KafkaError; NotRetriable if it is not the registry that the flow has read before.
+        """
+        with self._lock:
+            news = self._followed.news(self._clock, self._timeout_ms)
+            topic_id = self._followed.topic_id
+            if topic_id != self._expected.topic_id:
+                raise _replaced_error(self._expected, topic_id)
+            # What was registered stays registered, also if the topic lost records.
+            for record in news.records:
+                self._origins.registry.add(record.key, record.value)
+            if news.error is not None:
+                raise news.error
+            if not self._origins.registry.has_begun:
+                raise KafkaError(f"{REGISTRY_TOPIC} of the source has not begun: another run is about to begin it")
+            self._origins.decide(producer_ids)
+
+    def refusal(self, fetched: Fetched) -> KafkaError | None:
+        """Return the error of a fetch whose records' origin cannot be known; None if it can."""
+        end = self._origins.unknown_end(LogKey.of(fetched.tp, str(fetched.topic_id or "")))
+        if fetched.offset >= end:
+            return None
+        return NotRetriable(
+            f"origin-unknown: {fetched.tp} has records from before {REGISTRY_TOPIC} began (offsets below {end}), and"
+            ' nothing says who wrote them: set origin-from to "earliest" if no flow or other tool has written to this'
+            ' topic so far, or to "registry" to leave them out'
+        )
+
+    def is_foreign(self, log: LogKey, batch: AnyBatch) -> bool:
+        """Whether a flow has written ``batch``, whose producer id was decided."""
+        return not self._origins.is_local(log, batch.base_offset, _producer_id(batch))
+
+    def finder(self, log: LogKey) -> IsForeign:
+        """Return a function as :meth:`is_foreign` that decides producer ids where necessary, and waits for that."""
+
+        def is_foreign(batch: AnyBatch) -> bool:
+            if undecided := self.undecided([batch]):
+                self.decide(undecided)
+            return self.is_foreign(log, batch)
+
+        return is_foreign
+
+
+def _producer_id(batch: AnyBatch) -> int:
+    return -1 if isinstance(batch, MessageSet) else batch.producer_id
+
+
+def _replaced_error(expected: SourceRegistry, topic_id: str) -> NotRetriable:
+    found = f"has another id ({topic_id})" if topic_id else "does not exist"
+    return NotRetriable(
+        f"origin-unknown: {REGISTRY_TOPIC} of the source {found}, and not that of the registry that this flow has read"
+        f" before ({expected.topic_id}): what flows have written there can no longer be told from what was produced"
+        ' there; see config/README.md, "One topic name on all clusters"'
+    )
