@@ -30,6 +30,8 @@ _COMMANDS: Final = {
     "status": _Lazy("mirror.cli.status", "status", "Show progress and lag per partition, once or live."),
     "report": _Lazy("mirror.cli.report", "report", "Write the report of the last run again: one HTML file."),
     "plan": _Lazy("mirror.cli.plan", "plan", "Show what a run would copy and change; changes nothing."),
+    "drift": _Lazy("mirror.cli.drift", "drift", "Show what differs on both sides; the exit status says whether."),
+    "apply": _Lazy("mirror.cli.drift", "apply", "Bring topics and configurations in step, once; copies nothing."),
     "offsets": _Lazy("mirror.cli.offsets", "offsets", "Translate offsets between source and target, exactly."),
     "groups": _Lazy("mirror.cli.groups", "groups", "Show consumer groups on both sides, and what is not in step."),
     "check-config": _Lazy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,9 @@ from mirror.config.load import load
 from mirror.config.naming import KeyPath, dotted
 from mirror.config.notices import notices
 from mirror.spark.driver.terminal import Terminal
+
+_WHOLE: Final = frozenset({"headers", "configs-overrides"})
+"""Tables of a flow that are shown as one value."""
 
 
 def check_config(
@@ -57,7 +61,7 @@ def _table(path: KeyPath, settings: Mapping[str, object], configured: Collection
     table.add_column("value", overflow="fold")
     table.add_column("")
     for key, value in settings.items():
-        inner = value if isinstance(value, Mapping) and key != "headers" else {}
+        inner = value if isinstance(value, Mapping) and key not in _WHOLE else {}
         for option, plain in inner.items():
             table.add_row(Text(dotted((key, option))), _value(plain), _mark((*path, key, option) in configured))
         if not inner:

@@ -21,6 +21,7 @@ from mirror.spark.preflight.dry_run import Action, FlowForecast, PartitionForeca
 from mirror.spark.preflight.flow_checks import check_flows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -117,14 +118,19 @@ def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
         say(f"left out, since {reason}: {_listed(topics)}")
     if flow.records:
         say(f"estimated time: {_time(flow)}")
-    for line in flow.changes:
-        say(f"on {flow.target}: {line}")
-    for line in flow.source_changes:
-        say(f"on {flow.source}: {line}")
+    for line in _changes(flow):
+        say(line)
     for line in (*findings.warnings.get(flow.flow, []), *flow.warnings):
         say(f"warning: {line}")
     if not flow.to_do:
         say("nothing to do")
+
+
+def _changes(flow: FlowForecast) -> Iterator[str]:
+    """Yield what a run would change on both clusters, besides what it copies."""
+    yield from (f"on {flow.target}: {line}" for line in flow.changes)
+    yield from (f"on {flow.source}: {line}" for line in flow.source_changes)
+    yield from (f"on {flow.target}: {line}" for line in (flow.alignment.lines() if flow.alignment is not None else ()))
 
 
 def _table(flow: FlowForecast, shown: list[PartitionForecast]) -> Table:

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import re2  # type: ignore[import-untyped]  # ships no types
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_serializer
 
-from mirror.config import positions
+from mirror.config import positions, topic_configs
 from mirror.config.naming import suggestion
 from mirror.config.positions import Position
 from mirror.config.problems import HIDDEN, shown
+from mirror.config.topic_configs import CONFIGS_EXCLUDE
 from mirror.errors import ConfigError, Problem
 from mirror.mirrormaker.names import DefaultPolicy
 from mirror.relay.model.policy import DEFAULT_EXACTLY_ONCE_BY, CopyPolicy
@@ -264,6 +265,14 @@ class FlowConfig(OwnTable):
     transform: Annotated[str, AfterValidator(_function)] = Field(
         default="", description='a function as "package.module:function", or "" for none'
     )
+    configs: Literal["sync", "create", "off"] = Field(default="sync", description='"sync", "create" or "off"')
+    configs_exclude: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
+        default=CONFIGS_EXCLUDE, description="a list of regular expressions"
+    )
+    configs_overrides: Annotated[dict[str, str], BeforeValidator(topic_configs.overrides)] = Field(
+        default_factory=dict, description="a table of topic configurations, each a text, a number, true or false"
+    )
+    sync_interval_ms: int = Field(default=60_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     shutdown_timeout_ms: int = Field(default=20_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     producer: dict[str, Plain] = Field(default_factory=dict, description="a table of the producer's dotted keys")
     consumer: dict[str, Plain] = Field(default_factory=dict, description="a table of the consumer's dotted keys")
@@ -375,6 +384,10 @@ class FlowConfig(OwnTable):
     def carries_heartbeats(self, topic: str) -> bool:
         """Return whether the source's ``topic`` is copied because it has heartbeats, whatever ``topics`` says."""
         return self.mirrormaker.heartbeats and _NAMES.carries_heartbeats(topic, self.target)
+
+    def excludes_config(self, key: str) -> bool:
+        """Return whether topic configuration ``key`` is left as it is on the target, unless it is overridden."""
+        return matches(self.configs_exclude, key)
 
     def target_topic(self, topic: str) -> str:
         """Return the name of the source's ``topic`` on the target. Heartbeats have a prefix also with ``identity``."""

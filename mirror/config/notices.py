@@ -39,6 +39,12 @@ def notices(config: MirrorConfig, flow: FlowConfig) -> list[str]:
         for key, reason in WITHOUT_EFFECT[client].items()
         if key in table
     ]
+    if flow.configs == "off":
+        found += [
+            f'{dotted(("flows", flow.name, key))} has no effect with configs = "off"; remove the key'
+            for key, field in (("configs-exclude", "configs_exclude"), ("configs-overrides", "configs_overrides"))
+            if field in flow.model_fields_set
+        ]
     found += _client_warnings(config, flow)
     return list(dict.fromkeys(found))
 

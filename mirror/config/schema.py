@@ -17,7 +17,9 @@ from mirror.producer.settings import ProducerSettings
 if TYPE_CHECKING:
     from mirror.config.naming import KeyPath
 
-_JSON_KEYS: Final = frozenset({"headers", "topics", "topics-exclude", "include", "exclude"})
+_JSON_KEYS: Final = frozenset(
+    {"configs-exclude", "configs-overrides", "headers", "topics", "topics-exclude", "include", "exclude"}
+)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 CLUSTER_KEYS: Final[Mapping[str, Key]] = {

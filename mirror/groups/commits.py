@@ -127,7 +127,7 @@ class GroupCommits:
     def _put(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> None:
         if changes:
             resumed = self.intents.resumed_after(changes)
-            self.intents.written(self._writer.write(changes, resumed))
+            self.intents.written(self._writer.write_intents(changes, resumed))
             for key, intents in changes.items():
                 self.intents.put(key, intents)
             for group, offsets in resumed.items():

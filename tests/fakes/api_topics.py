@@ -42,6 +42,8 @@ _TOPIC, _BROKER = 2, 4
 _SET_ON_TOPIC, _SET_ON_BROKER, _SET_ON_ALL_BROKERS, _DEFAULT = 1, 2, 3, 5
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _DEFAULTS = {"cleanup.policy": "delete", "retention.ms": "604800000"}
+_SETTABLE = {"max.message.bytes", "min.compaction.lag.ms", "min.insync.replicas"}
+"""Further keys of topics, without a default."""
 _BROKER_DEFAULTS = {
     "log.retention.ms": "604800000",
     "log.cleaner.threads": "1",
@@ -155,7 +157,7 @@ def _alter(cluster: FakeCluster, call: ServerCall, asked: AlterConfigsResource, 
     code = call.action.code(name) or _missing(cluster, call, kind, name)
     if code:
         return AlterConfigsResult(code, "refused", kind, name)
-    known = _DEFAULTS if kind == _TOPIC else _BROKER_DEFAULTS
+    known = {**_DEFAULTS, **dict.fromkeys(_SETTABLE, "")} if kind == _TOPIC else _BROKER_DEFAULTS
     configs = cluster.topics[name].configs if kind == _TOPIC else cluster.admin.broker_configs.setdefault(name, {})
     changed = dict(configs)
     for change in asked.configs:

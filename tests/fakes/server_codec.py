@@ -172,7 +172,8 @@ def _plain_to_kio(kind: str, value: Any) -> Any:
     if kind.startswith("timedelta"):
         return value * _MS
     if kind.startswith("datetime"):
-        return None if value in {None, -1} else _EPOCH + value * _MS
+        # -1, which is no time, too: not every field of a time may be null.
+        return None if value is None else _EPOCH + value * _MS
     if kind == "records":
         if isinstance(value, Records):
             return b"".join(bytes(segment) for segment in value.segments)

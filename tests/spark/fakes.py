@@ -217,7 +217,13 @@ class Admin:
         denied = json.loads(self.cluster.state()["moods"].get("denied", "{}")).get(f"{kind} {name}", [])
         return frozenset(AclOperation) - {AclOperation[one] for one in denied}
 
-    def describe_topic_configs(self, names: Iterable[str], *, partial: bool = False) -> Outcomes[str, dict[str, str]]:
+    def describe_topic_configs(
+        self,
+        names: Iterable[str],
+        *,
+        partial: bool = False,
+        timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
+    ) -> Outcomes[str, dict[str, str]]:
         state = self.cluster.state()
         hidden = json.loads(state["moods"].get("hidden_configs", "[]"))
         failed: dict[str, KafkaError] = {name: AuthorizationFailed(f"{name} is hidden", 29) for name in hidden}

@@ -40,6 +40,7 @@ def configuration(topics: str = "orders.*") -> str:
 source = "a"
 target = "b"
 topics = ["{topics}"]
+configs = "create"
 """
 
 

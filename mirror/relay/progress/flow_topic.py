@@ -1,4 +1,4 @@
-"""The flow's compacted topics on the target, as keys and values: the progress topic, the offset topic, the group topic.
+"""The flow's compacted topics on the target, as keys and values: of progress, offsets, groups and its inventory.
 
 Each call opens and closes its own clients, so that it may be used by several threads. These share the target's network
 thread with the other clients of the process.
@@ -46,6 +46,11 @@ def offset_topic_of(flow: str) -> str:
 def group_topic_of(flow: str) -> str:
     """Return the topic of what the flow commits for consumer groups; it is on the target, with one partition."""
     return f"mirror-groups.{flow}.internal"
+
+
+def inventory_topic_of(flow: str) -> str:
+    """Return the topic of what the flow has created and configured on the target; it is there, with one partition."""
+    return f"mirror-inventory.{flow}.internal"
 
 
 def cluster_options(options: Mapping[str, object]) -> dict[str, object]:

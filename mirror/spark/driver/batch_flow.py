@@ -16,8 +16,9 @@ from mirror.relay.origin.registry import prepare_registries
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.driver.group_checkpoints import CheckpointedRounds
-from mirror.spark.driver.group_rounds import problem_of
+from mirror.spark.driver.periodic_rounds import problem_of
 from mirror.spark.driver.progress_bar import ProgressBar
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
@@ -89,6 +90,8 @@ class FlowRunner:
         self._debug: Final = debug
         self._began_ms = began_ms
         self._warned: set[tuple[str, str]] = set()
+        self.created: Final = CreatedTopics()
+        """What the preparations have created, for the rounds that bring configurations in step."""
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
     def run(self, flow: FlowConfig, report: FlowReport) -> None:
@@ -97,6 +100,7 @@ class FlowRunner:
         Raises MirrorError if the flow could not run. The error of a single partition is in its result instead.
         """
         targets = self.prepare(flow)
+        self.align(flow, report)
         report.run = run = report.run or new_run_id()
         ledger = Ledger.open(self._report_dir, flow.name, run)
         self._withheld = None
@@ -131,6 +135,21 @@ class FlowRunner:
             raise
         finally:
             self._collect(flow, ledger, report)
+
+    def align(self, flow: FlowConfig, report: FlowReport) -> None:
+        """Bring the configurations of the target topics in step, before copies begin. A failure fails no copy."""
+        if flow.configs != "sync":
+            return
+        self._consoles.progress(f"flow {flow.name}: bringing the configurations of its topics in step")
+        reports = AlignmentReports()
+        try:
+            with AlignmentRounds(lambda: (self._config, flow), self.created, beside_copies=False) as rounds:
+                report.alignment = rounds.round()
+        except Exception as error:  # noqa: BLE001 - records are copied without it
+            report.alignment = reports.failed(None, problem_of(error))
+        for line in reports.problems(report.alignment):
+            self._warn(flow, f"{reports.subject}: {line}")
+        self._consoles.progress(f"flow {flow.name}: {report.alignment.line()}")
 
     def _bring_groups(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
         """Bring the positions of consumer groups to the target. A failure does not fail the run."""
@@ -191,6 +210,7 @@ class FlowRunner:
             prepared = prepare_topics(flow, source, target, before)
         if before is None and flow.registers_producers:
             prepare_registries(flow.name, source_options, target_options, only_local=flow.only_local)
+        self.created.add(flow.name, prepared.created)
         for line in prepared.warnings:
             self._warn(flow, line)
         reported = {} if before is None else before.obstacles

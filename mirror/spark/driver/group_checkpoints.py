@@ -45,7 +45,7 @@ class CheckpointedRounds:
     def __exit__(self, *_: object) -> None:
         self._clients.close()
 
-    def has_new_groups(self) -> bool:
+    def has_news(self) -> bool:
         """Return whether there are groups that the last round did not know. Raises KafkaError."""
         return self._sync.has_new_groups()
 

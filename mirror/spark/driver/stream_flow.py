@@ -16,8 +16,10 @@ from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds
 from mirror.spark.driver.group_checkpoints import CheckpointedRounds
-from mirror.spark.driver.group_rounds import GroupRounds
+from mirror.spark.driver.group_rounds import GroupReports
+from mirror.spark.driver.periodic_rounds import PeriodicRounds
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.stream_progress import StreamProgress
 from mirror.spark.driver.telemetry_bridge import record_epoch
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from mirror.alignment.report import AlignmentReport
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupsReport
     from mirror.spark.driver.batch_flow import FlowRunner
@@ -85,6 +88,7 @@ class StreamFlow:
     def start(self, spark: SparkSession, runner: FlowRunner, *, available_now: bool) -> None:
         """Prepare the target, claim the flow, and start the query. Raises MirrorError."""
         self._ledger.write_targets(runner.prepare(self._flow))
+        runner.align(self._flow, self.report)
         claimed = self._claim()
         self._consoles.progress(self._prefixed("planning"))
         options = self._options.to_spark()
@@ -116,8 +120,29 @@ class StreamFlow:
             def open_rounds() -> CheckpointedRounds:
                 return CheckpointedRounds(self._config, self._flow, beside_copies=True)
 
-            rounds = GroupRounds(open_rounds, self._flow.groups.interval_ms, self._on_groups, self._warn)
+            rounds = PeriodicRounds(
+                open_rounds, self._flow.groups.interval_ms, self._on_groups, self._warn, GroupReports()
+            )
             self._resources.enter_context(rounds)
+
+        if self._flow.configs == "sync":
+
+            def open_alignment() -> AlignmentRounds:
+                return AlignmentRounds(self._options.load_live, runner.created, beside_copies=True)
+
+            alignment = PeriodicRounds(
+                open_alignment,
+                self._flow.sync_interval_ms,
+                self._on_alignment,
+                self._warn,
+                AlignmentReports(),
+                wait_first=True,
+            )
+            self._resources.enter_context(alignment)
+
+    def _on_alignment(self, alignment: AlignmentReport) -> None:
+        """Keep the report of a round, for the summary; called from the rounds' thread."""
+        self.report.alignment = alignment
 
     def _on_groups(self, groups: GroupsReport) -> None:
         """Keep the report of a round, for the summary, the metrics and the status. Raises OSError.

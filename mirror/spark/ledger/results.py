@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
+    from mirror.alignment.report import AlignmentReport
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.ledger.attempts import Attempt
@@ -50,6 +51,8 @@ class FlowReport:
     """The name of the run's folder in the ledger; empty if it has none."""
     groups: GroupsSummary | None = None
     """The consumer groups after the last round; None if there was none."""
+    alignment: AlignmentReport | None = None
+    """The configurations of the target topics after the last round; None if there was none."""
 
     @property
     def outcome(self) -> Outcome:
@@ -72,6 +75,7 @@ class FlowReport:
             "ended": iso(self.ended) if self.ended else None,
             "error": self.error,
             "groups": None if self.groups is None else self.groups.to_json(),
+            "configs": None if self.alignment is None else self.alignment.summary(),
             "partitions": [_summary_of(result) for result in self.partitions],
         }
 

@@ -23,6 +23,7 @@ from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
+from mirror.spark.preflight.config_permissions import ConfigPermissions, config_warnings
 from mirror.spark.preflight.group_permissions import GroupPermissions, group_warnings
 from mirror.spark.preflight.permission_lines import (
     NO_OPERATIONS,
@@ -71,6 +72,8 @@ class FlowPermissions:
     """The target's transactional ids."""
     consumer_groups: GroupPermissions | None = None
     """What is needed for consumer groups; None if the flow does not bring them to the target."""
+    configs: ConfigPermissions | None = None
+    """What is needed to keep configurations in step; None if the flow does not."""
     broker_configs: bool | None = None
     """Whether the configuration of the target's brokers may be read; None if that is not known."""
 
@@ -128,8 +131,26 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
         _check_sequences(flow, permissions, missing)
     if permissions.consumer_groups is not None:
         missing.warnings += group_warnings(flow, permissions.consumer_groups)
+    if permissions.configs is not None:
+        missing.warnings += _config_warnings(flow, permissions, permissions.configs)
     missing.problems = [f"flow {flow.name}: {line}" for line in missing.problems]
     return missing
+
+
+def _config_warnings(flow: FlowConfig, permissions: FlowPermissions, configs: ConfigPermissions) -> list[str]:
+    """Return what is missing to keep configurations in step.
+
+    Source topics whose configuration is needed for more than that are named by the other checks.
+    """
+    of_target = {name: flow.target_topic(name) for name in permissions.source}
+    targets = {name: permissions.target[name] for name in of_target.values() if name in permissions.target}
+    checked = uses_sequences(flow)
+    sources = {
+        name: topic
+        for name, topic in permissions.source.items()
+        if not checked and targets.get(of_target[name]) is not None
+    }
+    return config_warnings(flow, configs, sources, targets)
 
 
 def _check_source(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:

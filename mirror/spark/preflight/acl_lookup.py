@@ -17,8 +17,9 @@ from mirror.mirrormaker.names import HEARTBEATS
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.obstacles import too_long
-from mirror.spark.preflight import flow_topics
+from mirror.spark.preflight import config_permissions, flow_topics
 from mirror.spark.preflight.acl_check import FlowPermissions, groups_to_check, ids_to_check, uses_sequences
+from mirror.spark.preflight.config_permissions import ConfigPermissions
 from mirror.spark.preflight.group_permissions import MAX_GROUPS_CHECKED, GroupPermissions, names_of
 from mirror.spark.preflight.permission_lines import NO_OPERATIONS, Operations, TopicPermissions
 from mirror.timing import Timer
@@ -50,6 +51,7 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
         selected = _groups_to_bring(flow, admin, timer) if flow.follows_groups else None
     groups: Mapping[str, Operations] = {}
     ids: Mapping[str, Operations] = {}
+    configs: ConfigPermissions | None = None
     with Admin(target_options) as admin:
         impossible = too_long(flow, topics)
         own = [topic.name for topic in flow_topics.on_target(flow)]
@@ -61,6 +63,14 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
             with contextlib.suppress(KafkaError):
                 found = admin.transactional_id_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
                 ids = _operations(found)
+        if flow.configs == "sync":
+            topic, config_id = config_permissions.names_of(flow)
+            config_ids: Mapping[str, Operations] = {}
+            with contextlib.suppress(KafkaError):
+                found = admin.transactional_id_operations([config_id], partial=True, timeout_ms=timer.remaining_ms())
+                config_ids = _operations(found)
+            own_topic = {topic: target[topic]} if topic in target else {}
+            configs = ConfigPermissions(topic=own_topic, ids=config_ids)
         with contextlib.suppress(KafkaError):
             wanted = groups_to_check(flow, source)
             found = admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
@@ -75,6 +85,7 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
         groups=groups,
         ids=ids,
         consumer_groups=consumer_groups,
+        configs=configs,
         broker_configs=broker_configs,
     )
 

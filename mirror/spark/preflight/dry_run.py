@@ -12,11 +12,13 @@ from mirror.relay.progress.open_transactions import OpenTransaction, describe_ol
 from mirror.spark.planning.history import bytes_per_second, overhead_seconds, read_history
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
+from mirror.spark.preflight.flow_alignment import compare_configs
 from mirror.spark.preflight.target_topics import inspect_topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mirror.alignment.report import AlignmentReport
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.batches.topic_config import TopicConfig
     from mirror.spark.ledger.plan import Plan
@@ -108,6 +110,8 @@ class FlowForecast:
     warnings: list[str]
     withheld: list[OpenTransaction] = field(default_factory=list)
     """The source's open transactions that keep records from being copied."""
+    alignment: AlignmentReport | None = None
+    """How the configurations of the target topics differ; None if the flow does not keep them in step."""
 
     @property
     def to_do(self) -> bool:
@@ -116,13 +120,17 @@ class FlowForecast:
         Renewing progress is no reason to run: every flow that runs at all does it in time.
         """
         idle = {Action.NOTHING, Action.RENEW}
-        return bool(self.changes or self.source_changes) or any(
+        pending = self.alignment is not None and self.alignment.pending
+        return bool(self.changes or self.source_changes or pending) or any(
             partition.action not in idle for partition in self.partitions
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields and ``to_do`` as plain values."""
-        return {**asdict(self), "to_do": self.to_do}
+        """Return the fields and ``to_do`` as plain values; ``configs`` is the alignment."""
+        fields = asdict(replace(self, alignment=None))
+        del fields["alignment"]
+        configs = None if self.alignment is None else self.alignment.to_json()
+        return {**fields, "configs": configs, "to_do": self.to_do}
 
 
 def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Path) -> FlowForecast:
@@ -139,6 +147,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         snapshot = take_snapshot(request, source, target)
         topics = inspect_topics(flow, snapshot.topics, source, target)
         snapshot = snapshot.with_targets(flow, topics.targets)
+        alignment = compare_configs(config, flow, source, target)
         # Others produce into the targets of a flow that copies local records only.
         lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, target)
     plan = plan_from_snapshot(request, snapshot)
@@ -169,9 +178,11 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         source_changes=topics.source_changes,
         warnings=[
             *topics.warnings,
+            *(() if alignment is None else alignment.problems),
             *describe_oldest({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.is_noteworthy}),
         ],
         withheld=list(snapshot.withheld.values()),
+        alignment=alignment,
     )
 
 

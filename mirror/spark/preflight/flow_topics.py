@@ -11,7 +11,7 @@ from mirror.errors import BrokerError, KafkaError
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.topic_config import readable
 from mirror.relay.origin.records import REGISTRY_TOPIC
-from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
 from mirror.spark.preflight import topic_compare
 
 if TYPE_CHECKING:
@@ -63,6 +63,14 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
             replication_factor=flow.replication_factor,
         )
         topics.append(groups)
+    if flow.configs == "sync":
+        inventory = FlowTopic(
+            name=inventory_topic_of(flow.name),
+            contents="its records of configurations",
+            lost="no configuration is brought in step",
+            replication_factor=flow.replication_factor,
+        )
+        topics.append(inventory)
     if flow.mirrormaker.checkpoints:
         checkpoints = FlowTopic(
             name=DefaultPolicy().checkpoints_topic(flow.source),

@@ -19,6 +19,7 @@ _OPERATION_NAMES: Final = {
     AclOperation.ALTER: "Alter",
     AclOperation.DESCRIBE: "Describe",
     AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs",
+    AclOperation.ALTER_CONFIGS: "AlterConfigs",
 }
 
 TARGET_TOPIC_OPERATIONS: Final = (

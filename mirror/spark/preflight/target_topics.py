@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import Admin, ConfigResource, NewTopic, TopicDescription
+from mirror.client import Admin, ConfigResource, NewTopic, Outcomes, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.planning import broker_retention
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics, target_warnings, topic_compare
+from mirror.spark.preflight.flow_alignment import config_rules
 from mirror.spark.preflight.flow_topics import PROPAGATION_TIMEOUT_S, TOPIC_ALREADY_EXISTS
 from mirror.spark.preflight.portions import send_in_portions
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 INVALID_PARTITIONS: Final = 37
 """Kafka's error code for a topic that has as many partitions as requested, or more (``Errors.INVALID_PARTITIONS``)."""
 
-NOT_COPIED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
-"""Topic configurations that name the source's own brokers (as in MirrorMaker's DefaultConfigPropertyFilter)."""
+_REFUSED_CONFIGS: Final = frozenset({40, 44})
+"""Kafka's error codes for a topic that may be created with other configurations (INVALID_CONFIG, POLICY_VIOLATION)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,16 @@ class Prepared:
 
     targets: TargetTopics
     warnings: list[str]
+    created: dict[str, dict[str, str]]
+    """The configurations of the target topics that were created, by topic."""
 
 
 def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics | None = None) -> Prepared:
     """Prepare every target topic of ``flow``, and the topics that it writes itself on both clusters. Idempotent.
 
-    A missing topic is created with the source topic's partition count and explicitly set configuration, and with the
-    flow's replication factor. A topic with fewer partitions than its source is extended. A topic that cannot be
-    prepared becomes an obstacle, and does not stop the other topics.
+    A missing topic is created with the source topic's partition count, with the configuration that the flow's
+    ``configs`` keys select, and with the flow's replication factor. A topic with fewer partitions than its source is
+    extended. A topic that cannot be prepared becomes an obstacle, and does not stop the other topics.
 
     The warnings also say what the two configurations will do to the records. ``before`` is the result of the previous
     preparation: if it is given, only topics that are new since then are compared, so that the call costs little more
@@ -61,7 +64,8 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
     warnings = [*preparation.warnings(new), *own, *on_source]
     if before is None:
         warnings += broker_retention.warnings(flow, target)
-    return Prepared(targets, warnings)
+    created = {name: topic.configs for name, topic in preparation.created.items()}
+    return Prepared(targets, warnings, created)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ def inspect_topics(
         *own_changes,
     ]
     warnings = [
+        *preparation.notes,
         *target_warnings.warnings(existing, configs, _partition_counts(flow, wanted)),
         *topic_compare.warnings(flow, {name: pair for name, pair in pairs.items() if name in existing}),
         *own_warnings,
@@ -130,6 +135,8 @@ class _Preparation:
         """By target topic."""
         self.extended: dict[str, int] = {}
         """The new partition count by target topic."""
+        self.notes: list[str] = []
+        """Lines about configurations with which topics are not created."""
         self._flow: Final = flow
         self._wanted: Final = wanted
         self._source: Final = source
@@ -159,11 +166,9 @@ class _Preparation:
         ]
         if not missing:
             return
-        flow, target = self._flow, self._target
-        self.obstacles.update(colliding(flow, missing, target.list_topics().keys()))
-        configs = self._source.describe_topic_configs(
-            [topic for topic in missing if topic not in self.obstacles], partial=True
-        )
+        flow = self._flow
+        self.obstacles.update(colliding(flow, missing, self._target.list_topics().keys()))
+        configs = self._source_configs([topic for topic in missing if topic not in self.obstacles])
         for topic, error in configs.failed.items():
             self._add_obstacle(
                 flow.target_topic(topic),
@@ -173,12 +178,11 @@ class _Preparation:
         new = {topic.name: topic for topic in (self._new_topic(name, found) for name, found in configs.items())}
         if not new:
             return
-        failed = send_in_portions(
-            {name: 1 + topic.partitions + len(topic.configs) for name, topic in new.items()},
-            lambda names: target.create_topics(
-                [new[name] for name in names], partial=True, validate_only=validate_only
-            ),
-        )
+        failed = self._send(new, validate_only=validate_only)
+        if accepted := self._without_refused_configs({name: new[name] for name in failed}, failed):
+            failed = {name: error for name, error in failed.items() if name not in accepted}
+            failed |= self._send(accepted, validate_only=validate_only)
+            new |= accepted
         created_by_others = {name for name, error in failed.items() if _code(error) == TOPIC_ALREADY_EXISTS}
         for name in failed.keys() - created_by_others:
             self._add_obstacle(
@@ -191,13 +195,45 @@ class _Preparation:
             expected = {name: topic.partitions for name, topic in self.created.items()}
             self._await_metadata(expected | dict.fromkeys(created_by_others, 1))
 
+    def _source_configs(self, topics: list[str]) -> Outcomes[str, dict[str, str]]:
+        if self._flow.configs == "off":
+            return Outcomes({topic: {} for topic in topics}, {})
+        return self._source.describe_topic_configs(topics, partial=True)
+
+    def _send(self, new: Mapping[str, NewTopic], *, validate_only: bool) -> dict[str, KafkaError]:
+        """Create topics; return the errors by topic."""
+        return send_in_portions(
+            {name: 1 + topic.partitions + len(topic.configs) for name, topic in new.items()},
+            lambda names: self._target.create_topics(
+                [new[name] for name in names], partial=True, validate_only=validate_only
+            ),
+        )
+
+    def _without_refused_configs(
+        self, topics: Mapping[str, NewTopic], errors: Mapping[str, KafkaError]
+    ) -> dict[str, NewTopic]:
+        """Return those of ``topics`` that the target would create without the configurations that it refuses."""
+        accepted = {}
+        for name, topic in topics.items():
+            bare = replace(topic, configs={})
+            if _code(errors[name]) not in _REFUSED_CONFIGS or self._send({name: bare}, validate_only=True):
+                continue
+            kept = dict(topic.configs)
+            for key, value in topic.configs.items():
+                refused = self._send({name: replace(topic, configs={key: value})}, validate_only=True)
+                if name in refused:
+                    del kept[key]
+                    self.notes.append(f"target topic {name} is created without {key} = {value}: {refused[name]}")
+            accepted[name] = replace(topic, configs=kept)
+        return accepted
+
     def _new_topic(self, topic: str, configs: Mapping[str, str]) -> NewTopic:
         """Return the target topic to create for source topic ``topic`` with its ``configs``."""
         return NewTopic(
             self._flow.target_topic(topic),
             len(self._wanted[topic].partitions),
             self._flow.replication_factor,
-            {key: value for key, value in configs.items() if key not in NOT_COPIED},
+            config_rules(self._flow).wanted(configs),
         )
 
     def extend(self, *, validate_only: bool = False) -> None:
@@ -279,6 +315,7 @@ class _Preparation:
             if name in configs
         }
         return [
+            *self.notes,
             *target_warnings.warnings(existing, configs, _partition_counts(flow, self._wanted)),
             *topic_compare.warnings(flow, pairs),
         ]

@@ -184,7 +184,7 @@ def test_rounds_beside_a_stream_notice_new_groups_and_other_runs(site: Site) -> 
     site.commit(57)
     rounds = site.rounds(beside_copies=True)
     rounds.round()
-    assert not rounds.has_new_groups()
+    assert not rounds.has_news()
     site.rounds().round()
     site.commit(58)
     with pytest.raises(Fenced):
@@ -195,4 +195,4 @@ def test_rounds_beside_a_stream_notice_new_groups_and_other_runs(site: Site) -> 
     rounds.round()
     assert site.checkpoints() == [Checkpoint(57, 47), Checkpoint(58, 48)]
     site.pair.source.groups["billing-2"][SOURCE] = GroupOffset(20, 0, "")
-    assert rounds.has_new_groups()
+    assert rounds.has_news()

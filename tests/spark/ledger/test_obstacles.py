@@ -183,7 +183,8 @@ def test_a_plan_without_a_preparation_fails_topics_with_invalid_names(pair: Plan
 
 def test_a_later_preparation_changes_new_topics_only(pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.a.add_topic("orders", [5], configs={"min.insync.replicas": "9"}).add_topic("clicks", [5])
-    first = prepare_topics(ALL, pair.source, pair.target)
+    everything = flow(topics=[".*"], configs_exclude=[])
+    first = prepare_topics(everything, pair.source, pair.target)
     assert len(first.warnings) == 1
     asked = list[str]()
     plain = Admin.describe_configs
@@ -194,10 +195,10 @@ def test_a_later_preparation_changes_new_topics_only(pair: PlannerHarness, monke
         return plain(self, wanted, **options)
 
     monkeypatch.setattr(Admin, "describe_configs", counted)
-    assert prepare_topics(ALL, pair.source, pair.target, first.targets).warnings == []
+    assert prepare_topics(everything, pair.source, pair.target, first.targets).warnings == []
     assert asked == []
     pair.a.add_topic("new", [5], configs={"min.insync.replicas": "9"})
-    (line,) = prepare_topics(ALL, pair.source, pair.target, first.targets).warnings
+    (line,) = prepare_topics(everything, pair.source, pair.target, first.targets).warnings
     assert "a.new: min.insync.replicas = 9" in line
     assert asked == ["a.new", "new"]
 

@@ -180,6 +180,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
         "ended": "2026-01-31T12:00:10.000Z",
         "error": None,
         "groups": None,
+        "configs": None,
     }
 
 

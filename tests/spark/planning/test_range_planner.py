@@ -24,7 +24,9 @@ HERE = "cluster-a"
 
 
 def flow(name: str = "f", source: str = "a", target: str = "b", **more: object) -> FlowConfig:
-    return FlowConfig.model_validate({"name": name, "source": source, "target": target, "topics": ["orders"], **more})
+    """A flow that leaves the configurations of its topics alone once they are created."""
+    given = {"name": name, "source": source, "target": target, "topics": ["orders"], "configs": "create", **more}
+    return FlowConfig.model_validate(given)
 
 
 def seen(

@@ -13,8 +13,9 @@ import pytest
 from mirror.errors import Fenced, KafkaError
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
-from mirror.spark.driver import group_rounds
-from mirror.spark.driver.group_rounds import GroupRounds
+from mirror.spark.driver import periodic_rounds
+from mirror.spark.driver.group_rounds import GroupReports
+from mirror.spark.driver.periodic_rounds import PeriodicRounds
 
 WITHIN_S: Final = 20
 
@@ -43,7 +44,7 @@ class FakeRounds:
             raise done
         return done
 
-    def has_new_groups(self) -> bool:
+    def has_news(self) -> bool:
         return self.new_groups.is_set()
 
     def give_way(self) -> None:
@@ -60,7 +61,7 @@ class FakeRounds:
 def running(rounds: FakeRounds, interval_ms: int = 10) -> Iterator[tuple[Callable[[], GroupsReport], queue.Queue[str]]]:
     reports: queue.Queue[GroupsReport] = queue.Queue()
     warnings: queue.Queue[str] = queue.Queue()
-    with GroupRounds(lambda: rounds, interval_ms, reports.put, warnings.put):
+    with PeriodicRounds(lambda: rounds, interval_ms, reports.put, warnings.put, GroupReports()):
         yield lambda: reports.get(timeout=WITHIN_S), warnings
     assert not rounds.open
 
@@ -93,7 +94,7 @@ def test_an_unexpected_error_is_reported_and_the_rounds_begin_again() -> None:
 
 
 def test_a_fenced_run_gives_way_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_rounds, "_FENCED_WAIT_MS", 50)
+    monkeypatch.setattr(periodic_rounds, "_FENCED_WAIT_MS", 50)
     rounds = FakeRounds(Fenced("another one", 90))
     with running(rounds) as (report, _):
         found = report()
@@ -115,9 +116,9 @@ def test_errors_of_reports_and_warnings_end_no_rounds() -> None:
         if rounds.count < 3:
             raise BrokenPipeError
 
-    with GroupRounds(lambda: rounds, 10, fail, warn):
+    with PeriodicRounds(lambda: rounds, 10, fail, warn, GroupReports()):
         found = [lines.get(timeout=WITHIN_S) for _ in range(3)]
-    assert set(found) == {"consumer groups: the state of the groups could not be reported: OSError: disk full"}
+    assert set(found) == {"consumer groups: the state of the consumer groups could not be reported: OSError: disk full"}
     assert lines.empty()
 
 
@@ -135,8 +136,8 @@ class FakeTime:
 def waited_ms(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, interval_ms: int, *, takes_ms: int = 0) -> int:
     """Return the time between a round, which takes so long, and the next one."""
     fake = FakeTime()
-    monkeypatch.setattr(group_rounds, "_now_ms", lambda: fake.now_ms)
-    follower = GroupRounds(lambda: rounds, interval_ms, lambda _: None, lambda _: None)
+    monkeypatch.setattr(periodic_rounds, "_now_ms", lambda: fake.now_ms)
+    follower = PeriodicRounds(lambda: rounds, interval_ms, lambda _: None, lambda _: None, GroupReports())
     monkeypatch.setattr(follower, "_stopped", fake)
     run = rounds.round
 
@@ -161,7 +162,7 @@ def test_an_interval_as_long_as_the_wait_of_a_fenced_run_is_kept(monkeypatch: py
 
 
 def test_new_groups_do_not_wait_for_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_rounds, "_LISTING_INTERVAL_MS", 5)
+    monkeypatch.setattr(periodic_rounds, "_LISTING_INTERVAL_MS", 5)
     rounds = FakeRounds()
     with running(rounds, interval_ms=3_600_000) as (report, _):
         assert report().written == 1

@@ -1,0 +1,74 @@
+"""The permissions that are needed to keep configurations in step: records are copied without them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirror.alignment.rounds import transactional_id
+from mirror.client import AclOperation
+from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.spark.preflight.permission_lines import (
+    NO_OPERATIONS,
+    TARGET_TOPIC_OPERATIONS,
+    Operations,
+    TopicPermissions,
+    line_about,
+    topic_lines,
+    topics_lacking,
+)
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigPermissions:
+    """The permissions on what is used to keep configurations in step. What the brokers did not answer for is absent."""
+
+    topic: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
+    """The inventory topic; None if it does not exist."""
+    ids: Mapping[str, Operations] = field(default_factory=dict)
+    """The transactional id under which the inventory is stored."""
+
+
+def config_warnings(
+    flow: FlowConfig,
+    found: ConfigPermissions,
+    sources: Mapping[str, TopicPermissions | None],
+    targets: Mapping[str, TopicPermissions | None],
+) -> list[str]:
+    """Return a line for each kind of permission that ``flow`` lacks for configurations.
+
+    ``sources`` are the source topics whose configuration is not checked elsewhere, ``targets`` the target topics.
+    Topics that are not visible are named by the other checks.
+    """
+    why = "their configurations are not brought in step"
+    lines = topic_lines(flow.source, topics_lacking(_visible(sources), AclOperation.DESCRIBE_CONFIGS), why)
+    lines += topic_lines(flow.target, topics_lacking(_visible(targets), AclOperation.ALTER_CONFIGS), why)
+    why = "no configuration is brought in step"
+    lacking = topics_lacking(found.topic, AclOperation.WRITE, AclOperation.READ)
+    lines += topic_lines(flow.target, lacking, why, also_needed=TARGET_TOPIC_OPERATIONS)
+    lines += [
+        line_about(
+            [AclOperation.DESCRIBE],
+            f"transactional id {name}",
+            flow.target,
+            why,
+            f"--transactional-id {name}",
+            also_needed=[AclOperation.WRITE],
+        )
+        for name, allowed in found.ids.items()
+        if AclOperation.DESCRIBE not in allowed
+    ]
+    return lines
+
+
+def _visible(topics: Mapping[str, TopicPermissions | None]) -> dict[str, TopicPermissions | None]:
+    return {name: topic for name, topic in topics.items() if topic is not None and topic.operations != NO_OPERATIONS}
+
+
+def names_of(flow: FlowConfig) -> tuple[str, str]:
+    """Return the inventory topic and the transactional id of ``flow``."""
+    return inventory_topic_of(flow.name), transactional_id(flow.name)

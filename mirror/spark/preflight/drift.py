@@ -1,0 +1,117 @@
+"""Compares both sides of a flow, or brings them in step once: topics, partitions and configurations, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mirror.alignment.report import AlignmentReport
+from mirror.client import Admin
+from mirror.runtime.clock import SystemClock
+from mirror.spark.planning.range_planner import select_topics
+from mirror.spark.preflight.flow_alignment import alignment_of, compare_configs
+from mirror.spark.preflight.target_topics import inspect_topics, prepare_topics
+from mirror.spark.run_control import RunControlClient
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig, MirrorConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowDrift:
+    """What differs between the two sides of a flow; the field names are keys of the JSON output."""
+
+    flow: str
+    source: str
+    target: str
+    changes: list[str]
+    """Lines about topics that are missing or too small."""
+    done: list[str]
+    """Lines about topics that were created."""
+    obstacles: dict[str, str]
+    """Why a source topic has no target topic that it can be copied into, by source topic."""
+    configs: AlignmentReport
+    warnings: list[str]
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether both sides are the same now."""
+        return not self.changes and not self.obstacles and self.configs.is_in_step
+
+    def lines(self) -> Iterator[str]:
+        """Yield the differences as a diff."""
+        yield from (f"+ {line}" for line in (*self.done, *self.changes))
+        yield from (f"= {line}" for line in self.obstacles.values())
+        yield from self.configs.lines()
+        yield from (f"= {line}" for line in self.configs.problems)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "flow": self.flow,
+            "source": self.source,
+            "target": self.target,
+            "in_step": self.is_in_step,
+            "changes": self.changes,
+            "done": self.done,
+            "obstacles": self.obstacles,
+            "configs": self.configs.to_json(),
+            "warnings": self.warnings,
+        }
+
+
+def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
+    """Compare both sides and change nothing. Raises FlowError if no topic matches, KafkaError."""
+    with (
+        Admin(config.clusters[flow.source].client_options()) as source,
+        Admin(config.clusters[flow.target].client_options()) as target,
+    ):
+        topics = source.list_topics()
+        wanted = {name: topics[name] for name in select_topics(flow, topics)}
+        found = inspect_topics(flow, wanted, source, target)
+        configs = compare_configs(config, flow, source, target) or AlignmentReport()
+    return FlowDrift(
+        flow=flow.name,
+        source=flow.source,
+        target=flow.target,
+        changes=[*found.changes, *found.source_changes],
+        done=[],
+        obstacles={topic: obstacle.describe(topic) for topic, obstacle in found.targets.obstacles.items()},
+        configs=configs,
+        warnings=found.warnings,
+    )
+
+
+def apply(config: MirrorConfig, flow: FlowConfig, *, adopt: bool = False) -> FlowDrift:
+    """Create what is missing on the target, and bring its configurations in step; return what differs still.
+
+    ``adopt``: also replace what others have set there. Changes that would disturb running copies are not made while a
+    run of the flow is alive. Raises FlowError if no topic matches, KafkaError, and Fenced if a run begins meanwhile.
+    """
+    with (
+        Admin(config.clusters[flow.source].client_options()) as source,
+        Admin(config.clusters[flow.target].client_options()) as target,
+    ):
+        prepared = prepare_topics(flow, source, target)
+        configs = AlignmentReport()
+        if flow.configs == "sync":
+            running = _is_running(target, flow)
+            with alignment_of(config, flow, source, target) as alignment:
+                configs = alignment.round(adopt=adopt, beside_copies=running, created=prepared.created)
+    return FlowDrift(
+        flow=flow.name,
+        source=flow.source,
+        target=flow.target,
+        changes=[],
+        done=[f"topic {name} was created" for name in prepared.created],
+        obstacles={topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()},
+        configs=configs,
+        warnings=prepared.warnings,
+    )
+
+
+def _is_running(target: Admin, flow: FlowConfig) -> bool:
+    """Return whether a run of the flow is alive, or may be."""
+    control = RunControlClient(target, flow.name).read()
+    return control is not None and not control.ended and not control.is_dead(SystemClock().unix_ms())

@@ -1,0 +1,67 @@
+"""Topic ``t`` and its copy ``paris.t`` on two clusters in memory, and the rounds that keep them in step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mirror.alignment.decision import ConfigRules
+from mirror.alignment.report import AlignmentReport
+from mirror.alignment.rounds import Alignment, AlignmentRules
+from mirror.client import Admin
+from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.runtime.clock import SystemClock
+from tests.relay.fake_pair import FLOW, FakePair
+
+TARGET = "paris.t"
+
+
+class Site:
+    """Two clusters with topics ``t`` and ``paris.t``, and the flow's inventory topic."""
+
+    def __init__(self, pair: FakePair) -> None:
+        self.pair = pair
+        self.source, self.target = pair.source.topics["t"].configs, pair.target.topics[TARGET].configs
+        pair.target.add_topic(inventory_topic_of(FLOW))
+        self.excluded: set[str] = {"min.insync.replicas"}
+        self.overrides: dict[str, str] = {}
+        self._of_source, self._of_target = (
+            Admin({"bootstrap.servers": each.bootstrap}) for each in (pair.source, pair.target)
+        )
+        self._open: list[Alignment] = []
+
+    def close(self) -> None:
+        for one in self._open:
+            one.close()
+        self._of_source.close()
+        self._of_target.close()
+
+    def rules(self) -> AlignmentRules:
+        def excludes(key: str) -> bool:
+            return key in self.excluded
+
+        configs = ConfigRules(excludes=excludes, overrides=dict(self.overrides))
+        return AlignmentRules(lambda topic: f"paris.{topic}", configs)
+
+    def alignment(self) -> Alignment:
+        """As of a run that begins now."""
+        options = {"bootstrap.servers": self.pair.target.bootstrap}
+        made = Alignment(FLOW, self._of_source, self._of_target, options, self.rules(), SystemClock())
+        self._open.append(made)
+        return made
+
+    def round(
+        self,
+        *,
+        write: bool = True,
+        adopt: bool = False,
+        beside_copies: bool = False,
+        created: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> AlignmentReport:
+        """One round of a run of its own."""
+        alignment = self.alignment()
+        return alignment.round(write=write, adopt=adopt, beside_copies=beside_copies, created=created)
+
+
+def found(report: AlignmentReport) -> dict[str, str | None]:
+    """The reason why each key is not in step, None if it was, or is to be, changed."""
+    return {one.key: None if one.reason is None else one.reason.value for one in report.differences}

@@ -1,0 +1,171 @@
+"""``mirror drift``, ``mirror apply`` and ``mirror plan`` over two clusters. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mirror.cli.app import app
+from mirror.client import Admin
+from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.spark.run_control import RunControlClient
+from mirror.wire.api import Api
+from tests.fakes.control import Action
+from tests.relay.fake_pair import FLOW, FakePair
+
+_INVALID_CONFIG = 40
+
+
+class Site:
+    """A source topic of two partitions, which the target does not have, and a configuration."""
+
+    def __init__(self, pair: FakePair, file: Path) -> None:
+        self.pair = pair
+        pair.source.add_topic("t", 2)
+        del pair.target.topics["paris.t"]
+        self.file = file
+        file.write_text(
+            f'[clusters.paris]\n"bootstrap.servers" = "{pair.source.bootstrap}"\n'
+            f'[clusters.berlin]\n"bootstrap.servers" = "{pair.target.bootstrap}"\n'
+            f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\ntopics = ["t"]\n'
+        )
+
+    @property
+    def source(self) -> dict[str, str]:
+        return self.pair.source.topics["t"].configs
+
+    @property
+    def target(self) -> dict[str, str]:
+        return self.pair.target.topics["paris.t"].configs
+
+    def invoke(self, command: str, *arguments: str) -> Result:
+        return CliRunner().invoke(app, [command, "--config", str(self.file), *arguments])
+
+    def ask(self, command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """The exit status and the flow's JSON."""
+        result = self.invoke(command, "--json", *arguments)
+        assert result.exit_code in {0, 3}, result.output
+        (flow,) = json.loads(result.stdout)["flows"]
+        return result.exit_code, flow
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
+    return Site(FakePair(monkeypatch), tmp_path / "mirror.toml")
+
+
+def test_a_missing_topic_is_drift_and_is_created_with_its_configuration(site: Site) -> None:
+    site.source["retention.ms"] = "5"
+    status, flow = site.ask("drift")
+    assert (status, flow["in_step"]) == (3, False)
+    assert "topic paris.t is created: partitions 2, replicas the cluster's default, retention.ms = 5" in flow["changes"]
+    assert "paris.t" not in site.pair.target.topics
+    status, flow = site.ask("apply")
+    assert (status, flow["done"], site.target) == (0, ["topic paris.t was created"], {"retention.ms": "5"})
+    assert len(site.pair.target.topics["paris.t"].partitions) == 2
+    assert site.ask("drift")[0] == 0
+    del site.source["retention.ms"]
+    assert site.ask("apply")[0] == 0
+    assert site.target == {}, "the flow has created the topic, so it resets what it has set"
+
+
+def test_differences_are_shown_as_a_diff_and_nothing_is_changed(site: Site) -> None:
+    site.invoke("apply")
+    site.source.update({"retention.ms": "7", "cleanup.policy": "compact"})
+    site.target["max.message.bytes"] = "9"
+    site.pair.source.add_topic("t", 3, **site.source)
+    said = site.invoke("drift")
+    assert said.exit_code == 3
+    for line in (
+        f"flow {FLOW}: paris to berlin: not in step",
+        "+ topic paris.t gets 3 partitions (now 2)",
+        "topic paris.t",
+        "  + cleanup.policy: the default -> compact",
+        "  = max.message.bytes: 9, not the default (only-on-target)",
+        "  + retention.ms: the default -> 7",
+    ):
+        assert line in said.stdout.splitlines()
+    assert "on berlin:   + retention.ms: the default -> 7" in site.invoke("plan").stdout
+    assert site.target == {"max.message.bytes": "9"}
+
+
+def test_a_plan_has_the_configurations_to_change(site: Site) -> None:
+    site.invoke("apply")
+    status, flow = site.ask("plan")
+    assert flow["configs"]["in_step"]
+    site.source["retention.ms"] = "7"
+    status, flow = site.ask("plan")
+    (difference,) = flow["configs"]["differences"]
+    assert (status, difference["key"], difference["change"]) == (3, "retention.ms", "set")
+
+
+def test_drift_is_left_until_it_is_adopted(site: Site) -> None:
+    site.pair.target.add_topic("paris.t", 2, **{"retention.ms": "5"})
+    site.source["retention.ms"] = "7"
+    status, flow = site.ask("apply")
+    assert (status, flow["configs"]["differences"][0]["reason"]) == (3, "differed-before")
+    assert site.target == {"retention.ms": "5"}
+    assert site.ask("apply", "--adopt")[0] == 0
+    assert site.target == {"retention.ms": "7"}
+
+
+def test_a_flow_that_sets_configurations_once_has_no_drift_of_them(site: Site) -> None:
+    with site.file.open("a") as file:
+        file.write('configs = "create"\n')
+    site.source["retention.ms"] = "5"
+    assert site.ask("apply")[0] == 0
+    assert site.target == {"retention.ms": "5"}
+    site.source["retention.ms"] = "7"
+    assert site.ask("drift")[0] == 0
+    assert inventory_topic_of(FLOW) not in site.pair.target.topics
+
+
+def test_with_configs_off_topics_have_the_target_s_defaults(site: Site) -> None:
+    with site.file.open("a") as file:
+        file.write('configs = "off"\n')
+    site.source["retention.ms"] = "5"
+    assert site.ask("apply")[0] == 0
+    assert site.target == {}
+
+
+def test_a_topic_is_created_without_a_configuration_that_the_target_refuses(site: Site) -> None:
+    site.source.update({"vendor.setting": "on", "retention.ms": "5"})
+
+    def refuse(call: Any) -> Action | None:
+        if call.api is not Api.CREATE_TOPICS:
+            return None
+        refused = {topic.name: _INVALID_CONFIG for topic in call.body.topics if "vendor.setting" in _keys(topic)}
+        return Action(errors=refused) if refused else None
+
+    site.pair.target.control.add(refuse)
+    result = site.invoke("apply")
+    assert result.exit_code == 3
+    assert "target topic paris.t is created without vendor.setting = on" in result.stderr
+    assert "= vendor.setting: the default, not on (refused" in result.stdout
+    assert site.target == {"retention.ms": "5"}
+
+
+def _keys(topic: Any) -> set[str]:
+    return {config.name for config in topic.configs}
+
+
+def test_while_a_run_is_alive_what_its_copies_depend_on_waits(site: Site) -> None:
+    site.invoke("apply")
+    site.source["cleanup.policy"] = "compact"
+    with Admin({"bootstrap.servers": site.pair.target.bootstrap}) as target:
+        run = RunControlClient(target, FLOW, "run")
+        run.claim()
+        status, flow = site.ask("apply")
+        assert (status, flow["configs"]["differences"][0]["reason"]) == (3, "waits-for-restart")
+        run.end()
+    assert site.ask("apply")[0] == 0
+    assert site.target == {"cleanup.policy": "compact"}
+
+
+def test_a_cluster_that_does_not_answer_is_status_1(site: Site) -> None:
+    site.file.write_text(site.file.read_text().replace('topics = ["t"]', 'topics = ["nothing-.*"]'))
+    assert site.invoke("drift").exit_code == 1

@@ -1,0 +1,96 @@
+"""The rounds of a flow's configurations in the driver. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mirror.config.load import load
+from mirror.config.models import FlowConfig, MirrorConfig
+from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.spark.driver import batch_flow
+from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
+from mirror.spark.ledger.results import FlowReport
+from tests.relay.fake_pair import FLOW, FakePair
+from tests.spark.driver.test_batch_flow import runner
+from tests.spark.planning.test_range_planner import flow
+
+
+class Site:
+    def __init__(self, pair: FakePair, file: Path) -> None:
+        self.pair = pair
+        self.file = file
+        self.source, self.target = pair.source.topics["t"].configs, pair.target.topics["paris.t"].configs
+        pair.target.add_topic(inventory_topic_of(FLOW))
+        self.write()
+
+    def write(self, more: str = "") -> None:
+        self.file.write_text(
+            f'[clusters.paris]\n"bootstrap.servers" = "{self.pair.source.bootstrap}"\n'
+            f'[clusters.berlin]\n"bootstrap.servers" = "{self.pair.target.bootstrap}"\n'
+            f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\ntopics = ["t"]\n{more}'
+        )
+
+    def load(self) -> tuple[MirrorConfig, FlowConfig]:
+        config = load(self.file)
+        return config, config.flows[FLOW]
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
+    return Site(FakePair(monkeypatch), tmp_path / "mirror.toml")
+
+
+def test_what_a_preparation_has_created_is_the_flow_s_own_after_the_next_round(site: Site) -> None:
+    created = CreatedTopics()
+    site.source["retention.ms"] = site.target["retention.ms"] = "5"
+    with AlignmentRounds(site.load, created, beside_copies=True) as rounds:
+        created.add(FLOW, {"paris.t": {"retention.ms": "5"}})
+        created.add("another", {"x": {}})
+        assert rounds.round().is_in_step
+        assert (created.of(FLOW), created.of("another")) == ({}, {"x": {}})
+        del site.source["retention.ms"]
+        assert rounds.round().changed == 1
+    assert site.target == {}
+
+
+def test_rounds_use_the_configuration_as_it_is_now(site: Site) -> None:
+    with AlignmentRounds(site.load, CreatedTopics(), beside_copies=True) as rounds:
+        rounds.round()
+        site.write('[flows.flow.configs-overrides]\n"retention.ms" = 7\n')
+        assert rounds.round().changed == 1
+        site.source["cleanup.policy"] = "compact"
+        site.write('configs = "create"\n')
+        assert rounds.round().topics == 0
+    assert site.target == {"retention.ms": "7"}
+
+
+def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
+    site.source["retention.ms"] = "5"
+    with AlignmentRounds(site.load, CreatedTopics(), beside_copies=True) as rounds:
+        last = rounds.round()
+    report = AlignmentReports().failed(last, "no answer")
+    assert (report.by_reason(), report.is_in_step) == ({"differed-before": 1}, False)
+    assert list(AlignmentReports().problems(report)) == [
+        "no answer",
+        "1 configuration of target topics differed-before; mirror drift lists them",
+    ]
+
+
+def test_a_failure_at_the_start_is_reported_and_fails_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("what")
+
+    monkeypatch.setattr(batch_flow, "AlignmentRounds", fail)
+    report = FlowReport("f", datetime.now(UTC))
+    runner(tmp_path).align(flow(configs="sync"), report)
+    assert report.alignment is not None
+    assert report.to_json()["configs"]["problems"] == ["ZeroDivisionError: what"]
+    assert "configurations: ZeroDivisionError: what" in capsys.readouterr().err
+    without = FlowReport("f", datetime.now(UTC))
+    runner(tmp_path).align(flow(configs="create"), without)
+    assert without.to_json()["configs"] is None
