@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.flow_topic import KeyValue
+from mirror.wire.legacy import MessageSet
+from mirror.wire.records import AnyBatch
 
 REGISTRY_TOPIC: Final = "mirror-producers.internal"
 _PRODUCER: Final = "producer"
@@ -123,23 +125,36 @@ class Origins:
         self._local: Final[set[int]] = set()
         self.registry: Final = Registry()
 
-    def undecided(self, producer_ids: Iterable[int]) -> set[int]:
-        """Return those of which the registry, as it was last read, does not say whether a flow writes under them."""
-        return {id_ for id_ in producer_ids if id_ >= 0} - self.registry.producer_ids - self._local
+    def undecided(self, log: LogKey, batches: Iterable[AnyBatch]) -> set[int]:
+        """Return the producer ids of ``batches`` that the registry, as it was last read, says nothing about.
+
+        Only a batch of records that was appended since the registry began shows that a flow has registered its id. The
+        markers of a transaction without batches (a fence) are appended before, and so are older batches of an id that
+        its transactional id keeps.
+        """
+        known_from = self.registry.log_ends.get(log, 0)
+        ids = {_deciding_id(batch) for batch in batches if batch.base_offset >= known_from}
+        return {id_ for id_ in ids if id_ >= 0} - self.registry.producer_ids - self._local
 
     def decide(self, producer_ids: Iterable[int]) -> None:
         """Take what is not registered for local: the registry was read to its end after batches under them were.
 
         A flow registers a producer id before its first batch, and brokers never assign an id twice.
         """
-        self._local.update(self.undecided(producer_ids))
+        self._local.update(set(producer_ids) - self.registry.producer_ids)
 
     def unknown_end(self, log: LogKey) -> int:
         """Return from which offset the origin of batches is known; 0 if the flow says what to do with earlier ones."""
         return 0 if self._origin_from else self.registry.log_ends.get(log, 0)
 
-    def is_local(self, log: LogKey, base_offset: int, producer_id: int) -> bool:
-        """Whether a batch was produced on the cluster. Its producer id must have been decided."""
-        if base_offset < self.registry.log_ends.get(log, 0):
+    def is_local(self, log: LogKey, batch: AnyBatch) -> bool:
+        """Whether ``batch``, no marker, was produced on the cluster. Its producer id must have been decided."""
+        if batch.base_offset < self.registry.log_ends.get(log, 0):
             return self._origin_from == "earliest"
+        producer_id = _deciding_id(batch)
         return producer_id < 0 or producer_id in self._local
+
+
+def _deciding_id(batch: AnyBatch) -> int:
+    """Return the producer id on which the origin of ``batch`` depends, -1 if there is none."""
+    return -1 if isinstance(batch, MessageSet) or batch.is_control else batch.producer_id

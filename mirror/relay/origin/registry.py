@@ -18,7 +18,6 @@ from mirror.relay.progress.flow_topic import FlowTopic, KeyValue
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
-from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch
 
 
@@ -144,9 +143,9 @@ class LocalOrigin:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def undecided(self, batches: Collection[AnyBatch]) -> set[int]:
-        """Return the producer ids of ``batches`` that have to be decided first."""
-        return self._origins.undecided({_producer_id(batch) for batch in batches})
+    def undecided(self, fetched: Fetched) -> set[int]:
+        """Return the producer ids of a fetch that have to be decided first."""
+        return self._origins.undecided(_log_of(fetched), fetched.batches)
 
     def decide(self, producer_ids: Collection[int]) -> None:
         """Read the registry, and decide these ids of batches that were read before. Waits.
@@ -169,7 +168,7 @@ class LocalOrigin:
 
     def refusal(self, fetched: Fetched) -> KafkaError | None:
         """Return the error of a fetch whose records' origin cannot be known; None if it can."""
-        end = self._origins.unknown_end(LogKey.of(fetched.tp, str(fetched.topic_id or "")))
+        end = self._origins.unknown_end(_log_of(fetched))
         if fetched.offset >= end:
             return None
         return NotRetriable(
@@ -180,21 +179,21 @@ class LocalOrigin:
 
     def is_foreign(self, log: LogKey, batch: AnyBatch) -> bool:
         """Whether a flow has written ``batch``, whose producer id was decided."""
-        return not self._origins.is_local(log, batch.base_offset, _producer_id(batch))
+        return not self._origins.is_local(log, batch)
 
     def finder(self, log: LogKey) -> IsForeign:
         """Return a function as :meth:`is_foreign` that decides producer ids where necessary, and waits for that."""
 
         def is_foreign(batch: AnyBatch) -> bool:
-            if undecided := self.undecided([batch]):
+            if undecided := self._origins.undecided(log, [batch]):
                 self.decide(undecided)
             return self.is_foreign(log, batch)
 
         return is_foreign
 
 
-def _producer_id(batch: AnyBatch) -> int:
-    return -1 if isinstance(batch, MessageSet) else batch.producer_id
+def _log_of(fetched: Fetched) -> LogKey:
+    return LogKey.of(fetched.tp, str(fetched.topic_id or ""))
 
 
 def _replaced_error(expected: SourceRegistry, topic_id: str) -> NotRetriable:

@@ -12,14 +12,13 @@ from mirror.cluster.events import as_kafka_error
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
 from mirror.relay.flow_control import SourceBudget
-from mirror.wire.records import AnyBatch
 
 
 class OriginDecisions(Protocol):
     """The part of ``LocalOrigin`` that is needed."""
 
-    def undecided(self, batches: Collection[AnyBatch]) -> set[int]:
-        """Return the producer ids of ``batches`` that have to be decided first."""
+    def undecided(self, fetched: Fetched) -> set[int]:
+        """Return the producer ids of a fetch that have to be decided first."""
         ...
 
     def decide(self, producer_ids: Collection[int]) -> None:
@@ -58,7 +57,7 @@ class UndecidedFetches:
         waiting = {fetched.tp for fetched in self._held}
         ready: list[Fetched] = []
         for fetched in fetches:
-            if fetched.tp in waiting or (fetched.error is None and self._origin.undecided(fetched.batches)):
+            if fetched.tp in waiting or (fetched.error is None and self._origin.undecided(fetched)):
                 waiting.add(fetched.tp)
                 self._held.append(fetched)
                 self._budget.add(fetched.held)
@@ -79,13 +78,13 @@ class UndecidedFetches:
         for fetched in held:
             self._budget.release(fetched.held)
         if error is not None:
-            failed = {fetched.tp for fetched in held if self._origin.undecided(fetched.batches) & asked}
+            failed = {fetched.tp for fetched in held if self._origin.undecided(fetched) & asked}
             held = [replace(one, error=as_kafka_error(error)) if one.tp in failed else one for one in held]
         return self.hold(held)
 
     def _decide(self) -> None:
         if self._deciding is not None or not self._held:
             return
-        self._asked = set().union(*(self._origin.undecided(fetched.batches) for fetched in self._held))
+        self._asked = set().union(*(self._origin.undecided(fetched) for fetched in self._held))
         self._deciding = deciding = self._submit(self._origin.decide, self._asked)
         deciding.add_done_callback(lambda _: self._wake())

@@ -15,9 +15,15 @@ from mirror.relay.origin.records import (
     producer_records,
     source_record,
 )
+from mirror.wire.records import Batch
+from tests.fakes.record_batches import COMMIT, batch, build, build_marker
 
 LOG = LogKey(str(uuid.UUID(int=7)), 3)
 YOUNGER = LogKey(str(uuid.UUID(int=8)), 0)
+
+
+def _at(offset: int, producer_id: int) -> Batch:
+    return batch(build((b"x",), base_offset=offset, producer_id=producer_id))
 
 
 def _origins(origin_from: str, *, end: int = 0, registered: tuple[int, ...] = ()) -> Origins:
@@ -57,30 +63,47 @@ def test_records_that_are_not_understood_are_ignored() -> None:
 
 def test_a_producer_id_is_local_once_the_registry_was_read_without_it() -> None:
     origins = _origins("", registered=(4,))
-    assert origins.undecided([-1, 4, 5]) == {5}
+    batches = [_at(0, -1), _at(1, 4), _at(2, 5)]
+    assert origins.undecided(LOG, batches) == {5}
     origins.decide([5])
-    assert origins.undecided([-1, 4, 5]) == set()
-    assert origins.is_local(LOG, 0, -1)
-    assert origins.is_local(LOG, 0, 5)
-    assert not origins.is_local(LOG, 0, 4)
+    assert origins.undecided(LOG, batches) == set()
+    assert [origins.is_local(LOG, one) for one in batches] == [True, False, True]
 
 
 def test_an_id_that_is_registered_while_it_is_decided_is_not_local() -> None:
     origins = _origins("")
-    assert origins.undecided([5]) == {5}
+    assert origins.undecided(LOG, [_at(0, 5)]) == {5}
     for item in producer_records([5], "a-b", 2_000).values():
         origins.registry.add(*item)
     origins.decide([5])
-    assert not origins.is_local(LOG, 0, 5)
+    assert not origins.is_local(LOG, _at(0, 5))
+
+
+def test_the_marker_of_a_fence_is_appended_before_its_producer_id_is_registered() -> None:
+    origins = _origins("")
+    fence = batch(build_marker(5, 0, COMMIT, base_offset=0))
+    origins.decide(origins.undecided(LOG, [fence]))
+    for item in producer_records([5], "a-b", 2_000).values():
+        origins.registry.add(*item)
+    assert not origins.is_local(LOG, _at(1, 5))
+
+
+def test_a_batch_from_before_the_registry_does_not_decide_its_producer_id() -> None:
+    origins = _origins("registry", end=10)
+    before = _at(9, 5)
+    origins.decide(origins.undecided(LOG, [before]))
+    assert not origins.is_local(LOG, before)
+    assert origins.undecided(LOG, [_at(10, 5)]) == {5}
+    assert origins.undecided(YOUNGER, [_at(9, 5)]) == {5}
 
 
 def test_what_was_there_before_the_registry_began_is_local_or_left_out_as_the_flow_says() -> None:
     for origin_from, local in (("earliest", True), ("registry", False)):
         origins = _origins(origin_from, end=10, registered=(4,))
         assert origins.unknown_end(LOG) == 0
-        assert [origins.is_local(LOG, offset, -1) for offset in (0, 9, 10)] == [local, local, True]
-        assert origins.is_local(YOUNGER, 0, -1)
-        assert not origins.is_local(LOG, 10, 4)
+        assert [origins.is_local(LOG, _at(offset, -1)) for offset in (0, 9, 10)] == [local, local, True]
+        assert origins.is_local(YOUNGER, _at(0, -1))
+        assert not origins.is_local(LOG, _at(10, 4))
 
 
 def test_without_a_word_of_the_flow_earlier_records_have_an_unknown_origin() -> None:

@@ -11,7 +11,6 @@ from mirror.errors import KafkaError, KafkaTimeout, NotRetriable
 from mirror.relay.flow_control import SourceBudget
 from mirror.relay.task.undecided_fetches import UndecidedFetches
 from mirror.wire.legacy import MessageSet
-from mirror.wire.records import AnyBatch
 from tests.fakes.record_batches import batch, build
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -26,8 +25,8 @@ class HandOrigin:
         self.refused: KafkaError | None = None
         self.wakes = 0
 
-    def undecided(self, batches: Collection[AnyBatch]) -> set[int]:
-        return {one.producer_id for one in batches if not isinstance(one, MessageSet)} - self.decided
+    def undecided(self, fetched: Fetched) -> set[int]:
+        return {one.producer_id for one in fetched.batches if not isinstance(one, MessageSet)} - self.decided
 
     def decide(self, producer_ids: Collection[int]) -> None:
         del producer_ids
