@@ -18,7 +18,7 @@ from mirror.migration.configuration import Imported
 from mirror.migration.findings import Kind
 from mirror.migration.importing import import_source, read
 from mirror.migration.stores import find_keytool, to_pem
-from mirror.migration.written_files import Destination, certificates_folder, destinations, write_all
+from mirror.migration.written_files import Destination, write_all
 
 _INCOMPLETE = 3
 _INCOMPLETE_KINDS = {Kind.LEFT_OUT, Kind.TO_DO}
@@ -45,23 +45,23 @@ def import_file(
     Exit status: 0 all flows are carried over, 1 the file cannot be read or no flow can be carried over, 3 something is
     left out or left to do.
     """
+    target = Destination(write or _DEFAULT)
     imported = import_source(
         read(findings.read_source(file), str(file)),
         name=file.name,
-        certificates_folder=str(certificates_folder(write or _DEFAULT)),
+        certificates_folder=str(target.certificates_dir),
     )
-    targets = destinations(write or _DEFAULT, imported.files)
     if convert_stores and write is None:
         raise typer.BadParameter("needs --write", param_hint="--convert-stores")
-    if write is not None and imported.files:
+    if imported.file is not None and write is not None:
         converted = _converted(imported) if convert_stores else {}
-        write_all(targets, converted, overwrite=overwrite)
+        write_all(target, imported.file, converted, overwrite=overwrite)
         imported.findings = [finding for finding in imported.findings if not (converted and is_conversion(finding))]
     if as_json:
-        print(json.dumps(_as_json(imported, targets, written=write is not None), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_json(imported, target if write else None), indent=2, ensure_ascii=False))
     else:
-        _print(imported, targets, written=write is not None)
-    if not imported.files:
+        _print(imported, target if write else None)
+    if imported.file is None:
         raise MigrationError(f"{file}: no flow can be carried over; the findings say why")
     if any(finding.kind in _INCOMPLETE_KINDS for finding in imported.findings):
         raise typer.Exit(_INCOMPLETE)
@@ -74,29 +74,27 @@ def _converted(imported: Imported) -> dict[Path, bytes]:
     return {Path(store.pem): to_pem(store, keytool) for store in imported.stores}
 
 
-def _print(imported: Imported, targets: list[Destination], *, written: bool) -> None:
-    for target in targets:
-        if not written:
-            print(target.file.text)
-            continue
-        print(f"written: {target.path}, with the flows {', '.join(target.file.flows)}")
+def _print(imported: Imported, written: Destination | None) -> None:
+    file = imported.file
+    if file is not None and written is None:
+        print(file.text)
+    elif file is not None and written is not None:
+        print(f"written: {written.path}, with the flows {', '.join(file.flows)}")
         secrets = ""
-        if target.file.secrets:
-            print(f"written: {len(target.file.secrets)} secrets in {target.secrets_dir}")
-            secrets = f" --secrets-dir {target.secrets_dir}"
-        print(f"check it: mirror check-config --config {target.path}{secrets}")
+        if file.secrets:
+            print(f"written: {len(file.secrets)} secrets in {written.secrets_dir}")
+            secrets = f" --secrets-dir {written.secrets_dir}"
+        print(f"check it: mirror check-config --config {written.path}{secrets}")
     findings.print_findings(imported.findings, sys.stdout if written else sys.stderr)
 
 
-def _as_json(imported: Imported, targets: list[Destination], *, written: bool) -> dict[str, Any]:
-    files = [
-        {
-            "path": str(target.path) if written else None,
-            "flows": list(target.file.flows),
-            "secrets": sorted(target.file.secrets),
-            "secrets_dir": str(target.secrets_dir) if written and target.file.secrets else None,
-            "text": target.file.text,
-        }
-        for target in targets
-    ]
-    return {"files": files, "findings": findings.as_json(imported.findings)}
+def _as_json(imported: Imported, written: Destination | None) -> dict[str, Any]:
+    file = imported.file
+    return {
+        "path": str(written.path) if file and written else None,
+        "secrets_dir": str(written.secrets_dir) if file and file.secrets and written else None,
+        "flows": list(file.flows) if file else [],
+        "secrets": sorted(file.secrets) if file else [],
+        "text": file.text if file else None,
+        "findings": findings.as_json(imported.findings),
+    }

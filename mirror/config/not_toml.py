@@ -32,8 +32,8 @@ def not_toml(text: str, error: ValueError) -> str:
     """Return why ``text`` is not TOML, by the parser's ``error``. The text shows keys, but never a value."""
     if _is_mirrormaker_file(text):
         return (
-            "not TOML: is this a MirrorMaker 2 properties file? Here clusters and flows are tables, [clusters.NAME] and"
-            ' [flows.NAME], and texts are in quotes; see "Coming from MirrorMaker 2" in mirror/README.md'
+            "not TOML: is this a MirrorMaker 2 properties file? mirror import FILE --write mirror.toml makes a"
+            ' configuration of it; see "Coming from MirrorMaker 2" in mirror/README.md'
         )
     found = _duplicate(text, str(error)) if str(error).startswith("Cannot ") and len(text) <= _MAX_LENGTH else None
     return f"not TOML: {found or printable(str(error))}"

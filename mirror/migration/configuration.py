@@ -1,13 +1,14 @@
-"""Configurations of our own from what MirrorMaker 2 does: each file loads, and what is left out is said."""
+"""A configuration of our own from what MirrorMaker 2 does: it loads, and what is left out is said."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from mirror.cluster.settings import Address
 from mirror.config import cycles
 from mirror.config.clients import addresses
 from mirror.config.load import load
@@ -15,7 +16,7 @@ from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.config.naming import PREFIX, level_name, variable
 from mirror.errors import ConfigError
 from mirror.migration.clusters import Cluster, Store, map_cluster, of_store
-from mirror.migration.document import Table, render
+from mirror.migration.document import render
 from mirror.migration.entries import Settings, shown
 from mirror.migration.findings import Finding, Kind
 from mirror.migration.flows import Flow, FlowMapping
@@ -28,7 +29,7 @@ _ANY_FILE: Final = Path("mirror.toml")
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationFile:
-    """The text of one configuration."""
+    """The text of a configuration."""
 
     text: str
     flows: tuple[str, ...]
@@ -46,7 +47,8 @@ class ConfigurationFile:
 class Imported:
     """What is to be written, and what is to be said."""
 
-    files: list[ConfigurationFile] = field(default_factory=list)
+    file: ConfigurationFile | None = None
+    """None if no flow can be written."""
     stores: list[Store] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     used: set[tuple[int, str]] = field(default_factory=set)
@@ -69,7 +71,7 @@ def flow_names(replications: Sequence[Replication]) -> list[str]:
 
 
 class Importer:
-    """Makes configurations of replications; ``source`` names the file that they come from."""
+    """Makes a configuration of replications; ``source`` names the file that they come from."""
 
     def __init__(self, replications: Sequence[Replication], *, source: str, certificates_folder: str) -> None:
         self._replications = replications
@@ -80,21 +82,20 @@ class Importer:
         self._settings: dict[str, dict[str, tuple[str, int]]] = {}
 
     def run(self) -> Imported:
-        """Return the configurations, with the secrets and findings that belong to them."""
-        flows: list[tuple[Flow, FlowConfig, frozenset[str]]] = []
+        """Return the configuration, with the secrets and findings that belong to it."""
+        flows: list[tuple[Flow, FlowConfig]] = []
         for name, replication in zip(flow_names(self._replications), self._replications, strict=True):
             flow = FlowMapping(name, replication).map()
             self._found.findings += flow.findings
             obstacles = [*flow.obstacles, *self._add_clusters(name, replication)]
-            if not obstacles:
-                checked = self._checked(flow, replication)
-                if isinstance(checked, FlowConfig):
-                    flows.append((flow, checked, frozenset(replication.pair)))
-                    continue
-                obstacles = checked
-            self._found.findings += obstacles
-        for group in self._apart(flows):
-            self._found.files.append(self._file(group))
+            checked = obstacles or self._checked(flow, replication)
+            if isinstance(checked, FlowConfig):
+                flows.append((flow, checked))
+            else:
+                self._found.findings += checked
+        flows = self._without_circles(flows)
+        if flows:
+            self._found.file = self._file(flows)
         return self._found
 
     def _add_clusters(self, name: str, replication: Replication) -> list[Finding]:
@@ -147,53 +148,30 @@ class Importer:
                 for problem in error.problems
             ]
 
-    def _apart(
-        self, flows: list[tuple[Flow, FlowConfig, frozenset[str]]]
-    ) -> Iterator[list[tuple[Flow, FlowConfig, frozenset[str]]]]:
-        """Yield groups of flows that may be in one file: flows that may feed each other may not."""
-        identity = cycles.cluster_identities(
-            {alias: addresses(_plain_table(cluster)) for alias, cluster in self._clusters.items()}
-        )
-        groups: list[list[tuple[Flow, FlowConfig, frozenset[str]]]] = []
-        for item in flows:
-            for group in groups:
-                if not any(cycles.feedback_groups([config for _, config, _ in (*group, item)], identity)):
-                    group.append(item)
-                    break
-            else:
-                if groups:
-                    self._say_apart(item, groups)
-                if not groups or item[1].naming != "identity":
-                    groups.append([item])
-        yield from groups
+    def _without_circles(self, flows: list[tuple[Flow, FlowConfig]]) -> list[tuple[Flow, FlowConfig]]:
+        """Return the flows but those that would feed the ones before them; one file refuses these."""
+        identity = cycles.cluster_identities({alias: _addresses(cluster) for alias, cluster in self._clusters.items()})
+        if not any(cycles.feedback_groups([config for _, config in flows], identity)):
+            return flows
+        kept: list[tuple[Flow, FlowConfig]] = []
+        for flow, config in flows:
+            found = next(cycles.feedback_groups([other for _, other in (*kept, (flow, config))], identity), None)
+            if found is None:
+                kept.append((flow, config))
+                continue
+            meaning = f"the flow {flow.name} is not written: {found[1]}"
+            pair = f"{config.source}->{config.target}"
+            self._found.findings.append(Finding(Kind.LEFT_OUT, 0, shown("", pair), "", meaning, ""))
+        return kept
 
-    def _say_apart(
-        self,
-        item: tuple[Flow, FlowConfig, frozenset[str]],
-        groups: list[list[tuple[Flow, FlowConfig, frozenset[str]]]],
-    ) -> None:
-        flow, config, _ = item
-        others = ", ".join(other.name for group in groups for other, _, _ in group)
-        if config.naming == "identity":
-            meaning = f"the flow {flow.name} is not written: with unchanged names, it and {others} copy in a circle"
-            action = "give one of them the names of its own topics; MirrorMaker 2 copies them endlessly, too"
-            kind = Kind.LEFT_OUT
-        else:
-            meaning = f"the flow {flow.name} is in a file of its own: one file refuses flows that may feed each other"
-            action = f"run both files; topics-exclude keeps {flow.name} from copying back what {others} copy"
-            kind = Kind.CHANGED
-        self._found.findings.append(Finding(kind, 0, f"{config.source}->{config.target}", "", meaning, action))
-
-    def _file(self, group: Iterable[tuple[Flow, FlowConfig, frozenset[str]]]) -> ConfigurationFile:
-        items = list(group)
-        names = frozenset[str]().union(*(pair for _, _, pair in items))
-        file = self._text([flow for flow, _, _ in items], names)
+    def _file(self, flows: Sequence[tuple[Flow, FlowConfig]]) -> ConfigurationFile:
+        names = {alias for _, config in flows for alias in (config.source, config.target)}
+        file = self._text([flow for flow, _ in flows], names)
         file.check()
-        for alias in names:
-            cluster = self._clusters[alias]
-            self._found.stores += [store for store in cluster.stores if store not in self._found.stores]
-            self._found.used |= set(_origins([cluster.table]))
-        self._found.used |= {origin for flow, _, _ in items for origin in _origins(flow.tables)}
+        clusters = [cluster for alias, cluster in self._clusters.items() if alias in names]
+        self._found.stores += [store for cluster in clusters for store in cluster.stores]
+        tables = [cluster.table for cluster in clusters] + [table for flow, _ in flows for table in flow.tables]
+        self._found.used |= {(line.origin.line, shown("", line.origin.key)) for table in tables for line in table.lines}
         return file
 
     def _text(self, flows: Sequence[Flow], aliases: Iterable[str]) -> ConfigurationFile:
@@ -214,10 +192,6 @@ class Importer:
         return ConfigurationFile(render(head, tables), tuple(flow.name for flow in flows), secrets, stand_ins)
 
 
-def _plain_table(cluster: Cluster) -> dict[str, object]:
-    values: dict[str, object] = {line.key: line.value for line in cluster.table.lines if line.value is not None}
-    return {key: values[key] for key in ("bootstrap.servers",) if key in values}
-
-
-def _origins(tables: Iterable[Table]) -> Iterator[tuple[int, str]]:
-    yield from ((line.origin.line, shown("", line.origin.key)) for table in tables for line in table.lines)
+def _addresses(cluster: Cluster) -> frozenset[Address]:
+    servers = next((line.value for line in cluster.table.lines if line.key == "bootstrap.servers"), None)
+    return addresses({"bootstrap.servers": servers}) if isinstance(servers, str) else frozenset()

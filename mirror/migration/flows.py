@@ -26,8 +26,6 @@ _INTERNAL: Final = (
     ("__.*", "MirrorMaker 2 never copies internal topics"),
     (r"\..*", "MirrorMaker 2 never copies internal topics"),
     (r"mm2.*\.internal", "MirrorMaker 2 never copies internal topics"),
-    (r".*\.checkpoints\.internal", "MirrorMaker 2 never copies internal topics"),
-    (r"mirror-(progress|offsets|groups)\..*\.internal", "internal topics of this project"),
 )
 _RARELY_MS: Final = 2**31 - 1
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -82,8 +80,7 @@ class FlowMapping:
         replication = self._replication
         self._patterns(self._table, "topics", replication.of_source("topics"), blocking=True)
         excluded = replication.of_source("topics.exclude")
-        more = [] if self._identity else [(rf"(.*\.)?{re.escape(replication.pair.target)}\..*", _NO_WAY_BACK)]
-        self._patterns(self._table, "topics-exclude", excluded, blocking=True, more=(*_INTERNAL, *more))
+        self._patterns(self._table, "topics-exclude", excluded, blocking=True, more=_INTERNAL)
         for key, name in _DEFAULT_FILTERS.items():
             filter_class = replication.of_source(key) if key.startswith("topic") else replication.of_checkpoint(key)
             if not filter_class.value.strip().endswith(name) and key.startswith("topic"):
@@ -112,10 +109,6 @@ class FlowMapping:
         names = {pattern for pattern, _ in own}
         table.add(key, (*own, *(item for item in more if item[0] not in names)), setting)
         return True
-
-    @property
-    def _identity(self) -> bool:
-        return self._replication.of_source("replication.policy.class").value.strip().endswith(_IDENTITY_POLICY)
 
     def _naming(self) -> None:
         policy = self._replication.of_source("replication.policy.class")
@@ -268,6 +261,3 @@ class FlowMapping:
     def _block(self, setting: Setting, meaning: str, action: str) -> None:
         meaning = f"the flow {self._flow.name} is not written: {meaning}"
         self._flow.obstacles.append(about(Kind.LEFT_OUT, setting, meaning, action))
-
-
-_NO_WAY_BACK: Final = "MirrorMaker 2 copies no topic back to where it came from"

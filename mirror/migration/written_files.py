@@ -1,9 +1,9 @@
-"""Writes what an import has made: configurations, and secrets that only their owner may read."""
+"""Writes what an import has made: a configuration, and secrets that only their owner may read."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,46 +18,32 @@ _FILE: Final = 0o644
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where one configuration goes."""
+    """Where a configuration and what belongs to it go."""
 
     path: Path
-    secrets_dir: Path
-    file: ConfigurationFile
+
+    @property
+    def secrets_dir(self) -> Path:
+        """The folder of its secrets."""
+        return self.path.with_name(f"{self.path.stem}-secrets")
+
+    @property
+    def certificates_dir(self) -> Path:
+        """The folder of its PEM files, absolute, since the configuration names them."""
+        return self.path.absolute().with_name(f"{self.path.stem}-certificates")
 
 
-def destinations(path: Path, files: Sequence[ConfigurationFile]) -> list[Destination]:
-    """Return where each configuration goes: the first to ``path``, the others beside it, named for their first flow."""
-    found = []
-    for number, file in enumerate(files):
-        own = path if number == 0 else path.with_name(f"{path.stem}-{file.flows[0]}{path.suffix}")
-        found.append(Destination(own, own.with_name(f"{own.stem}-secrets"), file))
-    return found
-
-
-def certificates_folder(path: Path) -> Path:
-    """Return the folder of the PEM files that belong to the configuration ``path``."""
-    return path.absolute().with_name(f"{path.stem}-certificates")
-
-
-def write_all(targets: Sequence[Destination], certificates: Mapping[Path, bytes], *, overwrite: bool) -> None:
-    """Write secrets and certificates, then configurations. Raises MigrationError if a file exists."""
-    if not overwrite:
-        for file in (*_files(targets), *certificates):
-            if file.exists():
-                raise MigrationError(f"{file} exists: give another path, or --overwrite")
-    for target in targets:
-        for name, text in target.file.secrets.items():
-            write_private(target.secrets_dir / name, text.encode())
-    for path, pem in certificates.items():
-        write_private(path, pem)
-    for target in targets:
-        _write(target.path, target.file.text.encode(), _FILE)
-
-
-def _files(targets: Sequence[Destination]) -> Iterator[Path]:
-    for target in targets:
-        yield target.path
-        yield from (target.secrets_dir / name for name in target.file.secrets)
+def write_all(
+    target: Destination, file: ConfigurationFile, certificates: Mapping[Path, bytes], *, overwrite: bool
+) -> None:
+    """Write secrets and certificates, then the configuration. Raises MigrationError if one of the files exists."""
+    private = {target.secrets_dir / name: text.encode() for name, text in file.secrets.items()} | dict(certificates)
+    for path in (target.path, *private):
+        if path.exists() and not overwrite:
+            raise MigrationError(f"{path} exists: give another path, or --overwrite")
+    for path, data in private.items():
+        write_private(path, data)
+    _write(target.path, file.text.encode(), _FILE)
 
 
 def write_private(path: Path, data: bytes) -> None:

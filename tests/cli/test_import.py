@@ -73,9 +73,8 @@ def test_without_write_the_configuration_is_printed_alone(source: Path, tmp_path
 def test_json_has_stdout_for_itself(source: Path) -> None:
     result = run("import", source, "--json")
     found = json.loads(result.stdout)
-    (file,) = found["files"]
-    assert file["flows"] == ["a-b"]
-    assert file["secrets"] == ["clusters__b__sasl_jaas_config"]
+    assert found["flows"] == ["a-b"]
+    assert found["secrets"] == ["clusters__b__sasl_jaas_config"]
     assert {"kind", "line", "key", "value", "meaning", "action"} == found["findings"][0].keys()
     assert "4711" not in result.stdout
 

@@ -153,6 +153,20 @@ def test_topics_of_accepted_flows_end_somewhere(flows: list[FlowConfig]) -> None
     assert not {(f.name, topic) for f in flows for cluster, topic in there if f.source == cluster and f.includes(topic)}
 
 
+def test_a_mesh_of_flows_with_heartbeats_takes_no_factorial_time() -> None:
+    names = [f"c{number}" for number in range(12)]
+    flows = [
+        FlowConfig.model_validate(
+            {"name": f"{one}-{other}", "source": one, "target": other, "topics": ["t"]}
+            | {"mirrormaker": {"heartbeats": True}}
+        )
+        for one in names
+        for other in names
+        if one != other
+    ]
+    assert list(feedback_groups(flows, {name: name for name in names})) == []
+
+
 def test_clusters_that_share_a_broker_are_one() -> None:
     assert cluster_identities({"a": ["x"], "b": ["y"], "c": ["x", "y"], "d": ["z"]}) in (
         {"a": "a", "b": "a", "c": "a", "d": "d"},

@@ -57,7 +57,7 @@ def test_the_error_of_a_duplicate_key_shows_no_value() -> None:
 )
 def test_a_mirrormaker_properties_file_is_recognized(problems: Problems, text: str) -> None:
     (problem,) = problems(text)
-    assert problem.startswith("mirror.toml: not TOML: is this a MirrorMaker 2 properties file? Here clusters and flows")
+    assert problem.startswith("mirror.toml: not TOML: is this a MirrorMaker 2 properties file? mirror import FILE")
 
 
 @pytest.mark.parametrize("text", ["x = y", "[clusters.a]\nbootstrap.servers = a:1", '"bootstrap.servers" = a:1'])

@@ -31,7 +31,8 @@ def imported(data: bytes) -> Imported:
 
 
 def flow(data: bytes) -> FlowConfig:
-    (file,) = imported(data).files
+    file = imported(data).file
+    assert file
     (found,) = file.check().flows.values()
     return found
 
@@ -66,14 +67,16 @@ def test_the_producer_of_the_records_is_overridden_by_the_connector() -> None:
 
 def test_secrets_of_json_go_to_the_folder_of_secrets() -> None:
     found = imported((FOLDER / "connect.json").read_bytes())
-    (file,) = found.files
+    file = found.file
+    assert file
     assert list(file.secrets) == ["clusters__paris__sasl_jaas_config"]
     assert "json-secret" not in file.text + repr(found)
 
 
 def test_a_resource_of_strimzi_has_its_cluster_settings_and_secrets() -> None:
     found = imported((FOLDER / "strimzi-v1beta2.yaml").read_bytes())
-    (file,) = found.files
+    file = found.file
+    assert file
     assert '"sasl.mechanism" = "SCRAM-SHA-512"' in file.text
     assert '"security.protocol" = "SASL_SSL"' in file.text
     assert 'username="my-user" password="${strimzisecrets:kafka/my-user:password}"' in file.text

@@ -11,7 +11,7 @@ import pytest
 
 from mirror.config.models import MirrorConfig
 from mirror.config.naming import is_secret
-from mirror.migration.configuration import Imported
+from mirror.migration.configuration import ConfigurationFile, Imported
 from mirror.migration.document import render
 from mirror.migration.findings import Kind
 from mirror.migration.importing import import_source, read
@@ -31,8 +31,13 @@ def imported(text: str) -> Imported:
 
 def only(text: str) -> MirrorConfig:
     """The one configuration that a file becomes, as our own loader reads it."""
-    (file,) = imported(text).files
-    return file.check()
+    return written(text).check()
+
+
+def written(text: str) -> ConfigurationFile:
+    file = imported(text).file
+    assert file
+    return file
 
 
 def kinds(found: Imported, key: str) -> set[Kind]:
@@ -42,7 +47,7 @@ def kinds(found: Imported, key: str) -> set[Kind]:
 @pytest.mark.parametrize("path", REAL, ids=[path.stem for path in REAL])
 def test_every_line_of_a_written_file_is_accounted_for(path: Path) -> None:
     found = imported(path.read_text("iso-8859-1"))
-    assert (not found.files) == (path.stem in NO_FLOW)
+    assert (found.file is None) == (path.stem in NO_FLOW)
     check(found, path.read_text("iso-8859-1"))
 
 
@@ -53,18 +58,18 @@ def test_every_line_of_generated_files_is_accounted_for() -> None:
         text = properties(rng)
         found = imported(text)
         check(found, text)
-        files += len(found.files)
-        flows += sum(len(file.flows) for file in found.files)
-    assert files > 60
-    assert flows >= files
+        files += found.file is not None
+        flows += len(found.file.flows) if found.file else 0
+    assert files > 100
+    assert flows > files
 
 
 def check(found: Imported, text: str) -> None:
     """Every file loads, each line of the source is written or named, and no secret is shown."""
     source = read_properties(text.encode("iso-8859-1"), "mm2.properties")
-    written = "\n".join(file.text for file in found.files)
-    for file in found.files:
-        assert tuple(file.check().flows) == file.flows
+    written = found.file.text if found.file else ""
+    if found.file:
+        assert tuple(found.file.check().flows) == found.file.flows
     named = {int(number) for number in re.findall(r"line (\d+): ", written)}
     named |= {finding.line for finding in found.findings}
     assert named >= {entry.line for entry in source.lines}
@@ -74,7 +79,7 @@ def check(found: Imported, text: str) -> None:
 
 
 def test_each_line_names_its_origin() -> None:
-    (file,) = imported(PLAIN + "a->b.topics = orders, clicks\n").files
+    file = written(PLAIN + "a->b.topics = orders, clicks\n")
     lines = [line for line in file.text.splitlines() if "=" in line]
     assert all(re.search(r"  # .*(line \d+|default of|a->b)", line) for line in lines), file.text
     assert "topics = [  # line 5: a->b.topics" in lines
@@ -128,16 +133,17 @@ def test_the_consumer_of_the_source_wins_over_that_of_the_pair() -> None:
     assert flow.consumer == {"fetch.max.bytes": 5_000_000}
 
 
-def test_flows_in_both_directions_have_files_of_their_own() -> None:
-    found = imported(PLAIN + "b->a.enabled = true\n")
-    assert [file.flows for file in found.files] == [("a-b",), ("b-a",)]
-    assert not found.files[1].check().flows["b-a"].selects("a.orders")
+def test_flows_in_both_directions_are_written() -> None:
+    config = only(PLAIN + "b->a.enabled = true\n")
+    assert list(config.flows) == ["a-b", "b-a"]
+    assert not config.flows["b-a"].selects("a.orders")
 
 
 def test_flows_that_copy_in_a_circle_are_not_written() -> None:
     policy = "replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
     found = imported(PLAIN + "b->a.enabled = true\n" + policy)
-    assert [file.flows for file in found.files] == [("a-b",)]
+    assert found.file
+    assert found.file.flows == ("a-b",)
     assert kinds(found, "b->a") == {Kind.LEFT_OUT}
 
 
@@ -156,7 +162,7 @@ def test_flows_that_copy_in_a_circle_are_not_written() -> None:
 )
 def test_a_flow_whose_records_would_differ_is_not_written(line: str) -> None:
     found = imported(f"{PLAIN}{line}\n")
-    assert found.files == []
+    assert found.file is None
     left_out = [finding for finding in found.findings if finding.kind is Kind.LEFT_OUT]
     assert [finding.line for finding in left_out] == [5]
 
@@ -166,7 +172,8 @@ def test_references_are_neither_resolved_nor_lost() -> None:
     sasl = "a.security.protocol = SASL_SSL\na.sasl.mechanism = PLAIN\n"
     provider = "config.providers = file\n"
     found = imported(PLAIN + sasl + line + provider)
-    (file,) = found.files
+    file = found.file
+    assert file
     assert "MIRROR_CLUSTERS__A__SASL_JAAS_CONFIG" in file.text
     assert file.secrets == {}
     assert kinds(found, "a.sasl.jaas.config") == {Kind.TO_DO}
@@ -174,7 +181,7 @@ def test_references_are_neither_resolved_nor_lost() -> None:
 
 def test_secrets_go_to_the_folder_of_secrets() -> None:
     line = 'b.sasl.jaas.config = ScramLoginModule required username="u" password="4711";\n'
-    (file,) = imported(PLAIN + "b.security.protocol = SASL_PLAINTEXT\nb.sasl.mechanism = SCRAM-SHA-256\n" + line).files
+    file = written(PLAIN + "b.security.protocol = SASL_PLAINTEXT\nb.sasl.mechanism = SCRAM-SHA-256\n" + line)
     assert list(file.secrets) == ["clusters__b__sasl_jaas_config"]
     assert "4711" not in file.text
     assert "4711" not in repr(file)
@@ -183,11 +190,11 @@ def test_secrets_go_to_the_folder_of_secrets() -> None:
 def test_an_alias_that_no_cluster_can_have_is_named() -> None:
     text = PLAIN.replace("a.boot", "ä.boot").replace("a, b", "ä, b").replace("a->b", "ä->b")
     found = imported(text)
-    assert found.files == []
+    assert found.file is None
     assert Kind.LEFT_OUT in kinds(found, "ä->b")
 
 
 def test_a_comment_cannot_leave_its_line() -> None:
-    (file,) = imported(PLAIN + "a->b.topics = orders\\n[flows.evil]\n").files
+    file = written(PLAIN + "a->b.topics = orders\\n[flows.evil]\n")
     assert tuple(file.check().flows) == ("a-b",)
     assert render(["x"], []) == "# x\n"
