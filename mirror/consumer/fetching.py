@@ -44,7 +44,6 @@ _RESERVED_FOR_MS: Final = 5_000
 _PREFERRED_FOR_MS: Final = 300_000
 """How long a preferred replica is used (the default of ``metadata.max.age.ms``); then the leader may name another."""
 
-
 _Sent = dict[TopicPartition, PlannedFetch]
 """What a request asked for."""
 
@@ -135,7 +134,7 @@ class Fetching:
                 self._short_of_room = True
                 break
             self._last_sent_ms[node] = now
-            limit = self._in_flight_bytes[node] = min(self._room(), share, most)
+            limit = self._in_flight_bytes[node] = min(self._room_for(node), share, most)
             if behind:
                 self._reserved[node] = (max(0, least - limit), deadline(now, _RESERVED_FOR_MS))
             requests.append(self._request(node, limit))
@@ -145,6 +144,11 @@ class Fetching:
         overdrawn = min(0, self._positions.application_room or 0)
         in_flight = sum(self._in_flight_bytes.values()) + sum(size for size, _ in self._reserved.values())
         return self._settings.fetch_max_bytes + overdrawn - self._positions.buffered - in_flight
+
+    def _room_for(self, node: int) -> int:
+        """Return the room for a response of ``node``: half if others may be asked meanwhile, in case that it hangs."""
+        room, others = self._room(), self._metadata.brokers.keys() - self._in_flight_bytes.keys() - {node}
+        return max(1, room // 2) if others else room
 
     def _fits(self, least: int) -> bool:
         room, application_room = self._room(), self._positions.application_room or 0

@@ -182,3 +182,21 @@ def test_brokers_of_large_batches_take_turns_also_where_one_is_paused_meanwhile(
         for tp in tps:
             consumer.core.positions.pause([tp], paused=False)
     assert min(taken.values()) >= 0.8 * max(taken.values()) > 5, taken
+
+
+@pytest.mark.parametrize("brokers", [2, 4])
+def test_brokers_that_are_hung_leave_room_for_another_one(brokers: int) -> None:
+    """A response of one partition may be as large as the bound. The partitions are read one after the other."""
+    cluster = _with_large(brokers, partitions=brokers, each=3, size=2_000)
+    options = {"fetch.max.bytes": 16_000, "max.partition.fetch.bytes": 16_000, "request.timeout.ms": 60_000}
+    consumer = FakeConsumer(cluster, **options)
+    *sick, well = range(brokers)
+    hung = {cluster.log("t", partition).leader for partition in sick}
+    assert cluster.log("t", well).leader not in hung
+    for node in hung:
+        cluster.control.on(Api.FETCH, Action(hold="before"), times=None, node=node)
+    for partition in sick:
+        consumer.read((TopicPartition("t", partition), 0))
+        assert consumer.poll(300) == []
+    consumer.read((TopicPartition("t", well), 0))
+    assert [one.tp.partition for one in consumer.poll(300)] == [well]
