@@ -31,7 +31,7 @@ def write(pair: TwoClusters, topic: str, values: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("consumer", "turns"),
     [
-        (java_consumer, 1),
+        (confluent_consumer, 1),
         pytest.param(java_consumer, 20, marks=IN_MAKE_CLUSTER),
         pytest.param(confluent_consumer, 20, marks=IN_MAKE_CLUSTER),
     ],
