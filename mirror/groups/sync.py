@@ -288,7 +288,8 @@ class GroupSync:
             resumed = row.at_target
         standing = None
         if row.intent is not None and row.at_target is not None:
-            standing = logs.standing(row.at_target, row.intent.epoch)
+            # Of what is behind its own offset, the intent does not say in which epoch the log had reached that.
+            standing = logs.standing(min(row.at_target, row.intent.target), row.intent.epoch)
         row.seen = Observed(
             source=row.continued_at,
             target=row.at_target,

@@ -49,3 +49,18 @@ def test_commits_have_a_leader_epoch_of_the_target_in_which_its_log_reached_them
     site.commit(137)
     site.sync().round()
     assert site.pair.target.groups[GROUP][TARGET] == GroupOffset(111, 0, "")
+
+
+def test_an_election_without_a_loss_moves_no_resumed_group_back(site: Site) -> None:
+    """The offset at which it was resumed is of a later epoch than that of the intent."""
+    sync = site.sync()
+    site.commit(50)
+    sync.round()
+    site.pair.target.move("paris.t", 0, 1)
+    site.pair.write(*(b"later %d" % number for number in range(60)))
+    site.pair.copy()
+    site.commit_on_target(site.pair.log().end_offset - 10)
+    sync.resume(GROUP)
+    site.commit(100)
+    position = only(sync.round())
+    assert (position.reason, site.at_target()) == (Reason.BEHIND, site.pair.log().end_offset - 10)
