@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,7 @@ from mirror.client import TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.back_logs import BackLogs
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
-from mirror.groups.decision import Intent
+from mirror.groups.decision import Intent, Reason
 from mirror.groups.handover import is_theirs
 from mirror.groups.intents import StoredIntents
 from mirror.groups.logs import PATIENCE, FlowLogs
@@ -116,6 +116,25 @@ class Route:
         """Whether it is certain, without the target's offset, that there is nothing to bring over."""
         committed = None if row.committed is None else row.committed.offset
         return row.intent is None and is_theirs(self.intent_of_other(row), committed)
+
+
+def one_row_each(parts: Iterable[tuple[Route, Row]]) -> list[tuple[Route, Row]]:
+    """Return one row of each group and target partition: of several, the one whose topic the group has committed for.
+
+    Where it has committed for more, the target has records of all of them in another order. No position of one log is
+    known to skip nothing of the others, so the row is held.
+    """
+    found: dict[tuple[str, TopicPartition], tuple[Route, Row]] = {}
+    for route, row in parts:
+        key = row.group, row.target
+        earlier = found.get(key)
+        if earlier is None or not earlier[1].has_position:
+            if earlier is None or row.has_position:
+                found[key] = route, row
+        elif row.has_position and not earlier[1].unread:
+            names = " and ".join(dict.fromkeys((earlier[0].name, route.name)))
+            earlier[1].hold(Reason.UNKNOWN, f"flows {names} feed {row.target} from here and to here, in another order")
+    return list(found.values())
 
 
 def open_routes(

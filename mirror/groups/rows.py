@@ -37,6 +37,11 @@ class Row:
     """Whether it is not known what the group has committed, on either side."""
 
     @property
+    def has_position(self) -> bool:
+        """Whether the group has committed something on the source, also if that could not be read."""
+        return self.committed is not None or self.unread
+
+    @property
     def is_truncated(self) -> bool:
         """Whether the source has lost records in front of what the group has committed."""
         return self.committed is not None and self.continued_at not in {None, self.committed.offset}

@@ -24,7 +24,7 @@ from mirror.groups.handover import came_back, has_left
 from mirror.groups.intents import ResumeKey, encode_key, encode_resumed
 from mirror.groups.logs import PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
-from mirror.groups.routes import Partners, Route, open_routes
+from mirror.groups.routes import Partners, Route, one_row_each, open_routes
 from mirror.groups.rows import Row, has_other_metadata, position_of, translated_position
 from mirror.groups.rules import GroupRules
 from mirror.relay.model.policy import CopyPolicy
@@ -102,12 +102,12 @@ class GroupSync:
         # Only now: what the other flow has committed on the source by then, it has stored before.
         unread = tuple(problem for route in self._routes if (problem := route.read_theirs()))
         changed = self._changed(committed)
-        parts = [
+        parts = one_row_each(
             (route, row)
             for route in self._routes
             for group in sorted(changed)
             for row in self._rows(route, group, committed[group], intents.get(group, set()))
-        ]
+        )
         logs = self._translate((route, row) for route, row in parts if not route.only_came_back(row))
         rows = [row for _, row in parts]
         # Only now: translations may take minutes, and what a consumer commits meanwhile is not to be overwritten.
@@ -227,7 +227,7 @@ class GroupSync:
             logs = self._opened(route, rows)
             for row in rows:
                 found[row.target] = logs[row.source]
-                if not row.unread:
+                if row.decision.reason is None:
                     self._translate_one(row, logs[row.source])
         return found
 

@@ -187,3 +187,34 @@ def test_partitions_without_a_copy_are_held(site: BothWays) -> None:
     site.pair.target.groups[GROUP][other] = GroupOffset(3, -1, "")
     position = only(site.back.round())
     assert (position.reason, position.target) == (Reason.UNAVAILABLE, TopicPartition("t", 1))
+
+
+def _fed_from(site: BothWays, topic: str) -> GroupSync:
+    """Return the rounds of the flow, while another one copies its target's topic to ``topic`` of the source."""
+    source, target = ({"bootstrap.servers": one.bootstrap} for one in (site.pair.source, site.pair.target))
+    fed = rules(
+        target_topic=lambda name: topic if name == "paris.t" else None,
+        source_topic=lambda name: "paris.t" if name == topic else None,
+    )
+    other = CopyingFlow(
+        name=BACK, source_options=target, target_options=source, policy=CopyPolicy(), rules=fed, writes=False
+    )
+    return GroupSync(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), Partners(copying=(other,)))
+
+
+def test_a_position_in_a_log_that_both_clusters_feed_is_not_guessed(site: BothWays) -> None:
+    """Records of the target may be behind the position on the source, and in front of its translation there."""
+    site.source = 137
+    with _fed_from(site, "t") as sync:
+        for _ in range(2):
+            position = only(sync.round())
+            assert (position.reason, site.target) == (Reason.UNKNOWN, None)
+            assert position.detail == f"flows {FLOW} and {BACK} feed paris.t-0 from here and to here, in another order"
+
+
+def test_a_topic_of_another_flow_that_the_group_does_not_read_changes_nothing(site: BothWays) -> None:
+    with _fed_from(site, "back.t") as sync:
+        for at in (137, 150):
+            site.source = at
+            assert [only(sync.round()).reason for _ in range(2)] == [None, None]
+            assert site.target == at
