@@ -256,6 +256,12 @@ def _find_clashes(
                 f"it could not be checked whether flow {other.name} also copies into topic {topic}: {other_source}"
             )
             continue
+        if (
+            flow.only_local
+            and other.only_local
+            and _identity(flow.source, clusters) != _identity(other.source, clusters)
+        ):
+            continue  # each record is copied from the cluster on which it was produced
         first, second = sorted((flow, other), key=lambda candidate: candidate.name)
         for topic, rival in rivals.items():
             if rival not in other_source.topics:

@@ -98,6 +98,15 @@ def test_two_flows_into_one_topic_are_refused() -> None:
     assert lines(found(flow(), IDENTITY, c=cluster("c", "a.clicks"))) == []
 
 
+def test_flows_of_local_records_only_may_copy_into_one_topic_from_several_clusters() -> None:
+    into_b = [flow(name, source, naming="identity", origin="local") for name, source in (("f", "a"), ("g", "c"))]
+    assert lines(found(*into_b)) == []
+    same = ClusterTopics("id-a", frozenset({"orders"}))
+    assert "both copy into topic orders" in lines(found(*into_b, c=same))[0], "each record would be copied twice"
+    anything = flow("g", "c", naming="identity", register_producers=True)
+    assert "both copy into topic orders" in lines(found(into_b[0], anything))[0]
+
+
 def test_a_prefix_is_not_advised_where_both_flows_have_it() -> None:
     (line,) = set(lines(found(flow(), flow("g"))))
     assert line.endswith(
