@@ -48,6 +48,7 @@ class Source:
         self.clock, self.logs = clock, logs
         self.positions: dict[int, int] = {}
         self.topics: set[uuid.UUID | None] = set()
+        self.topic_id: uuid.UUID | None = None
         self.assigned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
         self.calls = Counter[str]()
@@ -97,8 +98,9 @@ class Source:
             batch = next((batch for batch in self.logs.get(tp.partition, ()) if batch.base_offset >= offset), None)
             if batch is not None:
                 self.positions[tp.partition] = batch.next_offset
+                ends, topic_id = batch.next_offset, self.topic_id
                 found.append(
-                    Fetched(tp=tp, offset=offset, next_offset=batch.next_offset, batches=[batch], size=batch.size)
+                    Fetched(tp=tp, offset=offset, next_offset=ends, batches=[batch], size=batch.size, topic_id=topic_id)
                 )
         self.clock.advance(1 if found else timeout_ms)
         return found
@@ -224,6 +226,7 @@ class TaskHarness:
         self.source = Source(self.clock, {p: [made(0), made(1)] for p in range(partitions)})
         self.target = Target(self.clock)
         self.lookups = Lookups()
+        self.origin: Any = None
         self.end = 2
         self.steps = self.turns = 0
         self._count(monkeypatch)
@@ -267,6 +270,7 @@ class TaskHarness:
             memory=cast("Any", None),
             producer=target,
             positions=None,
+            origin=self.origin,
         )
         task = Task(
             clients,

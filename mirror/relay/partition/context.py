@@ -56,6 +56,11 @@ class CopyHandle(Protocol):
         ...
 
     @property
+    def read_topic_id(self) -> str:
+        """The id of the source topic that is read; empty if unknown."""
+        ...
+
+    @property
     def awaits_acknowledgement(self) -> bool:
         """Whether an acknowledgement should wake the task. Also called from network threads."""
         ...

@@ -121,6 +121,11 @@ class PartitionCopy:
         return self.recorder.copied_topic_id
 
     @property
+    def read_topic_id(self) -> str:
+        """The id of the source topic that is read; empty if unknown."""
+        return self.recorder.topic_id
+
+    @property
     def appends(self) -> AppendedRuns:
         """Gathers the offsets of what is acknowledged, over all attempts."""
         return self._parts.indexing.runs

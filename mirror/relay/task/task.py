@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from functools import partial
 from typing import Any, Final
 
 from mirror.backoff import Backoff
@@ -337,11 +336,17 @@ class Task:
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset`` with the next turn."""
+        self._drop_undecided(copy)
         self._steering.read_from(copy, offset, leader_epoch, topic_id)
 
     def stop_reading(self, copy: CopyHandle) -> None:
         """Fetch nothing for ``copy`` with the next turn."""
+        self._drop_undecided(copy)
         self._steering.stop_reading(copy)
+
+    def _drop_undecided(self, copy: CopyHandle) -> None:
+        if self._undecided is not None:
+            self._undecided.drop(copy.source)
 
     def source_state(self, copy: CopyHandle) -> Future[SourceState]:
         """Look up the source's id and bounds in a thread."""
@@ -370,7 +375,8 @@ class Task:
         """Return what the registry of the source says, once a fetch was decided."""
         if (origin := self._clients.origin) is None:
             return None
-        return partial(origin.is_foreign, LogKey.of(copy.source, copy.range.topic_id))
+        # The id changes where a topic was made again, and the flow skips what is lost.
+        return lambda batch: origin.is_foreign(LogKey.of(copy.source, copy.read_topic_id), batch)
 
     def step_when_done(self, copy: CopyHandle, future: Future[Any]) -> None:
         """Step ``copy`` in the turn after ``future`` is done."""

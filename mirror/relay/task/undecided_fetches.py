@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from mirror.cluster.events import as_kafka_error
+from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
 from mirror.relay.flow_control import SourceBudget
@@ -67,6 +68,17 @@ class UndecidedFetches:
                 ready.append(fetched)
         self._decide()
         return ready
+
+    def drop(self, tp: TopicPartition) -> None:
+        """Forget what is held of ``tp``, which is read from another position from now on, or not at all."""
+        held = list(self._held)
+        self._held.clear()
+        for fetched in held:
+            if fetched.tp != tp:
+                self._held.append(fetched)
+            else:
+                self._budget.release(fetched.held)
+                fetched.release()
 
     def take_decided(self) -> list[Fetched]:
         """Return the held fetches that can be copied now; with the error, if the registry could not be read."""

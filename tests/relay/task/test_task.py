@@ -12,13 +12,16 @@ from typing import Any, cast
 import pytest
 
 from mirror.backoff import Backoff
+from mirror.consumer.fetched import Fetched
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.origin.records import LogKey
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress.control import RunControl
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.task import Task
 from mirror.wire.decode import Record
+from mirror.wire.records import AnyBatch
 from tests.fakes.clock import FakeClock
 from tests.relay.copy_harness import made
 from tests.relay.hand_context import TIMES
@@ -43,6 +46,32 @@ def test_seek_names_the_topic_id_to_read(harness: TaskHarness, topic_id: uuid.UU
     harness.target.topic_id = str(topic_id or "no UUID")
     assert {result.outcome for result in harness.copy()} == {Outcome.COMPLETE}
     assert harness.source.topics == {topic_id}
+
+
+class Origin:
+    """Knows all producers; the test sees which logs it is asked about, and it leaves out the second batch of each."""
+
+    def __init__(self) -> None:
+        self.logs: list[LogKey] = []
+
+    def undecided(self, fetched: Fetched) -> set[int]:
+        del fetched
+        return set()
+
+    def refusal(self, fetched: Fetched) -> None:
+        del fetched
+
+    def is_foreign(self, log: LogKey, batch: AnyBatch) -> bool:
+        self.logs.append(log)
+        return int(batch.base_offset) == 1
+
+
+def test_the_origin_is_that_of_a_batch_in_the_topic_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = TaskHarness(1, monkeypatch)
+    harness.origin, harness.source.topic_id = Origin(), uuid.UUID(int=7)
+    (result,) = harness.copy()
+    assert (result.end, result.records, result.skipped) == (2, 1, {"not-local": 1})
+    assert harness.origin.logs == [LogKey(harness.target.topic_id, 0), LogKey(str(uuid.UUID(int=7)), 0)]
 
 
 def test_silent_source_fails_only_its_partition_and_its_error_is_read_once(harness: TaskHarness) -> None:

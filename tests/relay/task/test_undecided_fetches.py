@@ -45,6 +45,16 @@ class HandOrigin:
         self.wakes += 1
 
 
+class Part:
+    """The memory of a fetch."""
+
+    held = 100
+    released = 0
+
+    def release(self) -> None:
+        self.released += 1
+
+
 def fetch(tp: TopicPartition, offset: int, producer_id: int) -> Fetched:
     made = batch(build((b"x",), base_offset=offset, producer_id=producer_id))
     return Fetched(tp=tp, offset=offset, next_offset=offset + 1, batches=[made], held=100)
@@ -94,6 +104,24 @@ def test_an_unreadable_registry_ends_the_fetches_that_need_it_with_its_error() -
     error = KafkaTimeout("no leader of the registry")
     origin.asked[0][1].set_exception(error)
     assert [one.error for one in fetches.take_decided()] == [error, error]
+    assert budget.held == 0
+
+
+def test_what_is_held_of_a_partition_is_dropped_once_it_is_read_from_another_position() -> None:
+    origin, budget, fetches = make()
+    part = Part()
+    stale, other, fresh = fetch(T0, 0, 1), fetch(T1, 0, 1), fetch(T0, 0, 1)
+    stale.part = part
+    assert fetches.hold([stale, other]) == []
+    fetches.drop(T0)
+    assert (budget.held, part.released) == (100, 1)
+    assert fetches.hold([fresh]) == []
+    origin.decided = {1}
+    origin.asked[0][1].set_result(None)
+    taken = fetches.take_decided()
+    assert len(taken) == 2
+    assert taken[0] is other
+    assert taken[1] is fresh
     assert budget.held == 0
 
 
