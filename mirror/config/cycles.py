@@ -196,15 +196,20 @@ def _following(group: Flows, names: Mapping[str, list[str] | None], identity: Ma
 
 
 def _circular_path(first: FlowConfig, topic: str, following: Following) -> tuple[FlowConfig, ...] | None:
-    """Return the flows that copy ``topic`` in a circle; None if every path of the topic ends."""
+    """Return the flows that copy ``topic`` in a circle; None if every path of the topic ends.
+
+    A path ends where all flows of a circle copy local records only: no record goes through two of them.
+    """
     paths: list[tuple[tuple[FlowConfig, ...], str]] = [((first,), topic)]
     while paths:
         path, name = paths.pop()
         written = path[-1].target_topic(name)
         for flow in reversed(following(path[-1], written)):
-            if any(step is flow for step in path):
+            at = next((at for at, step in enumerate(path) if step is flow), None)
+            if at is None:
+                paths.append(((*path, flow), written))
+            elif not all(step.only_local for step in path[at:]):
                 return path
-            paths.append(((*path, flow), written))
     return None
 
 

@@ -86,6 +86,13 @@ def test_flows_that_copy_local_records_only_may_feed_each_other(naming: str) -> 
         assert refused(*others, one) is not by_name, f"flow {number} copies everything"
 
 
+def test_flows_of_local_records_may_stand_beside_flows_with_prefixes() -> None:
+    prefixed = [flow("AB", ".*"), flow("BA", ".*")]
+    shared = [flow("AB", "shared", naming="identity"), flow("BA", "shared", naming="identity")]
+    assert not refused(*prefixed, *map(local, shared))
+    assert refused(*prefixed, local(shared[0]), shared[1])
+
+
 def test_who_writes_where_local_records_are_copied_from_registers_its_producers() -> None:
     reader, plain, registering = local(flow("BA", ".*")), flow("CB", ".*"), flow("DB", ".*")
     registering = registering.model_copy(update={"register_producers": True})

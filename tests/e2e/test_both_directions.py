@@ -1,4 +1,7 @@
-"""Two clusters copy the topics of each other, with prefixes: each record is once on each side, and none comes back."""
+"""Two clusters copy the topics of each other: each record is once on each side, and none comes back.
+
+With prefixes the topics' names show where records came from, under the same names their producer ids do.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,19 @@ def _named(side: Side, topic: str) -> set[str]:
 def test_a_run_copies_both_directions_and_nothing_comes_back(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:
-    topic, east, west = unique("orders"), unique("east"), unique("west")
+    topic, shared, east, west = unique("orders"), unique("shared"), unique("east"), unique("west")
     for side, name in ((source, "east"), (target, "west")):
-        side.create(topic)
-        side.fill(topic, _values(name, 100))
+        for each in (topic, shared):
+            side.create(each)
+            side.fill(each, _values(name, 100))
     pattern = f".*{topic}"
-    flows = {"there": flow(east, west, [pattern]), "back": flow(west, east, [pattern])}
+    local = ('naming = "identity"', 'origin = "local"', 'origin-from = "earliest"')
+    flows = {
+        "there": flow(east, west, [pattern], "register-producers = true"),
+        "back": flow(west, east, [pattern], "register-producers = true"),
+        "shared-there": flow(east, west, [shared], *local),
+        "shared-back": flow(west, east, [shared], *local),
+    }
     site.write({east: source.address, west: target.address}, flows)
     run = site.run()
     assert (run.status, run.errors) == (0, [])
@@ -37,11 +47,19 @@ def test_a_run_copies_both_directions_and_nothing_comes_back(
     assert _named(target, topic) == {topic, f"{east}.{topic}"}
     assert target.read(f"{east}.{topic}") == source.read(topic) == _values("east", 100)
     assert source.read(f"{west}.{topic}") == target.read(topic) == _values("west", 100)
+    both = sorted([*_values("east", 100), *_values("west", 100)])
+    for side in (source, target):
+        assert sorted(value or b"" for value in side.read(shared)) == both
     # Also now that each cluster has the other one's copies, there is nothing more to do.
     planned = {one["flow"]: one for one in json.loads(site.ask("plan", "--json"))["flows"]}
-    left_out = {name: one["left_out"] for name, one in planned.items()}
+    left_out = {name: planned[name]["left_out"] for name in ("there", "back")}
     assert left_out == {
         "there": [{"topic": f"{west}.{topic}", "reason": f"by its name it came from {west}"}],
         "back": [{"topic": f"{east}.{topic}", "reason": f"by its name it came from {east}"}],
     }
-    assert [partition["topic"] for one in planned.values() for partition in one["partitions"]] == [topic, topic]
+    assert [partition["topic"] for one in planned.values() for partition in one["partitions"]] == [
+        topic,
+        topic,
+        shared,
+        shared,
+    ]
