@@ -18,7 +18,6 @@ from mirror.relay.model.way_notes import configured_reason
 from mirror.relay.progress.gaps import Gap, GapKind
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.last_errors import LastError, LastErrors
-from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.observation import FlowObserver, Observation
@@ -141,6 +140,9 @@ class StatusReader:
         """Return the groups after the last round that any run has recorded in the report folder."""
         if self._report_dir is None or not self.flow.follows_groups:
             return None
+        # It loads pyarrow, which takes 0.3 s, and most of what is shown needs no ledger.
+        from mirror.spark.ledger.ledger import Ledger
+
         found = (ledger.groups() for ledger in Ledger.runs(self._report_dir, self.flow.name))
         return next((groups for groups in found if groups is not None), None)
 

@@ -116,7 +116,8 @@ GROUPS_TIME: Final = Instrument(
     Kind.GAUGE,
     "s",
     ("flow",),
-    "for how long a consumer group's position on the target has not been that on the source; the maximum over groups",
+    "for how long a consumer group's position on the target has not been that on the source, or it could not be read,"
+    " or all rounds have failed; the maximum over groups",
 )
 INDEX_SIZE: Final = Instrument(
     "mirror.index.size", Kind.GAUGE, "By", ("flow",), "size on disk of the topic with the flow's offset index"

@@ -90,16 +90,16 @@ def test_of_two_new_topics_that_collide_the_second_fails_and_an_existing_one_nev
 
 
 def test_each_topic_with_an_obstacle_fails_and_the_others_are_planned(pair: PlannerHarness) -> None:
-    pair.a.add_topic("orders", [5, 5]).add_topic("clicks", [5]).add_topic(LONG, [5, 5]).add_topic("b.c", [5])
+    pair.a.add_topic("orders", [5, 5]).add_topic("clicks", [5]).add_topic(LONG, [5, 5]).add_topic("x.c", [5])
     pair.a.add_topic("hidden", [5]).add_topic("refused", [5]).set_moods({"hidden_configs": '["hidden"]'})
-    pair.b.add_topic("a.b_c", [0]).set_moods({"refused": json.dumps({"a.refused": "at most 0 partitions"})})
+    pair.b.add_topic("a.x_c", [0]).set_moods({"refused": json.dumps({"a.refused": "at most 0 partitions"})})
     plan = planned(pair, prepared(pair))
     assert copied(plan) == {("orders", 0), ("orders", 1), ("clicks", 0)}
     errors_of = failed(plan)
-    assert errors_of.keys() == {(LONG, 0), (LONG, 1), ("b.c", 0), ("hidden", 0), ("refused", 0)}
+    assert errors_of.keys() == {(LONG, 0), (LONG, 1), ("x.c", 0), ("hidden", 0), ("refused", 0)}
     for key, words in {
         (LONG, 1): "would have 251 characters",
-        ("b.c", 0): "collides on cluster b with topic a.b_c",
+        ("x.c", 0): "collides on cluster b with topic a.x_c",
         ("hidden", 0): "cluster a does not show: hidden is hidden",
         (
             "refused",
@@ -108,7 +108,7 @@ def test_each_topic_with_an_obstacle_fails_and_the_others_are_planned(pair: Plan
         " partitions; correct the cause, or create the topic yourself with 1 partitions",
     }.items():
         assert words in str(errors_of[key])
-    assert {name for name in pair.b.state()["topics"] if name.startswith("a.")} == {"a.orders", "a.clicks", "a.b_c"}
+    assert {name for name in pair.b.state()["topics"] if name.startswith("a.")} == {"a.orders", "a.clicks", "a.x_c"}
 
 
 def test_partitions_that_cannot_be_added_fail_and_existing_ones_are_copied(pair: PlannerHarness) -> None:
@@ -231,17 +231,17 @@ def test_a_creation_that_timed_out_does_not_fail_other_topics(
 
 def test_topics_without_permission_fail_alone_with_the_real_client_core() -> None:
     a, b = FakeCluster(cluster_id="a"), FakeCluster(cluster_id="b")
-    for name in ("orders", "clicks", "b.c", LONG):
+    for name in ("orders", "clicks", "x.c", LONG):
         a.add_topic(name)
-    for name in ("a.b_c", "a.orders"):
+    for name in ("a.x_c", "a.orders"):
         b.add_topic(name)
     hidden = Action(errors={"a.orders": errors.TOPIC_AUTHORIZATION_FAILED})
     # A list of all topics leaves out those that this client may not describe.
     b.control.add(lambda call: hidden if call.api is Api.METADATA and call.body.topics else None)
     targets = prepare_topics(ALL, FakeAdmin(a), FakeAdmin(b)).targets
-    assert targets.obstacles.keys() == {"b.c", "orders", LONG}
+    assert targets.obstacles.keys() == {"x.c", "orders", LONG}
     assert "target topic a.orders cannot be described" in targets.obstacles["orders"].reason
-    assert targets.copyable == {"b.c": 0, "clicks": 1, "orders": 0, LONG: 0}
+    assert targets.copyable == {"x.c": 0, "clicks": 1, "orders": 0, LONG: 0}
 
 
 def test_validation_creates_nothing() -> None:
