@@ -235,6 +235,12 @@ class FlowMapping:
         if tools.lines:
             self._flow.tables.append(tools)
 
+        lone = self._replication.lone_heartbeat
+        emitted = None if lone is None else with_default(lone, "emit.heartbeats.enabled")
+        if emitted is not None and is_true(emitted, otherwise=True):
+            meaning = f"heartbeats are not written to {replication.pair.target}, from where no flow copies them"
+            self._say(Kind.NO_EQUIVALENT, emitted, meaning)
+
     def _refuse_transforms(self) -> None:
         transforms = self._replication.of_source("transforms")
         if transforms.value.strip():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirror.migration import known_keys, precedence
 from mirror.migration.entries import Setting, Settings, default
@@ -22,6 +22,8 @@ class Replication:
     """Of the heartbeat connector of the opposite direction, which writes to the source; None if there is none."""
     worker: Settings | None
     """Of the worker; None if the file does not say."""
+    lone_heartbeat: Settings | None = None
+    """Of the heartbeat connector of this direction, if no replication goes back; None otherwise."""
 
     def of_source(self, key: str) -> Setting:
         """Return a setting of the source connector, or its default."""
@@ -74,5 +76,9 @@ def of_file(file: MirrorMakerFile) -> list[Replication]:
             continue
         back = Pair(pair.target, pair.source)
         heartbeat = file.connector(back, HEARTBEAT) if back in running else None
-        found.append(Replication(pair, source, file.connector(pair, CHECKPOINT), heartbeat, file.worker(pair)))
-    return found
+        forth = file.connector(pair, HEARTBEAT)
+        found.append(Replication(pair, source, file.connector(pair, CHECKPOINT), heartbeat, file.worker(pair), forth))
+    pairs = {replication.pair for replication in found}
+    return [
+        replace(one, lone_heartbeat=None) if Pair(one.pair.target, one.pair.source) in pairs else one for one in found
+    ]

@@ -105,6 +105,8 @@ NONSENSE = {
     "binary": b"clusters = a\x00\x01\x02",
     "utf-16": TEXT.encode("utf-16"),
     "10 MB": b"a = b\n" * 1_800_000,
+    "too many keys": "".join(f"key.{number} = x\n" for number in range(5_001)).encode(),
+    "too many clusters": b"clusters = " + b"a," * 50 + b"b",
     "one line of 10 MB": b"x" * 10_000_000,
     "half an escape": b"clusters = \\u12",
     "half a character": b"clusters = \\ud800",

@@ -187,6 +187,21 @@ def test_secrets_go_to_the_folder_of_secrets() -> None:
     assert "4711" not in repr(file)
 
 
+def test_clusters_whose_variables_have_one_name_are_not_both_written() -> None:
+    text = PLAIN.replace("a, b", "a, b, A") + "A.bootstrap.servers = c:9092\nA->b.enabled = true\n"
+    found = imported(text)
+    assert found.file
+    assert found.file.flows == ("a-b",)
+    (left_out,) = (finding for finding in found.findings if finding.kind is Kind.LEFT_OUT)
+    assert "cannot be told apart" in left_out.meaning
+
+
+def test_heartbeats_that_no_flow_carries_are_named() -> None:
+    assert Kind.NO_EQUIVALENT in kinds(imported(PLAIN), "emit.heartbeats.enabled")
+    both = imported(PLAIN + "b->a.enabled = true\n")
+    assert kinds(both, "emit.heartbeats.enabled") == set()
+
+
 def test_an_alias_that_no_cluster_can_have_is_named() -> None:
     text = PLAIN.replace("a.boot", "ä.boot").replace("a, b", "ä, b").replace("a->b", "ä->b")
     found = imported(text)
