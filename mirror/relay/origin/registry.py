@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Final, Self
 
-from mirror.client import LATEST, Admin, TopicPartition
+from mirror.client import LATEST, Admin, ConfigResource, TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import FlowError, KafkaError, NotRetriable
 from mirror.relay.batches.classify import IsForeign
+from mirror.relay.batches.topic_config import readable
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.origin import records
 from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, Origins, Registry, SourceRegistry
@@ -61,11 +62,12 @@ def prepare_registries(
 ) -> None:
     """Begin the registries that a flow needs, whose topics exist, and keep which one it reads on its source.
 
-    Raises KafkaError, and FlowError if it is another one than before.
+    Raises KafkaError, and FlowError if one is another than before, does not exist, or does not keep its records.
     """
     on_target = registry_topic(target_options)
     timeout_ms = on_target.settings.default_api_timeout_ms
     with Admin(on_target.options) as target:
+        _check_topic(target, "target", timeout_ms)
         found = begin_registry(on_target, target, timeout_ms)
     if not only_local:
         return
@@ -73,6 +75,7 @@ def prepare_registries(
     with Admin(on_source.options) as source:
         expected = found.sources.get(flow)
         if expected is None:
+            _check_topic(source, "source", timeout_ms)
             begin_registry(on_source, source, timeout_ms)
         topic = source.describe_topics([REGISTRY_TOPIC], timeout_ms=timeout_ms).get(REGISTRY_TOPIC)
         topic_id = "" if topic is None else str(topic.topic_id or "")
@@ -81,6 +84,18 @@ def prepare_registries(
         write_records(on_target, [records.source_record(flow, SourceRegistry(cluster_id, topic_id))], timeout_ms)
     elif expected.topic_id != topic_id:
         raise FlowError(str(_replaced_error(expected, topic_id)))
+
+
+def _check_topic(admin: Admin, side: str, timeout_ms: int) -> None:
+    if REGISTRY_TOPIC not in admin.describe_topics([REGISTRY_TOPIC], timeout_ms=timeout_ms):
+        raise FlowError(f"{REGISTRY_TOPIC} of the {side} does not exist, and could not be created")
+    topic = ConfigResource.topic(REGISTRY_TOPIC)
+    configs = readable(admin.describe_configs([topic], timeout_ms=timeout_ms)[topic])
+    if (policy := configs.get("cleanup.policy", "delete")) != "compact":
+        raise FlowError(
+            f"{REGISTRY_TOPIC} of the {side} has cleanup.policy = {policy}: without the producer ids that are deleted"
+            " there, flows would copy back what flows have written; set cleanup.policy = compact"
+        )
 
 
 def write_records(topic: FlowTopic, items: Collection[KeyValue], timeout_ms: int) -> None:

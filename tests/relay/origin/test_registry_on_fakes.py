@@ -20,13 +20,17 @@ def _options(cluster: FakeCluster) -> dict[str, object]:
     return {"bootstrap.servers": cluster.bootstrap}
 
 
+def _add_registry(cluster: FakeCluster, policy: str) -> None:
+    cluster.add_topic(REGISTRY_TOPIC).configs["cleanup.policy"] = policy
+
+
 def _prepare(pair: FakePair) -> None:
     prepare_registries(FLOW, _options(pair.source), _options(pair.target), only_local=True)
 
 
 def test_a_registry_begins_with_the_ends_of_all_logs_and_the_one_of_the_source_is_kept(pair: FakePair) -> None:
     for cluster in (pair.source, pair.target):
-        cluster.add_topic(REGISTRY_TOPIC, **{"cleanup.policy": "compact"})
+        _add_registry(cluster, "compact")
     pair.write(b"1", b"2")
     _prepare(pair)
     pair.write(b"3")
@@ -44,9 +48,9 @@ def test_a_registry_that_is_missing_or_deletes_its_records_is_refused(
     pair: FakePair, side: str, policy: str | None
 ) -> None:
     other = pair.target if side == "source" else pair.source
-    other.add_topic(REGISTRY_TOPIC, **{"cleanup.policy": "compact"})
+    _add_registry(other, "compact")
     if policy is not None:
-        (pair.source if side == "source" else pair.target).add_topic(REGISTRY_TOPIC, **{"cleanup.policy": policy})
+        _add_registry(pair.source if side == "source" else pair.target, policy)
     expected = "does not exist" if policy is None else f"has cleanup.policy = {policy}: "
     with pytest.raises(FlowError, match=f"{REGISTRY_TOPIC} of the {side} {expected}"):
         _prepare(pair)
