@@ -13,25 +13,6 @@ from mirror.migration.nodes import Node
 from mirror.migration.precedence import CHECKPOINT, CONNECTORS, HEARTBEAT, SOURCE, Pair
 from mirror.migration.replications import Replication, with_default
 
-_PREFIXES: Final = (
-    "source.",
-    "target.",
-    "producer.",
-    "consumer.",
-    "admin.",
-    "transforms.",
-    "predicates.",
-    "topic.creation.",
-    "config.providers",
-    "replication.policy",
-    "key.converter.",
-    "value.converter.",
-    "header.converter.",
-    "exactly.once.support",
-    "transaction.boundary",
-    "offsets.storage.topic",
-    "use.defaults.from",
-)
 _KNOWN: Final = {SOURCE: known_keys.SOURCE, CHECKPOINT: known_keys.CHECKPOINT, HEARTBEAT: known_keys.HEARTBEAT}
 
 
@@ -146,4 +127,9 @@ def lint(connectors: Sequence[Connector]) -> Iterator[Finding]:
 
 def _is_unknown(kind: str, key: str, setting: Setting) -> bool:
     of_resource = setting.key.startswith("spec.") and (key in known_keys.CONNECTORS or key == "state")
-    return setting.line > 0 and key not in _KNOWN[kind] and not key.startswith(_PREFIXES) and not of_resource
+    return (
+        setting.line > 0
+        and key not in _KNOWN[kind]
+        and not key.startswith(known_keys.CONNECTOR_PREFIXES)
+        and not of_resource
+    )

@@ -74,6 +74,27 @@ HEARTBEAT: Final = _COMMON | _names(
 CONNECTORS: Final = SOURCE | CHECKPOINT | HEARTBEAT
 """The keys that are read at top level and after ``A->B.``."""
 
+CONNECTOR_PREFIXES: Final = (
+    "source.",
+    "target.",
+    "producer.",
+    "consumer.",
+    "admin.",
+    "transforms.",
+    "predicates.",
+    "topic.creation.",
+    "config.providers",
+    "replication.policy",
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
+    "exactly.once.support",
+    "transaction.boundary",
+    "offsets.storage.topic",
+    "use.defaults.from",
+)
+"""The beginnings of keys that a connector reads beside these: of clients, of Connect, and of policies and filters."""
+
 PRODUCER: Final = _names(
     """
     acks batch.size buffer.memory client.dns.lookup client.id compression.gzip.level compression.lz4.level

@@ -37,24 +37,6 @@ _DRIVER: Final = (
     "worker",
 )
 """The beginnings of keys that are read at top level, beside those of connectors and clients."""
-_OF_A_PAIR: Final = (
-    *_CLIENTS,
-    "source.",
-    "target.",
-    "transforms.",
-    "predicates.",
-    "topic.creation.",
-    "config.providers",
-    "replication.policy",
-    "key.converter.",
-    "value.converter.",
-    "header.converter.",
-    "exactly.once.support",
-    "transaction.boundary",
-    "offsets.storage.topic",
-    "use.defaults.from",
-)
-"""The beginnings of keys that are read after ``A->B.``, beside those of connectors."""
 _OF_FILTERS: Final = {"topics", "groups", "topics.exclude", "groups.exclude"}
 _GONE: Final[Mapping[str, str]] = {
     "topics.blacklist": "topics.exclude",
@@ -121,7 +103,7 @@ class UnusedSettings:
             return f"{pair} is not enabled", f"set {pair}.enabled = true, or remove the line"
         if gone := _gone(key):
             return gone
-        if key in known_keys.CONNECTORS or key.startswith(_OF_A_PAIR):
+        if key in known_keys.CONNECTORS or key.startswith(known_keys.CONNECTOR_PREFIXES):
             return self._hidden(pair, key, setting)
         if equivalents.remark(equivalents.WORKER, key):
             return "it is a setting of the worker, which has none of a pair", f"write {pair.target}.{key}"
