@@ -208,7 +208,7 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: C
 
 
 def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters, findings: Findings) -> None:
-    """Find flows that feed each other through a cluster with two names, which the configuration alone does not show."""
+    """Find what only shows once clusters with two names are known: flows that feed each other, and hidden producers."""
     identity = {name: _identity(name, clusters) for name in config.clusters}
     candidates = [flow for flow in config.flows.values() if identity[flow.source] != identity[flow.target]]
     for group, reason in cycles.feedback_groups(candidates, identity):
@@ -216,6 +216,14 @@ def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Cl
         for flow in flows:
             if flow.name in names:
                 line = f"flows {', '.join(sorted(names))}: {reason}"
+                findings.problems.setdefault(flow.name, []).append(line)
+    for writer, reader in cycles.unregistered_writers(candidates, identity):
+        line = (
+            f"flow {writer.name}: register-producers must be true, because flow {reader.name} copies from"
+            f" {reader.source}, which is cluster {writer.target}, what was produced there only"
+        )
+        for flow in flows:
+            if flow.name in {writer.name, reader.name}:
                 findings.problems.setdefault(flow.name, []).append(line)
 
 

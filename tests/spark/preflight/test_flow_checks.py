@@ -130,6 +130,17 @@ def test_flows_that_feed_each_other_through_two_names_are_refused() -> None:
     assert lines(found(there, back)) == []
 
 
+def test_producers_that_are_not_registered_are_found_through_two_names() -> None:
+    writer = flow("f", "a", "b", topics=["orders"], naming="identity")
+    reader = flow("g", "d", "e", topics=["orders"], naming="identity", origin="local")
+    seen = {"b": cluster("b"), "d": ClusterTopics("id-b", frozenset({"orders"}))}
+    findings = found(writer, reader, **seen)
+    assert set(findings.problems) == {"f", "g"}
+    (line,) = set(lines(findings))
+    assert line.startswith("flow f: register-producers must be true, because flow g copies from d, which is cluster b,")
+    assert lines(found(writer, reader)) == []
+
+
 def test_a_cluster_that_does_not_answer_stops_only_its_own_flow() -> None:
     dead = ConnectionFailed("c:1 does not answer")
     findings = found(flow(), IDENTITY, c=dead)
