@@ -317,7 +317,7 @@ class GroupSync:
         """Whether the index of a partition has grown lately, so that its copy will write what it lacks."""
         if not self._rules.patience_ms or logs.offsets is None:
             return False
-        end, now = logs.index_end, self._clock.now()
+        end, now = logs.offsets.index.known_target_end, self._clock.now()
         if self._ends.get(source, (-1, 0))[0] != end:
             self._ends[source] = end, now
         return now - self._ends[source][1] < self._rules.patience_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,10 +13,11 @@ from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes import errors
+from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action
 from tests.groups.sync_site import GROUP, SOURCE, TARGET, only, rules
@@ -187,6 +189,29 @@ def test_partitions_without_a_copy_are_held(site: BothWays) -> None:
     site.pair.target.groups[GROUP][other] = GroupOffset(3, -1, "")
     position = only(site.back.round())
     assert (position.reason, position.target) == (Reason.UNAVAILABLE, TopicPartition("t", 1))
+
+
+def test_beside_the_copy_its_end_is_not_read_in_the_logs_as_long_as_its_index_grows(
+    site: BothWays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(site.back, "_clock", clock)
+    monkeypatch.setattr(site.back, "_rules", replace(site.back._rules, patience_ms=10_000))
+    site.target = 100
+    assert only(site.back.round()).reason is None
+    clock.advance(20_000)
+    site.pair.write(*(b"%d" % number for number in range(10)))
+    site.pair.copy()
+    index = site.pair.target.topics.pop(offset_topic_of(FLOW))  # of the next part it is not written yet
+    site.pair.write(*(b"%d" % number for number in range(10)))
+    site.pair.copy()
+    site.pair.target.topics[offset_topic_of(FLOW)] = index
+    site.pair.target.groups[GROUP][TARGET] = GroupOffset(site.pair.log().end_offset - 5, -1, "there")
+    for _ in range(2):
+        assert only(site.back.round()).reason is Reason.NOT_COPIED
+        clock.advance(5_000)
+    assert only(site.back.round()).reason is None
+    assert site.source == 316
 
 
 def _fed_from(site: BothWays, topic: str) -> GroupSync:
