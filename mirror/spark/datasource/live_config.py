@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import ConfigError, Problem
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.datasource.options import FlowOptions
+
+
+_KEPT: Final = ("source", "target", "naming", "delivery", "origin", "origin_from", "register_producers")
 
 
 class LiveConfig:
@@ -60,15 +64,17 @@ class LiveConfig:
         """Raise ConfigError for what must not change while the stream runs.
 
         Offsets of one cluster are meaningless in another. Copies of an ended epoch go on under a lease: at least once,
-        one could commit over what the next epoch copies exactly once.
+        one could commit over what the next epoch copies exactly once. Registries begin before the stream does, and the
+        copies under a lease would go on to write what is not registered.
         """
         if self._valid is None:
             return
         before = self._valid[1]
-        for key in ("source", "target", "naming", "delivery"):
-            if getattr(before, key) != getattr(flow, key):
-                allowed = f'was "{getattr(before, key)}" when the stream began: stop it, and start it again'
-                raise ConfigError([Problem("", f"flows.{flow.name}.{key}", f'"{getattr(flow, key)}"', allowed)])
+        for name in _KEPT:
+            was, wanted = (json.dumps(getattr(one, name)) for one in (before, flow))
+            if was != wanted:
+                key, allowed = name.replace("_", "-"), f"was {was} when the stream began: stop it, and start it again"
+                raise ConfigError([Problem("", f"flows.{flow.name}.{key}", wanted, allowed)])
         for table in type(flow).sections():
             if getattr(before, table) != getattr(flow, table):
                 allowed = "was another when the stream began: stop it, and start it again"

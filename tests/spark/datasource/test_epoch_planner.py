@@ -174,6 +174,29 @@ def test_a_running_flow_keeps_its_delivery(site: EpochsHarness) -> None:
     assert "stop it, and start it again" in line
 
 
+@pytest.mark.parametrize(
+    ("key", "was", "wanted"),
+    [
+        ("origin", '"local"', '"any"'),
+        ("origin-from", '"registry"', '"earliest"'),
+        ("register-producers", "false", "true"),
+    ],
+)
+def test_a_running_flow_keeps_what_it_copies_and_registers(
+    site: EpochsHarness, key: str, was: str, wanted: str
+) -> None:
+    """Its registries were begun before it started."""
+    config = CONFIG + ('origin = "local"\n' if key == "origin-from" else "")
+    site.config.write_text(f"{config}{key} = {was}\n")
+    site.epochs.plan(1, drains=False)
+    _, before = site.options.load_live()
+    site.config.write_text(f"{config}{key} = {wanted}\n")
+    site.epochs.plan(2, drains=False)
+    assert site.options.load_live()[1] == before
+    (line,) = site.ledger.messages()
+    assert f"flows.f.{key} = {wanted}: was {was} when the stream began: stop it, and start it again" in line
+
+
 @pytest.mark.parametrize(("by", "kept"), [("auto", True), ("sequences", True), ("transactions", False)])
 def test_a_running_flow_by_sequences_keeps_its_transform(site: EpochsHarness, by: str, kept: bool) -> None:
     """The next attempts compare what was appended with what they would write."""
