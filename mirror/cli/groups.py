@@ -27,7 +27,7 @@ from mirror.groups.sync import GroupSync
 from mirror.groups.way_back import WayBack
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import job_options
-from mirror.spark.driver.group_rounds import partners_of, rules_of
+from mirror.spark.driver.group_rounds import feeding_flow, partners_of, rules_of
 from mirror.spark.driver.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def groups(
     rules = _only(rules, group)
     clients = (chosen.name, source_options(loaded, chosen), target_options(loaded, chosen), chosen.copy_policy())
     if reverse:
-        with WayBack(*clients, rules, SystemClock()) as way_back:
+        with WayBack(*clients, rules, SystemClock(), feeding_flow(loaded, chosen)) as way_back:
             ask = partial(way_back.commit, resume=chosen.groups.sync) if commit else way_back.read
             back = partial(view_back, chosen, committed=commit)
             _show(lambda _: back(*ask()), chosen.name, watch=watch, as_json=as_json)

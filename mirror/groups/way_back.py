@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, Self
@@ -30,6 +30,9 @@ _CALL_MS: Final = 8_000
 BackKey = tuple[str, TopicPartition]
 """A group, and a partition of the source."""
 
+FedBy = Callable[[str, str], str | None]
+"""The flow that copies, to a topic of the source, a topic of the target; None if none does."""
+
 Found = tuple[list[BackPosition], list[str]]
 """Positions, and lines about what could not be read or stored."""
 
@@ -45,9 +48,11 @@ class WayBack:
         policy: CopyPolicy,
         rules: GroupRules,
         clock: Clock,
+        fed_by: FedBy = lambda _source, _target: None,
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
         self._rules: Final = rules
+        self._fed_by: Final = fed_by
         self._clock: Final = clock
         self._topic: Final = FlowTopic(target_options, group_topic_of(flow))
         self._clusters: Final = FlowClusters(flow, source_options, target_options, policy, clock)
@@ -136,6 +141,8 @@ class WayBack:
         )
         if logs.offsets is None:
             return position
+        if other := self._fed_by(source.topic, target.topic):
+            return replace(position, detail=f"flow {other} copies {target} to {source}: the order is another one there")
         try:
             found = logs.offsets.translate_back(committed.offset)
             if found.offset is None:
@@ -150,11 +157,11 @@ class WayBack:
         return replace(position, in_front=unmatched.in_front, behind=unmatched.behind)
 
     def _writable(self, groups: Iterable[str]) -> frozenset[str]:
-        """Return the groups whose offsets this client may commit on the source, as far as the brokers tell."""
+        """Return the groups whose offsets this client may commit on the source, as far as that is known."""
         names = sorted(groups)
         try:
             found = self._clusters.source.group_operations(names, partial=True, timeout_ms=TIMEOUT_MS)
-        except KafkaError:  # the commit says it
+        except KafkaError:  # the commit fails with the reason
             return frozenset(names)
         return frozenset(name for name in names if name not in found or AclOperation.READ in found[name])
 

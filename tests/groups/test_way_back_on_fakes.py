@@ -142,3 +142,18 @@ def test_records_that_others_wrote_to_the_target_are_counted(pair: FakePair, way
     (position,), _ = way_back.read()
     assert position.translation == Translation(Place.NEXT, 30)
     assert (position.in_front, position.behind, position.is_in_step) == (2, 1, True)
+
+
+def test_a_position_in_a_log_that_both_clusters_feed_is_not_committed(pair: FakePair) -> None:
+    """The source has copies of records that the group has not read, in front of the translation."""
+    pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
+    source, target = ({"bootstrap.servers": one.bootstrap} for one in (pair.source, pair.target))
+
+    def fed_by(*topics: str) -> str | None:
+        return "back" if topics == ("t", "paris.t") else None
+
+    with WayBack(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), fed_by) as way_back:
+        (position,), _ = way_back.commit(resume=False)
+    assert position.reason is BackReason.UNKNOWN
+    assert position.detail == "flow back copies paris.t-0 to t-0: the order is another one there"
+    assert not pair.source.calls(Api.OFFSET_COMMIT)

@@ -82,7 +82,7 @@ class LogAnswers:
             error = source_starts.failed.get(source) or target_starts.failed.get(target)
             for tp, asked, ends in ((source, of_source, source_ends), (target, of_target, target_ends)):
                 if error is None and asked[tp] - ends[tp].keys():
-                    error = KafkaTimeout(f"{tp}: its leader has not said where its leader epochs end")
+                    error = KafkaTimeout(f"{tp}: its leader has not answered where its leader epochs end")
             if error is None:
                 begin = LogStarts(source_starts[source].offset, target_starts[target].offset)
                 ends_now = EpochEnds(source_ends[source], target_ends[target])

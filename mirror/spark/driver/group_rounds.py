@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.groups.way_back import FedBy
 
 _KNOWN_NAMES: Final = 50_000
 """Groups and topics whose names are matched with a flow's patterns once."""
@@ -69,6 +70,19 @@ def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:
             for other in copying
         ),
     )
+
+
+def feeding_flow(config: MirrorConfig, flow: FlowConfig) -> FedBy:
+    """Return what finds the flow that copies, to a topic of ``flow``'s source, one of its target; None if none does."""
+    others = [one for one in config.flows.values() if (one.source, one.target) == (flow.target, flow.source)]
+
+    def find(source_topic: str, target_topic: str) -> str | None:
+        feeding = (
+            one for one in others if one.includes(target_topic) and one.target_topic(target_topic) == source_topic
+        )
+        return next((one.name for one in feeding), None)
+
+    return find
 
 
 def _first_opposite(config: MirrorConfig, flow: FlowConfig) -> FlowConfig | None:
