@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import Final
 
+from mirror.cluster.events import as_kafka_error
 from mirror.errors import KafkaError
 from mirror.producer.id_gate import AdmitId
 from mirror.relay.origin.records import REGISTRY_TOPIC, producer_records
@@ -52,7 +53,10 @@ class IdRegistration:
         warned = False
         while (waiting := self._take_waiting()) is not None:
             records = producer_records(waiting, self._flow, SystemClock().unix_ms())
-            errors = self._registry.write(records, _WRITE_TIMEOUT_MS)
+            try:
+                errors = self._registry.write(records, _WRITE_TIMEOUT_MS)
+            except Exception as unexpected:  # noqa: BLE001 - without this thread no id would be registered any more
+                errors = dict.fromkeys(waiting, as_kafka_error(unexpected))
             self._on_written(waiting, errors)
             if errors:
                 if not warned:

@@ -21,12 +21,15 @@ class HandTopic:
     def __init__(self) -> None:
         self.written: list[set[int]] = []
         self.failing: set[int] = set()
+        self.broken: Exception | None = None
         self.may_write = threading.Semaphore(0)
 
     def write(self, records: Mapping[int, KeyValue], timeout_ms: int) -> dict[int, KafkaError]:
         assert timeout_ms > 0
         self.written.append(set(records))
         assert self.may_write.acquire(timeout=30)
+        if self.broken is not None:
+            raise self.broken
         return {id_: KafkaTimeout("no leader") for id_ in self.failing & records.keys()}
 
 
@@ -82,6 +85,17 @@ def test_an_id_that_was_not_written_is_written_again_and_the_user_is_warned_once
     eventually(lambda: admitted == [1], what="the id")
     warnings: list[Any] = [record for record in caplog.records if "cannot be registered in" in record.getMessage()]
     assert len(warnings) == 1
+
+
+def test_an_unexpected_error_does_not_end_the_registration(topic: HandTopic) -> None:
+    ids, admitted = _registration(topic), list[int]()
+    topic.broken = RuntimeError("can't start new thread")
+    _ask(ids, 1, admitted)
+    topic.may_write.release()
+    eventually(lambda: len(topic.written) == 2, what="the second write")
+    topic.broken = None
+    topic.may_write.release()
+    eventually(lambda: admitted == [1], what="the id")
 
 
 def test_nothing_is_written_or_admitted_once_it_is_closed(topic: HandTopic) -> None:
