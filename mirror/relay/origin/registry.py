@@ -215,6 +215,6 @@ def _replaced_error(expected: SourceRegistry, topic_id: str) -> NotRetriable:
     found = f"has another id ({topic_id})" if topic_id else "does not exist"
     return NotRetriable(
         f"origin-unknown: {REGISTRY_TOPIC} of the source {found}, and not that of the registry that this flow has read"
-        f" before ({expected.topic_id}): what flows have written there can no longer be told from what was produced"
+        f" before ({expected.topic_id}): nothing shows any more what flows have written there and what was produced"
         ' there; see config/README.md, "One topic name on all clusters"'
     )
