@@ -15,7 +15,7 @@ from mirror.migration.entries import Setting, Settings, default
 
 _CLIENTS: Final = ("producer", "consumer", "admin")
 _PACKAGE: Final = "org.apache.kafka.connect.mirror."
-_WORKER_PREFIXES: Final = (
+WORKER_PREFIXES: Final = (
     "offset.storage",
     "config.storage",
     "status.storage",
@@ -26,6 +26,7 @@ _WORKER_PREFIXES: Final = (
     "worker",
     "replication.policy",
 )
+"""The beginnings of keys at top level that MirrorMaker 2 passes on to its workers."""
 _BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
 
 SOURCE: Final = "MirrorSourceConnector"
@@ -132,7 +133,7 @@ class MirrorMakerFile:
     def worker(self, pair: Pair) -> dict[str, Setting]:
         """Return the settings of the Connect worker of a pair, whose producer writes the copied records."""
         found = self.cluster(pair.target)
-        for prefix in (*_WORKER_PREFIXES, "config.providers"):
+        for prefix in (*WORKER_PREFIXES, "config.providers"):
             found |= with_prefix(self.properties, prefix)
         found.setdefault("client.id", default("client.id", str(pair)))
         found.setdefault("group.id", default("group.id", f"{pair.source}-mm2"))

@@ -10,7 +10,7 @@ from mirror.config.naming import nearest
 from mirror.migration import equivalents, known_keys
 from mirror.migration.entries import Setting
 from mirror.migration.findings import Finding, Kind, about
-from mirror.migration.precedence import MirrorMakerFile, Pair
+from mirror.migration.precedence import WORKER_PREFIXES, MirrorMakerFile, Pair
 
 _MAX_SUGGESTIONS: Final = 100
 """A search for a similar key takes milliseconds."""
@@ -26,15 +26,7 @@ _DRIVER: Final = (
     "plugin.path",
     "plugin.discovery",
     "config.providers",
-    "replication.policy",
-    "offset.storage",
-    "config.storage",
-    "status.storage",
-    "key.converter",
-    "value.converter",
-    "header.converter",
-    "task",
-    "worker",
+    *WORKER_PREFIXES,
 )
 """The beginnings of keys that are read at top level, beside those of connectors and clients."""
 _OF_FILTERS: Final = {"topics", "groups", "topics.exclude", "groups.exclude"}
