@@ -51,6 +51,12 @@ MAX_NAMES_SHOWN: Final = 3
 """A message shows at most so many of a list of names, and how many more there are."""
 
 
+def named(kind: str, names: Sequence[str]) -> str:
+    """Return the first of ``names``, how many more there are, and what they are names of."""
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
+
+
 def printable(text: str) -> str:
     """Return ``text`` with line breaks, control and escape characters replaced by their escape sequences.
 

@@ -18,7 +18,7 @@ from mirror.alignment.decision import Act, ConfigRules, Decision, Known, Mark, O
 from mirror.alignment.inventory import StoredInventory, TopicInventory, encode_key, encode_topic
 from mirror.alignment.report import AlignmentReport, Difference
 from mirror.client import Admin, ConfigChange, ConfigOperation, TopicDescription
-from mirror.errors import MAX_NAMES_SHOWN, AuthorizationFailed, KafkaError, KafkaTimeout
+from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout, named
 from mirror.relay.progress.fenced_writer import FencedWriter
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, inventory_topic_of
 from mirror.relay.progress.followed_topic import FollowedTopic
@@ -174,13 +174,13 @@ class Alignment:
             return False
         if self._followed is None:
             self._followed = FollowedTopic(self._topic)
-        news = self._followed.news(self._clock, TIMEOUT_MS)
-        if news.again:
-            self._inventory.clear()
-        for record in news.records:
-            self._inventory.take(record.key, record.value)
-        if news.error is not None:
-            raise news.error
+        inventory = self._inventory
+        self._followed.follow(
+            self._clock,
+            TIMEOUT_MS,
+            clear=inventory.clear,
+            take=lambda record: inventory.take(record.key, record.value),
+        )
         return True
 
     def _read_topics(
@@ -223,10 +223,7 @@ class Alignment:
                 why = "the permission DescribeConfigs is missing"
                 refused.setdefault(why if isinstance(error, AuthorizationFailed) else str(error), []).append(name)
         for why, names in refused.items():
-            more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-            shown = ", ".join(sorted(names)[:MAX_NAMES_SHOWN])
-            plural = "s" if len(names) > 1 else ""
-            problems.append(f"the configuration of {side} topic{plural} {shown}{more} cannot be read: {why}")
+            problems.append(f"the configuration of {named(f'{side} topic', sorted(names))} cannot be read: {why}")
         return configs
 
     # --- decisions

@@ -10,8 +10,9 @@ from rich.text import Text
 from mirror.cli.groups_view import View, number, shown
 from mirror.cli.offsets import MEANINGS
 from mirror.client import AclOperation
+from mirror.errors import named
 from mirror.groups.back_positions import BackReason
-from mirror.spark.preflight.permission_lines import flags, line_about, named
+from mirror.spark.preflight.permission_lines import flags, line_about
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig

@@ -76,13 +76,13 @@ class GroupCommits:
 
     def read_intents(self) -> None:
         """Read what was stored since the last call. Raises KafkaError if that is not all: the next call goes on."""
-        news = self._followed.news(self._clock, self._timeout_ms)
-        if news.again:
-            self.intents.clear()
-        for record in news.records:
-            self.intents.take(record.key, record.value, record.offset)
-        if news.error is not None:
-            raise news.error
+        stored = self.intents
+        self._followed.follow(
+            self._clock,
+            self._timeout_ms,
+            clear=stored.clear,
+            take=lambda record: stored.take(record.key, record.value, record.offset),
+        )
 
     def write(self, rows: Sequence[Row]) -> int:
         """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced."""

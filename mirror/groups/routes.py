@@ -66,13 +66,13 @@ class TheirIntents:
     def read(self) -> None:
         """Read what was stored since the last call; without the topic, there is nothing. Raises KafkaError."""
         self._is_read = False
-        news = self._followed.news(self._clock, TIMEOUT_MS)
-        if news.again:
-            self._stored.clear()
-        for record in news.records:
-            self._stored.take(record.key, record.value, record.offset)
-        if news.error is not None:
-            raise news.error
+        stored = self._stored
+        self._followed.follow(
+            self._clock,
+            TIMEOUT_MS,
+            clear=stored.clear,
+            take=lambda record: stored.take(record.key, record.value, record.offset),
+        )
         self._is_read = True
 
     def get(self, group: str, tp: TopicPartition) -> Intent | None:

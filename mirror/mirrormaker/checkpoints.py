@@ -22,6 +22,7 @@ from mirror.mirrormaker.records import Checkpoint, CheckpointKey
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
+from mirror.wire.decode import Record
 
 _STALL_MS: Final = 10_000
 _MAX_BLOCK_MS: Final = 2_000
@@ -117,16 +118,16 @@ class CheckpointWriter:
 
         What the topic has lost, or lacks because it was made again, is wanted again.
         """
-        news = self._followed.news(self._clock, _STALL_MS)
-        if news.again:
-            before, self._written = self._written, {}
-            self._wanted = {key: Translated(checkpoint) for key, checkpoint in before.items()} | self._wanted
-        for record in news.records:
-            key, checkpoint = CheckpointKey.parse(record.key), Checkpoint.parse(record.value)
-            if key is not None and checkpoint is not None:
-                self._written[key] = checkpoint
-        if news.error is not None:
-            raise news.error
+        self._followed.follow(self._clock, _STALL_MS, clear=self._want_written, take=self._take_written)
+
+    def _want_written(self) -> None:
+        before, self._written = self._written, {}
+        self._wanted = {key: Translated(checkpoint) for key, checkpoint in before.items()} | self._wanted
+
+    def _take_written(self, record: Record) -> None:
+        key, checkpoint = CheckpointKey.parse(record.key), Checkpoint.parse(record.value)
+        if key is not None and checkpoint is not None:
+            self._written[key] = checkpoint
 
     def _send(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
         try:

@@ -26,6 +26,7 @@ from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, offset_topic_o
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
+from mirror.wire.decode import Record
 
 _log: Final = logging.getLogger(__name__)
 
@@ -87,18 +88,15 @@ class FollowedOffsetTopic:
 
     def read(self, tps: Collection[TopicPartition], timeout_ms: int) -> dict[TopicPartition, list[Segment]]:
         """Do what :meth:`OffsetTopic.read` does; ``timeout_ms`` limits the time in which nothing arrives."""
-        news = self._followed.news(SystemClock(), timeout_ms)
-        if news.again:
-            self._values.clear()
-        for record in news.records:
-            key = parse_key(record.key)
-            if key is not None and record.value is not None:
-                self._values.setdefault(key.tp, {})[key] = bytes(record.value)
-            elif key is not None:
-                self._values.get(key.tp, {}).pop(key, None)
-        if news.error is not None:
-            raise news.error
+        self._followed.follow(SystemClock(), timeout_ms, clear=self._values.clear, take=self._take)
         return {tp: [segment for _, segment in _parsed(self._values.get(tp, {}))] for tp in tps}
+
+    def _take(self, record: Record) -> None:
+        key = parse_key(record.key)
+        if key is not None and record.value is not None:
+            self._values.setdefault(key.tp, {})[key] = bytes(record.value)
+        elif key is not None:
+            self._values.get(key.tp, {}).pop(key, None)
 
 
 def _parsed(values: Mapping[SegmentKey, bytes | None]) -> Iterator[tuple[SegmentKey, Segment]]:

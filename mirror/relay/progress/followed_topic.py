@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
@@ -45,6 +45,21 @@ class FollowedTopic:
     def close(self) -> None:
         """Close the connections."""
         self._clients.close()
+
+    def follow(
+        self, clock: Clock, stall_ms: int, *, clear: Callable[[], object], take: Callable[[Record], object]
+    ) -> None:
+        """Pass the :meth:`news` to ``take``, in order, and call ``clear`` first if they replace all of earlier calls.
+
+        Raises KafkaError, also if these are not all: the next call goes on behind them.
+        """
+        news = self.news(clock, stall_ms)
+        if news.again:
+            clear()
+        for record in news.records:
+            take(record)
+        if news.error is not None:
+            raise news.error
 
     def news(self, clock: Clock, stall_ms: int) -> News:
         """Return the committed records since the last call.

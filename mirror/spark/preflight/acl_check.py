@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclOperation, TopicPartition
+from mirror.errors import named
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.way_rules import EXPIRATION
 from mirror.relay.model.way import Way
@@ -33,7 +34,6 @@ from mirror.spark.preflight.permission_lines import (
     absent_of,
     is_all,
     line_about,
-    named,
     topic_lines,
     topics_lacking,
 )

@@ -11,10 +11,9 @@ from mirror.client import AclOperation
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.spark.preflight.permission_lines import (
     NO_OPERATIONS,
-    TARGET_TOPIC_OPERATIONS,
     Operations,
     TopicPermissions,
-    line_about,
+    flow_writer_lines,
     topic_lines,
     topics_lacking,
 )
@@ -47,22 +46,7 @@ def config_warnings(
     why = "their configurations are not brought in step"
     lines = topic_lines(flow.source, topics_lacking(_visible(sources), AclOperation.DESCRIBE_CONFIGS), why)
     lines += topic_lines(flow.target, topics_lacking(_visible(targets), AclOperation.ALTER_CONFIGS), why)
-    why = "no configuration is brought in step"
-    lacking = topics_lacking(found.topic, AclOperation.WRITE, AclOperation.READ)
-    lines += topic_lines(flow.target, lacking, why, also_needed=TARGET_TOPIC_OPERATIONS)
-    lines += [
-        line_about(
-            [AclOperation.DESCRIBE],
-            f"transactional id {name}",
-            flow.target,
-            why,
-            f"--transactional-id {name}",
-            also_needed=[AclOperation.WRITE],
-        )
-        for name, allowed in found.ids.items()
-        if AclOperation.DESCRIBE not in allowed
-    ]
-    return lines
+    return lines + flow_writer_lines(flow.target, found.topic, found.ids, "no configuration is brought in step")
 
 
 def _visible(topics: Mapping[str, TopicPermissions | None]) -> dict[str, TopicPermissions | None]:

@@ -7,18 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclOperation
+from mirror.errors import named
 from mirror.groups.writer import transactional_id
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.spark.preflight.permission_lines import (
-    TARGET_TOPIC_OPERATIONS,
     Operations,
     TopicPermissions,
     absent_of,
     flags,
+    flow_writer_lines,
     line_about,
-    named,
-    topic_lines,
-    topics_lacking,
 )
 
 if TYPE_CHECKING:
@@ -69,22 +67,7 @@ def group_warnings(flow: FlowConfig, found: GroupPermissions) -> list[str]:
         )
         for absent, groups in by_operations.items()
     ]
-    why = "no group's position is written"
-    lacking = topics_lacking(found.topic, AclOperation.WRITE, AclOperation.READ)
-    lines += topic_lines(flow.target, lacking, why, also_needed=TARGET_TOPIC_OPERATIONS)
-    lines += [
-        line_about(
-            [AclOperation.DESCRIBE],
-            f"transactional id {name}",
-            flow.target,
-            why,
-            f"--transactional-id {name}",
-            also_needed=[AclOperation.WRITE],
-        )
-        for name, allowed in found.ids.items()
-        if AclOperation.DESCRIBE not in allowed
-    ]
-    return lines
+    return lines + flow_writer_lines(flow.target, found.topic, found.ids, "no group's position is written")
 
 
 def names_of(flow: FlowConfig) -> tuple[str, str]:

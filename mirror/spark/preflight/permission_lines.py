@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirror.client import AclOperation
-from mirror.errors import MAX_NAMES_SHOWN
+from mirror.errors import MAX_NAMES_SHOWN, named
 
 _OPERATION_NAMES: Final = {
     AclOperation.READ: "Read",
@@ -107,10 +107,25 @@ def line_about(
     )
 
 
-def named(kind: str, names: list[str]) -> str:
-    """Return the first of ``names``, how many more there are, and what they are names of."""
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
+def flow_writer_lines(
+    cluster: str, topic: Mapping[str, TopicPermissions | None], ids: Mapping[str, Operations], why: str
+) -> list[str]:
+    """Return the lines about a topic that a flow writes in transactions, and the transactional id of these."""
+    lacking = topics_lacking(topic, AclOperation.WRITE, AclOperation.READ)
+    lines = topic_lines(cluster, lacking, why, also_needed=TARGET_TOPIC_OPERATIONS)
+    lines += [
+        line_about(
+            [AclOperation.DESCRIBE],
+            f"transactional id {name}",
+            cluster,
+            why,
+            f"--transactional-id {name}",
+            also_needed=[AclOperation.WRITE],
+        )
+        for name, allowed in ids.items()
+        if AclOperation.DESCRIBE not in allowed
+    ]
+    return lines
 
 
 def flags(flag: str, names: list[str]) -> str:

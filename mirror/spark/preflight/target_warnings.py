@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from mirror.spark.preflight.topic_compare import named
+from mirror.errors import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,16 +39,16 @@ def _unreplicated(names: list[str]) -> Iterator[str]:
     if names:
         has = "has" if len(names) == 1 else f"({len(names)} in all) have"
         yield (
-            f"{named(names)} {has} one replica: if its broker loses the disk, acknowledged records are lost (KIP-185);"
-            " set replication-factor to 3 before a topic is created, and give an existing topic more replicas with"
-            " kafka-reassign-partitions"
+            f"{named('target topic', names)} {has} one replica: if its broker loses the disk, acknowledged records are"
+            " lost (KIP-185); set replication-factor to 3 before a topic is created, and give an existing topic more"
+            " replicas with kafka-reassign-partitions"
         )
 
 
 def _unwritable(topics: Mapping[tuple[int, int], list[str]]) -> list[str]:
     return [
-        f"{named(names)}: min.insync.replicas = {min_isr}, with {replicas} replicas: nothing can be written there;"
-        " lower min.insync.replicas, or add replicas"
+        f"{named('target topic', names)}: min.insync.replicas = {min_isr}, with {replicas} replicas: nothing can be"
+        " written there; lower min.insync.replicas, or add replicas"
         for (min_isr, replicas), names in topics.items()
     ]
 
@@ -58,6 +58,6 @@ def _wider(names: list[str], topics: Mapping[str, TopicDescription], sources: Ma
         first = names[0]
         counts = f" ({first} has {len(topics[first].partitions)}, its source {sources[first]})"
         yield (
-            f"{named(names)}: more partitions than the source topic{counts}: nothing is copied into the additional"
-            " ones, and another producer to this topic puts the same keys into other partitions"
+            f"{named('target topic', names)}: more partitions than the source topic{counts}: nothing is copied into the"
+            " additional ones, and another producer to this topic puts the same keys into other partitions"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from mirror.errors import MAX_NAMES_SHOWN
+from mirror.errors import named
 from mirror.producer.settings import PRODUCER_KEYS
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig
 
@@ -27,14 +27,7 @@ def warnings(flow: FlowConfig, pairs: Mapping[str, tuple[TopicConfig, TopicConfi
     for name, (source, target) in sorted(pairs.items()):
         for line in (*_compare_times(flow, source, target), *_compare_content(flow, source, target)):
             topics[line].append(name)
-    return [f"{named(names)}: {line}" for line, names in topics.items()]
-
-
-def named(names: list[str]) -> str:
-    """Return the subject of a line about target topics: the first few by name, and the number of the others."""
-    shown = ", ".join(names[:MAX_NAMES_SHOWN])
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return f"target topic{'s' if len(names) > 1 else ''} {shown}{more}"
+    return [f"{named('target topic', names)}: {line}" for line, names in topics.items()]
 
 
 def _compare_times(flow: FlowConfig, source: TopicConfig, target: TopicConfig) -> Iterator[str]:
