@@ -8,7 +8,9 @@ prefixes, unless flows call one cluster by several names.
 Elsewhere a topic may go round: with ``identity`` in circles forever, with a prefix in it its name would grow without
 end. A flow whose patterns are plain names copies a fixed set of topics, whose path can be followed. A flow with real
 patterns may copy any topic, so every circle that names do not close needs a flow of plain names, none of whose topics
-returns to a flow that has copied it.
+returns to a flow that has copied it. All of this takes polynomial time, also for a full mesh.
+
+A circle of flows that all copy local records only is none: no record goes through two of them.
 
 Heartbeats are copied beside a flow's topics, and are followed in the same way: their names prevent a cycle unless a
 cluster has two names.
@@ -17,9 +19,10 @@ cluster has two names.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.mirrormaker.names import HEARTBEATS
 
@@ -28,8 +31,11 @@ if TYPE_CHECKING:
 
 _PLAIN_NAME: Final = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-]|\[\.\])+")
 
+S = TypeVar("S", bound=Hashable)
 Flows = Sequence["FlowConfig"]
 Following = Callable[["FlowConfig", str], list["FlowConfig"]]
+_Copied = tuple[str, str]
+"""The name of a flow, and a topic on its source that it copies."""
 
 
 def feedback_groups(flows: Flows, identity: Mapping[str, str]) -> Iterator[tuple[Flows, str]]:
@@ -98,23 +104,13 @@ def plain_names(flow: FlowConfig) -> list[str] | None:
 
 
 def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
-    if all(flow.only_local for flow in group):
-        return None  # a record is copied from the cluster on which it was produced, and from no other
     names = {flow.name: plain_names(flow) for flow in group}
     patterned = [flow for flow in group if names[flow.name] is None]
-    doubled = _doubled(patterned, identity)
-    if circle := _open_circle(patterned, identity, names_close=not doubled):
-        return _reason_of_circle(circle, doubled)
-    if all(flow.naming == "prefix" for flow in group) and not _doubled(group, identity):
-        return None  # Names close every circle. To follow each topic through a mesh would take factorial time.
-    following = _following(group, names, identity)
-    for flow in group:
-        heartbeats = [HEARTBEATS] if flow.mirrormaker.heartbeats else []
-        for topic in [*(names[flow.name] or ()), *heartbeats]:
-            if path := _circular_path(flow, topic, following):
-                steps = ", ".join(step.name for step in path)
-                return f'these flows feed each other: topic "{topic}" goes through {steps} again and again'
-    return None
+    if circle := _open_circle(patterned, identity):
+        return _reason_of_circle(circle, _doubled(patterned, identity))
+    if circle := _open_circle(_carriers_of_heartbeats(group, patterned), identity):
+        return _reason_of_topic(HEARTBEATS, circle)
+    return _returning_topic(group, names, identity)
 
 
 def _doubled(flows: Flows, identity: Mapping[str, str]) -> list[str]:
@@ -126,41 +122,29 @@ def _doubled(flows: Flows, identity: Mapping[str, str]) -> list[str]:
     return sorted(" and ".join(sorted(of)) for of in names.values() if len(of) > 1)
 
 
-def _open_circle(flows: Flows, identity: Mapping[str, str], *, names_close: bool) -> Flows | None:
+def _open_circle(flows: Flows, identity: Mapping[str, str]) -> Flows | None:
     """Return flows through which a topic could go in a circle, because no cluster's name closes it.
 
-    Without ``names_close`` none does. Where a topic may go depends on the cluster where it is, and on whether the last
-    flow has set a prefix.
+    If a cluster has two names, no name closes a circle. Where a topic may go depends on the cluster where it is, and on
+    whether the last flow has set a prefix.
     """
-    leaving: dict[str, dict[tuple[str, str, str], FlowConfig]] = defaultdict(dict)
-    for flow in flows:
-        leaving[identity[flow.source]].setdefault((flow.source, flow.target, flow.naming), flow)
+    names_close = not _doubled(flows, identity)
+    unlike = {
+        (flow.source, flow.target, flow.naming, flow.only_local): at for at, flow in reversed([*enumerate(flows)])
+    }
+    leaving: dict[str, list[int]] = defaultdict(list)
+    for at in sorted(unlike.values()):
+        leaving[identity[flows[at].source]].append(at)
 
-    def onward(flow: FlowConfig) -> Iterator[FlowConfig]:
-        for other in leaving[identity[flow.target]].values():
+    def onward(at: int) -> Iterator[int]:
+        for other in leaving.get(identity[flows[at].target], ()):
             # What leaves a cluster with a prefix never comes in again with one.
-            if not (names_close and flow.naming == other.naming == "prefix"):
+            if not (names_close and flows[at].naming == flows[other].naming == "prefix"):
                 yield other
 
-    done: set[tuple[str, str]] = set()
-    for first in flows:
-        path, on_path, onwards = [first], {(first.target, first.naming): 0}, [onward(first)]
-        while path:
-            if (other := next(onwards[-1], None)) is None:
-                flow = path.pop()
-                onwards.pop()
-                del on_path[flow.target, flow.naming]
-                done.add((flow.target, flow.naming))
-                continue
-            key = (other.target, other.naming)
-            if key in on_path:
-                circle = [*path[on_path[key] + 1 :], other]
-                start = min(range(len(circle)), key=lambda at: flows.index(circle[at]))
-                return [*circle[start:], *circle[:start]]
-            if key not in done:
-                on_path[key] = len(path)
-                path.append(other)
-                onwards.append(onward(other))
+    for first in sorted(unlike.values()):
+        if not flows[first].only_local and (circle := _way_back(first, onward, first.__eq__)):
+            return [flows[at] for at in circle[:-1]]
     return None
 
 
@@ -173,6 +157,56 @@ def _reason_of_circle(circle: Flows, doubled: Sequence[str]) -> str:
         lines.append(f'use naming = "prefix" in {", ".join(identity)}, or origin = "local" in all of them')
     lines.append("or write the topics of one of them as plain names (a dot as \\\\.)")
     return "; ".join(lines)
+
+
+def _reason_of_topic(topic: str, circle: Flows) -> str:
+    steps = ", ".join(flow.name for flow in circle)
+    return f'these flows feed each other: topic "{topic}" goes through {steps} again and again'
+
+
+def _carriers_of_heartbeats(group: Flows, patterned: Flows) -> Flows:
+    """Return the flows that may copy heartbeats, as they name them; none if no flow has to copy them."""
+    always = [flow.model_copy(update={"naming": "prefix"}) for flow in group if flow.mirrormaker.heartbeats]
+    clusters = {flow.source for flow in group}
+    prefixed = [HEARTBEATS, *(f"{one}.{HEARTBEATS}" for one in clusters)]
+    # Heartbeats may have many prefixes. What excludes them excludes those with few.
+    prefixed += [f"{one}.{other}.{HEARTBEATS}" for one in clusters for other in clusters]
+    selecting = [flow for flow in patterned if any(map(flow.selects, prefixed))] if always else []
+    return [*always, *selecting]
+
+
+def _returning_topic(group: Flows, names: Mapping[str, list[str] | None], identity: Mapping[str, str]) -> str | None:
+    """Return the reason if a topic of a flow of plain names returns to a flow that has copied it.
+
+    Names only grow on their way. So one that a flow of plain names copies further on was a part of the name there, and
+    only such names are followed: the others, whose number may be factorial, stay among the flows with patterns, whose
+    circles are closed.
+    """
+    flows = {flow.name: flow for flow in group}
+    following = _following(group, names, identity)
+    listed = [(flow.name, topic) for flow in group for topic in names[flow.name] or ()]
+    followed = {topic[at:] for _, topic in listed for at in (0, *(dot.end() for dot in re.finditer(r"\.", topic)))}
+    found: dict[_Copied, list[_Copied]] = {}
+
+    def onward(copied: _Copied) -> list[_Copied]:
+        if copied not in found:
+            flow = flows[copied[0]]
+            written = flow.target_topic(copied[1])
+            others = following(flow, written) if written in followed else ()
+            found[copied] = [(other.name, written) for other in others]
+        return found[copied]
+
+    waiting, reached = [*listed], set(listed)
+    while waiting:
+        new = set(onward(waiting.pop())) - reached
+        reached |= new
+        waiting += new
+    for first in sorted(reached):
+        if flows[first[0]].only_local:
+            continue
+        if path := _way_back(first, onward, partial(_is_of, first[0])):
+            return _reason_of_topic(first[1], [flows[name] for name, _ in path[:-1]])
+    return None
 
 
 def _following(group: Flows, names: Mapping[str, list[str] | None], identity: Mapping[str, str]) -> Following:
@@ -195,21 +229,25 @@ def _following(group: Flows, names: Mapping[str, list[str] | None], identity: Ma
     return following
 
 
-def _circular_path(first: FlowConfig, topic: str, following: Following) -> tuple[FlowConfig, ...] | None:
-    """Return the flows that copy ``topic`` in a circle; None if every path of the topic ends.
+def _is_of(flow: str, copied: _Copied) -> bool:
+    return copied[0] == flow
 
-    A path ends where all flows of a circle copy local records only: no record goes through two of them.
-    """
-    paths: list[tuple[tuple[FlowConfig, ...], str]] = [((first,), topic)]
-    while paths:
-        path, name = paths.pop()
-        written = path[-1].target_topic(name)
-        for flow in reversed(following(path[-1], written)):
-            at = next((at for at, step in enumerate(path) if step is flow), None)
-            if at is None:
-                paths.append(((*path, flow), written))
-            elif not all(step.only_local for step in path[at:]):
-                return path
+
+def _way_back(first: S, onward: Callable[[S], Iterable[S]], is_back: Callable[[S], bool]) -> list[S] | None:
+    """Return the shortest path from ``first`` to a state that ``is_back``, both included; None if there is none."""
+    before: dict[S, S] = {}
+    waiting = deque([first])
+    while waiting:
+        state = waiting.popleft()
+        for other in onward(state):
+            if is_back(other):
+                path = [other, state]
+                while path[-1] != first:
+                    path.append(before[path[-1]])
+                return path[::-1]
+            if other not in before:
+                before[other] = state
+                waiting.append(other)
     return None
 
 

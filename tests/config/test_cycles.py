@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,10 +132,11 @@ EDGES = st.sampled_from(["AB", "BA", "BC", "CB", "CA", "AC"])
 TOPICS = st.lists(st.sampled_from(["t", "u", r"A\.t", r"B\.A\.t", ".*", "t.*"]), min_size=1, max_size=2, unique=True)
 FLOWS = st.lists(
     st.builds(
-        lambda edge, topics, naming: flow(edge, *topics, naming=naming),
+        lambda edge, topics, naming, heartbeats: flow(edge, *topics, naming=naming, heartbeats=heartbeats),
         EDGES,
         TOPICS,
         st.sampled_from(["prefix", "identity"]),
+        st.booleans(),
     ),
     min_size=1,
     max_size=4,
@@ -149,7 +152,7 @@ def test_topics_of_accepted_flows_end_somewhere(flows: list[FlowConfig]) -> None
     """
     if refused(*flows):
         return
-    there = {(cluster, topic) for cluster in "ABC" for topic in ("t", "u", "A.t", "B.A.t", "x")}
+    there = {(cluster, topic) for cluster in "ABC" for topic in ("t", "u", "A.t", "B.A.t", "x", "heartbeats")}
     for _ in range(4 * len(flows)):
         there = {
             (f.target, f.target_topic(topic))
@@ -160,18 +163,43 @@ def test_topics_of_accepted_flows_end_somewhere(flows: list[FlowConfig]) -> None
     assert not {(f.name, topic) for f in flows for cluster, topic in there if f.source == cluster and f.includes(topic)}
 
 
-def test_a_mesh_of_flows_with_heartbeats_takes_no_factorial_time() -> None:
-    names = [f"c{number}" for number in range(12)]
-    flows = [
-        FlowConfig.model_validate(
-            {"name": f"{one}-{other}", "source": one, "target": other, "topics": ["t"]}
-            | {"mirrormaker": {"heartbeats": True}}
-        )
-        for one in names
-        for other in names
+MESH = [f"c{number}" for number in range(12)]
+
+
+def mesh(
+    name: str, *topics: str, naming: str = "prefix", origin: str = "any", heartbeats: bool = False
+) -> list[FlowConfig]:
+    """Return a flow from each of 12 clusters to each other one."""
+    shared: dict[str, Any] = {"topics": topics, "naming": naming, "origin": origin, "register_producers": True}
+    shared["mirrormaker"] = {"heartbeats": heartbeats}
+    return [
+        FlowConfig.model_validate({"name": f"{name}-{one}-{other}", "source": one, "target": other} | shared)
+        for one in MESH
+        for other in MESH
         if one != other
     ]
-    assert list(feedback_groups(flows, {name: name for name in names})) == []
+
+
+@pytest.mark.parametrize("topic", ["t", ".*"])
+@pytest.mark.parametrize("heartbeats", [False, True])
+def test_a_mesh_takes_no_factorial_time(topic: str, heartbeats: bool) -> None:
+    prefixed = mesh("prefixed", topic, heartbeats=heartbeats)
+    down = [one for one in mesh("same", "t", naming="identity") if MESH.index(one.source) < MESH.index(one.target)]
+    shared = mesh("shared", "s", naming="identity", origin="local")
+    patterned = mesh("patterned", "s.*", naming="identity", origin="local")
+    assert not refused(*prefixed)
+    assert not refused(*prefixed, *down)
+    assert not refused(*shared, *patterned)
+    if topic == "t":
+        assert not refused(*prefixed, *down, *shared)
+    assert refused(*prefixed, *mesh("same", "t", naming="identity"))
+    assert refused(*prefixed, *shared[1:], shared[0].model_copy(update={"origin": "any"}))
+
+
+def test_local_patterns_may_stand_beside_a_flow_of_plain_names() -> None:
+    shared = [local(flow("AB", "shared-.*", naming="identity")), local(flow("BA", "shared-.*", naming="identity"))]
+    assert not refused(*shared, flow("AB", "logs"))
+    assert refused(*shared, flow("AB", "shared-x", naming="identity"))
 
 
 def test_clusters_that_share_a_broker_are_one() -> None:
