@@ -90,6 +90,34 @@ class Checkpoint(NamedTuple):
         return cls(source, target, metadata)
 
 
+class OffsetSync(NamedTuple):
+    """Says that the record at an offset of a source partition has a copy at an offset of the target."""
+
+    tp: TopicPartition
+    """On the source."""
+    source: int
+    target: int
+
+    def key(self) -> bytes:
+        """Return the record's key. Raises InvalidArgument for a name that is too long."""
+        return _string(self.tp.topic) + _PARTITION.pack(self.tp.partition)
+
+    def value(self) -> bytes:
+        """Return the record's value, which has no version."""
+        return _OFFSETS.pack(self.source, self.target)
+
+    @classmethod
+    def parse(cls, key: bytes | None, value: bytes | None) -> OffsetSync | None:
+        """Parse a record; None for anything else, and for offsets that are none."""
+        try:
+            topic, at = _read_string(key or b"", 0)
+            (partition,) = _PARTITION.unpack_from(key or b"", at)
+            source, target = _OFFSETS.unpack_from(value or b"", 0)
+        except struct.error:
+            return None
+        return cls(TopicPartition(topic, partition), source, target) if min(partition, source, target) >= 0 else None
+
+
 def _read_string(data: bytes, at: int) -> tuple[str, int]:
     """Return the string at ``at``, and where it ends. Raises struct.error. As Java, replaces what is not UTF-8."""
     (length,) = _LENGTH.unpack_from(data, at)

@@ -12,7 +12,8 @@ from mirror.config.models import FlowConfig
 from mirror.mirrormaker.checkpoints import CheckpointWriter, Translated
 from mirror.mirrormaker.heartbeats import HeartbeatWriter
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
-from mirror.mirrormaker.records import Checkpoint, CheckpointKey, Heartbeat
+from mirror.mirrormaker.records import Checkpoint, CheckpointKey, Heartbeat, OffsetSync
+from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, parse_offset, partition_of
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.runtime.clock import SystemClock
@@ -79,6 +80,39 @@ def test_checkpoints_have_the_same_bytes(kafka: KafkasClasses, rng: random.Rando
         assert found == fields
         assert CheckpointKey.parse(bytes.fromhex(found["key"])) == key
         assert Checkpoint.parse(bytes.fromhex(found["value"])) == one
+
+
+def test_offset_syncs_have_the_same_bytes(kafka: KafkasClasses, rng: random.Random) -> None:
+    for _ in range(EXAMPLES):
+        one = OffsetSync(TopicPartition(text(rng), rng.randrange(2**31)), offset(rng), offset(rng))
+        fields = {
+            "topic": one.tp.topic,
+            "partition": one.tp.partition,
+            "upstream": one.source,
+            "downstream": one.target,
+        }
+        assert kafka.ask(about="sync", **fields) == {"key": one.key().hex(), "value": one.value().hex()}
+        assert OffsetSync.parse(one.key(), one.value()) == one
+
+
+def test_positions_have_the_same_bytes_in_the_same_partition(kafka: KafkasClasses, rng: random.Random) -> None:
+    for _ in range(EXAMPLES):
+        tp = TopicPartition(text(rng) or "orders", rng.randrange(2**31))
+        key, copied = SourceOffsetKey(text(rng) or "c", text(rng) or "east", tp), offset(rng)
+        partitions = rng.randrange(1, 60)
+        found = kafka.ask(
+            about="position",
+            connector=key.connector,
+            cluster=key.cluster,
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=copied,
+            partitions=partitions,
+        )
+        expected = key.to_bytes(), encode_offset(copied), partition_of(key.to_bytes(), partitions)
+        assert (bytes.fromhex(found["key"]), bytes.fromhex(found["value"]), found["partition"]) == expected
+        assert SourceOffsetKey.parse(key.to_bytes()) == key
+        assert parse_offset(encode_offset(copied)) == copied
 
 
 @pytest.mark.parametrize("separator", [".", "_", ".."])

@@ -6,7 +6,7 @@ import pytest
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import InvalidArgument
-from mirror.mirrormaker.records import Checkpoint, CheckpointKey, Heartbeat
+from mirror.mirrormaker.records import Checkpoint, CheckpointKey, Heartbeat, OffsetSync
 
 
 def test_a_heartbeat_has_the_bytes_of_mirrormaker() -> None:
@@ -62,3 +62,26 @@ def test_what_is_cut_off_or_has_a_null_is_no_checkpoint() -> None:
     assert CheckpointKey.parse(None) is None
     assert Checkpoint.parse(value[:18] + b"\xff\xff") is None, "a null string"
     assert CheckpointKey.parse(b"\xff\xff" + KEY_BYTES) is None
+
+
+SYNC = OffsetSync(TopicPartition("orders", 3), 1_234_567, 1_234_000)
+
+
+def test_an_offset_sync_has_the_bytes_of_mirrormaker() -> None:
+    assert SYNC.key().hex() == "00066f7264657273" + "00000003"
+    assert SYNC.value().hex() == "000000000012d687000000000012d450"
+    assert OffsetSync.parse(SYNC.key(), SYNC.value()) == SYNC
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, SYNC.value()),
+        (SYNC.key(), None),
+        (SYNC.key()[:-1], SYNC.value()),
+        (SYNC.key(), SYNC.value()[:-1]),
+        (SYNC.key(), SYNC._replace(target=-1).value()),
+    ],
+)
+def test_other_records_are_no_offset_syncs(key: bytes | None, value: bytes | None) -> None:
+    assert OffsetSync.parse(key, value) is None

@@ -10,6 +10,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
@@ -17,6 +18,8 @@ import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.utils.Utils;
+import org.apache.kafka.connect.json.JsonConverter;
 
 /**
  * Answers questions with MirrorMaker 2's own classes: one question, a JSON object, per line of standard input, and one
@@ -42,6 +45,8 @@ public final class KafkasClasses {
         return switch (question.get("about").asText()) {
             case "heartbeat" -> heartbeat(question);
             case "checkpoint" -> checkpoint(question);
+            case "sync" -> sync(question);
+            case "position" -> position(question);
             case "translation" -> translation(question);
             case "name" -> name(question);
             case "cluster" -> cluster(question);
@@ -74,6 +79,27 @@ public final class KafkasClasses {
             .put("upstream", read.upstreamOffset())
             .put("downstream", read.downstreamOffset())
             .put("metadata", read.metadata());
+    }
+
+    private static ObjectNode sync(JsonNode question) {
+        var sync = new OffsetSync(partition(question), question.get("upstream").asLong(), question.get("downstream").asLong());
+        return bytes(sync.recordKey(), sync.recordValue());
+    }
+
+    /** As {@code OffsetStorageWriter} writes it, with the converter of the worker. */
+    private static ObjectNode position(JsonNode question) {
+        var converter = new JsonConverter();
+        converter.configure(Map.of("schemas.enable", "false"), true);
+        var tp = partition(question);
+        byte[] key = converter.fromConnectData("any", null, List.of(
+            question.get("connector").asText(), MirrorUtils.wrapPartition(tp, question.get("cluster").asText())));
+        byte[] value = converter.fromConnectData("any", null, MirrorUtils.wrapOffset(question.get("offset").asLong()));
+        int partitions = question.get("partitions").asInt();
+        return bytes(key, value).put("partition", Utils.toPositive(Utils.murmur2(key)) % partitions);
+    }
+
+    private static TopicPartition partition(JsonNode question) {
+        return new TopicPartition(question.get("topic").asText(), question.get("partition").asInt());
     }
 
     /** In both forms: of one group, and of all groups that match a pattern. */

@@ -1,0 +1,91 @@
+"""MirrorMaker 2's positions: the keys and values that Kafka Connect stores for its source connector. Pure.
+
+The offset is that of the last record that was copied; MirrorMaker 2 resumes behind it. It looks a position up by the
+exact bytes of the key, so a key is written as Connect's JSON converter writes it: without spaces, the fields in
+alphabetical order, and everything but quotes, backslashes and control characters as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+from mirror.cluster.types import TopicPartition
+from mirror.errors import InvalidArgument
+from mirror.relay.progress import stored_json as stored
+
+PARTITIONS: Final = 25
+"""How many partitions the topic of the positions has, unless it was configured (``offset.storage.partitions``)."""
+_INT32_MAX: Final = 2**31 - 1
+_KEY_PARTS: Final = 2
+_CONTROL: Final = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
+"""Control characters without an escape of their own: Java writes their numbers in upper case."""
+
+
+class SourceOffsetKey(NamedTuple):
+    """Identifies the position of one source partition."""
+
+    connector: str
+    """The connector's name: ``MirrorSourceConnector`` in a dedicated cluster of MirrorMaker 2, otherwise any."""
+    cluster: str
+    """The alias of the source."""
+    tp: TopicPartition
+    """On the source."""
+
+    def to_bytes(self) -> bytes:
+        """Return the record's key. Raises InvalidArgument for names that are no Unicode."""
+        partition = (
+            f'{{"cluster":{_text(self.cluster)},"partition":{self.tp.partition},"topic":{_text(self.tp.topic)}}}'
+        )
+        try:
+            return f"[{_text(self.connector)},{partition}]".encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(f"a name is no Unicode text: {self!r}") from None
+
+    @classmethod
+    def parse(cls, data: bytes | None) -> SourceOffsetKey | None:
+        """Parse a record's key; None for anything else, such as that of another connector's position."""
+        parts = _parsed(data)
+        if not isinstance(parts, list) or len(parts) != _KEY_PARTS or not isinstance(parts[1], dict):
+            return None
+        connector, cluster, topic = (
+            stored.text(one) for one in (parts[0], parts[1].get("cluster"), parts[1].get("topic"))
+        )
+        partition = stored.number(parts[1].get("partition"), _INT32_MAX)
+        if not (connector and cluster and topic) or partition is None:
+            return None
+        return cls(connector, cluster, TopicPartition(topic, partition))
+
+
+def encode_offset(offset: int) -> bytes:
+    """Return the record's value; ``offset`` is that of the last record that was copied."""
+    return f'{{"offset":{offset}}}'.encode()
+
+
+def parse_offset(value: bytes | None) -> int | None:
+    """Return the offset of the last record that was copied; None if the value says none, as a tombstone does."""
+    fields = _parsed(value)
+    return stored.number(fields.get("offset")) if isinstance(fields, dict) else None
+
+
+def partition_of(key: bytes, partitions: int = PARTITIONS) -> int:
+    """Return the partition where Connect's producer writes ``key``: the default partitioner's (murmur2)."""
+    from aiokafka.partitioner import murmur2  # it takes long to import, and only a hand back needs it
+
+    return int(murmur2(key) & _INT32_MAX) % partitions
+
+
+def _parsed(data: bytes | None) -> Any:
+    try:
+        return json.loads(data) if data else None
+    except (ValueError, RecursionError):
+        return None  # a ValueError also for what is no UTF-8
+
+
+def _text(text: str) -> str:
+    """Return ``text`` as a JSON string, as Jackson writes it."""
+    parts = _CONTROL.split(text)
+    controls = [f"\\u{ord(one):04X}" for one in _CONTROL.findall(text)]
+    quoted = (json.dumps(part, ensure_ascii=False)[1:-1] for part in parts)
+    return '"' + "".join(part + control for part, control in zip(quoted, [*controls, ""], strict=True)) + '"'
