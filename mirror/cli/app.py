@@ -34,6 +34,7 @@ _COMMANDS: Final = {
     "apply": _Lazy("mirror.cli.drift", "apply", "Bring topics and configurations in step, once; copies nothing."),
     "offsets": _Lazy("mirror.cli.offsets", "offsets", "Translate offsets between source and target, exactly."),
     "groups": _Lazy("mirror.cli.groups", "groups", "Show consumer groups on both sides, and what is not in step."),
+    "forget": _Lazy("mirror.cli.forget", "forget", "Remove what a flow keeps on its clusters; never data."),
     "check-config": _Lazy(
         "mirror.cli.check_config", "check_config", "Check a configuration and show its effective values."
     ),

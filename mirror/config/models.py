@@ -47,7 +47,9 @@ SLOWEST_BYTES_PER_SECOND: Final = 1024
 """At a lower rate, one batch of the usual maximum size would take a quarter of an hour."""
 
 _NAMES: Final = DefaultPolicy()
-_OWN_TOPIC: Final = re.compile(r"(.+\.)?mirror-(producers|(progress|offsets|groups)\.[A-Za-z0-9_-]+)\.internal")
+_OWN_TOPIC: Final = re.compile(
+    r"(.+\.)?mirror-(producers|(progress|offsets|groups|inventory)\.[A-Za-z0-9_-]+)\.internal"
+)
 """The topics of flows, also as copies. Each record of a copy would make another one in the topic of the next flow."""
 
 SMALLEST_SHARE_BYTES: Final = 65_536

@@ -80,6 +80,8 @@ class Registry:
         elif topic_id and partition is not None:
             log_ends = self._log_ends.setdefault(beginning, {})
             log_ends[LogKey(topic_id, partition)] = stored.number(fields.get("offset")) or 0
+        elif flow and value is None:
+            self.sources.pop(flow, None)
         elif flow:
             self.sources[flow] = SourceRegistry(stored.text(fields.get("cluster")), stored.text(fields.get("topic-id")))
         elif beginning and self._beginning is None:
@@ -110,6 +112,11 @@ def began_record(beginning: str, unix_ms: int) -> KeyValue:
 def source_record(flow: str, source: SourceRegistry) -> KeyValue:
     """Return the record of the registry that ``flow`` reads on its source; it is written on the flow's target."""
     return _record({_SOURCE: flow}, {"cluster": source.cluster_id, "topic-id": source.topic_id})
+
+
+def source_removal(flow: str) -> KeyValue:
+    """Return the record that removes :func:`source_record`."""
+    return source_record(flow, SourceRegistry("", ""))._replace(value=None)
 
 
 def _record(key: Mapping[str, Any], value: Mapping[str, Any]) -> KeyValue:

@@ -164,6 +164,12 @@ def lazy_group_of(flow: str, tp: TopicPartition) -> str:
     return f"mirror.{flow}.progress.{shard_of(tp)}"
 
 
+def group_names(flow: str) -> list[str]:
+    """Return all groups that store a flow's progress."""
+    groups = f"mirror.{flow}"
+    return [f"{group}.{shard}" for group in (groups, f"{groups}.progress") for shard in range(SHARDS)]
+
+
 def latest_of(claim: Progress, lazy: Progress | None) -> Progress:
     """Return the later of both. Lazy progress counts only for the way, and in the generation, of the claim.
 

@@ -14,6 +14,7 @@ from mirror.relay.origin.records import (
     log_end_records,
     producer_records,
     source_record,
+    source_removal,
 )
 from mirror.wire.records import Batch
 from tests.fakes.record_batches import COMMIT, batch, build, build_marker
@@ -52,6 +53,10 @@ def test_a_registry_remembers_which_registry_a_flow_reads_on_its_source() -> Non
     registry = Registry()
     registry.add(*source_record("b-a", SourceRegistry("cluster", "topic")))
     assert registry.sources == {"b-a": SourceRegistry("cluster", "topic")}
+    registry.add(*source_removal("other"))
+    assert "b-a" in registry.sources
+    registry.add(*source_removal("b-a"))
+    assert registry.sources == {}
 
 
 def test_records_that_are_not_understood_are_ignored() -> None:

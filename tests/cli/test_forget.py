@@ -1,0 +1,157 @@
+"""``mirror forget``: what a flow keeps on its target goes, and nothing else. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mirror.cli.app import app
+from mirror.client import Admin, TopicPartition
+from mirror.cluster.types import OffsetAndMetadata
+from mirror.relay.origin.records import REGISTRY_TOPIC
+from mirror.relay.origin.registry import prepare_registries, read_registry, registry_topic
+from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
+from mirror.spark.run_control import RunControlClient
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.control import Action
+from tests.relay.fake_pair import FLOW, FakePair
+
+OWN_TOPICS = {topic_of(FLOW), offset_topic_of(FLOW), group_topic_of(FLOW), inventory_topic_of(FLOW)}
+OF_OTHERS = {"paris.t", "users", topic_of("other"), "paris.checkpoints.internal"}
+
+_WITH_SHARED_TOPICS = f"""
+origin = "local"
+naming = "identity"
+[flows.{FLOW}.mirrormaker]
+heartbeats = true
+checkpoints = true
+[flows.{FLOW}.groups]
+sync = false
+"""
+
+
+class Site:
+    """A flow that has copied something, a flow of another name, and a consumer group."""
+
+    def __init__(self, pair: FakePair, file: Path, keys: str) -> None:
+        self.pair, self.file = pair, file
+        for name in OF_OTHERS | {group_topic_of(FLOW), inventory_topic_of(FLOW)} - {"paris.t"}:
+            pair.target.add_topic(name)
+        pair.write(b"a", b"b")
+        pair.copy()
+        self.options = {"bootstrap.servers": pair.target.bootstrap}
+        with Admin(self.options) as target:
+            self.run = RunControlClient(target, FLOW, "run")
+            self.run.claim()
+            self.run.end()
+            for group in ("consumers", "mirror.other.3", f"mirror.{FLOW}.progress.7"):
+                target.commit_group_offsets(group, {TopicPartition("paris.t", 0): OffsetAndMetadata(1)})
+        file.write_text(
+            f'[clusters.paris]\n"bootstrap.servers" = "{pair.source.bootstrap}"\n'
+            f'[clusters.berlin]\n"bootstrap.servers" = "{pair.target.bootstrap}"\n'
+            f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\ntopics = ["t"]\n{keys}'
+        )
+
+    def groups(self) -> set[str]:
+        return {group for group, offsets in self.pair.target.groups.items() if offsets}
+
+    def forget(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, ["forget", FLOW, "--config", str(self.file), *arguments])
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        result = self.forget("--json", *arguments)
+        assert result.exit_code == 0, result.output
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
+
+    def claim(self) -> None:
+        with Admin(self.options) as target:
+            RunControlClient(target, FLOW, "other run").claim()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> Site:
+    return Site(FakePair(monkeypatch), tmp_path / "mirror.toml", getattr(request, "param", ""))
+
+
+def names(resources: list[dict[str, str]]) -> set[str]:
+    return {one["name"] for one in resources}
+
+
+def test_what_a_flow_keeps_is_removed_and_nothing_else(site: Site) -> None:
+    before = site.groups()
+    own = {group for group in before if group.startswith(f"mirror.{FLOW}.")}
+    assert len(own) == 3, "of the progress, of the lazy progress, and of control"
+    looked = site.ask("--dry-run")
+    assert names(looked["removed"]) == OWN_TOPICS | own
+    assert (site.groups(), site.pair.target.topics.keys() >= OWN_TOPICS) == (before, True)
+    done = site.ask()
+    assert done == looked | {"dry_run": False}
+    assert site.groups() == {"consumers", "mirror.other.3"}
+    assert site.pair.target.topics.keys() >= OF_OTHERS
+    assert not site.pair.target.topics.keys() & OWN_TOPICS
+    assert site.pair.values() == [b"a", b"b"]
+    assert site.ask()["removed"] == []
+
+
+def test_each_line_says_what_is_removed_or_kept_and_why(site: Site) -> None:
+    lines = site.forget().stdout.splitlines()
+    assert lines[0] == f"flow {FLOW}: forgotten"
+    assert f"- topic {offset_topic_of(FLOW)} on berlin: its offset index" in lines
+    assert f"- group mirror.{FLOW}.orders on berlin: which run copies the flow" in lines
+    assert "= positions of consumer groups on berlin: consumers go on from there" in lines
+
+
+@pytest.mark.parametrize("refused", sorted(OWN_TOPICS))
+def test_what_is_interrupted_is_completed_by_the_next_command(site: Site, refused: str) -> None:
+    def refuse(call: Any) -> Action | None:
+        return Action(errors={refused: errors.TOPIC_AUTHORIZATION_FAILED}) if call.api is Api.DELETE_TOPICS else None
+
+    site.pair.target.control.add(refuse)
+    result = site.forget()
+    assert result.exit_code == 1
+    assert f"! topic {refused} on berlin:" in result.stdout
+    assert "(not removed: " in result.stdout
+    assert site.pair.target.topics.keys() & OWN_TOPICS == {refused}
+    assert site.groups() == {"consumers", "mirror.other.3"}
+    site.pair.target.control.clear()
+    assert names(site.ask()["removed"]) == {refused}
+
+
+def test_a_flow_that_runs_is_not_forgotten_unless_it_is_forced(site: Site) -> None:
+    site.claim()
+    before = site.groups()
+    refused = site.forget()
+    assert (refused.exit_code, site.groups()) == (1, before)
+    assert f"copies flow {FLOW}: end it first (mirror stop --flow {FLOW}), or give --force" in refused.stderr
+    assert site.forget("--dry-run").exit_code == 0
+    forced = site.forget("--force")
+    assert forced.exit_code == 0
+    assert "and writes some of this again" in forced.stderr
+    assert site.groups() == {"consumers", "mirror.other.3"}
+
+
+@pytest.mark.parametrize("site", [_WITH_SHARED_TOPICS], indirect=True, ids=["shared"])
+def test_what_others_use_is_kept_and_a_later_flow_may_read_another_registry(site: Site) -> None:
+    for cluster in (site.pair.source, site.pair.target):
+        cluster.add_topic(REGISTRY_TOPIC, 1, **{"cleanup.policy": "compact"})
+    source = {"bootstrap.servers": site.pair.source.bootstrap}
+    prepare_registries(FLOW, source, site.options, only_local=True)
+    found = site.ask()
+    assert names(found["kept"]) >= {REGISTRY_TOPIC, "heartbeats", "paris.checkpoints.internal"}
+    assert "which registry of paris the flow reads" in names(found["removed"])
+    registry = read_registry(registry_topic(site.options), 10_000)
+    assert (registry.sources, registry.has_begun) == ({}, True)
+    site.pair.source.add_topic(REGISTRY_TOPIC, 1, **{"cleanup.policy": "compact"})
+    prepare_registries(FLOW, source, site.options, only_local=True)
+
+
+def test_a_flow_that_is_not_configured_is_an_error(site: Site) -> None:
+    result = CliRunner().invoke(app, ["forget", "flwo", "--config", str(site.file)])
+    assert result.exit_code == 1
+    assert "no such flow" in result.stderr
