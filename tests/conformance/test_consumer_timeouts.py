@@ -145,9 +145,12 @@ def test_expired_event_times_out_once(proxy: Proxy, consumer: Consumer, tp: Topi
     assert len(proxy.opened) == opened
 
 
-def test_a_chain_that_keeps_succeeding_is_not_cut(proxy: Proxy, consumer: Consumer, tp: TopicPartition) -> None:
+def test_a_chain_that_keeps_succeeding_is_not_cut(
+    proxy: Proxy, new_consumer: NewConsumer, tp: TopicPartition, unique: Any
+) -> None:
     """Six slow steps in a row, none of them failing: not one is asked twice, none shortens the next."""
-    proxy.fault(Fault(action=Action.DELAY, delay_ms=200))
+    proxy.fault(Fault(action=Action.DELAY, delay_ms=200))  # before a consumer's network thread takes the first step
+    consumer = new_consumer(proxy.bootstrap_servers, **{"group.id": unique("readers")})
     began = time.monotonic()
     assert consumer.committed([tp], timeout_ms=WHENEVER_MS) == {tp: None}
     assert time.monotonic() - began >= 1.0

@@ -44,7 +44,7 @@ SESSION_S = 30
 HEALTHY_BYTES = 20_000_000
 SLOWLY_S = 16
 QUOTA = 500_000
-TRICKLE_S = 10
+TRICKLE_S = 14
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_throttling_target_expires_nothing(target_cluster: Cluster) -> None:
     """KIP-91: in a catch-up, a record waits for most of its time, which must not expire it."""
     pair = Pair(target_cluster.bootstrap_servers)
     sources = pair.source(8)
-    pair.fill(sources, 3 * QUOTA)
+    pair.fill(sources, 4 * QUOTA)
     # The first transaction makes the broker load all its coordinators, which may take as long as the rest.
     first = pair.source(1)
     pair.fill(first, 1)
@@ -134,8 +134,9 @@ def test_throttling_target_expires_nothing(target_cluster: Cluster) -> None:
         ranges,
         CopyPolicy(until_ms=int(time.time() * 1000) + TRICKLE_S * 1000),
         client_id="trickle",
-        request_timeout_ms=2_900,
-        delivery_timeout_ms=3_000,  # short compared with the run, but long enough for a busy broker
+        request_timeout_ms=4_900,
+        # Short compared with the time that the quota needs for all records, and longer than a busy broker stalls.
+        delivery_timeout_ms=5_000,
         linger_ms=0,
     )
     # Some partitions may be complete by then, but the flow was throttled to the end.
