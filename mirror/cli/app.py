@@ -40,6 +40,7 @@ _COMMANDS: Final = {
     ),
     "import": _Lazy("mirror.cli.import_file", "import_file", "Turn a MirrorMaker 2 configuration into one of ours."),
     "lint": _Lazy("mirror.cli.lint", "lint", "Show what is wrong or surprising in a MirrorMaker 2 configuration."),
+    "takeover": _Lazy("mirror.cli.takeover", "takeover", "Begin where MirrorMaker 2 has stopped, in the same topics."),
     "demo": _Lazy("mirror.cli.demo", "demo", "Copy generated data between two sandbox clusters."),
     "sandbox": _Lazy("mirror.cli.sandbox", "app", "Start and stop real Kafka clusters on this machine."),
 }

@@ -2,7 +2,7 @@
 
 The offset is that of the last record that was copied; MirrorMaker 2 resumes behind it. It looks a position up by the
 exact bytes of the key, so a key is written as Connect's JSON converter writes it: without spaces, the fields in
-alphabetical order, and everything but quotes, backslashes and control characters as it is.
+alphabetical order, and characters of 16 bits as they are, but for quotes, backslashes and control characters.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ PARTITIONS: Final = 25
 """How many partitions the topic of the positions has, unless it was configured (``offset.storage.partitions``)."""
 _INT32_MAX: Final = 2**31 - 1
 _KEY_PARTS: Final = 2
-_CONTROL: Final = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
-"""Control characters without an escape of their own: Java writes their numbers in upper case."""
+_ESCAPED: Final = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\U00010000-\U0010ffff]")
+"""What Java escapes by its UTF-16 numbers, in upper case: control characters without an escape of their own, and all
+characters beyond 16 bits."""
 
 
 class SourceOffsetKey(NamedTuple):
@@ -85,7 +86,11 @@ def _parsed(data: bytes | None) -> Any:
 
 def _text(text: str) -> str:
     """Return ``text`` as a JSON string, as Jackson writes it."""
-    parts = _CONTROL.split(text)
-    controls = [f"\\u{ord(one):04X}" for one in _CONTROL.findall(text)]
-    quoted = (json.dumps(part, ensure_ascii=False)[1:-1] for part in parts)
-    return '"' + "".join(part + control for part, control in zip(quoted, [*controls, ""], strict=True)) + '"'
+    quoted = (json.dumps(part, ensure_ascii=False)[1:-1] for part in _ESCAPED.split(text))
+    escaped = [_numbers(one) for one in _ESCAPED.findall(text)]
+    return '"' + "".join(part + number for part, number in zip(quoted, [*escaped, ""], strict=True)) + '"'
+
+
+def _numbers(character: str) -> str:
+    utf16 = character.encode("utf-16-be").hex().upper()
+    return "".join(f"\\u{utf16[at : at + 4]}" for at in range(0, len(utf16), 4))

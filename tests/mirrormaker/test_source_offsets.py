@@ -28,7 +28,7 @@ def test_the_bytes_are_mirrormaker_s() -> None:
     [
         ("east->west.MirrorSourceConnector", b'"east->west.MirrorSourceConnector"'),
         ('a "b" \\ /', b'"a \\"b\\" \\\\ /"'),
-        ("é\U0001f600", '"é\U0001f600"'.encode()),
+        ("é\uffff\U0001f600", '"é\uffff\\uD83D\\uDE00"'.encode()),
         ("\x00\x08\t\n\x0b\x0c\r\x1f\x7f", b'"\\u0000\\b\\t\\n\\u000B\\f\\r\\u001F\x7f"'),
     ],
 )

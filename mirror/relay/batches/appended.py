@@ -115,9 +115,12 @@ class ExpectedRecords:
         self.position = SourcePosition(batch.next_offset, batch.leader_epoch)
         return int(batch.base_offset)
 
-    def is_next(self, batch: Batch) -> bool:
-        """Whether the first record of ``batch`` is the next one. Raises CorruptBatch, BatchTooLarge."""
-        first, wanted = next(records_of(batch, self.max_bytes), None), self._peek()
+    def is_next(self, batch: Batch, start: int = 0) -> bool:
+        """Whether the first record of ``batch`` from the target offset ``start`` on is the next one.
+
+        Raises CorruptBatch, BatchTooLarge.
+        """
+        first, wanted = next(_records_from(batch, start, self.max_bytes), None), self._peek()
         if first is None or wanted is None:
             return False
         return not _difference(first, wanted, timestamps=not batch.has_log_append_time)

@@ -48,7 +48,7 @@ def _pair_in_order(
         for batch in _committed(hole, target):
             if expected.at_end:
                 return
-            if batch.producer_id in producer_ids or (others_count and expected.is_next(batch)):
+            if batch.producer_id in producer_ids or (others_count and expected.is_next(batch, hole.target_start)):
                 yield batch
 
     runs: list[Run] = []

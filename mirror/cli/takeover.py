@@ -1,0 +1,119 @@
+"""``mirror takeover``: begin where MirrorMaker 2 has stopped, in the same target topics."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mirror.cli.console import print_warning
+from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.client import Admin, TopicPartition
+from mirror.config.flow_rules import source_options, target_options
+from mirror.config.load import load
+from mirror.errors import printable
+from mirror.spark.driver import job_options
+from mirror.spark.planning.range_planner import select_topics
+from mirror.spark.preflight import flow_topics
+from mirror.takeover.places import Deployment
+from mirror.takeover.taking_over import OBSERVED_S, Takeover, TakeoverRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.config.models import FlowConfig
+
+TAKEN_OVER: Final = 0
+SOME_LEFT_OUT: Final = 3
+
+
+def takeover(
+    config: Config,
+    flow: Annotated[str, typer.Option(job_options.FLOW.name, help="The flow that continues what MirrorMaker 2 did.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be taken over; fence and write nothing.")
+    ] = False,
+    offsets_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--offsets-topic",
+            help="The topic of its positions (offset.storage.topic), on the target. [default: the usual names]",
+        ),
+    ] = None,
+    connector: Annotated[
+        str | None,
+        typer.Option("--connector", help="The name of the source connector. [default: that of the positions]"),
+    ] = None,
+    worker_group: Annotated[
+        str | None,
+        typer.Option("--worker-group", help="The workers' group.id. [default: as where the positions are]"),
+    ] = None,
+    source_alias: Annotated[
+        str | None,
+        typer.Option("--source-alias", help="MirrorMaker 2's alias of the source. [default: the flow's name for it]"),
+    ] = None,
+    target_alias: Annotated[
+        str | None,
+        typer.Option("--target-alias", help="MirrorMaker 2's alias of the target. [default: the flow's name for it]"),
+    ] = None,
+    observe: Annotated[
+        float, typer.Option("--observe", metavar="SECONDS", min=0, help="How long to watch whether something writes.")
+    ] = OBSERVED_S,
+    while_it_writes: Annotated[
+        bool, typer.Option("--while-it-writes", help="Go on although something writes: others use the same topics.")
+    ] = False,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin where MirrorMaker 2 has stopped, in the same target topics: no record is lost, and none copied again.
+
+    Stop MirrorMaker 2 first. A partition that cannot be settled is left out and named; the others are taken over, and
+    the command can be repeated.
+
+    Exit status: 0 all partitions are taken over, 3 some are left out, 1 could not take over, 2 wrong usage.
+    """
+    loaded = load(config, secrets_dir=secrets_dir)
+    (copied,) = loaded.select(flow)
+    options = source_options(loaded, copied), target_options(loaded, copied)
+    request = TakeoverRequest(
+        flow=copied.name,
+        deployment=Deployment(
+            source=source_alias or copied.source,
+            target=target_alias or copied.target,
+            offsets_topic=offsets_topic,
+            connector=connector,
+            worker_group=worker_group,
+        ),
+        targets=_partitions(copied, loaded.clusters[copied.source].client_options()),
+        exactly_once=copied.exactly_once,
+        dry_run=dry_run,
+        while_it_writes=while_it_writes,
+        observed_s=observe,
+    )
+
+    def prepare() -> None:
+        with Admin(loaded.clusters[copied.target].client_options()) as admin:
+            flow_topics.prepare(flow_topics.on_target(copied), admin)
+
+    with Takeover(request, *options, prepare=prepare) as prepared:
+        report = prepared.run()
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2))
+    else:
+        for line in report.lines():
+            print(printable(line))
+    for warning in report.warnings:
+        print_warning(f"flow {copied.name}: {warning}")
+    raise typer.Exit(TAKEN_OVER if report.is_complete else SOME_LEFT_OUT)
+
+
+def _partitions(flow: FlowConfig, options: Mapping[str, object]) -> dict[TopicPartition, TopicPartition]:
+    """Return the flow's source partitions, and their target partitions. Raises FlowError, KafkaError."""
+    with Admin(options) as admin:
+        topics = admin.list_topics()
+    return {
+        TopicPartition(name, one.partition): TopicPartition(flow.target_topic(name), one.partition)
+        for name in select_topics(flow, topics)
+        for one in topics[name].partitions
+    }

@@ -1,0 +1,215 @@
+"""Decides where a flow continues in one partition that MirrorMaker 2 has copied into. Pure.
+
+::
+
+    stored offset, both logs, progress ──examine──► what is to be read ──match_tail──► settle ──► the position
+                                          │                                              │
+                                          └──► nothing to take over, copied already      └──► unsettled: why
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from mirror.cluster.types import TopicPartition
+from mirror.relay.model.way import Way
+from mirror.relay.progress.committed import Progress
+from mirror.takeover.matching import Match, Pair, Unsettled, anchor_of
+
+RECORDS_IN_FRONT: Final = 500
+"""Where no offset sync helps, so many source offsets in front of the stored one are read, too, to find their copies."""
+
+
+class Outcome(enum.StrEnum):
+    """What became of a partition. The values are published (``mirror takeover --json``)."""
+
+    SETTLED = "settled"
+    """The flow continues at the position."""
+    NOTHING_COPIED = "nothing-copied"
+    """MirrorMaker 2 has copied nothing: the flow begins as it is configured."""
+    COPIED_BY_FLOW = "copied-by-flow"
+    """The flow has copied records behind its progress: it was taken over before."""
+    UNSETTLED = "unsettled"
+    """No position is right for certain: the flow has none."""
+
+
+class SourceLog(NamedTuple):
+    """The log of a source partition now."""
+
+    first: int
+    stable_end: int
+    """The last stable offset."""
+    end: int
+    """The high watermark."""
+    leader_epoch: int | None
+    topic_id: str
+
+
+class TargetLog(NamedTuple):
+    """The log of a target partition now."""
+
+    first: int
+    end: int
+    """Open transactions included."""
+    leader_epoch: int | None
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known about a partition before anything of its logs is read."""
+
+    source: TopicPartition
+    target: TopicPartition
+    stored: int | None
+    """The offset of the last record that MirrorMaker 2 has stored as copied; None: it has stored none."""
+    source_log: SourceLog
+    target_log: TargetLog | None
+    """None: the target has no such partition."""
+    progress: Progress | None = None
+    """The flow's own."""
+    pairs: tuple[Pair, ...] = ()
+    """The offset syncs, in the order of their log."""
+    append_time: bool = False
+    """Whether the target's brokers replace timestamps."""
+    compacted: bool = False
+    """Whether the target may have removed records that later ones with the same key follow."""
+
+
+class Reading(NamedTuple):
+    """What is to be read of both logs."""
+
+    source_start: int
+    target_start: int | None
+    """None: to be found by the time of the source's record at ``source_start``."""
+    anchor: Pair | None
+    """Both logs are read from this pair on, which is to be compared. Behind it, they correspond."""
+    from_beginning: bool = False
+    """Both logs are read from their first record, which nothing was in front of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What becomes of a partition."""
+
+    source: TopicPartition
+    target: TopicPartition
+    outcome: Outcome
+    stored: int | None
+    next_offset: int | None = None
+    """The source offset at which the flow continues; None unless it is settled, or the flow's own."""
+    target_log: TargetLog | None = None
+    source_log: SourceLog | None = None
+    match: Match | None = None
+    """What was found in the target's log."""
+    anchor: Pair | None = None
+    """The offset sync behind which the logs were compared."""
+    reason: str = ""
+    """Why it is unsettled."""
+    notes: tuple[str, ...] = field(default=())
+    """What else the user should know."""
+
+
+def examine(facts: Facts) -> Decision | Reading:
+    """Return the decision if nothing needs to be read, else what to read."""
+    stored, source, target = facts.stored, facts.source_log, facts.target_log
+    progress = facts.progress
+    if progress is not None and _has_copied(progress) and (stored is None or stored < progress.offset):
+        return decided(facts, Outcome.COPIED_BY_FLOW, next_offset=progress.offset)
+    if target is None:
+        if stored is None:
+            return decided(facts, Outcome.NOTHING_COPIED)
+        return unsettled(facts, f"MirrorMaker 2 has copied up to offset {stored}, and the target has no {facts.target}")
+    if stored is None and target.end == 0:
+        return decided(facts, Outcome.NOTHING_COPIED)
+    if stored is not None and stored >= source.end:
+        return unsettled(
+            facts,
+            f"the source's log ends at offset {source.end}, and MirrorMaker 2 has copied up to {stored}: the source was"
+            " made again, or has lost records",
+        )
+    return _reading(facts, target)
+
+
+def _reading(facts: Facts, target: TargetLog) -> Reading:
+    source = facts.source_log
+    if facts.stored is None:
+        return Reading(source.first, target.first, None, from_beginning=source.first == target.first == 0)
+    anchor = anchor_of(facts.pairs, facts.stored)
+    if anchor is not None and anchor.source >= source.first and target.first <= anchor.target < target.end:
+        return Reading(anchor.source, anchor.target, anchor)
+    return without_anchor(facts)
+
+
+def without_anchor(facts: Facts) -> Reading:
+    """Return what to read if no offset sync can be used."""
+    stored = -1 if facts.stored is None else facts.stored
+    return Reading(max(facts.source_log.first, stored - RECORDS_IN_FRONT), None, None)
+
+
+def _has_copied(progress: Progress) -> bool:
+    """Whether the flow itself has appended: the progress of a takeover has an exact mark without an append."""
+    return progress.way is Way.SEQUENCES or progress.target is None or progress.target.producer_id >= 0
+
+
+def settle(facts: Facts, found: Match | Unsettled, anchor: Pair | None) -> Decision:
+    """Return the decision after the logs were compared, behind ``anchor`` if it was right."""
+    if isinstance(found, Unsettled):
+        return unsettled(facts, found.reason)
+    source = facts.source_log
+    if found.next_offset > source.stable_end:
+        return unsettled(
+            facts,
+            f"MirrorMaker 2 has copied up to offset {found.next_offset}, and a transaction is open in the source from"
+            f" {source.stable_end} on: take the partition over once it has ended",
+        )
+    notes: list[str] = []
+    if found.next_offset < source.first:
+        notes.append(
+            f"the source has deleted offsets {found.next_offset} to {source.first - 1}, which were not copied: on-gap"
+            " decides whether the flow continues"
+        )
+    if found.may_double:
+        notes.append(
+            f"{found.may_double} records of the target may be copies of records that the flow copies again: they equal"
+            " others, or are not in the source's order"
+        )
+    return decided(
+        facts, Outcome.SETTLED, next_offset=found.next_offset, match=found, anchor=anchor, notes=tuple(notes)
+    )
+
+
+def decided(
+    facts: Facts,
+    outcome: Outcome,
+    *,
+    next_offset: int | None = None,
+    match: Match | None = None,
+    anchor: Pair | None = None,
+    notes: tuple[str, ...] = (),
+) -> Decision:
+    """Return a decision about the partition of ``facts``."""
+    return Decision(
+        source=facts.source,
+        target=facts.target,
+        outcome=outcome,
+        stored=facts.stored,
+        next_offset=next_offset,
+        source_log=facts.source_log,
+        target_log=facts.target_log,
+        match=match,
+        anchor=anchor,
+        notes=notes,
+    )
+
+
+def unsettled(facts: Facts, reason: str) -> Decision:
+    """Return the decision that the partition is left out."""
+    return unreadable(facts.source, facts.target, facts.stored, reason)
+
+
+def unreadable(source: TopicPartition, target: TopicPartition, stored: int | None, reason: str) -> Decision:
+    """Return the decision that a partition is left out of which nothing more is known."""
+    return Decision(source=source, target=target, outcome=Outcome.UNSETTLED, stored=stored, reason=reason)

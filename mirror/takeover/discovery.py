@@ -1,0 +1,73 @@
+"""Finds MirrorMaker 2's positions and offset syncs on the clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mirror.client import TopicPartition
+from mirror.errors import FlowError
+from mirror.takeover.matching import Pair
+from mirror.takeover.places import Deployment, looked_for, offset_topics, sync_topics
+from mirror.takeover.stored_offsets import Positions, TopicReader, gather, pairs_of
+
+
+class FoundPositions(NamedTuple):
+    """Where the positions are, and which."""
+
+    topic: str
+    connector: str
+    positions: Mapping[TopicPartition, int]
+
+
+class FoundSyncs(NamedTuple):
+    """Where the offset syncs are, and which."""
+
+    topic: str
+    """Empty if there are none."""
+    pairs: Mapping[TopicPartition, Sequence[Pair]]
+
+
+def find_positions(reader: TopicReader, deployment: Deployment, existing: Sequence[str]) -> FoundPositions:
+    """Return the positions of the deployment. Raises FlowError if there are none, or more than one; KafkaError."""
+    found = {topic: gather(reader.records(topic), deployment.source) for topic in offset_topics(deployment, existing)}
+    return choose(found, deployment)
+
+
+def choose(found: Mapping[str, Positions], deployment: Deployment) -> FoundPositions:
+    """Return the positions if they are those of one connector in one topic. Raises FlowError otherwise. Pure."""
+    choices = [
+        FoundPositions(topic, connector, positions)
+        for topic, by_connector in found.items()
+        for connector, positions in by_connector.items()
+        if deployment.connector in {None, connector}
+    ]
+    if len(choices) == 1:
+        return choices[0]
+    if choices:
+        listed = ", ".join(sorted(f"{one.connector} in {one.topic}" for one in choices))
+        raise FlowError(
+            f"there are positions of more than one connector that copies from {deployment.source}: {listed}; name one"
+            " with --connector, and its topic with --offsets-topic"
+        )
+    connector = "" if deployment.connector is None else f" of connector {deployment.connector}"
+    topics = ", ".join(found) if found else f"none of {', '.join(looked_for(deployment))} exists"
+    raise FlowError(
+        f"no positions{connector} for the source {deployment.source} were found on {deployment.target} ({topics}); name"
+        " the topic with --offsets-topic (offset.storage.topic of Kafka Connect), and the alias with --source-alias"
+    )
+
+
+def find_syncs(
+    source: TopicReader,
+    target: TopicReader,
+    deployment: Deployment,
+    existing: tuple[Sequence[str], Sequence[str]],
+) -> FoundSyncs:
+    """Return the offset syncs; ``existing`` are the topics of source and target. Raises KafkaError."""
+    on_source, on_target = sync_topics(deployment)
+    if on_source in existing[0]:
+        return FoundSyncs(f"{on_source} on {deployment.source}", pairs_of(source.records(on_source)))
+    if on_target in existing[1]:
+        return FoundSyncs(f"{on_target} on {deployment.target}", pairs_of(target.records(on_target)))
+    return FoundSyncs("", {})

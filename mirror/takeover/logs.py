@@ -1,0 +1,121 @@
+"""Reads the logs of one partition that are to be compared, and compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Final
+
+from mirror.client import Admin, Consumer, OffsetAndMetadata, TopicPartition
+from mirror.relay.batches.appended import digest_of
+from mirror.relay.progress import stored_json as stored_ids
+from mirror.relay.progress.log_reading import read_long_log
+from mirror.takeover.decision import Decision, Facts, Reading, SourceLog, examine, settle, without_anchor
+from mirror.takeover.matching import MAX_RECORDS, Match, Pair, Unsettled, match_tail
+from mirror.takeover.stored_offsets import READING
+from mirror.timing import Clock
+from mirror.wire.decode import Record
+
+
+class LogComparison:
+    """Compares partitions, one after the other. Its calls wait for the clusters; use it in one thread."""
+
+    def __init__(
+        self,
+        source_options: Mapping[str, object],
+        target_options: Mapping[str, object],
+        target: Admin,
+        clock: Clock,
+        stall_ms: int,
+    ) -> None:
+        """The options are those of the clusters. A call fails if nothing arrives for ``stall_ms``."""
+        self._committed: Final = Consumer({**source_options, **READING})
+        # MirrorMaker 2 copies what no transaction has committed yet, unless it is configured otherwise.
+        self._uncommitted: Final = Consumer({**source_options, **READING, "isolation.level": "read_uncommitted"})
+        self._target_log: Final = Consumer({**target_options, **READING})
+        self._target: Final = target
+        self._clock: Final = clock
+        self._stall_ms: Final = stall_ms
+
+    def close(self) -> None:
+        """Close the connections."""
+        for consumer in (self._committed, self._uncommitted, self._target_log):
+            consumer.close(timeout_ms=0)
+
+    def decide(self, facts: Facts) -> Decision:
+        """Return what becomes of a partition. Raises KafkaError."""
+        reading = examine(facts)
+        if isinstance(reading, Decision):
+            return reading
+        if reading.anchor is not None:
+            found = self._behind(facts, reading, reading.anchor)
+            if found is not None:
+                return settle(facts, found, reading.anchor)
+            reading = without_anchor(facts)
+        return settle(facts, self._match(facts, reading), None)
+
+    def _behind(self, facts: Facts, reading: Reading, anchor: Pair) -> Match | Unsettled | None:
+        """Return what is found behind ``anchor``; None if the two records there are not the same one."""
+        source = self._source_records(facts.source, facts.source_log, reading.source_start)
+        target = self._target_records(facts, anchor.target)
+        first, copy = next(source, None), next(target, None)
+        if first is None or copy is None or (first.offset, copy.offset) != anchor:
+            return None
+        timestamps = not facts.append_time
+        if digest_of(first, timestamps=timestamps) != digest_of(copy, timestamps=timestamps):
+            return None
+        return self._matched(facts, source, target, anchored=True)
+
+    def _match(self, facts: Facts, reading: Reading) -> Match | Unsettled:
+        source = self._source_records(facts.source, facts.source_log, reading.source_start)
+        target_start = reading.target_start
+        if target_start is None:
+            first = next(source, None)
+            if first is None:
+                target_start = facts.target_log.first if facts.target_log is not None else 0
+            else:
+                target_start = self._offset_at(facts, first.timestamp_ms)
+                source = chain([first], source)
+        target = self._target_records(facts, target_start)
+        return self._matched(facts, source, target, anchored=reading.from_beginning)
+
+    def _matched(
+        self, facts: Facts, source: Iterator[Record], target: Iterator[Record], *, anchored: bool
+    ) -> Match | Unsettled:
+        tail: list[Record] = []
+        for record in target:
+            tail.append(record)
+            if len(tail) > MAX_RECORDS:
+                break  # match_tail says what that means
+        return match_tail(
+            source,
+            tail,
+            stored=-1 if facts.stored is None else facts.stored,
+            anchored=anchored,
+            timestamps=not facts.append_time,
+            compacted=facts.compacted,
+        )
+
+    def _offset_at(self, facts: Facts, timestamp_ms: int) -> int:
+        """Return the target's first offset with this time or a later one: no copy is in front of it."""
+        log = facts.target_log
+        assert log is not None  # noqa: S101 - there is something to read
+        found = self._target.list_offsets({facts.target: timestamp_ms})[facts.target].offset
+        return log.end if found < 0 else max(found, log.first)
+
+    def _source_records(self, tp: TopicPartition, log: SourceLog, start: int) -> Iterator[Record]:
+        """Yield the committed records up to the last stable offset, and all behind it."""
+        topic_id = stored_ids.topic_id(log.topic_id)
+        yield from self._read(self._committed, tp, OffsetAndMetadata(start, topic_id=topic_id), log.stable_end)
+        beyond = max(start, log.stable_end)
+        yield from self._read(self._uncommitted, tp, OffsetAndMetadata(beyond, topic_id=topic_id), log.end)
+
+    def _target_records(self, facts: Facts, start: int) -> Iterator[Record]:
+        log = facts.target_log
+        assert log is not None  # noqa: S101 - there is something to read
+        seek = OffsetAndMetadata(start, topic_id=stored_ids.topic_id(log.topic_id))
+        yield from self._read(self._target_log, facts.target, seek, log.end)
+
+    def _read(self, consumer: Consumer, tp: TopicPartition, start: OffsetAndMetadata, end: int) -> Iterator[Record]:
+        for fetched in read_long_log(consumer, tp, start, end, self._clock, self._stall_ms):
+            yield from (record for record in fetched.records() if start.offset <= record.offset < end)

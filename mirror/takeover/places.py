@@ -1,0 +1,78 @@
+"""Where MirrorMaker 2 keeps what it knows: names of its topics, groups and transactional ids. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+_CONNECT_TOPICS: Final = ("mirrormaker2-cluster-offsets", "connect-offsets")
+"""Names of the positions' topic where MirrorMaker 2 runs in Kafka Connect: Strimzi's default, and that of Kafka's
+example configuration."""
+_STRIMZI_SUFFIX: Final = "-offsets"
+_CONNECT_GROUP: Final = "connect-cluster"
+"""``group.id`` of Kafka's example configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What is known about MirrorMaker 2; None: it is to be found out."""
+
+    source: str
+    """The source's alias."""
+    target: str
+    """The target's alias."""
+    offsets_topic: str | None = None
+    """The topic of the positions (``offset.storage.topic``), on the target."""
+    connector: str | None = None
+    """The name of the source connector."""
+    worker_group: str | None = None
+    """The workers' ``group.id``."""
+
+
+def dedicated_topic(source: str) -> str:
+    """Return the topic of the positions of a dedicated cluster of MirrorMaker 2."""
+    return f"mm2-offsets.{source}.internal"
+
+
+def dedicated_group(source: str) -> str:
+    """Return the group of the workers of a dedicated cluster of MirrorMaker 2."""
+    return f"{source}-mm2"
+
+
+def offset_topics(deployment: Deployment, existing: Collection[str]) -> list[str]:
+    """Return those ``existing`` topics of the target in which the positions may be."""
+    if deployment.offsets_topic is not None:
+        return [deployment.offsets_topic] if deployment.offsets_topic in existing else []
+    return [name for name in (dedicated_topic(deployment.source), *_CONNECT_TOPICS) if name in existing]
+
+
+def looked_for(deployment: Deployment) -> list[str]:
+    """Return the names of topics in which the positions may be."""
+    if deployment.offsets_topic is not None:
+        return [deployment.offsets_topic]
+    return [dedicated_topic(deployment.source), *_CONNECT_TOPICS]
+
+
+def worker_group(deployment: Deployment, offsets_topic: str) -> str:
+    """Return the workers' group: as it is known, or as it is by default where the positions are."""
+    if deployment.worker_group is not None:
+        return deployment.worker_group
+    if offsets_topic == dedicated_topic(deployment.source):
+        return dedicated_group(deployment.source)
+    return _CONNECT_GROUP if offsets_topic == "connect-offsets" else offsets_topic.removesuffix(_STRIMZI_SUFFIX)
+
+
+def is_dedicated(deployment: Deployment, offsets_topic: str) -> bool:
+    """Return whether the workers do nothing else: then a member of their group is MirrorMaker 2 running."""
+    return offsets_topic == dedicated_topic(deployment.source)
+
+
+def transactional_id(group: str, connector: str, task: int) -> str:
+    """Return the id under which a task writes exactly once (KIP-618)."""
+    return f"{group}-{connector}-{task}"
+
+
+def sync_topics(deployment: Deployment) -> tuple[str, str]:
+    """Return the topic of the offset syncs on the source, and its name if it is on the target."""
+    return f"mm2-offset-syncs.{deployment.target}.internal", f"mm2-offset-syncs.{deployment.source}.internal"

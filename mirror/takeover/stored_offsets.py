@@ -1,0 +1,102 @@
+"""Reads MirrorMaker 2's positions and offset syncs to the ends of their topics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from mirror.client import EARLIEST, LATEST, Admin, Consumer, TopicPartition
+from mirror.errors import KafkaError
+from mirror.mirrormaker.records import OffsetSync
+from mirror.mirrormaker.source_offsets import SourceOffsetKey, parse_offset
+from mirror.relay.progress.log_reading import read_long_log
+from mirror.takeover.matching import Pair
+from mirror.timing import Clock
+from mirror.wire.decode import Record
+
+Positions = Mapping[str, Mapping[TopicPartition, int]]
+"""By connector and source partition: the offset of the last record that was copied."""
+_FETCH_BYTES: Final = 1024 * 1024
+
+
+def gather(records: Iterable[Record], source: str) -> Positions:
+    """Return the last positions of the cluster with the alias ``source``; a tombstone forgets one. Pure.
+
+    ``records`` are those of whole partitions: all records of a key are in one of them.
+    """
+    found: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
+    for record in records:
+        key = SourceOffsetKey.parse(record.key)
+        if key is None or key.cluster != source:
+            continue
+        offset = parse_offset(record.value)
+        if offset is None:
+            found[key.connector].pop(key.tp, None)
+        else:
+            found[key.connector][key.tp] = offset
+    return {connector: positions for connector, positions in found.items() if positions}
+
+
+def pairs_of(records: Iterable[Record]) -> dict[TopicPartition, list[Pair]]:
+    """Return the offset syncs by source partition, in the order of their log. Pure."""
+    found: dict[TopicPartition, list[Pair]] = defaultdict(list)
+    for record in records:
+        sync = OffsetSync.parse(record.key, record.value)
+        if sync is not None:
+            found[sync.tp].append(Pair(sync.source, sync.target))
+    return dict(found)
+
+
+class TopicReader:
+    """Reads whole topics of one cluster, with read_committed. Its calls wait; use it in one thread."""
+
+    def __init__(self, options: Mapping[str, object], admin: Admin, clock: Clock, stall_ms: int) -> None:
+        """``options`` are those of the cluster. A call fails if nothing arrives for ``stall_ms``."""
+        self._admin: Final = admin
+        self._clock: Final = clock
+        self._stall_ms: Final = stall_ms
+        self._consumer: Final = Consumer({**options, **READING})
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close(timeout_ms=0)
+
+    def ends(self, topic: str) -> dict[TopicPartition, int]:
+        """Return the end of each partition's log, open transactions included. Raises KafkaError."""
+        tps = [TopicPartition(topic, one.partition) for one in self._admin.describe_topics([topic])[topic].partitions]
+        found = self._admin.list_offsets(dict.fromkeys(tps, LATEST), isolation="read_uncommitted")
+        return {tp: found[tp].offset for tp in tps}
+
+    def records(self, topic: str) -> Iterator[Record]:
+        """Yield the committed records up to the present ends. Raises KafkaError.
+
+        An open transaction is waited for: KafkaTimeout if it does not end.
+        """
+        ends = self.ends(topic)
+        starts = self._admin.list_offsets(dict.fromkeys(ends, EARLIEST))
+        for tp, end in ends.items():
+            for fetched in read_long_log(self._consumer, tp, starts[tp].offset, end, self._clock, self._stall_ms):
+                yield from fetched.records()
+
+
+READING: Final = {
+    "auto.offset.reset": "none",
+    "isolation.level": "read_committed",
+    "fetch.max.bytes": _FETCH_BYTES,
+    "max.partition.fetch.bytes": _FETCH_BYTES,
+}
+"""The options of a consumer that reads logs."""
+
+
+def sync_records(reader: TopicReader, topic: str) -> Iterator[Record]:
+    """Yield the records of the topic of offset syncs: MirrorMaker 2 reads partition 0 only. Raises KafkaError."""
+    return reader.records(topic)
+
+
+def is_missing(error: KafkaError) -> bool:
+    """Return whether the topic does not exist."""
+    return getattr(error, "code", None) == _UNKNOWN_TOPIC
+
+
+_UNKNOWN_TOPIC: Final = 3

@@ -1,0 +1,260 @@
+"""Takes a flow over from MirrorMaker 2: finds what it has copied, and writes where the flow continues.
+
+::
+
+    find ──► observe ──► fence ──► read the positions again ──► compare each partition ──► write
+      └── refuse           └── only where it was exactly once        └── or leave it out
+
+Nothing is written before the last step but the fence, so that a takeover that was cut short is done again from the
+beginning, with the same result. A dry run leaves out the fence and the last step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Final, Self
+
+from mirror.client import Admin, TopicPartition
+from mirror.errors import BrokerError, FlowError, KafkaError, MirrorError
+from mirror.relay.progress.control import control_partition
+from mirror.relay.progress.control import from_offset as control_of
+from mirror.relay.progress.flow_topic import cluster_options
+from mirror.runtime.clock import SystemClock
+from mirror.takeover.decision import Decision, Outcome, unreadable
+from mirror.takeover.discovery import FoundPositions, FoundSyncs, find_positions, find_syncs
+from mirror.takeover.facts import FactsReader, Partitions
+from mirror.takeover.fencing import fence, known_ids
+from mirror.takeover.logs import LogComparison
+from mirror.takeover.observation import Observation, signs_of_life
+from mirror.takeover.places import Deployment, is_dedicated, worker_group
+from mirror.takeover.report import Found, TakeoverReport
+from mirror.takeover.seeding import Seed, Seeding, seed_of
+from mirror.takeover.stored_offsets import TopicReader
+from mirror.timing import Clock
+
+_TIMEOUT_MS: Final = 30_000
+_STALL_MS: Final = 20_000
+OBSERVED_S: Final = 10.0
+"""How long the positions and the target are observed by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverRequest:
+    """What is to be taken over."""
+
+    flow: str
+    deployment: Deployment
+    targets: Mapping[TopicPartition, TopicPartition]
+    """The flow's source partitions, and their target partitions."""
+    exactly_once: bool
+    """Whether the flow copies exactly once."""
+    dry_run: bool = False
+    while_it_writes: bool = False
+    """Whether to go on although something seems to write still."""
+    observed_s: float = OBSERVED_S
+
+
+class Takeover:
+    """One takeover. Its calls wait for the clusters; use it in one thread."""
+
+    def __init__(
+        self,
+        request: TakeoverRequest,
+        source_options: Mapping[str, object],
+        target_options: Mapping[str, object],
+        *,
+        prepare: Callable[[], object] = lambda: None,
+        clock: Clock | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError.
+
+        ``prepare`` makes the flow's own topics, before anything is written. ``pause`` waits for seconds.
+        """
+        self._request: Final = request
+        self._prepare: Final = prepare
+        self._clock: Final = clock or SystemClock()
+        self._pause: Final = pause
+        source, target = cluster_options(source_options), cluster_options(target_options)
+        self._target_options: Final = target
+        with ExitStack() as stack:
+            self._source: Final = stack.enter_context(Admin(source))
+            self._target: Final = stack.enter_context(Admin(target))
+            self._source_topics: Final = TopicReader(source, self._source, self._clock, _STALL_MS)
+            stack.callback(self._source_topics.close)
+            self._target_topics: Final = TopicReader(target, self._target, self._clock, _STALL_MS)
+            stack.callback(self._target_topics.close)
+            self._logs: Final = LogComparison(source, target, self._target, self._clock, _STALL_MS)
+            stack.callback(self._logs.close)
+            self._clients: Final = stack.pop_all()
+        self._facts: Final = FactsReader(request.flow, self._source, self._target)
+        self._warnings: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._clients.close()
+
+    def run(self) -> TakeoverReport:
+        """Take over, and return what became of each partition.
+
+        Raises FlowError if MirrorMaker 2's positions are not found, if it or the flow still writes; KafkaError.
+        """
+        request = self._request
+        self._check_flow_rests()
+        on_source, on_target = sorted(self._source.list_topics()), sorted(self._target.list_topics())
+        positions = find_positions(self._target_topics, request.deployment, on_target)
+        group = worker_group(request.deployment, positions.topic)
+        self._check_it_rests(positions.topic, group)
+        ids = self._known_ids(group, positions.connector)
+        if ids and not request.dry_run:
+            fence(self._target_options, ids, _TIMEOUT_MS)
+        # What its last transactions have stored is known only now.
+        named = replace(request.deployment, offsets_topic=positions.topic, connector=positions.connector)
+        positions = find_positions(self._target_topics, named, on_target)
+        syncs = find_syncs(self._source_topics, self._target_topics, request.deployment, (on_source, on_target))
+        decisions = self._decide(positions, syncs)
+        if not request.dry_run:
+            decisions = self._write(decisions, syncs)
+        return TakeoverReport(
+            flow=request.flow,
+            source=request.deployment.source,
+            target=request.deployment.target,
+            dry_run=request.dry_run,
+            found=Found(
+                offsets_topic=positions.topic,
+                connector=positions.connector,
+                worker_group=group,
+                transactional_ids=ids,
+                syncs_topic=syncs.topic,
+            ),
+            decisions=decisions,
+            not_selected=sorted({tp.topic for tp in positions.positions} - {tp.topic for tp in request.targets}),
+            warnings=[*self._warnings],
+        )
+
+    # --- who writes
+
+    def _check_flow_rests(self) -> None:
+        group, tp = control_partition(self._request.flow)
+        control = control_of(self._target.group_offsets(group, [tp], timeout_ms=_TIMEOUT_MS).get(tp))
+        if control is not None and not control.ended and not control.is_dead(self._clock.unix_ms()):
+            raise FlowError(
+                f"flow {self._request.flow} is copied now, by run {control.run} on {control.host}:"
+                " end it with mirror stop"
+            )
+
+    def _check_it_rests(self, offsets_topic: str, group: str) -> None:
+        """Observe the clusters for a while. Raises FlowError if something still writes."""
+        request = self._request
+        before = self._observe(offsets_topic, group)
+        self._pause(request.observed_s)
+        signs = signs_of_life(before, self._observe(offsets_topic, group), group)
+        if not signs:
+            return
+        if not request.while_it_writes:
+            raise FlowError(
+                f"MirrorMaker 2 seems to run still: {'; '.join(signs)}. Stop it first; if others write to these topics,"
+                " use --while-it-writes"
+            )
+        self._warnings += signs
+
+    def _observe(self, offsets_topic: str, group: str) -> Observation:
+        workers = 0
+        if is_dedicated(self._request.deployment, offsets_topic):
+            described = self._target.describe_groups([group], partial=True, timeout_ms=_TIMEOUT_MS)
+            workers = len(described[group].members) if group in described else 0
+        targets = self._facts.target_ends(self._existing_targets())
+        return Observation(self._target_topics.ends(offsets_topic), targets, workers)
+
+    def _existing_targets(self) -> list[TopicPartition]:
+        topics = self._target.describe_topics({tp.topic for tp in self._request.targets.values()})
+        counts = {name: len(topic.partitions) for name, topic in topics.items()}
+        return [tp for tp in self._request.targets.values() if tp.partition < counts.get(tp.topic, 0)]
+
+    def _known_ids(self, group: str, connector: str) -> Sequence[str]:
+        try:
+            return known_ids(self._target, group, connector)
+        except BrokerError as error:
+            self._warnings.append(
+                f"whether MirrorMaker 2 copied exactly once cannot be read, it is not fenced: {error}"
+            )
+            return []
+
+    # --- what it has copied
+
+    def _decide(self, positions: FoundPositions, syncs: FoundSyncs) -> list[Decision]:
+        partitions = Partitions(targets=self._request.targets, stored=positions.positions, pairs=syncs.pairs)
+        decisions: list[Decision] = []
+        for facts in self._facts.read(partitions):
+            if isinstance(facts, Decision):
+                decisions.append(facts)
+                continue
+            try:
+                decisions.append(self._logs.decide(facts))
+            except MirrorError as error:
+                # The other partitions do not depend on this one.
+                decisions.append(unreadable(facts.source, facts.target, facts.stored, str(error)))
+        return decisions
+
+    # --- where the flow continues
+
+    def _write(self, decisions: Sequence[Decision], syncs: FoundSyncs) -> list[Decision]:
+        """Write what is settled; return the decisions, some of which may be left out now."""
+        request = self._request
+        settled = [one for one in decisions if one.outcome is Outcome.SETTLED]
+        ends = self._facts.target_ends([one.target for one in settled])
+        left_out = {one.target: _grown(one, ends.get(one.target)) for one in settled}
+        settled = [one for one in settled if request.while_it_writes or left_out[one.target] is None]
+        outcomes = {one.target: one for one in decisions}
+        if not request.while_it_writes:
+            outcomes.update({tp: one for tp, one in left_out.items() if one is not None})
+        if settled:
+            self._prepare()
+            outcomes.update(self._seed(settled, syncs))
+        return [outcomes[one.target] for one in decisions]
+
+    def _seed(self, settled: Sequence[Decision], syncs: FoundSyncs) -> dict[TopicPartition, Decision]:
+        """Write the seeds; return the decisions about partitions for which that has failed. Raises KafkaError."""
+        request, now_ms = self._request, self._clock.unix_ms()
+        cluster_id = self._source.describe_cluster().cluster_id
+        seeds = {
+            one.target: seed_of(
+                one, syncs.pairs.get(one.source, ()), cluster_id, now_ms, exactly_once=request.exactly_once
+            )
+            for one in settled
+        }
+        seeding = Seeding(
+            request.flow,
+            self._target_options,
+            self._target,
+            exactly_once=request.exactly_once,
+            timeout_ms=_TIMEOUT_MS,
+        )
+        seeding.write_index(seeds)
+        failed: dict[TopicPartition, Decision] = {}
+        committed: dict[TopicPartition, Seed] = {}
+        for one in settled:
+            try:
+                seeding.commit(one.target, seeds[one.target])
+                committed[one.target] = seeds[one.target]
+            except KafkaError as error:
+                reason = f"its progress could not be committed: {error}"
+                failed[one.target] = unreadable(one.source, one.target, one.stored, reason)
+        self._warnings += [f"a progress record was not written: {error}" for error in seeding.write_records(committed)]
+        return failed
+
+
+def _grown(decision: Decision, end: int | None) -> Decision | None:
+    """Return that a partition is left out if its target's log has grown since it was compared."""
+    log = decision.target_log
+    if log is None or end == log.end:
+        return None
+    now = "cannot be read" if end is None else f"ends at {end}"
+    reason = f"something has written to the target while it was compared: its log ended at {log.end}, and now {now}"
+    return unreadable(decision.source, decision.target, decision.stored, reason)

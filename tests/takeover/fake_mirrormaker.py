@@ -1,0 +1,82 @@
+"""MirrorMaker 2 as the clusters see it: what it copies, its positions and its offset syncs. Brokers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from mirror.client import Producer, TopicPartition
+from mirror.mirrormaker.records import OffsetSync
+from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
+from mirror.takeover.places import Deployment
+from mirror.takeover.taking_over import Takeover, TakeoverRequest
+from tests.fakes.record_batches import values_of
+from tests.relay.fake_pair import FLOW, FakePair
+
+CONNECTOR = "MirrorSourceConnector"
+POSITIONS = "mm2-offsets.paris.internal"
+SYNCS = "mm2-offset-syncs.berlin.internal"
+
+
+class FakeMirrorMaker:
+    """Copies topic "t" of cluster "paris" to "paris.t" of cluster "berlin", one record to a batch."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, positions: str = POSITIONS, connector: str = CONNECTOR, **pair: Any
+    ) -> None:
+        self.pair = FakePair(monkeypatch, **pair)
+        self.positions, self.connector = positions, connector
+        self.pair.target.add_topic(positions, 25)
+        self.pair.source.add_topic(SYNCS)
+
+    def write(self, *values: bytes, partition: int = 0) -> None:
+        """Records of the source, one to a batch."""
+        for value in values:
+            self.pair.write(value, partition=partition)
+
+    def copy(self, start: int, end: int, *, partition: int = 0, synced: tuple[int, ...] = ()) -> None:
+        """Copies the source's offsets ``[start, end)``; those in ``synced`` have an offset sync."""
+        source, target = self.pair.source.log("t", partition), self.pair.log(partition)
+        for batch in source.batches():
+            if batch.is_control or not start <= batch.base_offset < end:
+                continue
+            at = target.append_values(*values_of(batch.view))
+            if batch.base_offset in synced:
+                self.sync(batch.base_offset, at, partition=partition)
+
+    def sync(self, source: int, target: int, *, partition: int = 0) -> None:
+        one = OffsetSync(TopicPartition("t", partition), source, target)
+        with self._producer(self.pair.source.bootstrap) as producer:
+            producer.send(SYNCS, 0, key=one.key(), value=one.value()).result()
+
+    def store(self, offset: int | None, *, partition: int = 0, topic: str = "t") -> None:
+        """Stores the last copied offset; None is a tombstone."""
+        key = SourceOffsetKey(self.connector, "paris", TopicPartition(topic, partition)).to_bytes()
+        with self._producer(self.pair.target.bootstrap) as producer:
+            value = None if offset is None else encode_offset(offset)
+            producer.send(self.positions, partition_of(key), key=key, value=value).result()
+
+    @contextmanager
+    def _producer(self, bootstrap: str) -> Iterator[Producer]:
+        with Producer({"bootstrap.servers": bootstrap}) as producer:
+            yield producer
+
+    def takeover(self, **request: Any) -> Takeover:
+        targets = {
+            TopicPartition("t", number): TopicPartition("paris.t", number) for number in range(self.pair.partitions)
+        }
+        deployment = Deployment(source="paris", target="berlin", **request.pop("deployment", {}))
+        pause = request.pop("pause", lambda _: None)
+        asked = TakeoverRequest(
+            flow=FLOW,
+            deployment=deployment,
+            targets=targets,
+            exactly_once=self.pair.exactly_once,
+            observed_s=0,
+            **request,
+        )
+        sides = ({"bootstrap.servers": cluster.bootstrap} for cluster in (self.pair.source, self.pair.target))
+        return Takeover(asked, *sides, clock=self.pair.target.clock, pause=pause)

@@ -1,0 +1,286 @@
+"""Whole takeovers, and the flow that continues behind them. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.errors import FlowError
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome as CopyOutcome
+from mirror.relay.offsets import offset_topic
+from mirror.relay.offsets.index import Place
+from mirror.relay.offsets.translator import OffsetTranslator
+from mirror.takeover.decision import Decision, Outcome
+from mirror.takeover.report import TakeoverReport
+from mirror.wire.records import TRANSACTIONAL
+from tests.fakes.record_batches import values_of
+from tests.relay.fake_pair import FLOW, FakePair
+from tests.takeover.fake_mirrormaker import CONNECTOR, POSITIONS, FakeMirrorMaker
+
+VALUES = [b"%d" % number for number in range(12)]
+WAYS: dict[str, dict[str, str]] = {
+    "transactions": {"exactly_once_by": "transactions"},
+    "sequences": {"exactly_once_by": "auto"},
+    "at least once": {},
+}
+
+
+@pytest.fixture(autouse=True)
+def no_random_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_topic, "_TIDIED_EVERY", 10**9)
+
+
+@pytest.fixture
+def mm2(monkeypatch: pytest.MonkeyPatch) -> FakeMirrorMaker:
+    """It has copied the first 9 of 12 records, and stored offset 5."""
+    return _killed(monkeypatch)
+
+
+def _killed(monkeypatch: pytest.MonkeyPatch, **pair: Any) -> FakeMirrorMaker:
+    mm2 = FakeMirrorMaker(monkeypatch, **pair)
+    mm2.write(*VALUES)
+    mm2.copy(0, 9, synced=(0, 4))
+    mm2.store(5)
+    return mm2
+
+
+def _run(mm2: FakeMirrorMaker, **request: Any) -> TakeoverReport:
+    with mm2.takeover(**request) as takeover:
+        return takeover.run()
+
+
+def _only(report: TakeoverReport) -> Decision:
+    (decision,) = report.decisions
+    return decision
+
+
+def _copied(pair: FakePair, **policy: str) -> list[bytes]:
+    result = pair.copy(**policy)
+    assert result.outcome is CopyOutcome.COMPLETE, result.error
+    return pair.values()
+
+
+def _state(pair: FakePair) -> tuple[object, ...]:
+    """What is on the clusters."""
+    logs = {
+        (name, number): bytes(log.data)
+        for cluster in (pair.source, pair.target)
+        for name, topic in cluster.topics.items()
+        for number, log in enumerate(topic.partitions)
+    }
+    groups = {(group, tp): one for group, offsets in pair.target.groups.items() for tp, one in offsets.items()}
+    return logs, repr(groups)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_flow_continues_behind_what_was_copied_beyond_the_stored_offset(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    mm2 = _killed(monkeypatch, exactly_once=way != "at least once")
+    decision = _only(_run(mm2))
+    assert (decision.outcome, decision.stored, decision.next_offset) == (Outcome.SETTLED, 5, 9)
+    assert _copied(mm2.pair, **WAYS[way]) == VALUES
+
+
+def test_records_that_it_had_copied_twice_stay_and_none_is_added(mm2: FakeMirrorMaker) -> None:
+    mm2.copy(6, 8)  # killed, and begun again
+    decision = _only(_run(mm2))
+    assert decision.match is not None
+    assert (decision.next_offset, decision.match.repeated) == (9, 2)
+    assert _copied(mm2.pair) == [*VALUES[:9], *VALUES[6:8], *VALUES[9:]]
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(mm2: FakeMirrorMaker) -> None:
+    before = _state(mm2.pair)
+    dry = _run(mm2, dry_run=True)
+    assert _state(mm2.pair) == before
+    wet = _run(mm2)
+    assert [*dry.lines()][1:] == [*wet.lines()][1:]
+    assert "dry run" in next(dry.lines())
+
+
+def test_a_takeover_is_done_again_with_the_same_result(mm2: FakeMirrorMaker) -> None:
+    first = _run(mm2)
+    assert _run(mm2).to_json() == first.to_json()
+    assert _copied(mm2.pair) == VALUES
+
+
+def test_what_the_flow_has_copied_is_left_alone(mm2: FakeMirrorMaker) -> None:
+    _run(mm2)
+    _copied(mm2.pair)
+    decision = _only(_run(mm2))
+    assert (decision.outcome, decision.next_offset) == (Outcome.COPIED_BY_FLOW, 12)
+    mm2.write(b"more")
+    assert _copied(mm2.pair) == [*VALUES, b"more"]
+
+
+def test_it_is_taken_over_again_if_it_has_copied_behind_the_flow(mm2: FakeMirrorMaker) -> None:
+    _run(mm2)
+    _copied(mm2.pair)
+    mm2.write(b"12", b"13", b"14")
+    mm2.copy(12, 14)
+    mm2.store(12)
+    assert _only(_run(mm2)).next_offset == 14
+    assert _copied(mm2.pair) == [*VALUES, b"12", b"13", b"14"]
+
+
+def test_without_a_stored_offset_the_whole_logs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch, partitions=3)
+    for partition in range(3):
+        mm2.write(*VALUES, partition=partition)
+    mm2.copy(0, 7)
+    mm2.copy(0, 3, partition=1)
+    mm2.store(2, partition=1)
+    first, second, third = _run(mm2).decisions
+    assert (first.outcome, first.next_offset) == (Outcome.SETTLED, 7)
+    assert (second.outcome, second.next_offset) == (Outcome.SETTLED, 3)
+    assert third.outcome is Outcome.NOTHING_COPIED
+    results = mm2.pair.copy_all()
+    assert {result.outcome for result in results} == {CopyOutcome.COMPLETE}
+    assert [mm2.pair.values(partition) for partition in range(3)] == [VALUES] * 3
+
+
+def test_a_partition_that_cannot_be_settled_is_left_out_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch, partitions=2)
+    for partition in range(2):
+        mm2.write(*VALUES, partition=partition)
+        mm2.copy(0, 7, partition=partition)
+    mm2.store(40)
+    mm2.store(6, partition=1)
+    report = _run(mm2)
+    left_out, settled = report.decisions
+    assert left_out.outcome is Outcome.UNSETTLED
+    assert "ends at offset 12, and MirrorMaker 2 has copied up to 40" in left_out.reason
+    assert settled.next_offset == 7
+    assert not report.is_complete
+    assert (mm2.pair.committed(0), mm2.pair.committed(1)) == (None, 7)
+
+
+def test_a_target_with_other_records_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2.write(*VALUES)
+    mm2.pair.log().append_values(b"of", b"others")
+    mm2.store(5)
+    assert "none of the target's last 2 records" in _only(_run(mm2)).reason
+
+
+def test_part_of_an_open_transaction_is_waited_for(mm2: FakeMirrorMaker) -> None:
+    source = mm2.pair.source.log("t")
+    source.append_values(b"open", attributes=TRANSACTIONAL, producer_id=7)
+    mm2.copy(9, 13)
+    decision = _only(_run(mm2))
+    assert (decision.outcome, "a transaction is open in the source from 12" in decision.reason) == (
+        Outcome.UNSETTLED,
+        True,
+    )
+    source.end_transaction(7, commit=True)
+    assert _only(_run(mm2)).next_offset == 13
+
+
+def test_an_aborted_transaction_that_it_had_copied_is_passed(mm2: FakeMirrorMaker) -> None:
+    source = mm2.pair.source.log("t")
+    source.append_values(b"aborted", attributes=TRANSACTIONAL, producer_id=7)
+    source.end_transaction(7, commit=False)
+    mm2.write(b"behind", b"not copied")
+    mm2.copy(9, 15)
+    decision = _only(_run(mm2))
+    assert (decision.outcome, decision.next_offset) == (Outcome.SETTLED, 15)
+    assert _copied(mm2.pair) == [*VALUES, b"aborted", b"behind", b"not copied"]
+
+
+# --- the index
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_offsets_are_translated_from_the_first_offset_sync_on(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch, exactly_once=way != "at least once")
+    mm2.write(*VALUES)
+    mm2.pair.log().append_values(b"of", b"others")
+    mm2.copy(0, 3, synced=(0, 2))
+    mm2.pair.log().append_values(b"of others")
+    mm2.copy(3, 9, synced=(4,))
+    mm2.store(5)
+    _run(mm2)
+    _copied(mm2.pair, **WAYS[way])
+    with _translator(mm2.pair) as translator:
+        found = translator.open({TopicPartition("t", 0): TopicPartition("paris.t", 0)})[TopicPartition("t", 0)]
+        places = [found.translate(offset) for offset in range(12)]
+        assert [one.place for one in places] == [Place.RECORD] * 12, found.reason
+        assert [found.translate_back(one.offset or 0).offset for one in places] == [*range(12)]
+    target = _records(mm2.pair)
+    assert [target[one.offset or 0] for one in places] == VALUES
+
+
+def _records(pair: FakePair) -> dict[int, bytes]:
+    return {
+        one.base_offset + at: value
+        for one in pair.log().batches()
+        if not one.is_control
+        for at, value in enumerate(values_of(one.view))
+    }
+
+
+def _translator(pair: FakePair) -> OffsetTranslator:
+    return OffsetTranslator(
+        FLOW,
+        {"bootstrap.servers": pair.source.bootstrap},
+        {"bootstrap.servers": pair.target.bootstrap},
+        CopyPolicy(exactly_once=pair.exactly_once),
+        timeout_ms=5_000,
+    )
+
+
+def test_a_wrong_offset_sync_is_not_used(mm2: FakeMirrorMaker) -> None:
+    """That of a target that was made again: the record there is another one."""
+    mm2.sync(5, 2)
+    decision = _only(_run(mm2))
+    assert (decision.next_offset, decision.anchor) == (9, None)
+    assert _copied(mm2.pair) == VALUES
+
+
+# --- refusals
+
+
+def test_it_is_refused_while_something_writes(mm2: FakeMirrorMaker) -> None:
+    before = _state(mm2.pair)
+    with pytest.raises(FlowError, match=r"run still: something has stored positions meanwhile: mm2-offsets"):
+        _run(mm2, pause=lambda _: mm2.store(6))
+    with pytest.raises(FlowError, match=r"something has written to the target meanwhile: paris\.t-0"):
+        _run(mm2, pause=lambda _: mm2.copy(9, 10))
+    assert _state(mm2.pair)[1] == before[1]
+    report = _run(mm2, pause=lambda _: mm2.copy(10, 11), while_it_writes=True)
+    assert ["written to the target" in line for line in report.warnings] == [True]
+    assert _copied(mm2.pair) == VALUES
+
+
+def test_positions_are_found_by_their_usual_names_or_by_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch, positions="mirrormaker2-cluster-offsets", connector="paris->berlin.Source")
+    mm2.write(*VALUES)
+    mm2.copy(0, 9)
+    mm2.store(8)
+    found = _run(mm2, dry_run=True).found
+    assert (found.offsets_topic, found.connector) == ("mirrormaker2-cluster-offsets", "paris->berlin.Source")
+    assert found.worker_group == "mirrormaker2-cluster"
+    with pytest.raises(FlowError, match=r"no positions for the source paris .*none of other exists.*--offsets-topic"):
+        _run(mm2, deployment={"offsets_topic": "other"})
+    with pytest.raises(FlowError, match="no positions of connector x for the source paris"):
+        _run(mm2, deployment={"connector": "x"})
+
+
+def test_positions_of_two_connectors_are_not_chosen_from(mm2: FakeMirrorMaker) -> None:
+    mm2.connector = "another"
+    mm2.store(3)
+    with pytest.raises(FlowError, match=f"{CONNECTOR} in {POSITIONS}, another in {POSITIONS}; name one"):
+        _run(mm2)
+    assert _only(_run(mm2, deployment={"connector": CONNECTOR})).stored == 5
+
+
+def test_a_tombstone_forgets_a_position(mm2: FakeMirrorMaker) -> None:
+    mm2.store(1, topic="other")
+    mm2.store(None)
+    report = _run(mm2)
+    assert (_only(report).stored, _only(report).next_offset) == (None, 9)
+    assert report.not_selected == ["other"]
