@@ -88,6 +88,15 @@ class Registry:
             self._beginning = beginning
 
 
+def unknown_origin(tp: TopicPartition, known_from: int) -> str:
+    """Return the error of a partition whose records are to be read from before ``known_from``."""
+    return (
+        f"origin-unknown: {tp} has records from before {REGISTRY_TOPIC} began (offsets below {known_from}), and nothing"
+        ' says who wrote them: set origin-from to "earliest" if no flow or other tool has written to this topic so far,'
+        ' or to "registry" to leave them out'
+    )
+
+
 def producer_records(producer_ids: Iterable[int], flow: str, unix_ms: int) -> dict[int, KeyValue]:
     """Return the records that register ``producer_ids`` for ``flow``, by producer id."""
     return {id_: _record({_PRODUCER: id_}, {"flow": flow, "ms": unix_ms}) for id_ in producer_ids}

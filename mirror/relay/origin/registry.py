@@ -183,14 +183,8 @@ class LocalOrigin:
 
     def refusal(self, fetched: Fetched) -> KafkaError | None:
         """Return the error of a fetch whose records' origin cannot be known; None if it can."""
-        end = self._origins.unknown_end(_log_of(fetched))
-        if fetched.offset >= end:
-            return None
-        return NotRetriable(
-            f"origin-unknown: {fetched.tp} has records from before {REGISTRY_TOPIC} began (offsets below {end}), and"
-            ' nothing says who wrote them: set origin-from to "earliest" if no flow or other tool has written to this'
-            ' topic so far, or to "registry" to leave them out'
-        )
+        known_from = self._origins.unknown_end(_log_of(fetched))
+        return None if fetched.offset >= known_from else NotRetriable(records.unknown_origin(fetched.tp, known_from))
 
     def is_foreign(self, log: LogKey, batch: AnyBatch) -> bool:
         """Whether a flow has written ``batch``, whose producer id was decided."""

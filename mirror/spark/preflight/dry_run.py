@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.origin.registry import read_registry, registry_topic
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
 from mirror.spark.planning.history import bytes_per_second, overhead_seconds, read_history
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.preflight.flow_alignment import compare_configs
 from mirror.spark.preflight.target_topics import inspect_topics
+from mirror.spark.preflight.unknown_origin import unknown_origins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,12 +152,15 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         alignment = compare_configs(config, flow, source, target)
         # Others produce into the targets of a flow that copies local records only.
         lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, target)
+        unknown = _unknown_origins(config, flow, snapshot)
     plan = plan_from_snapshot(request, snapshot)
     partitions = [
-        replace(partition, error="; ".join(filter(None, [_LOST, partition.error])))
-        if TopicPartition(partition.topic, partition.partition) in lost
-        else partition
+        _with_error(partition, unknown.get(TopicPartition(partition.topic, partition.partition)), Action.FAIL)
         for partition in partition_forecasts(flow, snapshot, plan, topics.pairs)
+    ]
+    partitions = [
+        _with_error(partition, _LOST if TopicPartition(partition.topic, partition.partition) in lost else None)
+        for partition in partitions
     ]
     copied = [partition for partition in partitions if partition.action is Action.COPY]
     sizes = [partition.bytes for partition in copied if partition.bytes is not None]
@@ -184,6 +189,21 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         withheld=list(snapshot.withheld.values()),
         alignment=alignment,
     )
+
+
+def _with_error(partition: PartitionForecast, error: str | None, action: Action | None = None) -> PartitionForecast:
+    if error is None:
+        return partition
+    return replace(
+        partition, action=action or partition.action, error="; ".join(filter(None, [error, partition.error]))
+    )
+
+
+def _unknown_origins(config: MirrorConfig, flow: FlowConfig, snapshot: ClusterSnapshot) -> dict[TopicPartition, str]:
+    if not flow.only_local or flow.origin_from:
+        return {}
+    registry = registry_topic(config.clusters[flow.source].client_options())
+    return unknown_origins(flow, read_registry(registry, registry.settings.default_api_timeout_ms), snapshot)
 
 
 def _without_progress(snapshot: ClusterSnapshot, topics: TargetTopicsForecast, target: Admin) -> set[TopicPartition]:

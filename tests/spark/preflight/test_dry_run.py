@@ -10,6 +10,7 @@ import pytest
 from mirror.config.models import FlowConfig
 from mirror.errors import AuthorizationFailed
 from mirror.relay.batches.topic_config import TopicConfig
+from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.preflight import dry_run as module
@@ -282,3 +283,26 @@ def test_a_hidden_progress_topic_is_a_warning_as_in_a_run(
     (line,) = found.warnings
     assert "cannot be prepared" in line
     assert "may not be seen" in line
+
+
+@pytest.mark.parametrize(("begun_at", "known"), [(None, False), (7, False), (5, True)])
+def test_records_whose_writer_is_unknown_fail_beforehand(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch, begun_at: int | None, known: bool
+) -> None:
+    """``begun_at`` is the log's end when the registry began; None: the run would begin it."""
+    pair.a.add_topic("orders", [8], earliest=5)
+    topic_id = str(pair.source.describe_topics(["orders"])["orders"].topic_id)
+    registry = Registry()
+    if begun_at is not None:
+        log_ends = log_end_records("one", {LogKey(topic_id, 0): begun_at})
+        for record in (*log_ends, began_record("one", 0)):
+            registry.add(record.key, record.value)
+    monkeypatch.setattr(module, "read_registry", lambda *_: registry)
+    (partition,) = look(pair, flow(naming="identity", origin="local")).partitions
+    assert partition.action is (Action.COPY if known else Action.FAIL)
+    if not known:
+        assert f"orders-0 has records from before mirror-producers.internal began (offsets below {begun_at or 8})" in (
+            partition.error or ""
+        )
+        (partition,) = look(pair, flow(naming="identity", origin="local", origin_from="registry")).partitions
+        assert partition.action is Action.COPY
