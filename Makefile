@@ -35,7 +35,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder elections faults properties equality isolation memory follower cluster stores lock clean
+.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions elections faults properties equality isolation memory follower cluster stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -142,6 +142,9 @@ campaign: brokers ## inject faults into three brokers under load, and verify wha
 
 murder: brokers ## kill copies at 200 moments, and verify that nothing is lost or duplicated (15 to 30 minutes)
 	PYTHONPATH=. $(BIN)/python tests/campaign/kills/campaign.py $(ARGUMENTS)
+
+directions: brokers $(ARCHIVES) ## kill processes of flows that feed each other: each record is on each cluster once (30 minutes)
+	PYTHONPATH=. $(BIN)/python tests/campaign/both_ways/campaign.py $(ARGUMENTS)
 
 elections: brokers ## elect replicas of a copy that lack acknowledged records, and verify that they are there again (10 minutes)
 	PYTHONPATH=. $(BIN)/python tests/campaign/elections/campaign.py $(ARGUMENTS)

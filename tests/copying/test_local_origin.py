@@ -5,18 +5,22 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
 
 from mirror.errors import FlowError
+from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, SourceRegistry, log_end_records, source_record
 from mirror.relay.origin.registry import prepare_registries, registry_topic, write_records
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.sandbox.cluster import Cluster
+from tests.campaign.kills.attempt import AttemptOrder
+from tests.campaign.kills.attempt_process import AttemptProcess
 from tests.copying.pair import End, TwoClusters
 from tests.copying.site import name
 
@@ -114,6 +118,37 @@ def test_each_record_is_on_each_side_once_and_none_comes_back(both: BothWays, wa
         for producer, values in written.items():
             own = [value for value in found if value.startswith(producer)]
             assert own == values, f"the order of {producer!r} is kept"
+
+
+def test_killed_attempts_bring_nothing_back(both: BothWays) -> None:
+    """One direction is copied by sequences, the other one in transactions; both are killed with batches in the log."""
+    topic, written = both.topics(), list[bytes]()
+    ways = ((both.there, WAYS["sequences"]), (both.back, WAYS["transactions"]))
+    for number in range(2):
+        for side, name_of in ((both.there.source, b"a"), (both.there.target, b"b")):
+            for write in (_plain, _idempotent, _transactional):
+                values = [b"%s %d %s %d" % (name_of, number, write.__name__.encode(), each) for each in range(50)]
+                write(side, topic, values)
+                written += values
+        with ExitStack() as stack:
+            attempts = [stack.enter_context(_held(pair, topic, **way)) for pair, way in ways]
+            assert all(attempt.await_held() for attempt in attempts)
+    for pair, way in ways * 2:  # the second time, what the other direction has copied is passed
+        pair.complete(topic, **LOCAL, **way)
+    for side in (both.there.source, both.there.target):
+        assert sorted(value or b"" for value in side.read(topic)) == sorted(written)
+
+
+def _held(pair: TwoClusters, topic: str, **way: Any) -> AttemptProcess:
+    """Start an attempt, which waits once a batch is in the target's log."""
+    order = AttemptOrder(
+        source={"bootstrap.servers": pair.source.address},
+        target={"bootstrap.servers": pair.target.address},
+        ranges=pair.ranges(topic),
+        policy=CopyPolicy(**LOCAL, **way),
+        hold=("acked", 1),
+    )
+    return AttemptProcess(order)
 
 
 def test_producer_ids_are_registered_before_the_first_batch(both: BothWays) -> None:

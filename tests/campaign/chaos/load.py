@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException, Producer
@@ -40,10 +41,11 @@ _OPTIONS: Final = {
 class RecordSource:
     """Makes records. Each has its own number, and a timestamp that no copy would choose by itself."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, first: int = 1) -> None:
+        """The numbers begin at ``first``."""
         self._rng = rng
-        self._count = itertools.count(1)
-        self._first_ms = int(time.time() * 1000) - _HOUR_MS
+        self._count = itertools.count(first)
+        self._first_ms = int(time.time() * 1000) - _HOUR_MS - first
         self._lock = threading.Lock()
 
     def record(self) -> Record:
@@ -62,8 +64,16 @@ class Writer:
     """
 
     def __init__(
-        self, address: str, topic: str, partitions: int, per_second: float, records: RecordSource, codec: str
+        self,
+        address: str,
+        topic: str,
+        partitions: int,
+        per_second: float,
+        records: RecordSource,
+        codec: str,
+        **others: object,
     ) -> None:
+        """``others`` are further keys of the producer, with underscores for dots."""
         self.topic: Final = topic
         self.sent: dict[int, list[Record]] = {}
         self.partitions = partitions
@@ -71,6 +81,7 @@ class Writer:
         self._records: Final = records
         self._failures = list[str]()
         options = {**_OPTIONS, "bootstrap.servers": address, "compression.type": codec}
+        options |= {key.replace("_", "."): value for key, value in others.items()}
         self._producer = Producer(options, logger=_SILENT)
         self.stopping: Final = threading.Event()
         self._thread = threading.Thread(target=self._write, name=f"writer-{topic}", daemon=True)
@@ -100,15 +111,30 @@ class Writer:
         record = self._records.record()
         partition = record.number % self.partitions
         try:
-            _produce(self._producer, self.topic, partition, record, self._on_delivery)
+            _produce(self._producer, self.topic, partition, record, partial(self._on_delivery, record))
         except (BufferError, KafkaException):
             return False  # The buffer is full, or the producer does not know a new partition yet.
         self.sent.setdefault(partition, []).append(record)
         return True
 
-    def _on_delivery(self, error: Any, _message: Any) -> None:
+    def _on_delivery(self, _record: Record, error: Any, _message: Any) -> None:
         if error is not None:
             self._failures.append(str(error))
+
+
+class PlainWriter(Writer):
+    """A :class:`Writer` without idempotence and retries: what was sent when a broker ended may not be in the log."""
+
+    def __init__(
+        self, address: str, topic: str, partitions: int, per_second: float, records: RecordSource, codec: str
+    ) -> None:
+        self.acknowledged: Final = set[int]()
+        plain = {"enable_idempotence": False, "retries": 0}
+        super().__init__(address, topic, partitions, per_second, records, codec, **plain)
+
+    def _on_delivery(self, record: Record, error: Any, _message: Any) -> None:
+        if error is None:
+            self.acknowledged.add(record.number)
 
 
 class TransactionalWriter:

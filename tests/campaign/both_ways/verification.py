@@ -1,0 +1,60 @@
+"""Verifies that each record is once on each cluster, in its producer's order, and that none came back. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from tests.campaign.both_ways.layouts import Topic
+from tests.campaign.chaos.compare import Record, difference
+
+NUMBERS_EACH: Final = 1_000_000_000
+"""The producer with index N writes records whose numbers begin at N times this."""
+
+Logs = Mapping[Topic, Sequence[Sequence[Record]]]
+"""The committed records of each partition of each topic."""
+
+
+def producer_of(record: Record) -> int:
+    """Return the index of the producer of ``record``; -1 if it has no number."""
+    return record.number // NUMBERS_EACH
+
+
+def by_producer(records: Iterable[Record]) -> dict[int, list[Record]]:
+    """Return the records of each producer, in order."""
+    found: dict[int, list[Record]] = defaultdict(list)
+    for record in records:
+        found[producer_of(record)].append(record)
+    return found
+
+
+def findings(
+    logs: Logs, origins: Mapping[Topic, frozenset[str]], produced_into: str, cluster_of: Mapping[int, str]
+) -> list[str]:
+    """Return a line for everything that is wrong.
+
+    ``origins`` are the clusters whose records each topic should have, ``produced_into`` is the topic that all producers
+    have written to, and ``cluster_of`` has the cluster of each producer.
+    """
+    wrong: list[str] = []
+    truth = {
+        (producer, partition): by_producer(records)[producer]
+        for producer, cluster in cluster_of.items()
+        for partition, records in enumerate(logs[cluster, produced_into])
+    }
+    for (producer, partition), records in truth.items():
+        numbers = [record.number for record in records]
+        if numbers != sorted(set(numbers)):
+            more = len(numbers) - len(set(numbers))
+            what = f"has {more} records twice" if more else "is out of order"
+            wrong.append(f"producer {producer} {what} in partition {partition} of {cluster_of[producer]} itself")
+    for (cluster, topic), clusters in origins.items():
+        for partition, there in enumerate(logs[cluster, topic]):
+            wanted = {producer for producer, its in cluster_of.items() if its in clusters}
+            found = by_producer(there)
+            for producer in sorted(wanted | found.keys()):
+                expected = truth[producer, partition] if producer in wanted else []
+                if text := difference(expected, found.get(producer, [])):
+                    wrong.append(f"{topic}-{partition} of {cluster}, producer {producer}: {text}")
+    return wrong
