@@ -34,7 +34,7 @@ def drift(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show how topics, partitions and configurations of both sides differ. Changes nothing.
+    """Show how topics, partitions, configurations and ACLs of both sides differ. Changes nothing.
 
     Exit status: 0 both sides are in step, 3 they differ, 1 could not look, 2 wrong usage.
     """
@@ -45,15 +45,20 @@ def apply(
     config: Config,
     flow: Flow = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Also replace configurations that others have set on the target.")
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Also replace configurations, and create deleted ACLs, that others have changed on the target.",
+        ),
     ] = False,
     secrets_dir: SecretsDir = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Create missing topics and partitions, and bring configurations in step, once and without Spark. Copies nothing.
+    """Create missing topics and partitions, and bring configurations and ACLs in step, once and without Spark.
 
-    What was set on the target before the flow, or by others since, is left as it is, unless --adopt is given.
+    Copies nothing. What was set on the target before the flow, or by others since, is left as it is, unless --adopt is
+    given.
 
     Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage.
     """

@@ -204,6 +204,14 @@ class GroupsConfig(OwnTable):
         return matches(self.include, group) and not matches(self.exclude, group)
 
 
+class AclsConfig(OwnTable):
+    """Which ACLs a flow brings to the target."""
+
+    sync: bool = Field(default=True, description="true or false")
+    groups: bool = Field(default=False, description="true or false")
+    write: bool = Field(default=False, description="true or false")
+
+
 class FlowConfig(OwnTable):
     """One flow: which topics are copied between which clusters, and how."""
 
@@ -280,6 +288,7 @@ class FlowConfig(OwnTable):
     consumer: dict[str, Plain] = Field(default_factory=dict, description="a table of the consumer's dotted keys")
     mirrormaker: MirrorMakerConfig = Field(default_factory=MirrorMakerConfig, description="a table")
     groups: GroupsConfig = Field(default_factory=lambda: GroupsConfig(sync=False), description="a table")
+    acls: AclsConfig = Field(default_factory=lambda: AclsConfig(sync=False), description="a table")
 
     @classmethod
     @functools.cache

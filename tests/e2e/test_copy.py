@@ -168,7 +168,18 @@ def _shape(site: Site) -> None:
     summary = json.loads((site.report / "summary.json").read_text())
     assert list(summary) == ["flows"]
     for each in summary["flows"]:
-        assert set(each) == {"flow", "run", "outcome", "started", "ended", "error", "partitions", "groups", "configs"}
+        assert set(each) == {
+            "flow",
+            "run",
+            "outcome",
+            "started",
+            "ended",
+            "error",
+            "partitions",
+            "groups",
+            "configs",
+            "acls",
+        }
         assert (each["outcome"], each["error"], each["groups"]) == ("complete", None, None)
         assert each["configs"]["in_step"], each["configs"]
         started, ended = datetime.fromisoformat(each["started"]), datetime.fromisoformat(each["ended"])

@@ -16,6 +16,7 @@ from mirror.relay.origin.registry import prepare_registries
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.driver.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.driver.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.periodic_rounds import problem_of
@@ -101,6 +102,7 @@ class FlowRunner:
         """
         targets = self.prepare(flow)
         self.align(flow, report)
+        self.align_acls(flow, report)
         report.run = run = report.run or new_run_id()
         ledger = Ledger.open(self._report_dir, flow.name, run)
         self._withheld = None
@@ -150,6 +152,21 @@ class FlowRunner:
         for line in reports.problems(report.alignment):
             self._warn(flow, f"{reports.subject}: {line}")
         self._consoles.progress(f"flow {flow.name}: {report.alignment.line()}")
+
+    def align_acls(self, flow: FlowConfig, report: FlowReport) -> None:
+        """Bring the ACLs of the target in step, before copies begin. A failure fails no copy."""
+        if not flow.acls.sync:
+            return
+        self._consoles.progress(f"flow {flow.name}: bringing the ACLs of its topics in step")
+        reports = AclReports()
+        try:
+            with AclRounds(lambda: (self._config, flow)) as rounds:
+                report.acls = rounds.round()
+        except Exception as error:  # noqa: BLE001 - records are copied without it
+            report.acls = reports.failed(None, problem_of(error))
+        for line in reports.problems(report.acls):
+            self._warn(flow, f"{reports.subject}: {line}")
+        self._consoles.progress(f"flow {flow.name}: {report.acls.line()}")
 
     def _bring_groups(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
         """Bring the positions of consumer groups to the target. A failure does not fail the run."""

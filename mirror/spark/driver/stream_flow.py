@@ -16,6 +16,7 @@ from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.driver.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds
 from mirror.spark.driver.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.group_rounds import GroupReports
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from mirror.alignment.permissions.report import AclReport
     from mirror.alignment.report import AlignmentReport
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupsReport
@@ -89,6 +91,7 @@ class StreamFlow:
         """Prepare the target, claim the flow, and start the query. Raises MirrorError."""
         self._ledger.write_targets(runner.prepare(self._flow))
         runner.align(self._flow, self.report)
+        runner.align_acls(self._flow, self.report)
         claimed = self._claim()
         self._consoles.progress(self._prefixed("planning"))
         options = self._options.to_spark()
@@ -140,9 +143,23 @@ class StreamFlow:
             )
             self._resources.enter_context(alignment)
 
+        if self._flow.acls.sync:
+
+            def open_acls() -> AclRounds:
+                return AclRounds(self._options.load_live)
+
+            acls = PeriodicRounds(
+                open_acls, self._flow.sync_interval_ms, self._on_acls, self._warn, AclReports(), wait_first=True
+            )
+            self._resources.enter_context(acls)
+
     def _on_alignment(self, alignment: AlignmentReport) -> None:
         """Keep the report of a round, for the summary; called from the rounds' thread."""
         self.report.alignment = alignment
+
+    def _on_acls(self, acls: AclReport) -> None:
+        """Keep the report of a round, for the summary; called from the rounds' thread."""
+        self.report.acls = acls
 
     def _on_groups(self, groups: GroupsReport) -> None:
         """Keep the report of a round, for the summary, the metrics and the status. Raises OSError.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
+    from mirror.alignment.permissions.report import AclReport
     from mirror.alignment.report import AlignmentReport
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.progress.open_transactions import OpenTransactions
@@ -53,6 +54,8 @@ class FlowReport:
     """The consumer groups after the last round; None if there was none."""
     alignment: AlignmentReport | None = None
     """The configurations of the target topics after the last round; None if there was none."""
+    acls: AclReport | None = None
+    """The ACLs of the target after the last round; None if there was none."""
 
     @property
     def outcome(self) -> Outcome:
@@ -76,6 +79,7 @@ class FlowReport:
             "error": self.error,
             "groups": None if self.groups is None else self.groups.to_json(),
             "configs": None if self.alignment is None else self.alignment.summary(),
+            "acls": None if self.acls is None else self.acls.summary(),
             "partitions": [_summary_of(result) for result in self.partitions],
         }
 

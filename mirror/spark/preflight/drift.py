@@ -1,4 +1,4 @@
-"""Compares both sides of a flow, or brings them in step once: topics, partitions and configurations, without Spark."""
+"""Compares both sides of a flow, or brings them in step once: topics, configurations and ACLs, without Spark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport
 from mirror.client import Admin
 from mirror.runtime.clock import SystemClock
 from mirror.spark.planning.range_planner import select_topics
+from mirror.spark.preflight.flow_acls import acls_of, compare_acls
 from mirror.spark.preflight.flow_alignment import alignment_of, compare_configs
 from mirror.spark.preflight.target_topics import inspect_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient
@@ -32,19 +34,21 @@ class FlowDrift:
     obstacles: dict[str, str]
     """Why a source topic has no target topic that it can be copied into, by source topic."""
     configs: AlignmentReport
+    acls: AclReport
     warnings: list[str]
 
     @property
     def is_in_step(self) -> bool:
         """Whether both sides are the same now."""
-        return not self.changes and not self.obstacles and self.configs.is_in_step
+        return not self.changes and not self.obstacles and self.configs.is_in_step and self.acls.is_in_step
 
     def lines(self) -> Iterator[str]:
         """Yield the differences as a diff."""
         yield from (f"+ {line}" for line in (*self.done, *self.changes))
         yield from (f"= {line}" for line in self.obstacles.values())
         yield from self.configs.lines()
-        yield from (f"= {line}" for line in self.configs.problems)
+        yield from self.acls.lines()
+        yield from (f"= {line}" for line in (*self.configs.problems, *self.acls.problems))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -57,6 +61,7 @@ class FlowDrift:
             "done": self.done,
             "obstacles": self.obstacles,
             "configs": self.configs.to_json(),
+            "acls": self.acls.to_json(),
             "warnings": self.warnings,
         }
 
@@ -71,6 +76,7 @@ def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
         wanted = {name: topics[name] for name in select_topics(flow, topics)}
         found = inspect_topics(flow, wanted, source, target)
         configs = compare_configs(config, flow, source, target) or AlignmentReport()
+        acls = compare_acls(config, flow, source, target) or AclReport()
     return FlowDrift(
         flow=flow.name,
         source=flow.source,
@@ -79,12 +85,13 @@ def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
         done=[],
         obstacles={topic: obstacle.describe(topic) for topic, obstacle in found.targets.obstacles.items()},
         configs=configs,
+        acls=acls,
         warnings=found.warnings,
     )
 
 
 def apply(config: MirrorConfig, flow: FlowConfig, *, adopt: bool = False) -> FlowDrift:
-    """Create what is missing on the target, and bring its configurations in step; return what differs still.
+    """Create what is missing on the target, and bring its configurations and ACLs in step; return what differs still.
 
     ``adopt``: also replace what others have set there. Changes that would disturb running copies are not made while a
     run of the flow is alive. Raises FlowError if no topic matches, KafkaError, and Fenced if a run begins meanwhile.
@@ -99,6 +106,10 @@ def apply(config: MirrorConfig, flow: FlowConfig, *, adopt: bool = False) -> Flo
             running = _is_running(target, flow)
             with alignment_of(config, flow, source, target) as alignment:
                 configs = alignment.round(adopt=adopt, beside_copies=running, created=prepared.created)
+        acls = AclReport()
+        if flow.acls.sync:
+            with acls_of(config, flow, source, target) as rounds:
+                acls = rounds.round(adopt=adopt)
     return FlowDrift(
         flow=flow.name,
         source=flow.source,
@@ -107,6 +118,7 @@ def apply(config: MirrorConfig, flow: FlowConfig, *, adopt: bool = False) -> Flo
         done=[f"topic {name} was created" for name in prepared.created],
         obstacles={topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()},
         configs=configs,
+        acls=acls,
         warnings=prepared.warnings,
     )
 

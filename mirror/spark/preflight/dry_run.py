@@ -13,6 +13,7 @@ from mirror.relay.progress.open_transactions import OpenTransaction, describe_ol
 from mirror.spark.planning.history import bytes_per_second, overhead_seconds, read_history
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
+from mirror.spark.preflight.flow_acls import compare_acls
 from mirror.spark.preflight.flow_alignment import compare_configs
 from mirror.spark.preflight.target_topics import inspect_topics
 from mirror.spark.preflight.unknown_origin import unknown_origins
@@ -20,6 +21,7 @@ from mirror.spark.preflight.unknown_origin import unknown_origins
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mirror.alignment.permissions.report import AclReport
     from mirror.alignment.report import AlignmentReport
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.batches.topic_config import TopicConfig
@@ -114,6 +116,8 @@ class FlowForecast:
     """The source's open transactions that keep records from being copied."""
     alignment: AlignmentReport | None = None
     """How the configurations of the target topics differ; None if the flow does not keep them in step."""
+    acls: AclReport | None = None
+    """How the ACLs of the target differ; None if the flow does not keep them in step."""
 
     @property
     def to_do(self) -> bool:
@@ -122,17 +126,17 @@ class FlowForecast:
         Renewing progress is no reason to run: every flow that runs at all does it in time.
         """
         idle = {Action.NOTHING, Action.RENEW}
-        pending = self.alignment is not None and self.alignment.pending
+        pending = any(found is not None and found.pending for found in (self.alignment, self.acls))
         return bool(self.changes or self.source_changes or pending) or any(
             partition.action not in idle for partition in self.partitions
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields and ``to_do`` as plain values; ``configs`` is the alignment."""
-        fields = asdict(replace(self, alignment=None))
-        del fields["alignment"]
-        configs = None if self.alignment is None else self.alignment.to_json()
-        return {**fields, "configs": configs, "to_do": self.to_do}
+        fields = asdict(replace(self, alignment=None, acls=None))
+        del fields["alignment"], fields["acls"]
+        configs, acls = (None if found is None else found.to_json() for found in (self.alignment, self.acls))
+        return {**fields, "configs": configs, "acls": acls, "to_do": self.to_do}
 
 
 def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Path) -> FlowForecast:
@@ -150,6 +154,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         topics = inspect_topics(flow, snapshot.topics, source, target)
         snapshot = snapshot.with_targets(flow, topics.targets)
         alignment = compare_configs(config, flow, source, target)
+        acls = compare_acls(config, flow, source, target)
         # Others produce into the targets of a flow that copies local records only.
         lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, target)
         unknown = _unknown_origins(config, flow, snapshot)
@@ -184,10 +189,12 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         warnings=[
             *topics.warnings,
             *(() if alignment is None else alignment.problems),
+            *(() if acls is None else acls.problems),
             *describe_oldest({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.is_noteworthy}),
         ],
         withheld=list(snapshot.withheld.values()),
         alignment=alignment,
+        acls=acls,
     )
 
 

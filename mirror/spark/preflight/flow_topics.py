@@ -63,11 +63,13 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
             replication_factor=flow.replication_factor,
         )
         topics.append(groups)
-    if flow.configs == "sync":
+    if kept := [
+        what for what, is_kept in (("configuration", flow.configs == "sync"), ("ACL", flow.acls.sync)) if is_kept
+    ]:
         inventory = FlowTopic(
             name=inventory_topic_of(flow.name),
-            contents="its records of configurations",
-            lost="no configuration is brought in step",
+            contents=f"its records of {' and '.join(f'{what}s' for what in kept)}",
+            lost=f"no {' and no '.join(kept)} is brought in step",
             replication_factor=flow.replication_factor,
         )
         topics.append(inventory)

@@ -1,0 +1,173 @@
+"""Decides what is done about each ACL of the target. Pure.
+
+What this flow has created it deletes when the source does not want it any more, and nothing else. What was deleted on
+the target by others is not created again by itself.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mirror.alignment.permissions.selection import WILDCARD, Wanted
+from mirror.cluster.acls import AclBinding, AclPermission, PatternType, ResourceType
+
+_EVERYONE: Final = "User:*"
+
+
+class Mark(enum.StrEnum):
+    """How this flow knows an ACL of the target."""
+
+    MAKING = "making"
+    """It is about to create it, or has."""
+    MADE = "made"
+    """It has created it."""
+    SEEN = "seen"
+    """Others have: it was there when it was wanted."""
+
+
+class Change(enum.StrEnum):
+    """What is done on the target."""
+
+    CREATE = "create"
+    DELETE = "delete"
+
+
+class Reason(enum.StrEnum):
+    """Why an ACL that differs is not changed; the values are for users."""
+
+    REMOVED = "removed-on-target"
+    """It was there, and others have deleted it on the target."""
+    WAITS = "waits-for-denial"
+    """It allows something that an ACL of the source denies, and that one is not on the target."""
+    STAYS = "stays-for-now"
+    """A denial that the source has deleted, while something that the source has deleted, too, is still allowed."""
+    UNKNOWN = "unknown"
+    """The source's ACL has a type or an operation that this version does not know."""
+    ONLY_ON_TARGET = "only-on-target"
+    """Others have created it on a target topic. This is no drift."""
+    REFUSED = "refused"
+    """The target refuses it."""
+    UNAUTHORIZED = "unauthorized"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclDifference:
+    """An ACL that is on one side alone, or was before it was changed."""
+
+    acl: AclBinding
+    """As on the target; if it is unknown, as on the source."""
+    change: Change | None = None
+    """What is done, or would be; None with a reason."""
+    reason: Reason | None = None
+    """Why nothing is done."""
+    detail: str = ""
+
+    @property
+    def is_drift(self) -> bool:
+        """Whether the two sides are not in step because of it."""
+        return self.reason is not Reason.ONLY_ON_TARGET
+
+    def held(self, reason: Reason, detail: str = "") -> AclDifference:
+        """Return the same, with nothing being done."""
+        return replace(self, change=None, reason=reason, detail=detail)
+
+
+Known = Mapping[AclBinding, Mark]
+"""What the inventory has, by ACL of the target."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What differs, and what the inventory is to have."""
+
+    differences: dict[AclBinding, AclDifference] = field(default_factory=dict)
+    known: dict[AclBinding, Mark] = field(default_factory=dict)
+    """Before the changes are made."""
+
+    def changes(self, change: Change, permission: AclPermission) -> list[AclBinding]:
+        """Return the ACLs that are to be created or deleted."""
+        return [acl for acl, one in self.differences.items() if one.change is change and acl.permission is permission]
+
+    def hold(self, acl: AclBinding, reason: Reason, detail: str = "") -> None:
+        """Leave an ACL as it is."""
+        self.differences[acl] = self.differences[acl].held(reason, detail)
+
+
+def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, adopt: bool = False) -> Plan:
+    """Decide about each ACL. ``adopt``: the user wants those again that others have deleted on the target."""
+    plan, there = Plan(), dict.fromkeys(at_target)
+    for acl in wanted.acls:
+        mark = known.get(acl)
+        if acl in there:
+            plan.known[acl] = Mark.SEEN if mark in {None, Mark.SEEN} else Mark.MADE
+        elif mark in {None, Mark.MAKING} or adopt:
+            plan.known[acl] = Mark.MAKING
+            plan.differences[acl] = AclDifference(acl=acl, change=Change.CREATE)
+        else:
+            plan.known[acl] = mark
+            plan.differences[acl] = AclDifference(acl=acl, reason=Reason.REMOVED)
+    for acl in there:
+        if acl in wanted.acls:
+            continue
+        if known.get(acl) in {Mark.MADE, Mark.MAKING}:
+            plan.known[acl] = Mark.MADE
+            plan.differences[acl] = AclDifference(acl=acl, change=Change.DELETE)
+        elif acl.resource_type is ResourceType.TOPIC and _is_named(acl) and acl.name in wanted.topics:
+            plan.differences[acl] = AclDifference(acl=acl, reason=Reason.ONLY_ON_TARGET)
+    for acl in wanted.unknown:
+        plan.differences[acl] = AclDifference(acl=acl, reason=Reason.UNKNOWN)
+    absent = [acl for acl, one in plan.differences.items() if one.reason is Reason.REMOVED]
+    hold_back(plan, [acl for acl in (*absent, *wanted.unknown) if acl.permission is not AclPermission.ALLOW], known)
+    return plan
+
+
+def hold_back(plan: Plan, denials: Collection[AclBinding], known: Known) -> None:
+    """Create nothing that ``denials`` would limit: they are not on the target, and what the source denies stays denied.
+
+    ``known`` is what the inventory had.
+    """
+    if not denials:
+        return
+    for acl in plan.changes(Change.CREATE, AclPermission.ALLOW):
+        if any(_limits(denial, acl) for denial in denials):
+            plan.hold(acl, Reason.WAITS)
+            forget(plan, acl, known)
+
+
+def forget(plan: Plan, acl: AclBinding, known: Known) -> None:
+    """Leave an ACL that was not created after all in the inventory as it was."""
+    del plan.known[acl]
+    if acl in known:
+        plan.known[acl] = known[acl]
+
+
+def _limits(denial: AclBinding, allowed: AclBinding) -> bool:
+    """Return whether ``denial`` may be about something that ``allowed`` allows. What is unknown limits everything."""
+    if not (denial.pattern and denial.permission and denial.operation):
+        return True
+    if denial.resource_type is not allowed.resource_type:
+        return False
+    everyone = _EVERYONE in {denial.principal, allowed.principal}
+    return (everyone or denial.principal == allowed.principal) and _overlap(denial, allowed)
+
+
+def _overlap(one: AclBinding, other: AclBinding) -> bool:
+    if _is_named(one) and _is_named(other):
+        return one.name == other.name
+    names = ["" if _is_every(acl) else acl.name for acl in (one, other)]
+    if _is_named(one):
+        return names[0].startswith(names[1])
+    if _is_named(other):
+        return names[1].startswith(names[0])
+    return names[0].startswith(names[1]) or names[1].startswith(names[0])
+
+
+def _is_every(acl: AclBinding) -> bool:
+    return acl.pattern is PatternType.LITERAL and acl.name == WILDCARD
+
+
+def _is_named(acl: AclBinding) -> bool:
+    return acl.pattern is PatternType.LITERAL and acl.name != WILDCARD

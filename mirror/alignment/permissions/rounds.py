@@ -1,0 +1,177 @@
+"""Brings the ACLs of a flow's target in step with the source, one round at a time.
+
+::
+
+    1 ACLs and topics of both sides ─┬─► wanted ─┐
+    2 inventory topic ───────────────┴───────────┴─► decide ─► inventory, stored ─► changes ─► inventory, settled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mirror.alignment.changes import TIMEOUT_MS
+from mirror.alignment.permissions.changes import change
+from mirror.alignment.permissions.decision import Known, Mark, decide
+from mirror.alignment.permissions.inventory import StoredAcls, encode_acls, encode_key
+from mirror.alignment.permissions.report import AclReport
+from mirror.alignment.permissions.selection import AclRules, Sides, wanted
+from mirror.client import AclBinding, AclFilter, Admin, ResourceType
+from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout
+from mirror.relay.progress.fenced_writer import FencedWriter
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, inventory_topic_of
+from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.timing import Clock
+
+_FENCED_MS: Final = 10_000
+"""Nothing is changed later than this after the inventory was to be stored: a later run may have begun since."""
+_SECURITY_DISABLED: Final = 54
+_KINDS: Final = [ResourceType.TOPIC, ResourceType.GROUP]
+_GROUP_KINDS: Final = ("classic", "consumer")
+
+
+def transactional_id(flow: str) -> str:
+    """Return the id under which a flow's ACLs are stored. No partition has it: theirs end with a number."""
+    return f"mirror.{flow}.acls"
+
+
+class AclAlignment:
+    """Rounds of one flow. Its calls wait for the clusters; use it in one thread."""
+
+    def __init__(
+        self,
+        flow: str,
+        source: tuple[str, Admin],
+        target: tuple[str, Admin],
+        target_options: Mapping[str, object],
+        rules: AclRules,
+        clock: Clock,
+    ) -> None:
+        """``source`` and ``target`` are the names of the clusters, for users, and their clients.
+
+        ``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError.
+        """
+        self._source: Final = source
+        self._target: Final = target
+        self.rules = rules
+        """May be replaced between rounds."""
+        self._clock: Final = clock
+        self._topic: Final = FlowTopic(target_options, inventory_topic_of(flow))
+        self._writer: Final = FencedWriter(self._topic, transactional_id(flow), TIMEOUT_MS)
+        self._followed: FollowedTopic | None = None
+        self._stored: Final = StoredAcls()
+
+    def close(self) -> None:
+        """Close the connections that the rounds have opened."""
+        self._writer.close()
+        if self._followed is not None:
+            self._followed.close()
+
+    def give_way(self) -> None:
+        """Another run has fenced this one: the next round fences that one."""
+        self._writer.close()
+
+    def network_ms(self) -> int:
+        """Return the CPU time of the network threads, which all clients of the process share."""
+        return self._source[1].network().busy_ms + self._target[1].network().busy_ms
+
+    def round(self, *, write: bool = True, adopt: bool = False) -> AclReport:
+        """Bring what differs in step; without ``write`` only find it.
+
+        ``adopt``: also create again what others have deleted on the target.
+
+        Raises KafkaError if a cluster does not answer, and Fenced if another run brings the flow in step: until
+        :meth:`give_way`, all rounds do. What concerns single ACLs, and what a cluster does not allow, is in the report.
+        """
+        if write:
+            self._writer.begin()
+        acls: list[list[AclBinding]] = []
+        # Those of groups that were created with other rules are deleted, so they are always read on the target.
+        of_source = [ResourceType.TOPIC] if self.rules.takes_group is None else _KINDS
+        for (cluster, admin), kinds in ((self._source, of_source), (self._target, _KINDS)):
+            try:
+                found = [admin.describe_acls(AclFilter(kind), timeout_ms=TIMEOUT_MS) for kind in kinds]
+                acls.append([acl for each in found for acl in each])
+            except AuthorizationFailed:
+                line = (
+                    f"the ACLs of cluster {cluster} cannot be read: the permission Describe on the cluster is missing"
+                )
+                return AclReport(problems=(line,), time_ms=self._clock.unix_ms())
+            except BrokerError as error:
+                if error.code != _SECURITY_DISABLED:
+                    raise
+                line = f"cluster {cluster} has no authorizer, so no ACLs are brought in step"
+                return AclReport(off=line, time_ms=self._clock.unix_ms())
+        return self._bring(*acls, write=write, adopt=adopt)
+
+    def _bring(
+        self, at_source: list[AclBinding], at_target: list[AclBinding], *, write: bool, adopt: bool
+    ) -> AclReport:
+        topics = self._target[1].list_topics(timeout_ms=TIMEOUT_MS)
+        has_inventory = self._read_inventory(topics)
+        if write and not has_inventory:
+            raise KafkaError(f"there is no topic {self._topic.tp.topic} on the target, so no ACLs are brought in step")
+        known = self._stored.known()
+        sides = Sides(
+            source=at_source,
+            source_topics=self._source[1].list_topics(timeout_ms=TIMEOUT_MS),
+            target_topics=topics,
+            source_groups=self._groups(),
+            known=known,
+        )
+        found = wanted(self.rules, sides)
+        plan = decide(found, at_target, known, adopt=adopt)
+        created = deleted = 0
+        if write:
+            until_ms = self._clock.now() + _FENCED_MS
+            self._store(plan.known)
+
+            def check() -> None:
+                if self._clock.now() >= until_ms:
+                    raise KafkaTimeout(
+                        f"not sent within {_FENCED_MS} ms after its inventory; the next round tries again"
+                    )
+
+            changed = change(self._target[1], plan, known, check)
+            settled = {acl: mark for acl, mark in plan.known.items() if acl not in changed.deleted}
+            self._store(settled | dict.fromkeys(changed.created, Mark.MADE))
+            created, deleted = len(changed.created), len(changed.deleted)
+        return AclReport(
+            differences=tuple(plan.differences.values()),
+            acls=len(found.acls),
+            created=created,
+            deleted=deleted,
+            changing=found.changing,
+            time_ms=self._clock.unix_ms(),
+        )
+
+    def _groups(self) -> list[str]:
+        """Return the groups of the source, of which those that this client may not describe are absent."""
+        if self.rules.takes_group is None:
+            return []
+        return list(self._source[1].list_groups(kinds=_GROUP_KINDS, timeout_ms=TIMEOUT_MS))
+
+    def _read_inventory(self, topics: Mapping[str, object]) -> bool:
+        """Read what is new in the inventory topic; return whether there is one."""
+        if self._topic.tp.topic not in topics:
+            self._stored.clear()
+            return False
+        if self._followed is None:
+            self._followed = FollowedTopic(self._topic)
+        stored = self._stored
+        self._followed.follow(
+            self._clock,
+            TIMEOUT_MS,
+            clear=stored.clear,
+            take=lambda record: stored.take(record.key, record.value),
+        )
+        return True
+
+    def _store(self, known: Known) -> None:
+        """Store what the inventory does not have yet. Raises KafkaError, Fenced."""
+        changed = list(self._stored.changed(known))
+        if changed:
+            self._writer.write(KeyValue(encode_key(resource), encode_acls(acls)) for resource, acls in changed)
+            for resource, acls in changed:
+                self._stored.put(resource, acls)

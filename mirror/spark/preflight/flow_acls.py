@@ -1,0 +1,64 @@
+"""What a flow's configuration says about the ACLs of its target, and rounds by these rules."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from mirror.alignment.permissions.rounds import AclAlignment
+from mirror.alignment.permissions.selection import AclRules, prefixes_of
+from mirror.client import Admin
+from mirror.config.flow_rules import target_options
+from mirror.groups.own_groups import is_own_group
+from mirror.mirrormaker.names import DefaultPolicy
+from mirror.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.alignment.permissions.report import AclReport
+    from mirror.config.models import FlowConfig, MirrorConfig
+
+
+def acl_rules(flow: FlowConfig) -> AclRules:
+    """Return which ACLs ``flow`` brings to the target."""
+    prefixed = flow.naming == "prefix"
+
+    def takes_group(group: str) -> bool:
+        return flow.groups.includes(group) and not is_own_group(group)
+
+    return AclRules(
+        target_topic=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
+        namespace=DefaultPolicy().remote_topic(flow.source, "") if prefixed else "",
+        prefixes=prefixes_of(flow.topics) if prefixed else (),
+        takes_group=takes_group if flow.acls.groups else None,
+        write=flow.acls.write,
+    )
+
+
+@contextmanager
+def acls_of(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> Iterator[AclAlignment]:
+    """Yield the rounds of ``flow`` over clients that the caller closes. Raises ConfigError."""
+    options = target_options(config, flow)
+    sides = (flow.source, source), (flow.target, target)
+    with closing(AclAlignment(flow.name, *sides, options, acl_rules(flow), SystemClock())) as rounds:
+        yield rounds
+
+
+@contextmanager
+def open_acls(config: MirrorConfig, flow: FlowConfig) -> Iterator[AclAlignment]:
+    """Yield the rounds of ``flow``, with clients of their own. Raises ConfigError."""
+    with (
+        Admin(config.clusters[flow.source].client_options()) as source,
+        Admin(config.clusters[flow.target].client_options()) as target,
+        acls_of(config, flow, source, target) as rounds,
+    ):
+        yield rounds
+
+
+def compare_acls(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> AclReport | None:
+    """Return how the ACLs of the target differ; None if the flow does not keep them in step. Raises KafkaError."""
+    if not flow.acls.sync:
+        return None
+    with acls_of(config, flow, source, target) as rounds:
+        return rounds.round(write=False)

@@ -1,0 +1,157 @@
+"""``mirror drift``, ``mirror apply``, ``mirror plan`` and the driver's rounds. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mirror.cli.app import app
+from mirror.client import AclBinding, Admin
+from mirror.config.load import load
+from mirror.config.models import FlowConfig, MirrorConfig
+from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.spark.driver import batch_flow
+from mirror.spark.driver.acl_rounds import AclReports, AclRounds
+from mirror.spark.ledger.results import FlowReport
+from mirror.wire.api import Api
+from tests.alignment.permissions.authorizer import group, topic
+from tests.fakes import errors
+from tests.fakes.control import Action
+from tests.relay.fake_pair import FLOW, FakePair
+from tests.spark.driver.test_batch_flow import runner
+from tests.spark.planning.test_range_planner import flow
+
+
+class Site:
+    """Topic ``t`` on the source, and a flow that brings ACLs to the target."""
+
+    def __init__(self, pair: FakePair, file: Path) -> None:
+        self.pair, self.file = pair, file
+        self.source = Admin({"bootstrap.servers": pair.source.bootstrap})
+        self.write("[flows.flow.acls]")
+
+    def write(self, table: str, topics: str = "t") -> None:
+        self.file.write_text(
+            f'[clusters.paris]\n"bootstrap.servers" = "{self.pair.source.bootstrap}"\n'
+            f'[clusters.berlin]\n"bootstrap.servers" = "{self.pair.target.bootstrap}"\n'
+            f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\ntopics = ["{topics}"]\nconfigs = "create"\n{table}\n'
+        )
+
+    def load(self) -> tuple[MirrorConfig, FlowConfig]:
+        config = load(self.file)
+        return config, config.flows[FLOW]
+
+    def invoke(self, command: str, *arguments: str) -> Result:
+        return CliRunner().invoke(app, [command, "--config", str(self.file), *arguments])
+
+    def ask(self, command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """The exit status and the flow's part about ACLs."""
+        result = self.invoke(command, "--json", *arguments)
+        assert result.exit_code in {0, 3}, result.output
+        (found,) = json.loads(result.stdout)["flows"]
+        return result.exit_code, found["acls"]
+
+    def at_target(self) -> set[AclBinding]:
+        with Admin({"bootstrap.servers": self.pair.target.bootstrap}) as admin:
+            return set(admin.describe_acls())
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
+    made = Site(FakePair(monkeypatch), tmp_path / "mirror.toml")
+    yield made
+    made.source.close()
+
+
+def test_a_difference_is_shown_and_brought_in_step(site: Site) -> None:
+    site.invoke("apply")
+    site.source.create_acls([topic("t"), topic("t-", prefixed=True), group("g")])
+    status, found = site.ask("drift")
+    assert (status, [one["change"] for one in found["differences"]]) == (3, ["create"])
+    assert "+ ACL of topic paris.t: ALLOW READ for User:alice" in site.invoke("drift").stdout
+    assert "on berlin: + ACL of topic paris.t: ALLOW READ for User:alice" in site.invoke("plan").stdout
+    assert site.ask("plan")[1]["differences"] == found["differences"]
+    assert site.at_target() == set()
+    status, found = site.ask("apply")
+    assert (status, found["created"], site.at_target()) == (0, 1, {topic("paris.t")})
+    status, found = site.ask("drift")
+    assert (status, found["acls"], found["in_step"], found["differences"]) == (0, 1, True, [])
+    site.pair.target.admin.acls = []
+    assert (site.ask("apply")[0], site.ask("apply", "--adopt")[0], site.at_target()) == (3, 0, {topic("paris.t")})
+
+
+def test_the_flow_s_keys_say_what_is_brought(site: Site) -> None:
+    site.source.create_acls([topic("t"), topic("x-", prefixed=True), group("g"), group("mirror.flow.1")])
+    site.write("[flows.flow.acls]\ngroups = true\nwrite = true", topics=".*")
+    site.ask("apply")
+    assert site.at_target() == {topic("paris.t"), topic("paris.x-", prefixed=True), group("g")}
+    site.write('naming = "identity"\n[flows.flow.acls]', topics=".*")
+    site.ask("apply")
+    assert site.at_target() == {topic("t")}, "what the flow has created before is not wanted any more"
+
+
+def test_without_the_table_nothing_is_done(site: Site) -> None:
+    site.write("")
+    site.source.create_acls([topic("t")])
+    assert (site.ask("apply")[0], site.ask("drift")[0], site.at_target()) == (0, 0, set())
+    assert site.pair.source.calls(Api.DESCRIBE_ACLS) == []
+    assert inventory_topic_of(FLOW) not in site.pair.target.topics
+
+
+def test_without_an_authorizer_the_sides_are_in_step(site: Site) -> None:
+    site.pair.source.admin.acls = None
+    status, found = site.ask("apply")
+    line = "cluster paris has no authorizer, so no ACLs are brought in step"
+    assert (status, found["off"]) == (0, line)
+    assert f"= {line}" in site.invoke("drift").stdout
+
+
+def test_acls_that_cannot_be_read_are_drift(site: Site) -> None:
+    denied = Action(errors={"acls": errors.CLUSTER_AUTHORIZATION_FAILED})
+    site.pair.target.control.on(Api.DESCRIBE_ACLS, denied, times=None)
+    status, found = site.ask("drift")
+    line = "the ACLs of cluster berlin cannot be read: the permission Describe on the cluster is missing"
+    assert (status, found["problems"]) == (3, [line])
+
+
+def test_rounds_use_the_configuration_as_it_is_now(site: Site) -> None:
+    site.pair.target.add_topic(inventory_topic_of(FLOW))
+    site.source.create_acls([topic("t"), topic("u")])
+    with AclRounds(site.load) as rounds:
+        assert (rounds.round().created, rounds.has_news()) == (1, False)
+        site.write("[flows.flow.acls]", topics="u")
+        assert (rounds.round().created, site.at_target()) == (1, {topic("paris.u")})
+
+
+def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
+    site.invoke("apply")
+    site.source.create_acls([topic("t")])
+    site.ask("apply")
+    site.pair.target.admin.acls = []
+    with AclRounds(site.load) as rounds:
+        last = rounds.round()
+    report = AclReports().failed(last, "no answer")
+    assert (report.by_reason(), report.is_in_step) == ({"removed-on-target": 1}, False)
+    assert list(AclReports().problems(report)) == ["no answer", "1 ACL removed-on-target; mirror drift lists them"]
+
+
+def test_a_failure_at_the_start_is_reported_and_fails_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("what")
+
+    monkeypatch.setattr(batch_flow, "AclRounds", fail)
+    report = FlowReport("f", datetime.now(UTC))
+    runner(tmp_path).align_acls(flow(acls={}), report)
+    assert report.to_json()["acls"]["problems"] == ["ZeroDivisionError: what"]
+    assert "ACLs: ZeroDivisionError: what" in capsys.readouterr().err
+    without = FlowReport("f", datetime.now(UTC))
+    runner(tmp_path).align_acls(flow(), without)
+    assert without.to_json()["acls"] is None

@@ -1,0 +1,199 @@
+"""What is done about each ACL of the target."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror.alignment.permissions.decision import Change, Mark, Plan, Reason, decide, hold_back
+from mirror.alignment.permissions.selection import AclRules, Sides, Wanted, prefixes_of, wanted
+from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, ResourceType
+from tests.alignment.permissions.authorizer import allows, group, topic
+
+READ = topic("paris.t")
+DENIED = topic("paris.t", AclOperation.READ, deny=True)
+
+
+def plan(
+    sought: Iterable[AclBinding], there: Iterable[AclBinding], known: dict[AclBinding, Mark], *, adopt: bool = False
+) -> Plan:
+    return decide(Wanted(dict.fromkeys(sought), topics=frozenset({"paris.t"})), there, known, adopt=adopt)
+
+
+def found(made: Plan) -> dict[AclBinding, Change | Reason | None]:
+    return {acl: one.change or one.reason for acl, one in made.differences.items()}
+
+
+@pytest.mark.parametrize("acl", [READ, DENIED])
+@pytest.mark.parametrize(
+    ("sought", "there", "mark", "done", "after"),
+    [
+        (True, False, None, Change.CREATE, Mark.MAKING),
+        (True, False, Mark.MAKING, Change.CREATE, Mark.MAKING),
+        (True, False, Mark.MADE, Reason.REMOVED, Mark.MADE),
+        (True, False, Mark.SEEN, Reason.REMOVED, Mark.SEEN),
+        (True, True, None, None, Mark.SEEN),
+        (True, True, Mark.SEEN, None, Mark.SEEN),
+        (True, True, Mark.MAKING, None, Mark.MADE),
+        (True, True, Mark.MADE, None, Mark.MADE),
+        (False, True, None, Reason.ONLY_ON_TARGET, None),
+        (False, True, Mark.SEEN, Reason.ONLY_ON_TARGET, None),
+        (False, True, Mark.MAKING, Change.DELETE, Mark.MADE),
+        (False, True, Mark.MADE, Change.DELETE, Mark.MADE),
+        (False, False, Mark.MADE, None, None),
+        (False, False, Mark.SEEN, None, None),
+    ],
+)
+def test_only_what_the_flow_has_created_is_deleted(
+    acl: AclBinding, sought: bool, there: bool, mark: Mark | None, done: object, after: Mark | None
+) -> None:
+    made = plan([acl] if sought else [], [acl] if there else [], {acl: mark} if mark else {})
+    assert (found(made).get(acl), made.known.get(acl)) == (done, after)
+
+
+def test_what_others_have_deleted_on_the_target_is_created_again_by_hand_only() -> None:
+    assert found(plan([READ], [], {READ: Mark.MADE})) == {READ: Reason.REMOVED}
+    made = plan([READ], [], {READ: Mark.MADE}, adopt=True)
+    assert (found(made), made.known) == ({READ: Change.CREATE}, {READ: Mark.MAKING})
+
+
+def test_acls_of_the_target_s_own_resources_are_not_mentioned() -> None:
+    own = [topic("own"), topic("*"), topic("paris.", prefixed=True), group("g")]
+    assert found(plan([], own, {})) == {}
+
+
+def test_what_an_absent_denial_limits_is_not_created() -> None:
+    everyone = topic("paris.t", deny=True, principal="User:*")
+    others = [topic("paris.u"), group("paris.t"), topic("paris.t", principal="User:bob")]
+    made = plan([DENIED, READ, topic("paris.", prefixed=True), *others], [], {DENIED: Mark.MADE})
+    waiting = {READ: Reason.WAITS, topic("paris.", prefixed=True): Reason.WAITS}
+    assert found(made) == {DENIED: Reason.REMOVED, **waiting, **dict.fromkeys(others, Change.CREATE)}
+    assert READ not in made.known, "it was not there, and is not about to be"
+    made = plan([everyone, READ, others[2]], [], {everyone: Mark.SEEN})
+    assert found(made) == {everyone: Reason.REMOVED, READ: Reason.WAITS, others[2]: Reason.WAITS}
+
+
+def test_an_unknown_denial_limits_everything() -> None:
+    unknown = topic("t", AclOperation.UNKNOWN, deny=True)
+    made = decide(Wanted({READ: None}, unknown=[unknown]), [], {})
+    assert found(made) == {READ: Reason.WAITS, unknown: Reason.UNKNOWN}
+
+
+def test_a_prefixed_denial_limits_what_it_may_be_about() -> None:
+    denial = topic("paris.", deny=True, prefixed=True)
+    created = [topic("paris.t"), topic("paris.t", prefixed=True), topic("p", prefixed=True), topic("x", prefixed=True)]
+    made = plan(created, [], {})
+    hold_back(made, [denial], {})
+    assert found(made) == dict(zip(created, [Reason.WAITS, Reason.WAITS, Reason.WAITS, Change.CREATE], strict=True))
+
+
+# --- generated ACLs
+
+NAMES = ("a", "ab", "ab-1", "b", "b-internal")
+PATTERNS = (".*", "a.*", "ab", "b", "ab-1|b")
+_names = st.sampled_from(NAMES)
+_ASKED = (
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.DESCRIBE,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.DESCRIBE_CONFIGS,
+)
+_operations = st.sampled_from([AclOperation.ALL, *_ASKED])
+
+
+def _acls(names: tuple[str, ...]) -> st.SearchStrategy[AclBinding]:
+    return st.builds(
+        topic,
+        st.sampled_from([*names, "*"]),
+        _operations,
+        principal=st.sampled_from(["User:alice", "User:bob", "User:*"]),
+        deny=st.booleans(),
+        prefixed=st.booleans(),
+        host=st.sampled_from(["*", "10.0.0.1"]),
+    )
+
+
+def _sets(names: tuple[str, ...]) -> st.SearchStrategy[list[AclBinding]]:
+    return st.lists(_acls(names), max_size=6, unique=True).map(
+        lambda acls: [acl for acl in acls if acl.name != "*" or acl.pattern.name == "LITERAL"]
+    )
+
+
+@st.composite
+def _flows(draw: st.DrawFn) -> tuple[AclRules, str]:
+    namespace = draw(st.sampled_from(["paris.", ""]))
+    patterns = draw(st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2, unique=True))
+
+    def target_topic(name: str) -> str | None:
+        if name.endswith("internal"):
+            return None
+        matched = (
+            name.startswith("a") if pattern == "a.*" else pattern == ".*" or name in pattern.split("|")
+            for pattern in patterns
+        )
+        return namespace + name if any(matched) else None
+
+    prefixes = prefixes_of(patterns) if namespace else ()
+    return AclRules(target_topic, namespace, prefixes, None, draw(st.booleans())), namespace
+
+
+def _names_at(namespace: str) -> tuple[str, ...]:
+    return (*(namespace + name for name in NAMES), f"{namespace}ab-new", "own")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), _flows())
+def test_nothing_is_allowed_that_the_source_denies_or_does_not_allow(
+    data: st.DataObject, flow: tuple[AclRules, str]
+) -> None:
+    """After each of several rounds, for topics of both sides, also for those that are created after the round."""
+    rules, namespace = flow
+    at_target: dict[AclBinding, None] = dict.fromkeys(data.draw(_sets(_names_at(namespace))))
+    of_others, known = dict(at_target), dict[AclBinding, Mark]()
+    for _ in range(data.draw(st.integers(1, 3))):
+        source = data.draw(_sets(NAMES))
+        topics = data.draw(st.sets(_names))
+        there = {*data.draw(st.sets(st.sampled_from(_names_at(namespace))))}
+        sides = Sides(source=source, source_topics=topics, target_topics=there, known=known)
+        made = decide(wanted(rules, sides), at_target, known)
+        created = _carry_out(made, at_target)
+        assert set(of_others) <= set(at_target), "what others have created stays"
+        known = {acl: Mark.MADE if acl in created else mark for acl, mark in made.known.items() if acl in at_target}
+        _check(rules, source, at_target, of_others, there)
+
+
+def _carry_out(made: Plan, at_target: dict[AclBinding, None]) -> set[AclBinding]:
+    created = set()
+    for permission in (AclPermission.DENY, AclPermission.ALLOW):
+        for acl in made.changes(Change.CREATE, permission):
+            at_target[acl] = None
+            created.add(acl)
+    for permission in (AclPermission.ALLOW, AclPermission.DENY):
+        for acl in made.changes(Change.DELETE, permission):
+            del at_target[acl]
+    return created
+
+
+def _check(
+    rules: AclRules,
+    source: list[AclBinding],
+    at_target: Collection[AclBinding],
+    of_others: Collection[AclBinding],
+    there: set[str],
+) -> None:
+    """``there`` are the topics of the target; all others may be created after the round."""
+    askers = itertools.product(_names_at(rules.namespace), ("User:alice", "User:bob", "User:x"), ("10.0.0.1", "x"))
+    for (name, principal, host), operation in itertools.product(askers, _ASKED):
+        if not allows(at_target, ResourceType.TOPIC, name, principal, host, operation):
+            continue
+        if allows(of_others, ResourceType.TOPIC, name, principal, host, operation):
+            continue
+        original = name.removeprefix(rules.namespace)
+        is_copy = name.startswith(rules.namespace) and rules.target_topic(original) == name
+        assert is_copy or name not in there
+        assert allows(source, ResourceType.TOPIC, original, principal, host, operation)

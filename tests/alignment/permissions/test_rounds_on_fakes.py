@@ -1,0 +1,281 @@
+"""Rounds over two clusters. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mirror.alignment.permissions import changes, rounds
+from mirror.alignment.permissions.changes import change
+from mirror.alignment.permissions.report import AclReport
+from mirror.alignment.permissions.rounds import AclAlignment
+from mirror.alignment.permissions.selection import AclRules
+from mirror.client import AclBinding, AclOperation, AclPermission, Admin
+from mirror.errors import Fenced, KafkaError, KafkaTimeout
+from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.runtime.clock import SystemClock
+from mirror.wire.api import Api
+from tests.alignment.permissions.authorizer import group, topic
+from tests.fakes import errors
+from tests.fakes.api_admin import FakeGroup
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.control import Action
+from tests.relay.fake_pair import FLOW, FakePair
+
+COPY = topic("paris.t")
+WRITE = AclOperation.WRITE
+
+
+class Site:
+    """Topics ``t`` and ``paris.t``, the flow's inventory topic, and ACLs on both sides."""
+
+    def __init__(self, pair: FakePair) -> None:
+        self.pair = pair
+        pair.target.add_topic(inventory_topic_of(FLOW))
+        self.source, self.target = (Admin({"bootstrap.servers": each.bootstrap}) for each in (pair.source, pair.target))
+        self.takes_group: Callable[[str], bool] | None = None
+        self._open: list[AclAlignment] = []
+
+    def close(self) -> None:
+        for one in self._open:
+            one.close()
+        self.source.close()
+        self.target.close()
+
+    def alignment(self) -> AclAlignment:
+        """As of a run that begins now."""
+        rules = AclRules(lambda name: f"paris.{name}", "paris.", ("",), self.takes_group)
+        options = {"bootstrap.servers": self.pair.target.bootstrap}
+        sides = ("paris", self.source), ("berlin", self.target)
+        self._open.append(AclAlignment(FLOW, *sides, options, rules, SystemClock()))
+        return self._open[-1]
+
+    def round(self, *, write: bool = True, adopt: bool = False) -> AclReport:
+        """One round of a run of its own."""
+        return self.alignment().round(write=write, adopt=adopt)
+
+    def changes(self) -> int:
+        """How many requests may have changed ACLs of the target."""
+        return sum(len(self.pair.target.calls(api)) for api in (Api.CREATE_ACLS, Api.DELETE_ACLS))
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    site = Site(FakePair(monkeypatch))
+    yield site
+    site.close()
+
+
+def on(cluster: FakeCluster) -> set[AclBinding]:
+    assert cluster.admin.acls is not None
+    found = set()
+    for acl in cluster.admin.acls:
+        made = group if acl.resource_type == 3 else topic
+        host, principal = acl.host, acl.principal
+        denied, prefixed = acl.permission_type == AclPermission.DENY, acl.resource_pattern_type == 4
+        operation = AclOperation(acl.operation)
+        found.add(made(acl.resource_name, operation, principal=principal, deny=denied, prefixed=prefixed, host=host))
+    return found
+
+
+def reasons(report: AclReport) -> dict[AclBinding, str]:
+    return {one.acl: str(one.change or one.reason) for one in report.differences}
+
+
+def test_what_the_source_creates_and_deletes_is_followed(site: Site) -> None:
+    given = [topic("t"), topic("t", WRITE), topic("t", deny=True, principal="User:bob"), topic("x-", prefixed=True)]
+    site.source.create_acls(given)
+    report = site.round()
+    assert (report.created, report.changing, report.is_in_step) == (3, 1, True)
+    wanted = {COPY, topic("paris.t", deny=True, principal="User:bob"), topic("paris.x-", prefixed=True)}
+    assert on(site.pair.target) == wanted
+    before = site.changes(), site.pair.target.log(inventory_topic_of(FLOW)).end_offset
+    assert site.round().differences == ()
+    assert site.changes() == before[0]
+
+    site.pair.source.admin.acls = []
+    report = site.round()
+    assert (report.deleted, report.is_in_step, on(site.pair.target)) == (3, True, set())
+    assert site.round().differences == ()
+
+
+def test_what_others_have_created_on_the_target_is_never_deleted(site: Site) -> None:
+    own = topic("paris.t", WRITE)
+    site.target.create_acls([own, COPY])
+    site.source.create_acls([topic("t")])
+    for _ in range(2):
+        report = site.round()
+        assert (reasons(report), report.is_in_step) == ({own: "only-on-target"}, True)
+    site.pair.source.admin.acls = []
+    for _ in range(2):
+        assert site.round().is_in_step
+        assert on(site.pair.target) == {own, COPY}
+
+
+def test_what_others_have_deleted_on_the_target_is_created_by_hand(site: Site) -> None:
+    site.source.create_acls([topic("t")])
+    site.round()
+    site.pair.target.admin.acls = []
+    for _ in range(2):
+        report = site.round()
+        assert (reasons(report), report.is_in_step) == ({COPY: "removed-on-target"}, False)
+    assert site.round(adopt=True).is_in_step
+    assert on(site.pair.target) == {COPY}
+
+
+def test_of_flows_in_both_directions_neither_brings_back_what_the_other_deletes(site: Site) -> None:
+    """As if another flow had brought this ACL to the source, and it was deleted where it came from: here."""
+    site.source.create_acls([topic("t")])
+    site.target.create_acls([COPY])
+    site.round()
+    site.pair.target.admin.acls = []
+    assert reasons(site.round()) == {COPY: "removed-on-target"}
+    assert on(site.pair.target) == set()
+
+
+def test_a_look_changes_nothing(site: Site) -> None:
+    site.source.create_acls([topic("t")])
+    end = site.pair.target.log(inventory_topic_of(FLOW)).end_offset
+    report = site.round(write=False)
+    assert (reasons(report), report.is_in_step) == ({COPY: "create"}, False)
+    assert (on(site.pair.target), site.pair.target.log(inventory_topic_of(FLOW)).end_offset) == (set(), end)
+
+
+def test_a_look_needs_no_inventory_topic_and_a_change_does(site: Site) -> None:
+    del site.pair.target.topics[inventory_topic_of(FLOW)]
+    site.source.create_acls([topic("t")])
+    assert reasons(site.round(write=False)) == {COPY: "create"}
+    with pytest.raises(KafkaError, match="there is no topic mirror-inventory"):
+        site.round()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_without_an_authorizer_nothing_is_done(site: Site, side: str) -> None:
+    cluster, name = (site.pair.source, "paris") if side == "source" else (site.pair.target, "berlin")
+    site.source.create_acls([topic("t")])
+    site.round()
+    cluster.admin.acls = None
+    report = site.round()
+    line = f"cluster {name} has no authorizer, so no ACLs are brought in step"
+    assert (report.off, report.warnings(), report.is_in_step) == (line, (line,), True)
+    assert site.pair.target.admin.acls is None or on(site.pair.target) == {COPY}
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_acls_that_cannot_be_read_are_a_problem(site: Site, side: str) -> None:
+    cluster, name = (site.pair.source, "paris") if side == "source" else (site.pair.target, "berlin")
+    cluster.control.on(Api.DESCRIBE_ACLS, Action(errors={"acls": errors.CLUSTER_AUTHORIZATION_FAILED}), times=1)
+    site.source.create_acls([topic("t")])
+    report = site.round()
+    line = f"the ACLs of cluster {name} cannot be read: the permission Describe on the cluster is missing"
+    assert (report.problems, report.is_in_step, on(site.pair.target)) == ((line,), False, set())
+    assert site.round().is_in_step
+
+
+def test_what_the_target_refuses_is_reported_and_the_rest_is_created(site: Site) -> None:
+    site.source.create_acls([topic("t"), topic("u", principal="User:bob")])
+    refused = Action(errors={"paris.t": errors.CLUSTER_AUTHORIZATION_FAILED})
+    site.pair.target.control.on(Api.CREATE_ACLS, refused, times=1)
+    report = site.round()
+    assert (reasons(report)[COPY], report.created) == ("unauthorized", 1)
+    assert on(site.pair.target) == {topic("paris.u", principal="User:bob")}
+    site.target.create_acls([COPY])
+    site.pair.source.admin.acls = []
+    site.round()
+    assert on(site.pair.target) == {COPY}, "it was created by others, and not by the flow"
+
+
+def test_nothing_is_allowed_before_what_limits_it_is_denied(site: Site) -> None:
+    denial = topic("t", deny=True, host="10.0.0.1")
+    site.source.create_acls([topic("t"), denial])
+    refusal = errors.CLUSTER_AUTHORIZATION_FAILED
+    site.pair.target.control.on(Api.CREATE_ACLS, Action(errors={"paris.t": refusal}), times=1)
+    report = site.round()
+    assert reasons(report) == {COPY: "waits-for-denial", denial._replace(name="paris.t"): "unauthorized"}
+    assert on(site.pair.target) == set()
+    assert site.round().created == 2
+
+    site.pair.source.admin.acls = []
+    site.pair.target.control.on(Api.DELETE_ACLS, Action(errors={"paris.t": refusal}), times=1)
+    assert reasons(site.round()) == {COPY: "unauthorized", denial._replace(name="paris.t"): "stays-for-now"}
+    assert on(site.pair.target) == {COPY, denial._replace(name="paris.t")}
+    assert site.round().deleted == 2
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_change_that_was_interrupted_is_continued(site: Site, monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
+    site.source.create_acls([topic("t")])
+
+    def interrupted(*given: object) -> object:
+        if made:
+            change(*given)  # type: ignore[arg-type]  # passed on
+        raise KafkaTimeout("killed")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(rounds, "change", interrupted)
+        with pytest.raises(KafkaTimeout):
+            site.round()
+    assert on(site.pair.target) == ({COPY} if made else set())
+    assert site.round().is_in_step
+    assert on(site.pair.target) == {COPY}
+    site.pair.source.admin.acls = []
+    site.round()
+    assert on(site.pair.target) == set(), "it is the flow's own"
+
+
+def test_a_source_that_shows_no_topics_for_a_moment_loses_no_acl(site: Site) -> None:
+    site.pair.target.add_topic("paris.own", 1)
+    site.pair.source.add_topic("own", 1)
+    site.source.create_acls([topic("*")])
+    alignment = site.alignment()
+    alignment.rules = AclRules(lambda name: f"paris.{name}" if name == "t" else None, "paris.", ("",))
+    assert alignment.round().created == 1
+    topics = dict(site.pair.source.topics)
+    site.pair.source.topics.clear()
+    assert alignment.round().differences == ()
+    site.pair.source.topics.update(topics)
+    assert on(site.pair.target) == {COPY}
+
+
+def test_groups_are_brought_if_asked(site: Site) -> None:
+    site.pair.source.admin.groups["books"] = FakeGroup()
+    site.source.create_acls([group("billing"), group("b", prefixed=True), group("other")])
+    assert (site.round().acls, on(site.pair.target)) == (0, set())
+    site.takes_group = lambda name: name.startswith("b")
+    site.round()
+    assert on(site.pair.target) == {group("billing"), group("books")}
+    site.pair.source.admin.groups.clear()
+    assert site.round().differences == ()
+    site.pair.source.admin.acls = []
+    site.round()
+    assert on(site.pair.target) == set()
+
+
+def test_an_earlier_run_is_fenced_and_changes_nothing(site: Site) -> None:
+    first = site.alignment()
+    first.round()
+    site.round()
+    site.source.create_acls([topic("t")])
+    with pytest.raises(Fenced):
+        first.round()
+    assert on(site.pair.target) == set()
+    first.give_way()
+    assert first.round().is_in_step
+
+
+def test_many_acls_take_a_few_requests(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "_AT_ONCE", 20)
+    site.source.create_acls([topic(f"t{number}") for number in range(45)])
+    before = site.changes()
+    assert (site.round().created, site.changes() - before) == (45, 3)
+    site.pair.source.admin.acls = []
+    assert (site.round().deleted, site.changes() - before) == (45, 6)
+
+
+def test_nothing_is_sent_when_a_later_run_may_have_begun(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_FENCED_MS", 0)
+    site.source.create_acls([topic("t")])
+    with pytest.raises(KafkaTimeout, match="not sent within 0 ms after its inventory"):
+        site.round()
+    assert on(site.pair.target) == set()
