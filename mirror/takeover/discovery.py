@@ -8,8 +8,8 @@ from typing import NamedTuple
 from mirror.client import TopicPartition
 from mirror.errors import FlowError
 from mirror.takeover.matching import Pair
-from mirror.takeover.places import Deployment, looked_for, offset_topics, sync_topics
-from mirror.takeover.stored_offsets import Positions, TopicReader, gather, pairs_of
+from mirror.takeover.places import CONNECTOR, Deployment, dedicated_topic, looked_for, offset_topics, sync_topics
+from mirror.takeover.stored_offsets import Positions, Reach, TopicReader, gather, pairs_of
 
 
 class FoundPositions(NamedTuple):
@@ -28,14 +28,19 @@ class FoundSyncs(NamedTuple):
     pairs: Mapping[TopicPartition, Sequence[Pair]]
 
 
-def find_positions(reader: TopicReader, deployment: Deployment, existing: Sequence[str]) -> FoundPositions:
-    """Return the positions of the deployment. Raises FlowError if there are none, or more than one; KafkaError."""
-    found = {topic: gather(reader.records(topic), deployment.source) for topic in offset_topics(deployment, existing)}
-    return choose(found, deployment)
+def find_positions(
+    reader: TopicReader, deployment: Deployment, existing: Sequence[str], reach: Reach
+) -> FoundPositions:
+    """Return the positions of the deployment. Raises FlowError if they are not found, or several; KafkaError."""
+    topics = offset_topics(deployment, existing)
+    return choose({topic: gather(reader.records(topic, reach), deployment.source) for topic in topics}, deployment)
 
 
 def choose(found: Mapping[str, Positions], deployment: Deployment) -> FoundPositions:
-    """Return the positions if they are those of one connector in one topic. Raises FlowError otherwise. Pure."""
+    """Return the positions if they are those of one connector in one topic. Raises FlowError otherwise. Pure.
+
+    There may be none in the topic of a dedicated cluster of MirrorMaker 2.
+    """
     choices = [
         FoundPositions(topic, connector, positions)
         for topic, by_connector in found.items()
@@ -50,6 +55,10 @@ def choose(found: Mapping[str, Positions], deployment: Deployment) -> FoundPosit
             f"there are positions of more than one connector that copies from {deployment.source}: {listed}; name one"
             " with --connector, and its topic with --offsets-topic"
         )
+    dedicated = dedicated_topic(deployment.source)
+    if dedicated in found:
+        # By its name it has only positions of this source: none were stored yet, or none are committed.
+        return FoundPositions(dedicated, deployment.connector or CONNECTOR, {})
     connector = "" if deployment.connector is None else f" of connector {deployment.connector}"
     topics = ", ".join(found) if found else f"none of {', '.join(looked_for(deployment))} exists"
     raise FlowError(

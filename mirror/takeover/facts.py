@@ -41,11 +41,14 @@ class FactsReader:
         found = self._offsets(self._target, tps, LATEST, "read_uncommitted")
         return {tp: one.offset for tp, one in found.items()}
 
-    def read(self, partitions: Partitions) -> list[Facts | Decision]:
-        """Return the facts of each partition, or that it is left out. Raises KafkaError."""
+    def read(self, partitions: Partitions, *, stable: bool = False) -> list[Facts | Decision]:
+        """Return the facts of each partition, or that it is left out. Raises KafkaError.
+
+        ``stable``: the target's logs end at their last stable offsets.
+        """
         sources, targets = [*partitions.targets], [*partitions.targets.values()]
         source_logs = self._source_logs(sources)
-        target_logs = self._target_logs(targets)
+        target_logs = self._target_logs(targets, "read_committed" if stable else "read_uncommitted")
         present = [tp for tp, log in target_logs.items() if log is not None]
         progress = read_each_progress(self._target, self._flow, present, self._timeout_ms)
         configs = self._configs({tp.topic for tp in present})
@@ -92,12 +95,12 @@ class FactsReader:
         }
         return Outcomes(logs, failed)
 
-    def _target_logs(self, tps: Sequence[TopicPartition]) -> Outcomes[TopicPartition, TargetLog | None]:
+    def _target_logs(self, tps: Sequence[TopicPartition], isolation: str) -> Outcomes[TopicPartition, TargetLog | None]:
         topics = self._target.describe_topics({tp.topic for tp in tps}, timeout_ms=self._timeout_ms)
         existing = {TopicPartition(topic.name, one.partition) for topic in topics.values() for one in topic.partitions}
         present = [tp for tp in tps if tp in existing]
         firsts = self._offsets(self._target, present, EARLIEST)
-        ends = self._offsets(self._target, present, LATEST, "read_uncommitted")
+        ends = self._offsets(self._target, present, LATEST, isolation)
         failed = {**firsts.failed, **ends.failed}
         logs: dict[TopicPartition, TargetLog | None] = {tp: None for tp in tps if tp not in existing}
         for tp in present:

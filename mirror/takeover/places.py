@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+CONNECTOR: Final = "MirrorSourceConnector"
+"""The connector's name in a dedicated cluster of MirrorMaker 2."""
 _CONNECT_TOPICS: Final = ("mirrormaker2-cluster-offsets", "connect-offsets")
 """Names of the positions' topic where MirrorMaker 2 runs in Kafka Connect: Strimzi's default, and that of Kafka's
 example configuration."""

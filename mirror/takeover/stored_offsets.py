@@ -1,13 +1,13 @@
-"""Reads MirrorMaker 2's positions and offset syncs to the ends of their topics."""
+"""Reads MirrorMaker 2's positions and offset syncs."""
 
 from __future__ import annotations
 
+import enum
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from mirror.client import EARLIEST, LATEST, Admin, Consumer, TopicPartition
-from mirror.errors import KafkaError
 from mirror.mirrormaker.records import OffsetSync
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, parse_offset
 from mirror.relay.progress.log_reading import read_long_log
@@ -18,6 +18,17 @@ from mirror.wire.decode import Record
 Positions = Mapping[str, Mapping[TopicPartition, int]]
 """By connector and source partition: the offset of the last record that was copied."""
 _FETCH_BYTES: Final = 1024 * 1024
+
+
+class Reach(enum.Enum):
+    """Up to where a topic is read, and which of its records."""
+
+    ALL_COMMITTED = enum.auto()
+    """Those that are committed, up to the end of the log: open transactions are waited for."""
+    STABLE = enum.auto()
+    """Those that are committed, up to the first open transaction."""
+    UNCOMMITTED = enum.auto()
+    """Also those of open and aborted transactions."""
 
 
 def gather(records: Iterable[Record], source: str) -> Positions:
@@ -49,34 +60,38 @@ def pairs_of(records: Iterable[Record]) -> dict[TopicPartition, list[Pair]]:
 
 
 class TopicReader:
-    """Reads whole topics of one cluster, with read_committed. Its calls wait; use it in one thread."""
+    """Reads whole topics of one cluster. Its calls wait; use it in one thread."""
 
     def __init__(self, options: Mapping[str, object], admin: Admin, clock: Clock, stall_ms: int) -> None:
         """``options`` are those of the cluster. A call fails if nothing arrives for ``stall_ms``."""
+        self._options: Final = options
         self._admin: Final = admin
         self._clock: Final = clock
         self._stall_ms: Final = stall_ms
-        self._consumer: Final = Consumer({**options, **READING})
+        self._consumers: Final[dict[str, Consumer]] = {}
 
     def close(self) -> None:
         """Close the connections."""
-        self._consumer.close(timeout_ms=0)
+        for consumer in self._consumers.values():
+            consumer.close(timeout_ms=0)
 
-    def ends(self, topic: str) -> dict[TopicPartition, int]:
-        """Return the end of each partition's log, open transactions included. Raises KafkaError."""
+    def ends(self, topic: str, *, stable: bool = False) -> dict[TopicPartition, int]:
+        """Return the end of each partition's log; if ``stable``, its last stable offset. Raises KafkaError."""
         tps = [TopicPartition(topic, one.partition) for one in self._admin.describe_topics([topic])[topic].partitions]
-        found = self._admin.list_offsets(dict.fromkeys(tps, LATEST), isolation="read_uncommitted")
+        isolation = "read_committed" if stable else "read_uncommitted"
+        found = self._admin.list_offsets(dict.fromkeys(tps, LATEST), isolation=isolation)
         return {tp: found[tp].offset for tp in tps}
 
-    def records(self, topic: str) -> Iterator[Record]:
-        """Yield the committed records up to the present ends. Raises KafkaError.
-
-        An open transaction is waited for: KafkaTimeout if it does not end.
-        """
-        ends = self.ends(topic)
+    def records(self, topic: str, reach: Reach = Reach.ALL_COMMITTED) -> Iterator[Record]:
+        """Yield the records up to the present ends. Raises KafkaError; KafkaTimeout if a transaction does not end."""
+        ends = self.ends(topic, stable=reach is Reach.STABLE)
         starts = self._admin.list_offsets(dict.fromkeys(ends, EARLIEST))
+        isolation = "read_uncommitted" if reach is Reach.UNCOMMITTED else "read_committed"
+        if isolation not in self._consumers:
+            self._consumers[isolation] = Consumer({**self._options, **READING, "isolation.level": isolation})
+        consumer = self._consumers[isolation]
         for tp, end in ends.items():
-            for fetched in read_long_log(self._consumer, tp, starts[tp].offset, end, self._clock, self._stall_ms):
+            for fetched in read_long_log(consumer, tp, starts[tp].offset, end, self._clock, self._stall_ms):
                 yield from fetched.records()
 
 
@@ -87,16 +102,3 @@ READING: Final = {
     "max.partition.fetch.bytes": _FETCH_BYTES,
 }
 """The options of a consumer that reads logs."""
-
-
-def sync_records(reader: TopicReader, topic: str) -> Iterator[Record]:
-    """Yield the records of the topic of offset syncs: MirrorMaker 2 reads partition 0 only. Raises KafkaError."""
-    return reader.records(topic)
-
-
-def is_missing(error: KafkaError) -> bool:
-    """Return whether the topic does not exist."""
-    return getattr(error, "code", None) == _UNKNOWN_TOPIC
-
-
-_UNKNOWN_TOPIC: Final = 3

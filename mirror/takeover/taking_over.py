@@ -33,7 +33,7 @@ from mirror.takeover.observation import Observation, signs_of_life
 from mirror.takeover.places import Deployment, is_dedicated, worker_group
 from mirror.takeover.report import Found, TakeoverReport
 from mirror.takeover.seeding import Seed, Seeding, seed_of
-from mirror.takeover.stored_offsets import TopicReader
+from mirror.takeover.stored_offsets import Reach, TopicReader
 from mirror.timing import Clock
 
 _TIMEOUT_MS: Final = 30_000
@@ -108,7 +108,8 @@ class Takeover:
         request = self._request
         self._check_flow_rests()
         on_source, on_target = sorted(self._source.list_topics()), sorted(self._target.list_topics())
-        positions = find_positions(self._target_topics, request.deployment, on_target)
+        # A task that was killed may have left a transaction open, until it is fenced.
+        positions = find_positions(self._target_topics, request.deployment, on_target, Reach.UNCOMMITTED)
         group = worker_group(request.deployment, positions.topic)
         self._check_it_rests(positions.topic, group)
         ids = self._known_ids(group, positions.connector)
@@ -116,7 +117,8 @@ class Takeover:
             fence(self._target_options, ids, _TIMEOUT_MS)
         # What its last transactions have stored is known only now.
         named = replace(request.deployment, offsets_topic=positions.topic, connector=positions.connector)
-        positions = find_positions(self._target_topics, named, on_target)
+        reach = Reach.STABLE if request.dry_run else Reach.ALL_COMMITTED
+        positions = find_positions(self._target_topics, named, on_target, reach)
         syncs = find_syncs(self._source_topics, self._target_topics, request.deployment, (on_source, on_target))
         decisions = self._decide(positions, syncs)
         if not request.dry_run:
@@ -191,7 +193,7 @@ class Takeover:
     def _decide(self, positions: FoundPositions, syncs: FoundSyncs) -> list[Decision]:
         partitions = Partitions(targets=self._request.targets, stored=positions.positions, pairs=syncs.pairs)
         decisions: list[Decision] = []
-        for facts in self._facts.read(partitions):
+        for facts in self._facts.read(partitions, stable=self._request.dry_run):
             if isinstance(facts, Decision):
                 decisions.append(facts)
                 continue
