@@ -42,6 +42,10 @@ class SourceRegistry(NamedTuple):
 
     cluster_id: str
     topic_id: str
+    offset: int = 0
+    """Up to which the flow knows it."""
+    leader_epoch: int = -1
+    """That its leader had then; -1 if that is not known."""
 
 
 class Registry:
@@ -83,7 +87,13 @@ class Registry:
         elif flow and value is None:
             self.sources.pop(flow, None)
         elif flow:
-            self.sources[flow] = SourceRegistry(stored.text(fields.get("cluster")), stored.text(fields.get("topic-id")))
+            epoch = stored.number(fields.get("leader-epoch"))
+            self.sources[flow] = SourceRegistry(
+                stored.text(fields.get("cluster")),
+                stored.text(fields.get("topic-id")),
+                stored.number(fields.get("offset")) or 0,
+                -1 if epoch is None else epoch,
+            )
         elif beginning and self._beginning is None:
             self._beginning = beginning
 
@@ -120,7 +130,8 @@ def began_record(beginning: str, unix_ms: int) -> KeyValue:
 
 def source_record(flow: str, source: SourceRegistry) -> KeyValue:
     """Return the record of the registry that ``flow`` reads on its source; it is written on the flow's target."""
-    return _record({_SOURCE: flow}, {"cluster": source.cluster_id, "topic-id": source.topic_id})
+    fields = {"cluster": source.cluster_id, "topic-id": source.topic_id, "offset": source.offset}
+    return _record({_SOURCE: flow}, {**fields, "leader-epoch": source.leader_epoch})
 
 
 def source_removal(flow: str) -> KeyValue:

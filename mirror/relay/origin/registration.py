@@ -6,10 +6,12 @@ import logging
 import threading
 from typing import Final
 
+from mirror.client import Admin
 from mirror.cluster.events import as_kafka_error
 from mirror.errors import KafkaError
 from mirror.producer.id_gate import AdmitId
 from mirror.relay.origin.records import REGISTRY_TOPIC, producer_records
+from mirror.relay.origin.registered_ids import RegistryVersion, registered_ids
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.runtime.clock import SystemClock
 
@@ -19,18 +21,35 @@ _WRITE_TIMEOUT_MS: Final = 30_000
 _RETRY_AFTER_S: Final = 1.0
 
 
+def open_registration(registry: FlowTopic, flow: str, admin: Admin, timeout_ms: int) -> IdRegistration:
+    """Return what registers the producer ids of ``flow``, but for those that this process has registered before.
+
+    After another election these are registered again: it may have been unclean.
+    """
+    try:
+        topic = admin.describe_topics([REGISTRY_TOPIC], timeout_ms=timeout_ms).get(REGISTRY_TOPIC)
+    except KafkaError as error:
+        _log.info("%s could not be described, so all producer ids are registered again: %s", REGISTRY_TOPIC, error)
+        topic = None
+    if topic is None:
+        return IdRegistration(registry, flow, set())
+    version = RegistryVersion(str(topic.topic_id or ""), topic.partitions[registry.tp.partition].leader_epoch)
+    return IdRegistration(registry, flow, registered_ids.of(registry.settings, version))
+
+
 class IdRegistration:
     """Writes producer ids to the registry, together those that are waiting, and then lets them be used.
 
     It retries until it is closed: batches that wait for an id expire by their own ``delivery.timeout.ms``.
     """
 
-    def __init__(self, registry: FlowTopic, flow: str) -> None:
+    def __init__(self, registry: FlowTopic, flow: str, registered: set[int]) -> None:
+        """``registered`` are ids that need no registration; those that are registered are added."""
         self._registry: Final = registry
         self._flow: Final = flow
         self._lock: Final = threading.Lock()
         self._waiting: dict[int, list[AdmitId]] = {}
-        self._registered: Final[set[int]] = set()
+        self._registered: Final = registered
         self._running = False
         self._closed: Final = threading.Event()
 

@@ -15,7 +15,8 @@ from mirror.relay.batches.topic_config import readable
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.origin import records
 from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, Origins, Registry, SourceRegistry
-from mirror.relay.progress.flow_topic import FlowTopic, KeyValue
+from mirror.relay.origin.registry_log import ReadEnd, check_kept, read_end
+from mirror.relay.progress.flow_topic import UNCLEAN_ELECTION, FlowTopic, KeyValue
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
@@ -71,19 +72,27 @@ def prepare_registries(
         found = begin_registry(on_target, target, timeout_ms)
     if not only_local:
         return
-    on_source = registry_topic(source_options)
+    on_source, expected = registry_topic(source_options), found.sources.get(flow)
     with Admin(on_source.options) as source:
-        expected = found.sources.get(flow)
-        if expected is None:
-            _check_topic(source, "source", timeout_ms)
-            begin_registry(on_source, source, timeout_ms)
         topic = source.describe_topics([REGISTRY_TOPIC], timeout_ms=timeout_ms).get(REGISTRY_TOPIC)
         topic_id = "" if topic is None else str(topic.topic_id or "")
+        if expected is not None and expected.topic_id != topic_id:
+            raise FlowError(str(_replaced_error(expected, topic_id)))
+        _check_topic(source, "source", timeout_ms)
+        begin_registry(on_source, source, timeout_ms)
+        end = read_end(source, on_source, timeout_ms)
+        try:
+            end = check_kept(source, on_source, _read_end_of(expected), end.offset, timeout_ms)
+        except NotRetriable as error:
+            raise FlowError(str(error)) from error
         cluster_id = source.describe_cluster(timeout_ms=timeout_ms).cluster_id
-    if expected is None:
-        write_records(on_target, [records.source_record(flow, SourceRegistry(cluster_id, topic_id))], timeout_ms)
-    elif expected.topic_id != topic_id:
-        raise FlowError(str(_replaced_error(expected, topic_id)))
+    known = SourceRegistry(cluster_id, topic_id, end.offset, end.leader_epoch)
+    if known != expected:
+        write_records(on_target, [records.source_record(flow, known)], timeout_ms)
+
+
+def _read_end_of(known: SourceRegistry | None) -> ReadEnd:
+    return ReadEnd() if known is None else ReadEnd(known.offset, known.leader_epoch)
 
 
 def _check_topic(admin: Admin, side: str, timeout_ms: int) -> None:
@@ -95,6 +104,11 @@ def _check_topic(admin: Admin, side: str, timeout_ms: int) -> None:
         raise FlowError(
             f"{REGISTRY_TOPIC} of the {side} has cleanup.policy = {policy}: without the producer ids that are deleted"
             " there, flows would copy back what flows have written; set cleanup.policy = compact"
+        )
+    if configs.get(UNCLEAN_ELECTION) == "true":
+        raise FlowError(
+            f"{REGISTRY_TOPIC} of the {side} has {UNCLEAN_ELECTION} = true: without the producer ids that an unclean"
+            f" election may lose, flows would copy back what flows have written; set {UNCLEAN_ELECTION} = false"
         )
 
 
@@ -141,7 +155,10 @@ class LocalOrigin:
         timeout_ms: int,
     ) -> None:
         """``expected`` is the registry that the flow has read before. Raises ConfigError."""
-        self._followed: Final = FollowedTopic(registry_topic(source_options))
+        self._topic: Final = registry_topic(source_options)
+        self._followed: Final = FollowedTopic(self._topic)
+        self._admin: Final = Admin(self._topic.options)
+        self._read_end = _read_end_of(expected)
         self._expected: Final = expected
         self._timeout_ms: Final = timeout_ms
         self._clock: Final = SystemClock()
@@ -151,6 +168,7 @@ class LocalOrigin:
     def close(self) -> None:
         """Close the connections."""
         self._followed.close()
+        self._admin.close()
 
     def __enter__(self) -> Self:
         return self
@@ -165,7 +183,7 @@ class LocalOrigin:
     def decide(self, producer_ids: Collection[int]) -> None:
         """Read the registry, and decide these ids of batches that were read before. Waits.
 
-        Raises KafkaError; NotRetriable if it is not the registry that the flow has read before.
+        Raises KafkaError; NotRetriable if it is not the registry that the flow has read before, or has lost records.
         """
         with self._lock:
             news = self._followed.news(self._clock, self._timeout_ms)
@@ -177,6 +195,9 @@ class LocalOrigin:
                 self._origins.registry.add(record.key, record.value)
             if news.error is not None:
                 raise news.error
+            self._read_end = check_kept(
+                self._admin, self._topic, self._read_end, self._followed.position, self._timeout_ms
+            )
             if not self._origins.registry.has_begun:
                 raise KafkaError(f"{REGISTRY_TOPIC} of the source has not begun: another run is about to begin it")
             self._origins.decide(producer_ids)

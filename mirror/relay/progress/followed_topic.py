@@ -42,6 +42,11 @@ class FollowedTopic:
         """The id of the topic at the last call of :meth:`news`; empty if there was none."""
         return str(self._id or "")
 
+    @property
+    def position(self) -> int:
+        """Up to where the topic was read; 0 if it was not."""
+        return self._at or 0
+
     def close(self) -> None:
         """Close the connections."""
         self._clients.close()

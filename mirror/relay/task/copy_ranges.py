@@ -29,7 +29,7 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.offset_topic import OffsetKeeper, OffsetTopic
 from mirror.relay.offsets.translator import complete_index
-from mirror.relay.origin.registration import IdRegistration
+from mirror.relay.origin.registration import IdRegistration, open_registration
 from mirror.relay.origin.registry import open_origin, registry_topic
 from mirror.relay.partition.search.position_search import LogPositionSearch
 from mirror.relay.partition.writers.takeover import transactional_id
@@ -149,8 +149,9 @@ def _copy(
         origin = open_origin(flow, source_options, target_options, policy, timeouts.stall_ms)
         if origin is not None:
             stack.enter_context(origin)
-        registration = IdRegistration(registry_topic(target_options), flow) if policy.registers_producers else None
-        if registration is not None:
+        registration: IdRegistration | None = None
+        if policy.registers_producers:
+            registration = open_registration(registry_topic(target_options), flow, admin, timeouts.stall_ms)
             stack.callback(registration.close)
         progress_topic = ProgressTopic(target_options, flow)
         lookups = ClusterLookups(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, ConfigResource, NewTopic
@@ -11,10 +11,18 @@ from mirror.errors import BrokerError, KafkaError
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.topic_config import readable
 from mirror.relay.origin.records import REGISTRY_TOPIC
-from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import (
+    UNCLEAN_ELECTION,
+    group_topic_of,
+    inventory_topic_of,
+    offset_topic_of,
+    topic_of,
+)
 from mirror.spark.preflight import topic_compare
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.config.models import FlowConfig
 
 TOPIC_ALREADY_EXISTS: Final = 36
@@ -37,6 +45,7 @@ class FlowTopic:
     lost: str
     """What does not work without it."""
     replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=lambda: FLOW_TOPIC_CONFIGS)
 
 
 def on_target(flow: FlowConfig) -> list[FlowTopic]:
@@ -104,6 +113,7 @@ def _registry(replication_factor: int) -> FlowTopic:
         contents="the producer ids of flows",
         lost="nothing is copied",
         replication_factor=replication_factor,
+        configs={**FLOW_TOPIC_CONFIGS, UNCLEAN_ELECTION: "false"},
     )
 
 
@@ -116,7 +126,7 @@ def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = Fals
     changes: list[str] = []
     warnings: list[str] = []
     for topic in topics:
-        new = NewTopic(topic.name, 1, topic.replication_factor, FLOW_TOPIC_CONFIGS)
+        new = NewTopic(topic.name, 1, topic.replication_factor, {**topic.configs})
         try:
             if topic.name in admin.describe_topics([topic.name]):
                 found = admin.describe_configs([ConfigResource.topic(topic.name)])

@@ -40,7 +40,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> HandTopic:
 
 
 def _registration(topic: HandTopic) -> IdRegistration:
-    return IdRegistration(cast("FlowTopic", topic), "a-b")
+    return IdRegistration(cast("FlowTopic", topic), "a-b", set())
 
 
 def _ask(to: IdRegistration, producer_id: int, admitted: list[int]) -> None:

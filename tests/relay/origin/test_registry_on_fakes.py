@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from mirror.errors import FlowError
-from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey
-from mirror.relay.origin.registry import prepare_registries, read_registry, registry_topic
+from mirror.client import Admin
+from mirror.errors import FlowError, KafkaError, NotRetriable
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, producer_records
+from mirror.relay.origin.registration import open_registration
+from mirror.relay.origin.registry import (
+    LocalOrigin,
+    open_origin,
+    prepare_registries,
+    read_registry,
+    registry_topic,
+    write_records,
+)
 from tests.fakes.cluster import FakeCluster
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -54,3 +66,101 @@ def test_a_registry_that_is_missing_or_deletes_its_records_is_refused(
     expected = "does not exist" if policy is None else f"has cleanup.policy = {policy}: "
     with pytest.raises(FlowError, match=f"{REGISTRY_TOPIC} of the {side} {expected}"):
         _prepare(pair)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_registry_that_may_elect_uncleanly_is_refused(pair: FakePair, side: str) -> None:
+    for cluster in (pair.source, pair.target):
+        _add_registry(cluster, "compact")
+    refused = pair.source if side == "source" else pair.target
+    refused.topics[REGISTRY_TOPIC].configs["unclean.leader.election.enable"] = "true"
+    with pytest.raises(FlowError, match=f"{REGISTRY_TOPIC} of the {side} has unclean.leader.election.enable = true"):
+        _prepare(pair)
+
+
+def _register(cluster: FakeCluster, *producer_ids: int) -> None:
+    write_records(registry_topic(_options(cluster)), producer_records(producer_ids, "b-a", 0).values(), 10_000)
+
+
+@pytest.fixture
+def prepared(pair: FakePair) -> FakePair:
+    """The registry of the source has records of a flow in the other direction."""
+    for cluster in (pair.source, pair.target):
+        _add_registry(cluster, "compact")
+    _prepare(pair)
+    for producer_id in (7, 8):
+        _register(pair.source, producer_id)
+    _prepare(pair)
+    return pair
+
+
+def _lose_last(cluster: FakeCluster, *, more: int = 0) -> None:
+    """Have the last batch of the registry lost, and then ``more`` producer ids registered."""
+    log = cluster.log(REGISTRY_TOPIC)
+    cluster.elect_uncleanly(REGISTRY_TOPIC, 0, log.leader, log.index[-1][0])
+    for number in range(more):
+        _register(cluster, 100 + number)
+
+
+def test_a_clean_election_of_the_registry_loses_nothing(prepared: FakePair) -> None:
+    with _opened(prepared) as origin:
+        log = prepared.source.log(REGISTRY_TOPIC)
+        log.move(log.leader)
+        _register(prepared.source, 9)
+        origin.decide([9])
+    _prepare(prepared)
+
+
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_registry_that_has_lost_what_was_read_stops_the_flow(prepared: FakePair, more: int) -> None:
+    """Also if it is as long as before, and in a process that has not read it before."""
+    with _opened(prepared) as origin:
+        _lose_last(prepared.source, more=more)
+        with pytest.raises(NotRetriable, match=r"origin-unknown: .* has lost records"):
+            origin.decide([9])
+    with pytest.raises(NotRetriable, match=r"origin-unknown: .* has lost records"):
+        _opened(prepared)
+    with pytest.raises(FlowError, match=r"origin-unknown: .* has lost records"):
+        _prepare(prepared)
+
+
+def test_a_registry_whose_first_records_were_deleted_stops_the_flow(prepared: FakePair) -> None:
+    log = prepared.source.log(REGISTRY_TOPIC)
+    log.delete_before(log.index[1][0])
+    with pytest.raises(FlowError, match=r"has lost records \(offsets 0 to "):
+        _prepare(prepared)
+
+
+def test_a_leader_that_was_replaced_is_not_believed(prepared: FakePair) -> None:
+    log = prepared.source.log(REGISTRY_TOPIC)
+    log.move(log.leader)
+    _prepare(prepared)
+    log.leader_epoch -= 1
+    with pytest.raises(KafkaError, match="it was replaced, and does not know it yet"):
+        _prepare(prepared)
+
+
+def _opened(pair: FakePair) -> LocalOrigin:
+    policy = CopyPolicy(only_local=True, registers_producers=True)
+    origin = open_origin(FLOW, _options(pair.source), _options(pair.target), policy, 10_000)
+    assert origin is not None
+    return origin
+
+
+def test_a_process_registers_an_id_again_only_after_another_election(pair: FakePair) -> None:
+    _add_registry(pair.source, "compact")
+    topic, log = registry_topic(_options(pair.source)), pair.source.log(REGISTRY_TOPIC)
+
+    def register_in_a_task() -> int:
+        """Return the end of the registry."""
+        admitted = threading.Event()
+        with Admin(topic.options) as admin:
+            registration = open_registration(topic, "b-a", admin, 10_000)
+            registration.on_producer_id(7, admitted.set)
+            assert admitted.wait(30)
+            registration.close()
+        return log.end_offset
+
+    assert [register_in_a_task() for _ in range(3)] == [1, 1, 1]
+    log.move(log.leader)
+    assert [register_in_a_task() for _ in range(2)] == [2, 2]
