@@ -44,11 +44,11 @@ def findings(
         for partition, records in enumerate(logs[cluster, produced_into])
     }
     for (producer, partition), records in truth.items():
-        numbers = [record.number for record in records]
-        if numbers != sorted(set(numbers)):
-            more = len(numbers) - len(set(numbers))
-            what = f"has {more} records twice" if more else "is out of order"
-            wrong.append(f"producer {producer} {what} in partition {partition} of {cluster_of[producer]} itself")
+        # A plain producer may itself be out of order where a broker ended, which is none of the flows' doing.
+        if more := len(records) - len({record.number for record in records}):
+            wrong.append(
+                f"producer {producer} has {more} records twice in partition {partition} of {cluster_of[producer]}"
+            )
     for (cluster, topic), clusters in origins.items():
         for partition, there in enumerate(logs[cluster, topic]):
             wanted = {producer for producer, its in cluster_of.items() if its in clusters}
