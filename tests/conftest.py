@@ -83,10 +83,22 @@ _SLOW = (
     "tests/consumer/test_prefetch_bound.py",
     "tests/e2e/",
     "tests/faults/",
+    "tests/groups/test_sick_leaders_on_fakes.py",
+    "tests/groups/test_sync_after_crashes.py",
+    "tests/migration/test_stores.py",
     "tests/producer/test_takeover.py",
+    "tests/relay/offsets/test_lost_logs_on_fakes.py",
+    "tests/relay/offsets/test_translator_on_fakes.py",
     "tests/relay/partition/test_delayed_fence_on_fakes.py",
     "tests/relay/progress/test_start_positions_on_fakes.py",
     "tests/relay/progress/test_target_log_on_fakes.py",
+    "tests/relay/task/test_anchors_on_fakes.py",
+    "tests/relay/task/test_epochs",
+    "tests/relay/task/test_healing_on_fakes.py",
+    "tests/relay/task/test_imports.py",
+    "tests/relay/task/test_last_epochs.py",
+    "tests/relay/task/test_topic_rules.py",
+    "tests/relay/task/test_ways_on_fakes.py",
     "tests/spark/driver/test_report",
     "tests/spark/driver/test_stream_monitor.py",
     "tests/telemetry/test_export.py",
@@ -94,7 +106,10 @@ _SLOW = (
     "tests/wire/test_bombs.py",
     "tests/wire/test_hostile_bytes.py",
 )
-"""Fuzzers, large inputs, and what starts processes: together they take as long as the other thousands of tests."""
+"""Fuzzers, large inputs, whole copies between fakes, and what starts processes.
+
+Together they take longer than the other thousands of tests.
+"""
 _HANGS_S = 480
 """What waits for other processes, on a machine that is busy, is given more time before it is said to hang."""
 _FREEZE_AFTER = 50
