@@ -9,7 +9,7 @@ from typing import Final
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation
 from mirror.cluster.admin.acls import CreateAcls, DeleteAcls, DescribeAcls
-from mirror.cluster.admin.cluster import DescribeCluster, DescribeLogDirs
+from mirror.cluster.admin.cluster import ClusterOperations, DescribeCluster, DescribeLogDirs
 from mirror.cluster.admin.configs import DescribeConfigs, DescribeTopicConfigs, IncrementalAlterConfigs
 from mirror.cluster.admin.groups import GroupOperations
 from mirror.cluster.admin.topics import (
@@ -284,6 +284,13 @@ class Admin(GroupCalls):
     ) -> Outcomes[AclFilter, tuple[AclBinding, ...]]:
         """Delete the ACLs that match any filter. Returns the deleted ACLs by filter."""
         return self._each(DeleteAcls(arguments.acl_filters(filters), *self._timer(timeout_ms)), partial=partial)
+
+    def cluster_operations(self, *, timeout_ms: int | None = None) -> frozenset[AclOperation] | None:
+        """Return the operations on the cluster itself that this client may perform; empty without Describe.
+
+        None if the brokers do not return them. Raises UnsupportedVersion before Kafka 2.8.
+        """
+        return self._call(ClusterOperations(*self._timer(timeout_ms)))
 
     def group_operations(
         self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None

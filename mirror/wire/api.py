@@ -72,6 +72,7 @@ class Api(enum.Enum):
         44, 1, 1, admin.IncrementalAlterConfigsRequest, admin.IncrementalAlterConfigsResponse
     )
     OFFSET_DELETE = ApiSpec(47, 0, 0, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse)
+    DESCRIBE_CLUSTER = ApiSpec(60, 0, 2, metadata.DescribeClusterRequest, metadata.DescribeClusterResponse)
     DESCRIBE_PRODUCERS = ApiSpec(
         61, 0, 0, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse
     )

@@ -18,6 +18,7 @@ from mirror.errors import AuthorizationFailed, BrokerError, KafkaTimeout, Protoc
 from mirror.wire.api import Api
 from mirror.wire.messages.acls import AclDescription, CreateAclsResponse, DescribeAclsResource, DescribeAclsResponse
 from mirror.wire.messages.admin import DescribedLogDir, DescribeLogDirsResponse
+from mirror.wire.messages.metadata import DescribeClusterResponse
 from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.api_admin import LOG_DIR, SECURITY_DISABLED
@@ -135,6 +136,27 @@ def test_a_permission_newer_than_this_client_is_unknown_not_an_error() -> None:
         AclOperation.UNKNOWN,
         AclPermission.UNKNOWN,
     )
+
+
+# --- what this client may do
+
+
+def test_the_operations_on_the_cluster() -> None:
+    cluster = FakeCluster()
+    admin = FakeAdmin(cluster)
+    may = cluster.admin.may
+    assert AclOperation.ALTER in (admin.cluster_operations() or ())
+    may[ResourceType.CLUSTER, ""] = frozenset({AclOperation.DESCRIBE})
+    assert admin.cluster_operations() == frozenset({AclOperation.DESCRIBE})
+    may[ResourceType.CLUSTER, ""] = frozenset({AclOperation.ALTER})
+    assert admin.cluster_operations() == frozenset(), "brokers hide the others without Describe"
+
+
+def test_a_broker_may_not_return_the_operations() -> None:
+    cluster = FakeCluster()
+    silent = DescribeClusterResponse(0, None, "berlin", ())
+    cluster.control.on(Api.DESCRIBE_CLUSTER, Action(rewrite=lambda _: silent))
+    assert FakeAdmin(cluster).cluster_operations() is None
 
 
 # --- log directories

@@ -204,6 +204,14 @@ CASES = {
         CLUSTER,
         ("describing ACLs", "the permission Describe on the cluster"),
     ),
+    "cluster_operations": Case(
+        Api.DESCRIBE_CLUSTER,
+        lambda a, **o: a.cluster_operations(**o),
+        "cluster",
+        errors.REQUEST_TIMED_OUT,
+        CLUSTER,
+        ("describing the permissions on the cluster",),
+    ),
     "create_acls": Case(
         Api.CREATE_ACLS,
         lambda a, **o: a.create_acls([ALLOWED], **o),

@@ -83,6 +83,17 @@ SUPPORTED = {
         }
     ),
     ResourceType.GROUP: frozenset({AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DELETE}),
+    ResourceType.CLUSTER: frozenset(
+        {
+            AclOperation.CREATE,
+            AclOperation.ALTER,
+            AclOperation.DESCRIBE,
+            AclOperation.CLUSTER_ACTION,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+            AclOperation.IDEMPOTENT_WRITE,
+        }
+    ),
 }
 """All operations of a kind (``AclEntry.supportedOperations``)."""
 
@@ -111,7 +122,8 @@ class FakeGroup:
 class AdminState:
     """``broker_configs`` by id as text ("" for all brokers); ``acls`` None: the cluster has no authorizer.
 
-    ``may``: the operations that are reported to clients for a topic or group; without an entry it is everything.
+    ``may``: the operations that are reported to clients for a topic, a group or the cluster (""); without an entry it
+    is everything.
     """
 
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)

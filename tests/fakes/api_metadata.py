@@ -1,12 +1,14 @@
-"""Metadata and FindCoordinator."""
+"""Metadata, DescribeCluster and FindCoordinator."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.cluster.acls import ResourceType
+from mirror.cluster.acls import AclOperation, ResourceType
 from mirror.wire.messages.metadata import (
     Coordinator,
+    DescribeClusterBroker,
+    DescribeClusterResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataBroker,
@@ -20,6 +22,18 @@ from tests.fakes.control import ServerCall
 
 if TYPE_CHECKING:
     from tests.fakes.cluster import FakeCluster, FakeTopic
+
+
+def describe_cluster(cluster: FakeCluster, call: ServerCall) -> DescribeClusterResponse:
+    """The living brokers, and the operations on the cluster; without Describe there are none."""
+    brokers = tuple(DescribeClusterBroker(b.node, b.host, b.port) for b in cluster.brokers.values() if b.up)
+    bits = cluster.admin.bits(ResourceType.CLUSTER, "")
+    code = call.action.code("cluster")
+    may = bits if bits >> AclOperation.DESCRIBE & 1 else 0
+    asked = call.body.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        code, "refused" if code else None, cluster.cluster_id, brokers, cluster.controller, may if asked else -(2**31)
+    )
 
 
 def metadata(cluster: FakeCluster, call: ServerCall) -> MetadataResponse:

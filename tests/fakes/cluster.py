@@ -65,6 +65,7 @@ _HANDLERS: Final[dict[Api, Handler]] = {
     Api.LIST_TRANSACTIONS: api_open_transactions.list_transactions,
     Api.DESCRIBE_TRANSACTIONS: api_open_transactions.describe_transactions,
     Api.OFFSET_DELETE: api_admin.offset_delete,
+    Api.DESCRIBE_CLUSTER: api_metadata.describe_cluster,
     Api.DESCRIBE_ACLS: api_admin.describe_acls,
     Api.CREATE_ACLS: api_admin.create_acls,
     Api.DELETE_ACLS: api_admin.delete_acls,

@@ -101,6 +101,7 @@ OF_A_CONSUMER: Calls = {
     "close: negative": lambda c: c.close(-1),
 }
 OF_AN_ADMIN: Calls = {
+    "cluster_operations": lambda a: a.cluster_operations(timeout_ms=-1),
     "describe_cluster": lambda a: a.describe_cluster(timeout_ms=-1),
     "describe_topics: one name": lambda a: a.describe_topics("orders"),
     "describe_topics: None": lambda a: a.describe_topics([None]),

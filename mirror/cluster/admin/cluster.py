@@ -1,4 +1,4 @@
-"""Calls about the cluster and its brokers: identity, log directories, and the telemetry id of this client."""
+"""Calls about the cluster and its brokers: identity, permissions, log directories, this client's telemetry id."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection
 from typing import Final
 
+from mirror.cluster.acls import AclOperation, operations_of
 from mirror.cluster.calls import Call, ClusterView, Failures, check
 from mirror.cluster.keyed_call import BrokersCall
 from mirror.cluster.types import Broker, ClusterDescription, LogDir, ReplicaLog, TopicPartition
@@ -13,7 +14,12 @@ from mirror.errors import KafkaError
 from mirror.wire.api import Api
 from mirror.wire.error_codes import broker_error
 from mirror.wire.messages.admin import DescribedLogDir, DescribeLogDirsRequest, DescribeLogDirsResponse
-from mirror.wire.messages.metadata import MetadataRequest, MetadataResponse
+from mirror.wire.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from mirror.wire.messages.telemetry import GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse
 
 _ALL: Final = "*"
@@ -44,6 +50,33 @@ class DescribeCluster(Call[ClusterDescription, str]):
     def result(self) -> ClusterDescription:
         """Return the answer."""
         assert self._found is not None  # noqa: S101 - result() follows accept()
+        return self._found
+
+
+class ClusterOperations(Call[frozenset[AclOperation] | None, str]):
+    """Find out which operations on the cluster itself this client may perform."""
+
+    api = Api.DESCRIBE_CLUSTER
+
+    def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing the permissions on the cluster", (_ALL,), deadline_ms, timeout_ms)
+        self._found: frozenset[AclOperation] | None = None
+
+    def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeClusterRequest:
+        """Request the operations; the brokers come with them."""
+        del keys, view, timeout_ms
+        return DescribeClusterRequest(include_cluster_authorized_operations=True)
+
+    def accept(self, keys: Collection[str], response: DescribeClusterResponse) -> Failures:
+        """Keep the operations."""
+        error = check(response.error_code, self.what, response.error_message)
+        if error is not None:
+            return dict.fromkeys(keys, error)
+        self._found = operations_of(response.cluster_authorized_operations)
+        return {}
+
+    def result(self) -> frozenset[AclOperation] | None:
+        """Return the answer."""
         return self._found
 
 

@@ -24,6 +24,7 @@ from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
+from mirror.spark.preflight.acl_permissions import AclPermissions, acl_warnings
 from mirror.spark.preflight.config_permissions import ConfigPermissions, config_warnings
 from mirror.spark.preflight.group_permissions import GroupPermissions, group_warnings
 from mirror.spark.preflight.permission_lines import (
@@ -74,6 +75,8 @@ class FlowPermissions:
     """What is needed for consumer groups; None if the flow does not bring them to the target."""
     configs: ConfigPermissions | None = None
     """What is needed to keep configurations in step; None if the flow does not."""
+    acls: AclPermissions | None = None
+    """What is needed to keep ACLs in step; None if the flow does not."""
     broker_configs: bool | None = None
     """Whether the configuration of the target's brokers may be read; None if that is not known."""
 
@@ -133,6 +136,8 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
         missing.warnings += group_warnings(flow, permissions.consumer_groups)
     if permissions.configs is not None:
         missing.warnings += _config_warnings(flow, permissions, permissions.configs)
+    if permissions.acls is not None:
+        missing.warnings += acl_warnings(flow, permissions.acls)
     missing.problems = [f"flow {flow.name}: {line}" for line in missing.problems]
     return missing
 

@@ -17,8 +17,9 @@ from mirror.mirrormaker.names import HEARTBEATS
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.obstacles import too_long
-from mirror.spark.preflight import config_permissions, flow_topics
+from mirror.spark.preflight import acl_permissions, config_permissions, flow_topics
 from mirror.spark.preflight.acl_check import FlowPermissions, groups_to_check, ids_to_check, uses_sequences
+from mirror.spark.preflight.acl_permissions import AclPermissions
 from mirror.spark.preflight.config_permissions import ConfigPermissions
 from mirror.spark.preflight.group_permissions import MAX_GROUPS_CHECKED, GroupPermissions, names_of
 from mirror.spark.preflight.permission_lines import NO_OPERATIONS, Operations, TopicPermissions
@@ -49,9 +50,11 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
         source = _topics(admin, topics, timer)
         found_on_source = _topics(admin, own_on_source, timer)
         selected = _groups_to_bring(flow, admin, timer) if flow.follows_groups else None
+        on_source = _on_cluster(admin, timer) if flow.acls.sync else None
     groups: Mapping[str, Operations] = {}
     ids: Mapping[str, Operations] = {}
     configs: ConfigPermissions | None = None
+    acls: AclPermissions | None = None
     with Admin(target_options) as admin:
         impossible = too_long(flow, topics)
         own = [topic.name for topic in flow_topics.on_target(flow)]
@@ -65,12 +68,13 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
                 ids = _operations(found)
         if flow.configs == "sync":
             topic, config_id = config_permissions.names_of(flow)
-            config_ids: Mapping[str, Operations] = {}
-            with contextlib.suppress(KafkaError):
-                found = admin.transactional_id_operations([config_id], partial=True, timeout_ms=timer.remaining_ms())
-                config_ids = _operations(found)
             own_topic = {topic: target[topic]} if topic in target else {}
-            configs = ConfigPermissions(topic=own_topic, ids=config_ids)
+            configs = ConfigPermissions(topic=own_topic, ids=_on_id(admin, config_id, timer))
+        if flow.acls.sync:
+            topic, acl_id = acl_permissions.names_of(flow)
+            own_topic = {topic: target[topic]} if topic in target and configs is None else {}
+            on_id, on_target = _on_id(admin, acl_id, timer), _on_cluster(admin, timer)
+            acls = AclPermissions(source=on_source, target=on_target, topic=own_topic, ids=on_id)
         with contextlib.suppress(KafkaError):
             wanted = groups_to_check(flow, source)
             found = admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
@@ -86,6 +90,7 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
         ids=ids,
         consumer_groups=consumer_groups,
         configs=configs,
+        acls=acls,
         broker_configs=broker_configs,
     )
 
@@ -105,14 +110,28 @@ def _group_permissions(flow: FlowConfig, target: Admin, selected: list[str] | No
         return GroupPermissions(selected=count)
     topic, transactional_id = names_of(flow)
     groups: Mapping[str, Operations] = {}
-    ids: Mapping[str, Operations] = {}
-    with contextlib.suppress(KafkaError):
-        found = target.transactional_id_operations([transactional_id], partial=True, timeout_ms=timer.remaining_ms())
-        ids = _operations(found)
+    ids = _on_id(target, transactional_id, timer)
     with contextlib.suppress(KafkaError):
         wanted = (selected or [])[:MAX_GROUPS_CHECKED]
         groups = _operations(target.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms()))
     return GroupPermissions(selected=count, target=groups, ids=ids, topic=_topics(target, [topic], timer))
+
+
+def _on_id(admin: Admin, transactional_id: str, timer: Timer) -> dict[str, Operations]:
+    """Return the permissions on a transactional id; empty if they are not known."""
+    try:
+        found = admin.transactional_id_operations([transactional_id], partial=True, timeout_ms=timer.remaining_ms())
+    except KafkaError:
+        return {}
+    return _operations(found)
+
+
+def _on_cluster(admin: Admin, timer: Timer) -> Operations | None:
+    """Return the permissions on the cluster itself; None if they are not known."""
+    try:
+        return admin.cluster_operations(timeout_ms=timer.remaining_ms())
+    except KafkaError:
+        return None
 
 
 def _may_read_brokers(admin: Admin, timer: Timer) -> bool | None:

@@ -75,6 +75,37 @@ class MetadataResponse(Message):
 
 
 @dataclass(slots=True)
+class DescribeClusterRequest(Message):
+    """Used for the operations on the cluster alone: from version 11 on, Metadata does not have them (KIP-700)."""
+
+    include_cluster_authorized_operations: bool
+    include_fenced_brokers: bool = False
+
+
+@dataclass(slots=True)
+class DescribeClusterBroker(Message):
+    """The address of one broker."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(slots=True)
+class DescribeClusterResponse(Message):
+    """The cluster as the responding broker sees it; without Describe on it, no operation is authorized."""
+
+    error_code: int
+    error_message: str | None
+    cluster_id: str
+    brokers: tuple[DescribeClusterBroker, ...]
+    controller_id: int = -1
+    cluster_authorized_operations: int = OPERATIONS_NOT_TOLD
+    throttle_time: int = 0
+
+
+@dataclass(slots=True)
 class FindCoordinatorRequest(Message):
     """``key_type`` 0: groups, 1: transactional ids."""
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mirror.cli.app import app
-from mirror.client import AclBinding, Admin
+from mirror.client import AclBinding, AclOperation, Admin, ResourceType
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.relay.progress.flow_topic import inventory_topic_of
@@ -118,6 +118,15 @@ def test_acls_that_cannot_be_read_are_drift(site: Site) -> None:
     status, found = site.ask("drift")
     line = "the ACLs of cluster berlin cannot be read: the permission Describe on the cluster is missing"
     assert (status, found["problems"]) == (3, [line])
+
+
+def test_missing_permissions_are_named_beforehand(site: Site) -> None:
+    site.pair.source.admin.may[ResourceType.CLUSTER, ""] = frozenset({AclOperation.ALTER})
+    site.pair.target.admin.may[ResourceType.CLUSTER, ""] = frozenset({AclOperation.DESCRIBE})
+    for command in ("plan", "drift", "apply"):
+        said = " ".join((site.invoke(command).stderr + site.invoke(command).stdout).split())
+        assert "the permission Describe on the ACLs of cluster paris is missing: ACLs are not brought in step" in said
+        assert "the permission Alter on the ACLs of cluster berlin is missing: ACLs are not brought in step" in said
 
 
 def test_rounds_use_the_configuration_as_it_is_now(site: Site) -> None:
