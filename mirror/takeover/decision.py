@@ -84,10 +84,11 @@ class Reading(NamedTuple):
     source_start: int
     target_start: int | None
     """None: to be found by the time of the source's record at ``source_start``."""
-    anchor: Pair | None
-    """Both logs are read from this pair on, which is to be compared. Behind it, they correspond."""
-    from_beginning: bool = False
-    """Both logs are read from their first record, which nothing was in front of."""
+    anchor: Pair | None = None
+    """Both logs are read from this pair on, which is to be compared: behind it, they correspond."""
+    anchored: bool = False
+    """Whether no copy of what is read of the source is in front of what is read of the target, although there is no
+    pair that can be compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,20 +134,29 @@ def examine(facts: Facts) -> Decision | Reading:
     return _reading(facts, target)
 
 
-def _reading(facts: Facts, target: TargetLog) -> Reading:
+def _reading(facts: Facts, target: TargetLog) -> Reading | Decision:
     source = facts.source_log
     if facts.stored is None:
-        return Reading(source.first, target.first, None, from_beginning=source.first == target.first == 0)
+        if target.first > 0:
+            return unsettled(
+                facts,
+                f"MirrorMaker 2 has stored no position, and the target's log begins at {target.first}: what it had"
+                " copied in front of that cannot be known",
+            )
+        return Reading(source.first, target.first, anchored=True)
     anchor = anchor_of(facts.pairs, facts.stored)
-    if anchor is not None and anchor.source >= source.first and target.first <= anchor.target < target.end:
-        return Reading(anchor.source, anchor.target, anchor)
-    return without_anchor(facts)
+    if anchor is None or not target.first <= anchor.target < target.end:
+        return without_anchor(facts)
+    if anchor.source < source.first:
+        # What follows it in the source is deleted, but what was copied of the rest is behind it in the target.
+        return Reading(source.first, anchor.target + 1, anchored=True)
+    return Reading(anchor.source, anchor.target, anchor)
 
 
 def without_anchor(facts: Facts) -> Reading:
     """Return what to read if no offset sync can be used."""
     stored = -1 if facts.stored is None else facts.stored
-    return Reading(max(facts.source_log.first, stored - RECORDS_IN_FRONT), None, None)
+    return Reading(max(facts.source_log.first, stored - RECORDS_IN_FRONT), None)
 
 
 def _has_copied(progress: Progress) -> bool:

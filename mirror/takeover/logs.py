@@ -10,7 +10,7 @@ from mirror.client import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from mirror.relay.batches.appended import digest_of
 from mirror.relay.progress import stored_json as stored_ids
 from mirror.relay.progress.log_reading import read_long_log
-from mirror.takeover.decision import Decision, Facts, Reading, SourceLog, examine, settle, without_anchor
+from mirror.takeover.decision import Decision, Facts, Reading, SourceLog, TargetLog, examine, settle, without_anchor
 from mirror.takeover.matching import MAX_RECORDS, Match, Pair, Unsettled, match_tail
 from mirror.takeover.stored_offsets import READING
 from mirror.timing import Clock
@@ -72,12 +72,12 @@ class LogComparison:
         if target_start is None:
             first = next(source, None)
             if first is None:
-                target_start = facts.target_log.first if facts.target_log is not None else 0
+                target_start = _target_log(facts).end  # there is nothing to compare
             else:
                 target_start = self._offset_at(facts, first.timestamp_ms)
                 source = chain([first], source)
         target = self._target_records(facts, target_start)
-        return self._matched(facts, source, target, anchored=reading.from_beginning)
+        return self._matched(facts, source, target, anchored=reading.anchored)
 
     def _matched(
         self, facts: Facts, source: Iterator[Record], target: Iterator[Record], *, anchored: bool
@@ -98,8 +98,7 @@ class LogComparison:
 
     def _offset_at(self, facts: Facts, timestamp_ms: int) -> int:
         """Return the target's first offset with this time or a later one: no copy is in front of it."""
-        log = facts.target_log
-        assert log is not None  # noqa: S101 - there is something to read
+        log = _target_log(facts)
         found = self._target.list_offsets({facts.target: timestamp_ms})[facts.target].offset
         return log.end if found < 0 else max(found, log.first)
 
@@ -111,11 +110,15 @@ class LogComparison:
         yield from self._read(self._uncommitted, tp, OffsetAndMetadata(beyond, topic_id=topic_id), log.end)
 
     def _target_records(self, facts: Facts, start: int) -> Iterator[Record]:
-        log = facts.target_log
-        assert log is not None  # noqa: S101 - there is something to read
+        log = _target_log(facts)
         seek = OffsetAndMetadata(start, topic_id=stored_ids.topic_id(log.topic_id))
         yield from self._read(self._target_log, facts.target, seek, log.end)
 
     def _read(self, consumer: Consumer, tp: TopicPartition, start: OffsetAndMetadata, end: int) -> Iterator[Record]:
         for fetched in read_long_log(consumer, tp, start, end, self._clock, self._stall_ms):
             yield from (record for record in fetched.records() if start.offset <= record.offset < end)
+
+
+def _target_log(facts: Facts) -> TargetLog:
+    assert facts.target_log is not None  # noqa: S101 - otherwise there is nothing to read
+    return facts.target_log

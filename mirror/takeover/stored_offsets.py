@@ -18,6 +18,8 @@ from mirror.wire.decode import Record
 Positions = Mapping[str, Mapping[TopicPartition, int]]
 """By connector and source partition: the offset of the last record that was copied."""
 _FETCH_BYTES: Final = 1024 * 1024
+_FETCH_WAIT_MS: Final = 20
+"""A consumer fetches on behind what is read of a partition, and the next one waits for that response."""
 
 
 class Reach(enum.Enum):
@@ -98,6 +100,7 @@ class TopicReader:
 READING: Final = {
     "auto.offset.reset": "none",
     "isolation.level": "read_committed",
+    "fetch.max.wait.ms": _FETCH_WAIT_MS,
     "fetch.max.bytes": _FETCH_BYTES,
     "max.partition.fetch.bytes": _FETCH_BYTES,
 }

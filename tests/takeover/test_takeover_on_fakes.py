@@ -13,7 +13,8 @@ from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.offsets import offset_topic
 from mirror.relay.offsets.index import Place
 from mirror.relay.offsets.translator import OffsetTranslator
-from mirror.takeover.decision import Decision, Outcome
+from mirror.takeover.decision import Decision, Facts, Outcome
+from mirror.takeover.logs import LogComparison
 from mirror.takeover.report import TakeoverReport
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.record_batches import values_of
@@ -189,6 +190,58 @@ def test_an_aborted_transaction_that_it_had_copied_is_passed(mm2: FakeMirrorMake
     decision = _only(_run(mm2))
     assert (decision.outcome, decision.next_offset) == (Outcome.SETTLED, 15)
     assert _copied(mm2.pair) == [*VALUES, b"aborted", b"behind", b"not copied"]
+
+
+def test_what_the_source_has_deleted_since_is_a_gap_and_the_rest_is_not_copied_again(mm2: FakeMirrorMaker) -> None:
+    mm2.pair.source.log("t").delete_before(7)
+    decision = _only(_run(mm2))
+    assert (decision.outcome, decision.next_offset) == (Outcome.SETTLED, 9)
+    assert _copied(mm2.pair) == VALUES
+
+
+def test_deleted_records_that_were_not_copied_are_named(mm2: FakeMirrorMaker) -> None:
+    mm2.pair.source.log("t").delete_before(11)
+    decision = _only(_run(mm2))
+    assert decision.next_offset == 6
+    assert decision.notes[0].startswith("the source has deleted offsets 6 to 10, which were not copied: on-gap decides")
+    assert "gap" in (mm2.pair.copy().error or "")
+
+
+def test_without_a_position_and_the_first_records_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2.write(*VALUES)
+    mm2.copy(0, 9)
+    mm2.pair.log().delete_before(2)
+    assert "stored no position, and the target's log begins at 2" in _only(_run(mm2)).reason
+
+
+def test_without_offset_syncs_the_stored_record_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2.write(*VALUES)
+    mm2.pair.log().append_values(b"of others")
+    mm2.copy(0, 9)
+    mm2.store(5)
+    report = _run(mm2)
+    assert report.found.syncs_topic
+    match = _only(report).match
+    assert match is not None
+    assert (match.evidence, match.next_offset) == ("stored-record", 9)
+    assert _copied(mm2.pair) == [b"of others", *VALUES]
+
+
+def test_a_target_that_grows_while_it_is_compared_is_left_out(
+    mm2: FakeMirrorMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = LogComparison.decide
+
+    def then_grow(self: LogComparison, facts: Facts) -> Decision:
+        decision = compare(self, facts)
+        mm2.copy(9, 10)
+        return decision
+
+    monkeypatch.setattr(LogComparison, "decide", then_grow)
+    assert "its log ended at 9, and now ends at 10" in _only(_run(mm2)).reason
+    assert mm2.pair.committed() is None
 
 
 # --- the index
