@@ -16,11 +16,13 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.origin import records
 from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, Origins, Registry, SourceRegistry
 from mirror.relay.origin.registry_log import ReadEnd, check_kept, read_end
-from mirror.relay.progress.flow_topic import UNCLEAN_ELECTION, FlowTopic, KeyValue
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 from mirror.wire.records import AnyBatch
+
+_UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 
 def registry_topic(options: Mapping[str, object]) -> FlowTopic:
@@ -105,10 +107,10 @@ def _check_topic(admin: Admin, side: str, timeout_ms: int) -> None:
             f"{REGISTRY_TOPIC} of the {side} has cleanup.policy = {policy}: without the producer ids that are deleted"
             " there, flows would copy back what flows have written; set cleanup.policy = compact"
         )
-    if configs.get(UNCLEAN_ELECTION) == "true":
+    if configs.get(_UNCLEAN_ELECTION) == "true":
         raise FlowError(
-            f"{REGISTRY_TOPIC} of the {side} has {UNCLEAN_ELECTION} = true: without the producer ids that an unclean"
-            f" election may lose, flows would copy back what flows have written; set {UNCLEAN_ELECTION} = false"
+            f"{REGISTRY_TOPIC} of the {side} has {_UNCLEAN_ELECTION} = true: without the producer ids that an unclean"
+            f" election may lose, flows would copy back what flows have written; set {_UNCLEAN_ELECTION} = false"
         )
 
 

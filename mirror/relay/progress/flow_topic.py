@@ -20,8 +20,6 @@ from mirror.wire.decode import Record
 
 K = TypeVar("K", bound=Hashable)
 
-UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
-"""The configuration of a topic that permits elections which lose acknowledged records."""
 _LOG_PARTITION: Final = 0
 _FETCH_BYTES: Final = 1024 * 1024
 _COMPRESSION: Final = "zstd"

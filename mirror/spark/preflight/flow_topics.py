@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, ConfigResource, NewTopic
@@ -11,18 +11,10 @@ from mirror.errors import BrokerError, KafkaError
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.topic_config import readable
 from mirror.relay.origin.records import REGISTRY_TOPIC
-from mirror.relay.progress.flow_topic import (
-    UNCLEAN_ELECTION,
-    group_topic_of,
-    inventory_topic_of,
-    offset_topic_of,
-    topic_of,
-)
+from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
 from mirror.spark.preflight import topic_compare
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mirror.config.models import FlowConfig
 
 TOPIC_ALREADY_EXISTS: Final = 36
@@ -45,7 +37,6 @@ class FlowTopic:
     lost: str
     """What does not work without it."""
     replication_factor: int
-    configs: Mapping[str, str] = field(default_factory=lambda: FLOW_TOPIC_CONFIGS)
 
 
 def on_target(flow: FlowConfig) -> list[FlowTopic]:
@@ -113,7 +104,6 @@ def _registry(replication_factor: int) -> FlowTopic:
         contents="the producer ids of flows",
         lost="nothing is copied",
         replication_factor=replication_factor,
-        configs={**FLOW_TOPIC_CONFIGS, UNCLEAN_ELECTION: "false"},
     )
 
 
@@ -126,7 +116,7 @@ def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = Fals
     changes: list[str] = []
     warnings: list[str] = []
     for topic in topics:
-        new = NewTopic(topic.name, 1, topic.replication_factor, {**topic.configs})
+        new = NewTopic(topic.name, 1, topic.replication_factor, FLOW_TOPIC_CONFIGS)
         try:
             if topic.name in admin.describe_topics([topic.name]):
                 found = admin.describe_configs([ConfigResource.topic(topic.name)])

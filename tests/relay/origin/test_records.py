@@ -59,6 +59,14 @@ def test_a_registry_remembers_which_registry_a_flow_reads_on_its_source() -> Non
     assert registry.sources == {}
 
 
+def test_a_producer_id_may_be_registered_by_hand() -> None:
+    """As config/README.md says, for another tool; with or without spaces, as a shell writes it."""
+    registry = Registry()
+    registry.add(b'{"producer":4711}', b"{}")
+    registry.add(b'{ "producer": 4712 }', b"{}")
+    assert registry.producer_ids == {4711, 4712}
+
+
 def test_records_that_are_not_understood_are_ignored() -> None:
     registry = Registry()
     for key in (None, b"", b"\xff", b"[]", b'{"later":1}', b'{"producer":"4"}', b'{"producer":-1}', b'{"log-end":"x"}'):
