@@ -16,13 +16,17 @@ from mirror.errors import printable
 from mirror.spark.driver import job_options
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
+from mirror.takeover.giving_back import hand_back
 from mirror.takeover.places import Deployment
-from mirror.takeover.taking_over import OBSERVED_S, Takeover, TakeoverRequest
+from mirror.takeover.sides import OBSERVED_S, TakeoverRequest
+from mirror.takeover.taking_over import Takeover
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.config.models import FlowConfig
+    from mirror.takeover.handing_back import HandBackReport
+    from mirror.takeover.report import TakeoverReport
 
 TAKEN_OVER: Final = 0
 SOME_LEFT_OUT: Final = 3
@@ -33,6 +37,9 @@ def takeover(
     flow: Annotated[str, typer.Option(job_options.FLOW.name, help="The flow that continues what MirrorMaker 2 did.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be taken over; fence and write nothing.")
+    ] = False,
+    back: Annotated[
+        bool, typer.Option("--back", help="The other way: have MirrorMaker 2 continue where the flow has stopped.")
     ] = False,
     offsets_topic: Annotated[
         str | None,
@@ -71,6 +78,9 @@ def takeover(
     Stop MirrorMaker 2 first. A partition that cannot be settled is left out and named; the others are taken over, and
     the command can be repeated.
 
+    With --back, MirrorMaker 2's own positions are written instead, so that it continues where the flow has stopped, and
+    the flow's progress is removed. Stop the flow first.
+
     Exit status: 0 all partitions are taken over, 3 some are left out, 1 could not take over, 2 wrong usage.
     """
     loaded = load(config, secrets_dir=secrets_dir)
@@ -96,8 +106,12 @@ def takeover(
         with Admin(loaded.clusters[copied.target].client_options()) as admin:
             flow_topics.prepare(flow_topics.on_target(copied), admin)
 
-    with Takeover(request, *options, prepare=prepare) as prepared:
-        report = prepared.run()
+    report: TakeoverReport | HandBackReport
+    if back:
+        report = hand_back(request, *options)
+    else:
+        with Takeover(request, *options, prepare=prepare) as prepared:
+            report = prepared.run()
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:

@@ -14,48 +14,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from mirror.client import Admin, TopicPartition
-from mirror.errors import BrokerError, FlowError, KafkaError, MirrorError
-from mirror.relay.progress.control import control_partition
-from mirror.relay.progress.control import from_offset as control_of
-from mirror.relay.progress.flow_topic import cluster_options
+from mirror.client import TopicPartition
+from mirror.errors import BrokerError, KafkaError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.takeover.decision import Decision, Outcome, unreadable
 from mirror.takeover.discovery import FoundPositions, FoundSyncs, find_positions, find_syncs
-from mirror.takeover.facts import FactsReader, Partitions
+from mirror.takeover.facts import Partitions
 from mirror.takeover.fencing import fence, known_ids
 from mirror.takeover.logs import LogComparison
-from mirror.takeover.observation import Observation, signs_of_life
-from mirror.takeover.places import Deployment, is_dedicated, worker_group
+from mirror.takeover.places import worker_group
 from mirror.takeover.report import Found, TakeoverReport
 from mirror.takeover.seeding import Seed, Seeding, seed_of
-from mirror.takeover.stored_offsets import Reach, TopicReader
+from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, Sides, TakeoverRequest
+from mirror.takeover.stored_offsets import Reach
 from mirror.timing import Clock
-
-_TIMEOUT_MS: Final = 30_000
-_STALL_MS: Final = 20_000
-OBSERVED_S: Final = 10.0
-"""How long the positions and the target are observed by default."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeoverRequest:
-    """What is to be taken over."""
-
-    flow: str
-    deployment: Deployment
-    targets: Mapping[TopicPartition, TopicPartition]
-    """The flow's source partitions, and their target partitions."""
-    exactly_once: bool
-    """Whether the flow copies exactly once."""
-    dry_run: bool = False
-    while_it_writes: bool = False
-    """Whether to go on although something seems to write still."""
-    observed_s: float = OBSERVED_S
 
 
 class Takeover:
@@ -78,20 +54,16 @@ class Takeover:
         self._request: Final = request
         self._prepare: Final = prepare
         self._clock: Final = clock or SystemClock()
-        self._pause: Final = pause
-        source, target = cluster_options(source_options), cluster_options(target_options)
-        self._target_options: Final = target
         with ExitStack() as stack:
-            self._source: Final = stack.enter_context(Admin(source))
-            self._target: Final = stack.enter_context(Admin(target))
-            self._source_topics: Final = TopicReader(source, self._source, self._clock, _STALL_MS)
-            stack.callback(self._source_topics.close)
-            self._target_topics: Final = TopicReader(target, self._target, self._clock, _STALL_MS)
-            stack.callback(self._target_topics.close)
-            self._logs: Final = LogComparison(source, target, self._target, self._clock, _STALL_MS)
+            self._sides: Final = stack.enter_context(
+                Sides(request, source_options, target_options, clock=self._clock, pause=pause)
+            )
+            sides = self._sides
+            self._logs: Final = LogComparison(
+                sides.source_options, sides.target_options, sides.target, self._clock, STALL_MS
+            )
             stack.callback(self._logs.close)
             self._clients: Final = stack.pop_all()
-        self._facts: Final = FactsReader(request.flow, self._source, self._target)
         self._warnings: list[str] = []
 
     def __enter__(self) -> Self:
@@ -106,20 +78,21 @@ class Takeover:
         Raises FlowError if MirrorMaker 2's positions are not found, if it or the flow still writes; KafkaError.
         """
         request = self._request
-        self._check_flow_rests()
-        on_source, on_target = sorted(self._source.list_topics()), sorted(self._target.list_topics())
+        sides = self._sides
+        sides.check_flow_rests()
+        on_source, on_target = sorted(sides.source.list_topics()), sorted(sides.target.list_topics())
         # A task that was killed may have left a transaction open, until it is fenced.
-        positions = find_positions(self._target_topics, request.deployment, on_target, Reach.UNCOMMITTED)
+        positions = find_positions(sides.target_topics, request.deployment, on_target, Reach.UNCOMMITTED)
         group = worker_group(request.deployment, positions.topic)
-        self._check_it_rests(positions.topic, group)
+        self._warnings += sides.check_mirrormaker_rests(positions.topic, group)
         ids = self._known_ids(group, positions.connector)
         if ids and not request.dry_run:
-            fence(self._target_options, ids, _TIMEOUT_MS)
+            fence(sides.target_options, ids, TIMEOUT_MS)
         # What its last transactions have stored is known only now.
         named = replace(request.deployment, offsets_topic=positions.topic, connector=positions.connector)
         reach = Reach.STABLE if request.dry_run else Reach.ALL_COMMITTED
-        positions = find_positions(self._target_topics, named, on_target, reach)
-        syncs = find_syncs(self._source_topics, self._target_topics, request.deployment, (on_source, on_target))
+        positions = find_positions(sides.target_topics, named, on_target, reach)
+        syncs = find_syncs(sides.source_topics, sides.target_topics, request.deployment, (on_source, on_target))
         decisions = self._decide(positions, syncs)
         if not request.dry_run:
             decisions = self._write(decisions, syncs)
@@ -140,48 +113,9 @@ class Takeover:
             warnings=[*self._warnings],
         )
 
-    # --- who writes
-
-    def _check_flow_rests(self) -> None:
-        group, tp = control_partition(self._request.flow)
-        control = control_of(self._target.group_offsets(group, [tp], timeout_ms=_TIMEOUT_MS).get(tp))
-        if control is not None and not control.ended and not control.is_dead(self._clock.unix_ms()):
-            raise FlowError(
-                f"flow {self._request.flow} is copied now, by run {control.run} on {control.host}:"
-                " end it with mirror stop"
-            )
-
-    def _check_it_rests(self, offsets_topic: str, group: str) -> None:
-        """Observe the clusters for a while. Raises FlowError if something still writes."""
-        request = self._request
-        before = self._observe(offsets_topic, group)
-        self._pause(request.observed_s)
-        signs = signs_of_life(before, self._observe(offsets_topic, group), group)
-        if not signs:
-            return
-        if not request.while_it_writes:
-            raise FlowError(
-                f"MirrorMaker 2 seems to run still: {'; '.join(signs)}. Stop it first; if others write to these topics,"
-                " use --while-it-writes"
-            )
-        self._warnings += signs
-
-    def _observe(self, offsets_topic: str, group: str) -> Observation:
-        workers = 0
-        if is_dedicated(self._request.deployment, offsets_topic):
-            described = self._target.describe_groups([group], partial=True, timeout_ms=_TIMEOUT_MS)
-            workers = len(described[group].members) if group in described else 0
-        targets = self._facts.target_ends(self._existing_targets())
-        return Observation(self._target_topics.ends(offsets_topic), targets, workers)
-
-    def _existing_targets(self) -> list[TopicPartition]:
-        topics = self._target.describe_topics({tp.topic for tp in self._request.targets.values()})
-        counts = {name: len(topic.partitions) for name, topic in topics.items()}
-        return [tp for tp in self._request.targets.values() if tp.partition < counts.get(tp.topic, 0)]
-
     def _known_ids(self, group: str, connector: str) -> Sequence[str]:
         try:
-            return known_ids(self._target, group, connector)
+            return known_ids(self._sides.target, group, connector)
         except BrokerError as error:
             self._warnings.append(
                 f"whether MirrorMaker 2 copied exactly once cannot be read, it is not fenced: {error}"
@@ -193,7 +127,7 @@ class Takeover:
     def _decide(self, positions: FoundPositions, syncs: FoundSyncs) -> list[Decision]:
         partitions = Partitions(targets=self._request.targets, stored=positions.positions, pairs=syncs.pairs)
         decisions: list[Decision] = []
-        for facts in self._facts.read(partitions, stable=self._request.dry_run):
+        for facts in self._sides.facts.read(partitions, stable=self._request.dry_run):
             if isinstance(facts, Decision):
                 decisions.append(facts)
                 continue
@@ -210,7 +144,7 @@ class Takeover:
         """Write what is settled; return the decisions, some of which may be left out now."""
         request = self._request
         settled = [one for one in decisions if one.outcome is Outcome.SETTLED]
-        ends = self._facts.target_ends([one.target for one in settled])
+        ends = self._sides.facts.target_ends([one.target for one in settled])
         left_out = {one.target: _grown(one, ends.get(one.target)) for one in settled}
         settled = [one for one in settled if request.while_it_writes or left_out[one.target] is None]
         outcomes = {one.target: one for one in decisions}
@@ -224,7 +158,7 @@ class Takeover:
     def _seed(self, settled: Sequence[Decision], syncs: FoundSyncs) -> dict[TopicPartition, Decision]:
         """Write the seeds; return the decisions about partitions for which that has failed. Raises KafkaError."""
         request, now_ms = self._request, self._clock.unix_ms()
-        cluster_id = self._source.describe_cluster().cluster_id
+        cluster_id = self._sides.source.describe_cluster().cluster_id
         seeds = {
             one.target: seed_of(
                 one, syncs.pairs.get(one.source, ()), cluster_id, now_ms, exactly_once=request.exactly_once
@@ -233,10 +167,10 @@ class Takeover:
         }
         seeding = Seeding(
             request.flow,
-            self._target_options,
-            self._target,
+            self._sides.target_options,
+            self._sides.target,
             exactly_once=request.exactly_once,
-            timeout_ms=_TIMEOUT_MS,
+            timeout_ms=TIMEOUT_MS,
         )
         seeding.write_index(seeds)
         failed: dict[TopicPartition, Decision] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -59,13 +59,13 @@ def mirrormaker_jars() -> list[Path]:
 
 
 @contextlib.contextmanager
-def mirrormaker(folder: Path, settings: Mapping[str, str]) -> Iterator[Process]:
-    """Running while the block runs; ``folder`` gets its settings and log."""
+def mirrormaker(folder: Path, settings: Mapping[str, str], *, heap: Sequence[str] = _HEAP) -> Iterator[Process]:
+    """Running while the block runs; ``folder`` gets its settings and log, ``heap`` are options of its JVM."""
     file = folder / "mm2.properties"
     file.write_text(render(settings), encoding="ascii")
     logging = f"-Dlog4j2.configurationFile={_HERE.parents[1] / 'mirror' / 'sandbox' / 'log4j2.properties'}"
     main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    command: list[str | Path] = [find_java().path, *_HEAP, logging, "-cp", class_path(mirrormaker_jars()), main, file]
+    command: list[str | Path] = [find_java().path, *heap, logging, "-cp", class_path(mirrormaker_jars()), main, file]
     process = launch(command, output=folder / "mm2.log", outlives_owner=False)
     try:
         yield process

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +11,11 @@ import pytest
 from mirror.client import Producer, TopicPartition
 from mirror.mirrormaker.records import OffsetSync
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
+from mirror.takeover.giving_back import hand_back
+from mirror.takeover.handing_back import HandBackReport
 from mirror.takeover.places import Deployment
-from mirror.takeover.taking_over import Takeover, TakeoverRequest
+from mirror.takeover.sides import TakeoverRequest
+from mirror.takeover.taking_over import Takeover
 from tests.fakes.record_batches import values_of
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -64,19 +67,24 @@ class FakeMirrorMaker:
         with Producer({"bootstrap.servers": bootstrap}) as producer:
             yield producer
 
-    def takeover(self, **request: Any) -> Takeover:
+    def takeover(self, *, pause: Callable[[float], None] = lambda _: None, **request: Any) -> Takeover:
+        return Takeover(self._request(**request), *self._sides(), clock=self.pair.target.clock, pause=pause)
+
+    def hand_back(self, *, pause: Callable[[float], None] = lambda _: None, **request: Any) -> HandBackReport:
+        return hand_back(self._request(**request), *self._sides(), clock=self.pair.target.clock, pause=pause)
+
+    def _request(self, **request: Any) -> TakeoverRequest:
         targets = {
             TopicPartition("t", number): TopicPartition("paris.t", number) for number in range(self.pair.partitions)
         }
-        deployment = Deployment(source="paris", target="berlin", **request.pop("deployment", {}))
-        pause = request.pop("pause", lambda _: None)
-        asked = TakeoverRequest(
+        return TakeoverRequest(
             flow=FLOW,
-            deployment=deployment,
+            deployment=Deployment(source="paris", target="berlin", **request.pop("deployment", {})),
             targets=targets,
             exactly_once=self.pair.exactly_once,
             observed_s=0,
             **request,
         )
-        sides = ({"bootstrap.servers": cluster.bootstrap} for cluster in (self.pair.source, self.pair.target))
-        return Takeover(asked, *sides, clock=self.pair.target.clock, pause=pause)
+
+    def _sides(self) -> list[dict[str, str]]:
+        return [{"bootstrap.servers": cluster.bootstrap} for cluster in (self.pair.source, self.pair.target)]

@@ -1,0 +1,206 @@
+"""Decides from where MirrorMaker 2 continues in one partition that a flow has copied, and reports it. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from mirror.cluster.types import TopicPartition
+from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.target_log import is_other_topic
+from mirror.takeover.decision import Decision, Facts, TargetLog
+from mirror.wire.decode import Record
+
+
+class Return(enum.StrEnum):
+    """What became of a partition. The values are published (``mirror takeover --back --json``)."""
+
+    HANDED_BACK = "handed-back"
+    """MirrorMaker 2 continues at the flow's position."""
+    KEPT = "kept"
+    """The flow has copied nothing behind MirrorMaker 2's own position, which stays."""
+    LEFT_OUT = "left-out"
+    """MirrorMaker 2 would lose or double records: it must not continue here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnDecision:
+    """What becomes of a partition."""
+
+    source: TopicPartition
+    target: TopicPartition
+    outcome: Return
+    stored: int | None
+    """The offset that MirrorMaker 2 has stored of the last record that it has copied."""
+    next_offset: int | None = None
+    """The source offset at which MirrorMaker 2 continues."""
+    reason: str = ""
+    """Why it is left out."""
+
+
+class StoredPosition(NamedTuple):
+    """A record of MirrorMaker 2's positions, as Kafka Connect writes it."""
+
+    partition: int
+    key: bytes
+    value: bytes
+
+
+def decide(facts: Facts | Decision, recorded: Progress | None, *, exactly_once: bool) -> ReturnDecision:
+    """Return what becomes of a partition.
+
+    ``facts`` are a Decision if the partition cannot be read. ``recorded`` is the progress of the flow's progress topic,
+    which outlives the committed one. ``exactly_once`` says how the flow copies.
+    """
+    if isinstance(facts, Decision):
+        return _left_out(facts, facts.reason)
+    progress = facts.progress
+    if progress is None:
+        own = 0 if facts.stored is None else facts.stored + 1
+        if recorded is not None and recorded.offset > own:
+            return _left_out(facts, "its committed progress was forgotten: run the flow once, which restores it")
+        return ReturnDecision(
+            source=facts.source,
+            target=facts.target,
+            outcome=Return.KEPT,
+            stored=facts.stored,
+            next_offset=None if facts.stored is None else own,
+        )
+    reason = _why_not(progress, facts.target_log, facts.stored, exactly_once=exactly_once)
+    if reason:
+        return _left_out(facts, reason)
+    return ReturnDecision(
+        source=facts.source,
+        target=facts.target,
+        outcome=Return.HANDED_BACK if progress.offset else Return.KEPT,
+        stored=facts.stored,
+        next_offset=progress.offset or None,
+    )
+
+
+def _why_not(progress: Progress, target: TargetLog | None, stored: int | None, *, exactly_once: bool) -> str:
+    mark = progress.target
+    if target is None:
+        return "the target has no such partition any more"
+    if stored is not None and stored >= progress.offset:
+        return (
+            f"MirrorMaker 2 has copied up to offset {stored} itself, and the flow only up to {progress.offset - 1}:"
+            " take it over again first"
+        )
+    if mark is None or is_other_topic(mark, target.topic_id):
+        return "the target's topic is not the one that the flow has copied into"
+    if target.end < mark.end:
+        return f"the target's log ended at {mark.end}, and now at {target.end}: run the flow once, which repairs it"
+    if not progress.exact or (not exactly_once and target.end > mark.end):
+        return "the flow's last run was interrupted, and has copied more than its progress says: run the flow once more"
+    return ""
+
+
+def _left_out(partition: Facts | Decision, reason: str) -> ReturnDecision:
+    return ReturnDecision(
+        source=partition.source,
+        target=partition.target,
+        outcome=Return.LEFT_OUT,
+        stored=partition.stored,
+        reason=reason,
+    )
+
+
+def keys_of(records: Iterable[Record], connector: str, cluster: str) -> dict[TopicPartition, bytes]:
+    """Return the key of each source partition's position, as it is: MirrorMaker 2 looks it up by these bytes."""
+    found = {}
+    for record in records:
+        key = SourceOffsetKey.parse(record.key)
+        if key is not None and record.key is not None and (key.connector, key.cluster) == (connector, cluster):
+            found[key.tp] = record.key
+    return found
+
+
+def positions_of(
+    decisions: Iterable[ReturnDecision],
+    keys: Mapping[TopicPartition, bytes],
+    *,
+    connector: str,
+    cluster: str,
+    partitions: int,
+) -> list[StoredPosition]:
+    """Return what is to be written for those that are handed back.
+
+    ``keys`` are those that the topic has; it has so many ``partitions``. Raises InvalidArgument for a name that is no
+    Unicode text.
+    """
+    found = []
+    for one in decisions:
+        if one.outcome is Return.HANDED_BACK and one.next_offset is not None:
+            key = keys.get(one.source) or SourceOffsetKey(connector, cluster, one.source).to_bytes()
+            found.append(StoredPosition(partition_of(key, partitions), key, encode_offset(one.next_offset - 1)))
+    return found
+
+
+_TEXTS: Final = {
+    Return.HANDED_BACK: "MirrorMaker 2 continues at {at}",
+    Return.KEPT: "MirrorMaker 2 keeps its own position{at}",
+    Return.LEFT_OUT: "left out: {reason}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandBackReport:
+    """One flow that was handed back, or would be."""
+
+    flow: str
+    source: str
+    target: str
+    dry_run: bool
+    offsets_topic: str
+    connector: str
+    decisions: Sequence[ReturnDecision]
+    warnings: Sequence[str] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no partition was left out."""
+        return all(one.outcome is not Return.LEFT_OUT for one in self.decisions)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as lines."""
+        dry_run = ", dry run: nothing is changed" if self.dry_run else ""
+        yield f"flow {self.flow}: {self.source} to {self.target}, back to MirrorMaker 2{dry_run}"
+        yield f"  positions of {self.connector} are in {self.offsets_topic}"
+        for one in self.decisions:
+            at = f" and continues at {one.next_offset}" if one.next_offset is not None else ""
+            shown = at if one.outcome is Return.KEPT else one.next_offset
+            stored = "none" if one.stored is None else one.stored
+            yield f"  {one.source}: {_TEXTS[one.outcome].format(at=shown, reason=one.reason)} (stored offset: {stored})"
+        counts = Counter(one.outcome for one in self.decisions)
+        yield "  " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Return if counts[outcome])
+        if not self.is_complete:
+            yield "  before the rest is handed back, do not start MirrorMaker 2, or exclude these topics there"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "flow": self.flow,
+            "source": self.source,
+            "target": self.target,
+            "dry_run": self.dry_run,
+            "complete": self.is_complete,
+            "mirrormaker": {"offsets_topic": self.offsets_topic, "connector": self.connector},
+            "partitions": [
+                {
+                    "topic": one.source.topic,
+                    "target_topic": one.target.topic,
+                    "partition": one.source.partition,
+                    "outcome": one.outcome.value,
+                    "stored": one.stored,
+                    "next_offset": one.next_offset,
+                    "reason": one.reason or None,
+                }
+                for one in self.decisions
+            ],
+            "warnings": [*self.warnings],
+        }

@@ -1,0 +1,187 @@
+"""Flows that are handed back: where MirrorMaker 2 continues. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.client import Admin, Producer, TopicPartition
+from mirror.errors import FlowError
+from mirror.mirrormaker.source_offsets import parse_offset, partition_of
+from mirror.relay.model.ranges import Outcome as CopyOutcome
+from mirror.relay.model.way import Way
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.target_log import TargetMark
+from mirror.spark.run_control import RunControlClient
+from mirror.takeover.decision import Facts, SourceLog, TargetLog
+from mirror.takeover.handing_back import HandBackReport, Return, ReturnDecision, decide
+from mirror.wire.decode import Record, records_of
+from tests.relay.fake_pair import FLOW
+from tests.takeover.fake_mirrormaker import POSITIONS, FakeMirrorMaker
+
+VALUES = [b"%d" % number for number in range(12)]
+WAYS: dict[str, dict[str, str]] = {
+    "transactions": {"exactly_once_by": "transactions"},
+    "sequences": {"exactly_once_by": "auto"},
+    "at least once": {},
+}
+KEY = b'["MirrorSourceConnector",{"cluster":"paris","partition":0,"topic":"t"}]'
+
+
+@pytest.fixture
+def mm2(monkeypatch: pytest.MonkeyPatch) -> FakeMirrorMaker:
+    """It was taken over after 9 of 12 records, and the flow has copied the rest."""
+    return _taken_over(monkeypatch)
+
+
+def _taken_over(monkeypatch: pytest.MonkeyPatch, *, exactly_once: bool = True, **policy: str) -> FakeMirrorMaker:
+    mm2 = FakeMirrorMaker(monkeypatch, exactly_once=exactly_once)
+    mm2.write(*VALUES)
+    mm2.copy(0, 9, synced=(0, 4))
+    mm2.store(5)
+    with mm2.takeover() as takeover:
+        takeover.run()
+    assert mm2.pair.copy(**policy).outcome is CopyOutcome.COMPLETE
+    return mm2
+
+
+def _positions(mm2: FakeMirrorMaker) -> list[tuple[int, Record]]:
+    return [
+        (number, record)
+        for number, log in enumerate(mm2.pair.target.topics[POSITIONS].partitions)
+        for batch in log.batches()
+        for record in records_of(batch)
+    ]
+
+
+def _only(report: HandBackReport) -> ReturnDecision:
+    (decision,) = report.decisions
+    return decision
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_mirrormaker_continues_behind_the_last_record_of_the_flow(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    mm2 = _taken_over(monkeypatch, exactly_once=way != "at least once", **WAYS[way])
+    report = mm2.hand_back()
+    assert (_only(report).outcome, _only(report).next_offset, report.is_complete) == (Return.HANDED_BACK, 12, True)
+    (partition, record) = _positions(mm2)[-1]
+    assert (partition, record.key, record.value) == (partition_of(KEY), KEY, b'{"offset":11}')
+
+
+def test_key_is_that_of_mirrormaker_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks up a position by its own bytes, whatever they are."""
+    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2.write(*VALUES)
+    mm2.copy(0, 9)
+    key = b'["MirrorSourceConnector", {"topic": "t", "partition": 0, "cluster": "paris"}]'
+    with Producer({"bootstrap.servers": mm2.pair.target.bootstrap}) as producer:
+        producer.send(POSITIONS, partition_of(key), key=key, value=b'{"offset":8}').result()
+    with mm2.takeover() as takeover:
+        takeover.run()
+    mm2.pair.copy()
+    mm2.hand_back()
+    (first, written) = _positions(mm2)
+    assert (first[0], first[1].key, parse_offset(first[1].value)) == (written[0], written[1].key, 8)
+    assert parse_offset(written[1].value) == 11
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(mm2: FakeMirrorMaker) -> None:
+    before = _positions(mm2)
+    dry = mm2.hand_back(dry_run=True)
+    assert (_positions(mm2), mm2.pair.committed()) == (before, 12)
+    assert [*dry.lines()][1:] == [*mm2.hand_back().lines()][1:]
+    assert "dry run" in next(dry.lines())
+
+
+def test_the_flow_fails_after_mirrormaker_has_gone_on(mm2: FakeMirrorMaker) -> None:
+    mm2.hand_back()
+    assert mm2.pair.committed() is None
+    mm2.write(b"12", b"13")
+    mm2.copy(12, 14)
+    mm2.store(13)
+    result = mm2.pair.copy()
+    assert result.outcome is CopyOutcome.FAILED
+    assert "progress-lost" in str(result.error)
+    with mm2.takeover() as takeover:
+        (decision,) = takeover.run().decisions
+    assert decision.next_offset == 14
+
+
+def test_handing_back_is_repeated_with_the_same_positions(mm2: FakeMirrorMaker) -> None:
+    mm2.hand_back()
+    before = _positions(mm2)
+    again = mm2.hand_back()
+    assert (_only(again).outcome, _only(again).next_offset) == (Return.KEPT, 12)
+    assert _positions(mm2) == before
+
+
+def test_it_refuses_while_the_flow_runs(mm2: FakeMirrorMaker) -> None:
+    with Admin({"bootstrap.servers": mm2.pair.target.bootstrap}) as target:
+        control = RunControlClient(target, FLOW, "run")
+        control.claim()
+        with pytest.raises(FlowError, match="mirror stop"):
+            mm2.hand_back()
+        control.end()
+    assert _only(mm2.hand_back()).outcome is Return.HANDED_BACK
+
+
+def test_it_refuses_while_mirrormaker_stores_positions(mm2: FakeMirrorMaker) -> None:
+    with pytest.raises(FlowError, match="stored positions"):
+        mm2.hand_back(pause=lambda _: mm2.store(7))
+    assert mm2.pair.committed() == 12
+
+
+# --- the decision
+
+PROGRESS = Progress(
+    offset=12,
+    leader_epoch=0,
+    source_cluster_id="paris",
+    topic_id="source",
+    target=TargetMark(topic_id="target", end=12, leader_epoch=0),
+)
+FACTS = Facts(
+    source=TopicPartition("t", 0),
+    target=TopicPartition("paris.t", 0),
+    stored=5,
+    source_log=SourceLog(0, 20, 20, 0, "source"),
+    target_log=TargetLog(0, 12, 0, "target"),
+    progress=PROGRESS,
+)
+INTERRUPTED = replace(PROGRESS, way=Way.SEQUENCES)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (replace(FACTS, progress=INTERRUPTED), "interrupted"),
+        (replace(FACTS, target_log=None), "no such partition"),
+        (replace(FACTS, target_log=TargetLog(0, 12, 0, "another")), "not the one"),
+        (replace(FACTS, target_log=TargetLog(0, 11, 0, "target")), "ended at 12, and now at 11"),
+        (replace(FACTS, stored=12), "take it over again"),
+    ],
+    ids=["interrupted", "deleted", "made again", "truncated", "behind MirrorMaker 2"],
+)
+def test_partition_whose_position_is_not_certain_is_left_out(facts: Facts, reason: str) -> None:
+    decision = decide(facts, None, exactly_once=True)
+    assert decision.outcome is Return.LEFT_OUT
+    assert reason in decision.reason
+
+
+def test_flow_that_has_ended_in_order_is_handed_back() -> None:
+    assert decide(replace(FACTS, progress=replace(INTERRUPTED, ended=True)), None, exactly_once=True).next_offset == 12
+
+
+def test_at_least_once_an_interrupted_run_shows_in_the_targets_log() -> None:
+    assert decide(FACTS, None, exactly_once=False).outcome is Return.HANDED_BACK
+    grown = replace(FACTS, target_log=TargetLog(0, 13, 0, "target"))
+    assert decide(grown, None, exactly_once=False).outcome is Return.LEFT_OUT
+    assert decide(grown, None, exactly_once=True).outcome is Return.HANDED_BACK
+
+
+def test_progress_that_was_forgotten_is_not_passed_over() -> None:
+    unknown = replace(FACTS, progress=None)
+    assert decide(unknown, None, exactly_once=True).outcome is Return.KEPT
+    assert decide(unknown, replace(PROGRESS, offset=6), exactly_once=True).outcome is Return.KEPT
+    assert decide(unknown, PROGRESS, exactly_once=True).outcome is Return.LEFT_OUT
