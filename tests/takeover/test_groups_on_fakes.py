@@ -1,0 +1,87 @@
+"""Positions of consumer groups behind a takeover: they go forward from those of MirrorMaker 2. Brokers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from mirror.client import Producer, TopicPartition
+from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
+from mirror.mirrormaker.records import Checkpoint, CheckpointKey
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.spark.driver.group_checkpoints import CheckpointedRounds
+from mirror.wire.decode import records_of
+from tests.fakes.cluster import GroupOffset
+from tests.relay.fake_pair import FLOW
+from tests.takeover.fake_mirrormaker import FakeMirrorMaker
+
+SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
+CHECKPOINTS = "paris.checkpoints.internal"
+BY_MM2 = {"early": Checkpoint(3, 3), "late": Checkpoint(8, 8), "at the end": Checkpoint(14, 8)}
+"""It has syncs at 0 -> 2 and 5 -> 7: so 3 becomes 3, and what is behind 5 becomes 8."""
+
+
+@pytest.fixture
+def mm2(monkeypatch: pytest.MonkeyPatch) -> FakeMirrorMaker:
+    """Two records of others, twelve of the source; a flow that has taken over, and copied the rest."""
+    mm2 = FakeMirrorMaker(monkeypatch)
+    for topic in (group_topic_of(FLOW), CHECKPOINTS):
+        mm2.pair.target.add_topic(topic)
+    mm2.write(*(b"%d" % number for number in range(14)))
+    mm2.pair.log().append_values(b"of", b"others")
+    mm2.copy(0, 9, synced=(0, 5))
+    mm2.store(6)
+    with Producer({"bootstrap.servers": mm2.pair.target.bootstrap}) as producer:
+        for group, one in BY_MM2.items():
+            key = CheckpointKey(group, TARGET)
+            producer.send(CHECKPOINTS, 0, key=key.to_bytes(), value=one.to_bytes()).result()
+            mm2.pair.source.groups[group][SOURCE] = GroupOffset(one.source, 0, "")
+    with mm2.takeover() as takeover:
+        assert takeover.run().is_complete
+    assert mm2.pair.copy().outcome is Outcome.COMPLETE
+    return mm2
+
+
+@pytest.fixture
+def rounds(mm2: FakeMirrorMaker) -> Iterator[CheckpointedRounds]:
+    flow = FlowConfig.model_validate(
+        {"name": FLOW, "source": "paris", "target": "berlin", "topics": ["t"]}
+        | {"mirrormaker": {"checkpoints": True}, "groups": {"include": ["early|late|at the end"], "sync": True}}
+    )
+    servers = {"paris": mm2.pair.source.bootstrap, "berlin": mm2.pair.target.bootstrap}
+    clusters: dict[str, Any] = {
+        name: ClusterConfig(name=name, options={"bootstrap.servers": address}) for name, address in servers.items()
+    }
+    with ExitStack() as resources:
+        config = MirrorConfig(clusters=clusters, flows={FLOW: flow})
+        yield resources.enter_context(CheckpointedRounds(config, flow))
+
+
+def test_checkpoints_go_on_without_a_step_back_and_are_exact(mm2: FakeMirrorMaker, rounds: CheckpointedRounds) -> None:
+    assert rounds.round().problems == ()
+    records = [one for batch in mm2.pair.target.log(CHECKPOINTS).batches() for one in records_of(batch)]
+    last = {key.group: Checkpoint.parse(one.value) for one in records if (key := CheckpointKey.parse(one.key))}
+    assert last == {"early": Checkpoint(3, 5), "late": Checkpoint(8, 10), "at the end": Checkpoint(14, 16)}
+    assert all(found is not None and found.target >= BY_MM2[group].target for group, found in last.items())
+
+
+def test_groups_on_the_target_get_the_exact_positions(mm2: FakeMirrorMaker, rounds: CheckpointedRounds) -> None:
+    rounds.round()
+    assert {group: mm2.pair.target.groups[group][TARGET].offset for group in BY_MM2} == {
+        "early": 5,
+        "late": 10,
+        "at the end": 16,
+    }
+
+
+def test_an_offset_that_mirrormaker_has_committed_stays_until_the_group_is_resumed(
+    mm2: FakeMirrorMaker, rounds: CheckpointedRounds
+) -> None:
+    """It cannot be told from that of a consumer."""
+    mm2.pair.target.groups["early"][TARGET] = GroupOffset(3, 0, "")
+    rounds.round()
+    assert mm2.pair.target.groups["early"][TARGET].offset == 3
