@@ -75,6 +75,10 @@ class FetchRoutes:
         """Return the partitions of ``node`` that changed, came or left since the last call."""
         return self._changed.pop(node, set())
 
+    def is_behind(self, node: int) -> bool:
+        """Whether the logs of some of its partitions reach further than what is fetched of them, or may."""
+        return bool(self._behind.get(node))
+
     def topics_behind(self, node: int) -> set[str]:
         """Return the topics of the partitions whose logs reach further than what is fetched of them."""
         return {tp.topic for tp in self._behind[node]}

@@ -14,6 +14,7 @@ from mirror.cluster.metadata import Leader, Metadata
 from mirror.cluster.request_state import RequestState, Waits
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.types import TopicPartition
+from mirror.consumer.fetch_pacing import FetchPacing
 from mirror.consumer.fetch_routes import FetchRoutes, PlannedFetch
 from mirror.consumer.fetched import Fetched, FetchedPart, PartsOf
 from mirror.consumer.positions import Position, Positions
@@ -94,6 +95,7 @@ class Fetching:
         self._answers = itertools.count(1)
         self._beyond_watermark: dict[TopicPartition, int] = {}
         self._last_sent_ms: dict[int, int] = {}
+        self._pacing = FetchPacing()
         self._short_of_room = False
 
     # --- what goes out
@@ -103,11 +105,14 @@ class Fetching:
         wait = self._routes.update(now)
         due: list[int] = []
         for node, fetches in self._routes.by_node.items():
-            if not fetches:
+            if not fetches or node in self._in_flight_bytes:
                 continue
-            if not self._nodes[node].can_send(now):
-                wait = min(wait, self._nodes[node].wait_ms(now))
-            elif node not in self._in_flight_bytes:
+            early_ms = self._nodes[node].wait_ms(now)
+            if not self._routes.is_behind(node):  # else there are records already, or may be
+                early_ms = max(early_ms, self._pacing.wait_ms(node, len(fetches), now))
+            if early_ms:
+                wait = min(wait, early_ms)
+            else:
                 due.append(node)
         requests = self._requests(due, now)
         # Room becomes free by itself only where some is reserved.
@@ -252,6 +257,7 @@ class Fetching:
         # All parts are needed before any is released: a page may hold the end of one and the beginning of the next.
         records = [answer.records for topic in response.responses for answer in topic.partitions if answer.records]
         parts = iter(self._parts_of(records))
+        self._pacing.on_response(node, now, records=bool(records))
         refused: set[TopicPartition] = set()
         waits: Waits = {}
         for topic in response.responses:
