@@ -10,7 +10,15 @@ from typing import Any, Final, TypeVar
 
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.encoder import Encoder
-from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, one_at_a_time, reencode_steps
+from mirror.relay.batches.reencode import (
+    ReencodeResult,
+    ReencodeSpec,
+    is_brief,
+    one_at_a_time,
+    reencode,
+    reencode_steps,
+)
+from mirror.relay.futures import done, failed
 from mirror.wire.records import AnyBatch
 
 T = TypeVar("T")
@@ -25,6 +33,14 @@ _MAX_EXPANSION: Final = 4
 def max_decompressed_bytes(buffer_memory: int) -> int:
     """Return the largest size of a batch, decompressed, that a task decodes."""
     return _MAX_EXPANSION * buffer_memory
+
+
+def _outcome_of(call: Callable[[], T]) -> Future[T]:
+    """Return a future with what ``call`` returns, or raises."""
+    try:
+        return done(call())
+    except Exception as error:  # noqa: BLE001 - the future has it, as that of another thread would
+        return failed(error)
 
 
 class TaskWorkers:
@@ -47,10 +63,15 @@ class TaskWorkers:
         return self._searches.submit(advance)
 
     def reencoder(self, owner: Hashable) -> SubmitReencode:
-        """Return a function that re-encodes batches in the encoder's thread; owners take turns."""
+        """Return a function that re-encodes batches in the encoder's thread, where owners take turns.
+
+        What is brief is done at once: merging two small batches would take half a ms more if two threads had to wake.
+        """
 
         def submit(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Future[ReencodeResult]:
             spec = replace(spec, transform=self._transform, max_source_bytes=self._max_decompressed_bytes)
+            if is_brief(sources, spec):
+                return _outcome_of(partial(reencode, sources, spec))
             return self._encoder.submit(owner, partial(reencode_steps, sources, spec))
 
         return submit
