@@ -6,11 +6,13 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
 
+from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import FlowError
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
@@ -19,6 +21,7 @@ from mirror.relay.origin.registry import prepare_registries, registry_topic, wri
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.sandbox.cluster import Cluster
+from mirror.spark.preflight.dry_run import Action, FlowForecast, forecast
 from tests.campaign.kills.attempt import AttemptOrder
 from tests.campaign.kills.attempt_process import AttemptProcess
 from tests.copying.pair import End, TwoClusters
@@ -176,7 +179,7 @@ def test_another_registry_than_before_stops_a_flow(both: BothWays) -> None:
 
 @pytest.mark.parametrize(("origin_from", "copied"), [("earliest", 3), ("registry", 1), ("", None)])
 def test_records_from_before_the_registry_are_copied_or_left_out_as_the_flow_says(
-    both: BothWays, origin_from: str, copied: int | None
+    both: BothWays, tmp_path: Path, origin_from: str, copied: int | None
 ) -> None:
     topic, pair = both.topics(), both.there
     _plain(pair.source, topic, [b"1", b"2"])
@@ -186,11 +189,25 @@ def test_records_from_before_the_registry_are_copied_or_left_out_as_the_flow_say
     log_ends = log_end_records(beginning, {LogKey(range_.topic_id, 0): 2})
     write_records(both.registry_of(pair.source), log_ends, 30_000)
     _plain(pair.source, topic, [b"3"])
+    (planned,) = _forecast(pair, topic, origin_from, tmp_path).partitions
+    assert planned.action is (Action.FAIL if copied is None else Action.COPY)
     (result,) = pair.copy(topic, **LOCAL, origin_from=origin_from)
     if copied is None:
         assert result.outcome is Outcome.FAILED
         assert "offsets below 2" in str(result.error)
         assert "set origin-from" in str(result.error)
+        assert planned.error == result.error, "mirror plan says it beforehand"
     else:
         assert (result.outcome, result.records) == (Outcome.COMPLETE, copied), result.error
         assert [record.value for record in pair.target.records(topic)] == [b"1", b"2", b"3"][-copied:]
+
+
+def _forecast(pair: TwoClusters, topic: str, origin_from: str, folder: Path) -> FlowForecast:
+    clusters = {
+        side: ClusterConfig(name=side, options={"bootstrap.servers": end.address})
+        for side, end in (("a", pair.source), ("b", pair.target))
+    }
+    given = {"name": pair.flow, "source": "a", "target": "b", "topics": [topic], "naming": "identity"}
+    flow = FlowConfig.model_validate({**given, "origin": "local", "origin_from": origin_from})
+    config = MirrorConfig(clusters=clusters, flows={flow.name: flow})
+    return forecast(config, flow, wall_ms=_now_ms(), ledger=folder / "ledger" / flow.name)

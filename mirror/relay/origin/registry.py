@@ -15,7 +15,7 @@ from mirror.relay.batches.topic_config import readable
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.origin import records
 from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, Origins, Registry, SourceRegistry
-from mirror.relay.origin.registry_log import ReadEnd, check_kept, read_end
+from mirror.relay.origin.registry_log import ReadEnd, check_kept, read_end, read_ends
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
@@ -160,7 +160,8 @@ class LocalOrigin:
         self._topic: Final = registry_topic(source_options)
         self._followed: Final = FollowedTopic(self._topic)
         self._admin: Final = Admin(self._topic.options)
-        self._read_end = _read_end_of(expected)
+        self._key: Final = (self._topic.settings, expected.topic_id)
+        self._read_end = read_ends.furthest(self._key, _read_end_of(expected))
         self._expected: Final = expected
         self._timeout_ms: Final = timeout_ms
         self._clock: Final = SystemClock()
@@ -197,9 +198,8 @@ class LocalOrigin:
                 self._origins.registry.add(record.key, record.value)
             if news.error is not None:
                 raise news.error
-            self._read_end = check_kept(
-                self._admin, self._topic, self._read_end, self._followed.position, self._timeout_ms
-            )
+            read = check_kept(self._admin, self._topic, self._read_end, self._followed.position, self._timeout_ms)
+            self._read_end = read_ends.furthest(self._key, read)
             if not self._origins.registry.has_begun:
                 raise KafkaError(f"{REGISTRY_TOPIC} of the source has not begun: another run is about to begin it")
             self._origins.decide(producer_ids)

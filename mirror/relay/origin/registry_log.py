@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import threading
+from collections.abc import Hashable
+from typing import Final, NamedTuple
 
 from mirror.client import EARLIEST, LATEST, Admin
 from mirror.errors import KafkaError, NotRetriable
@@ -16,6 +18,25 @@ class ReadEnd(NamedTuple):
     offset: int = 0
     leader_epoch: int = -1
     """That its leader had then; -1 if nothing was read."""
+
+
+class ReadEnds:
+    """The furthest ends of registries that this process has read. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock: Final = threading.Lock()
+        self._ends: Final[dict[Hashable, ReadEnd]] = {}
+
+    def furthest(self, registry: Hashable, end: ReadEnd) -> ReadEnd:
+        """Keep ``end``, if it is further than the end that is known of ``registry``; return the further one."""
+        with self._lock:
+            known = self._ends.get(registry, ReadEnd())
+            self._ends[registry] = further = max(known, end, key=lambda one: (one.leader_epoch, one.offset))
+            return further
+
+
+read_ends: Final = ReadEnds()
+"""Those of this process."""
 
 
 def read_end(admin: Admin, topic: FlowTopic, timeout_ms: int) -> ReadEnd:

@@ -124,6 +124,14 @@ def test_a_registry_that_has_lost_what_was_read_stops_the_flow(prepared: FakePai
         _prepare(prepared)
 
 
+def test_a_task_knows_what_an_earlier_one_of_its_process_has_read(prepared: FakePair) -> None:
+    _register(prepared.source, 9)  # after the run has begun
+    _opened(prepared).close()
+    _lose_last(prepared.source, more=1)
+    with pytest.raises(NotRetriable, match=r"origin-unknown: .* has lost records"):
+        _opened(prepared)
+
+
 def test_a_registry_whose_first_records_were_deleted_stops_the_flow(prepared: FakePair) -> None:
     log = prepared.source.log(REGISTRY_TOPIC)
     log.delete_before(log.index[1][0])
