@@ -14,6 +14,7 @@ from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import printable
 from mirror.spark.driver import job_options
+from mirror.spark.driver.group_rounds import rules_of
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
 from mirror.takeover.giving_back import hand_back
@@ -100,6 +101,7 @@ def takeover(
         dry_run=dry_run,
         while_it_writes=while_it_writes,
         observed_s=observe,
+        includes_group=rules_of(copied).includes if copied.groups.sync else None,
     )
 
     def prepare() -> None:

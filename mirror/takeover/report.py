@@ -46,6 +46,8 @@ class TakeoverReport:
     dry_run: bool
     found: Found
     decisions: Sequence[Decision]
+    groups: Sequence[str] = ()
+    """Consumer groups whose offsets on the target are MirrorMaker 2's: the flow takes them for its own."""
     not_selected: Sequence[str] = ()
     """Topics that MirrorMaker 2 has copied, and the flow does not."""
     warnings: Sequence[str] = ()
@@ -72,6 +74,8 @@ class TakeoverReport:
         for decision in self.decisions:
             yield f"  {line_of(decision)}"
             yield from (f"    {note}" for note in decision.notes)
+        if self.groups:
+            yield f"  offsets of {len(self.groups)} groups on the target are MirrorMaker 2's: the flow replaces them"
         if self.not_selected:
             yield f"  not copied by the flow, but by MirrorMaker 2: {', '.join(self.not_selected)}"
         counts = Counter(one.outcome for one in self.decisions)
@@ -95,6 +99,7 @@ class TakeoverReport:
                 "syncs_topic": found.syncs_topic or None,
             },
             "partitions": [_as_json(one) for one in self.decisions],
+            "groups": [*self.groups],
             "not_selected": [*self.not_selected],
             "warnings": [*self.warnings],
         }

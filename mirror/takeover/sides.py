@@ -42,6 +42,8 @@ class TakeoverRequest:
     while_it_writes: bool = False
     """Whether to go on although something seems to write still."""
     observed_s: float = OBSERVED_S
+    includes_group: Callable[[str], bool] | None = None
+    """Whether the flow commits the positions of a consumer group on the target; None: it commits none."""
 
 
 class Sides:

@@ -21,6 +21,7 @@ from typing import Final, Self
 from mirror.client import TopicPartition
 from mirror.errors import BrokerError, KafkaError, MirrorError
 from mirror.runtime.clock import SystemClock
+from mirror.takeover.adopting import GroupAdoption
 from mirror.takeover.decision import Decision, Outcome, unreadable
 from mirror.takeover.discovery import FoundPositions, FoundSyncs, find_positions, find_syncs
 from mirror.takeover.facts import Partitions
@@ -96,6 +97,7 @@ class Takeover:
         decisions = self._decide(positions, syncs)
         if not request.dry_run:
             decisions = self._write(decisions, syncs)
+        groups = self._adopt_groups(decisions, on_target)
         return TakeoverReport(
             flow=request.flow,
             source=request.deployment.source,
@@ -109,6 +111,7 @@ class Takeover:
                 syncs_topic=syncs.topic,
             ),
             decisions=decisions,
+            groups=groups,
             not_selected=sorted({tp.topic for tp in positions.positions} - {tp.topic for tp in request.targets}),
             warnings=[*self._warnings],
         )
@@ -184,6 +187,25 @@ class Takeover:
                 failed[one.target] = unreadable(one.source, one.target, one.stored, reason)
         self._warnings += [f"a progress record was not written: {error}" for error in seeding.write_records(committed)]
         return failed
+
+    # --- consumer groups
+
+    def _adopt_groups(self, decisions: Sequence[Decision], existing: Sequence[str]) -> list[str]:
+        """Return the groups whose offsets on the target are MirrorMaker 2's, after writing that they are the flow's."""
+        request, sides = self._request, self._sides
+        tps = [one.target for one in decisions if one.outcome is Outcome.SETTLED]
+        if request.includes_group is None or not tps:
+            return []
+        adoption = GroupAdoption(request.flow, sides.target_options, sides.target, sides.target_topics)
+        try:
+            groups = adoption.find(request.deployment.source, existing, tps, request.includes_group)
+        except KafkaError as error:
+            self._warnings.append(f"which offsets of groups are MirrorMaker 2's cannot be read: {error}")
+            return []
+        if not request.dry_run:
+            errors = adoption.write(groups, TIMEOUT_MS)
+            self._warnings += [f"offsets of a group were not taken over: {error}" for error in errors]
+        return sorted(groups)
 
 
 def _grown(decision: Decision, end: int | None) -> Decision | None:

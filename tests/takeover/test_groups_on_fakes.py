@@ -12,6 +12,7 @@ from mirror.client import Producer, TopicPartition
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.mirrormaker.records import Checkpoint, CheckpointKey
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.committed import group_of
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.spark.driver.group_checkpoints import CheckpointedRounds
 from mirror.wire.decode import records_of
@@ -78,10 +79,20 @@ def test_groups_on_the_target_get_the_exact_positions(mm2: FakeMirrorMaker, roun
     }
 
 
-def test_an_offset_that_mirrormaker_has_committed_stays_until_the_group_is_resumed(
-    mm2: FakeMirrorMaker, rounds: CheckpointedRounds
-) -> None:
-    """It cannot be told from that of a consumer."""
-    mm2.pair.target.groups["early"][TARGET] = GroupOffset(3, 0, "")
+def test_offsets_that_mirrormaker_has_committed_are_replaced(mm2: FakeMirrorMaker, rounds: CheckpointedRounds) -> None:
+    """One of them is not of its last checkpoint: a consumer has committed it."""
+    for group, checkpoint in BY_MM2.items():
+        mm2.pair.target.groups[group][TARGET] = GroupOffset(checkpoint.target, 0, "")
+    mm2.pair.target.groups["late"][TARGET] = GroupOffset(9, 0, "")
+    # As if it had not begun yet: the takeover is done again.
+    mm2.pair.target.groups[group_of(FLOW, TARGET)].clear()
+    mm2.store(13)
+    with mm2.takeover(includes_group=lambda group: group != "at the end") as takeover:
+        report = takeover.run()
+    assert (report.is_complete, report.groups) == (True, ["early"])
     rounds.round()
-    assert mm2.pair.target.groups["early"][TARGET].offset == 3
+    assert {group: mm2.pair.target.groups[group][TARGET].offset for group in BY_MM2} == {
+        "early": 5,
+        "late": 9,
+        "at the end": 8,
+    }
