@@ -27,14 +27,13 @@ def _unneeded(meaning: str, action: str = "") -> Remark:
 
 
 CONNECTOR: Final[Mapping[str, Remark]] = {
-    "sync.topic.configs.": _none(
-        "a topic's configuration is copied when the flow creates it, and not kept in step afterwards",
-        "change a topic's configuration on both clusters; each run warns of differences that do harm",
+    "sync.topic.": _unneeded("sync-interval-ms is the interval of configurations and ACLs"),
+    "config.properties.exclude": _unneeded("configs-exclude has such a default, too"),
+    "config.property.filter.class": _none("configurations are chosen by configs-exclude and configs-overrides"),
+    "use.defaults.from": _none(
+        "defaults of the source's brokers are never copied, and what is set on the target alone stays",
+        "write them in configs-overrides",
     ),
-    "config.properties.exclude": _none("configurations are not kept in step, so that nothing is to be excluded"),
-    "config.property.filter.class": _none("configurations are not kept in step"),
-    "use.defaults.from": _none("configurations are not kept in step"),
-    "sync.topic.acls.": _none("ACLs are not copied", "create the ACLs of the target's readers with kafka-acls"),
     "topic.filter.class": _none("topics are chosen by regular expressions only", "write them as topics"),
     "group.filter.class": _none("groups are chosen by regular expressions only", "write them as include and exclude"),
     "offset-syncs.": _unneeded("offsets are translated from the flow's own index, exactly; see mirror offsets"),

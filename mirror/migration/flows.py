@@ -21,6 +21,7 @@ from mirror.migration.replications import Replication, with_default
 
 _DEFAULT_POLICY: Final = "DefaultReplicationPolicy"
 _IDENTITY_POLICY: Final = "IdentityReplicationPolicy"
+_DEFAULT_CONFIG_FILTER: Final = "DefaultConfigPropertyFilter"
 _DEFAULT_FILTERS: Final = {"topic.filter.class": "DefaultTopicFilter", "group.filter.class": "DefaultGroupFilter"}
 _INTERNAL: Final = (
     ("__.*", "MirrorMaker 2 never copies internal topics"),
@@ -68,7 +69,7 @@ class FlowMapping:
         self._client("producer", replication.data_producer)
         self._groups()
         self._refuse_transforms()
-        self._say_what_is_not_kept_in_step()
+        self._kept_in_step()
         return self._flow
 
     def _ends(self) -> None:
@@ -246,14 +247,27 @@ class FlowMapping:
         if transforms.value.strip():
             self._block(transforms, "records are changed on their way", "write headers, or a transform in Python")
 
-    def _say_what_is_not_kept_in_step(self) -> None:
-        for key in ("sync.topic.configs.enabled", "sync.topic.acls.enabled"):
-            setting = self._replication.of_source(key)
-            found = equivalents.remark(equivalents.CONNECTOR, key)
-            if found and is_true(setting, otherwise=True):
-                self._say(found.kind, setting, found.meaning, found.action)
-            elif setting.line:
-                self._say(Kind.NOT_NEEDED, setting, "nothing is kept in step here either")
+    def _kept_in_step(self) -> None:
+        """Add what keeps the configurations and ACLs of topics in step."""
+        replication = self._replication
+        configs, acls = (replication.of_source(f"sync.topic.{what}.enabled") for what in ("configs", "acls"))
+        filter_class = replication.of_source("config.property.filter.class")
+        synced = is_true(configs, otherwise=True)
+        if synced and not filter_class.value.strip().endswith(_DEFAULT_CONFIG_FILTER):
+            meaning = "a filter of one's own chooses the configurations, which are not kept in step"
+            self._say(Kind.LEFT_OUT, filter_class, meaning, 'write configs-exclude, and configs = "sync"')
+            synced = False
+        self._table.add("configs", "sync" if synced else "create", configs)
+        excluded = replication.of_source("config.properties.exclude")
+        if excluded.line:
+            self._patterns(self._table, "configs-exclude", excluded, blocking=False)
+        controlled = is_true(acls, otherwise=True)
+        if synced or controlled:
+            interval = replication.of_source(f"sync.topic.{'configs' if synced else 'acls'}.interval.seconds")
+            self._number(self._table, "sync-interval-ms", interval, 1000)
+        table = Table(("flows", self._flow.name, "acls"))
+        table.add("sync", controlled, acls)
+        self._flow.tables.append(table)
 
     def _reference(self, table: Table, key: str, setting: Setting, path: KeyPath, placeholder: str) -> None:
         how = how_to_set(path, setting, as_list=placeholder.startswith("["))

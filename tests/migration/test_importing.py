@@ -213,3 +213,21 @@ def test_a_comment_cannot_leave_its_line() -> None:
     file = written(PLAIN + "a->b.topics = orders\\n[flows.evil]\n")
     assert tuple(file.check().flows) == ("a-b",)
     assert render(["x"], []) == "# x\n"
+
+
+def test_configurations_and_acls_are_kept_in_step_as_before() -> None:
+    flow = only(PLAIN).flows["a-b"]
+    assert (flow.configs, flow.acls.sync, flow.sync_interval_ms) == ("sync", True, 600_000)
+    changed = only(
+        f"{PLAIN}sync.topic.configs.enabled = false\na->b.config.properties.exclude = segment.*,x\n"
+        "sync.topic.acls.interval.seconds = 20\n"
+    ).flows["a-b"]
+    assert (changed.configs, changed.acls.sync, changed.sync_interval_ms) == ("create", True, 20_000)
+    assert changed.configs_exclude == ("segment.*", "x")
+    assert not only(f"{PLAIN}sync.topic.acls.enabled = false\n").flows["a-b"].acls.sync
+
+
+def test_filter_of_ones_own_leaves_configurations_alone() -> None:
+    text = f"{PLAIN}config.property.filter.class = org.example.Filter\n"
+    assert only(text).flows["a-b"].configs == "create"
+    assert kinds(imported(text), "config.property.filter.class") == {Kind.LEFT_OUT}
