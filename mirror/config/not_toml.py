@@ -33,7 +33,7 @@ def not_toml(text: str, error: ValueError) -> str:
     if _is_mirrormaker_file(text):
         return (
             "not TOML: is this a MirrorMaker 2 properties file? mirror import FILE --write mirror.toml makes a"
-            ' configuration of it; see "Coming from MirrorMaker 2" in mirror/README.md'
+            ' configuration of it; see "Coming from MirrorMaker 2" in mirror/migration/README.md'
         )
     found = _duplicate(text, str(error)) if str(error).startswith("Cannot ") and len(text) <= _MAX_LENGTH else None
     return f"not TOML: {found or printable(str(error))}"

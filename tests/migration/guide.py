@@ -1,0 +1,44 @@
+"""The part of mirror/migration/README.md that is made of the importer's own table: settings without a key here.
+
+python -m tests.migration.guide     # writes it again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from mirror.migration.equivalents import CONNECTOR, WORKER, Remark
+
+GUIDE: Final = Path(__file__).parents[2] / "mirror" / "migration" / "README.md"
+_BEGIN: Final = "<!-- settings without a key: begin -->\n"
+_END: Final = "<!-- settings without a key: end -->\n"
+
+
+def table() -> str:
+    """One row for all settings of which the importer says the same."""
+    lines = ["| MirrorMaker 2 | here |", "|---|---|"]
+    lines += [*_rows("A->B.", CONNECTOR), *_rows("B.", WORKER)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _rows(prefix: str, remarks: Mapping[str, Remark]) -> Iterator[str]:
+    by_remark: dict[Remark, list[str]] = {}
+    for key, remark in remarks.items():
+        by_remark.setdefault(remark, []).append(f"`{prefix}{key}`")
+    for remark, keys in by_remark.items():
+        text = "; ".join(filter(None, (remark.meaning, remark.action)))
+        yield f"| {', '.join(keys)} | {text} |"
+
+
+def with_table(text: str) -> str:
+    """Return the guide's ``text`` with the present table."""
+    before, _, rest = text.partition(_BEGIN)
+    _, found, after = rest.partition(_END)
+    assert found, "the guide has no marks for the table"
+    return f"{before}{_BEGIN}\n{table()}\n{_END}{after}"
+
+
+if __name__ == "__main__":
+    GUIDE.write_text(with_table(GUIDE.read_text("utf-8")), "utf-8")
