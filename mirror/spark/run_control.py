@@ -87,6 +87,19 @@ class RunControlClient:
             if (control := self._own()) is not None:
                 self._commit(replace(control, epoch=epoch + 1))
 
+    def announce_additions(self, count: int) -> bool:
+        """Have the running tasks read what was added to their epoch for the ``count``-th time in this run.
+
+        Return whether the record had that count already: another process that changed the record meanwhile may have
+        overwritten it, so it is announced until it is read. Raises KafkaError.
+        """
+        with self._changing:
+            control = self._own()
+            if control is None or control.added >= count:
+                return control is not None
+            self._commit(replace(control, added=count))
+            return False
+
     def renew(self) -> None:
         """Commit this run's record again with the current time, also so that it does not expire. Raises KafkaError."""
         with self._changing:

@@ -28,6 +28,7 @@ from mirror.relay.progress.committed import to_offset
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup_results import LogBounds, TargetTopics
+from mirror.relay.task.additions import LoadAdditions
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.task import Task
 from mirror.relay.task.writers import Clients
@@ -175,6 +176,10 @@ class Lookups:
     def __init__(self) -> None:
         self.control: RunControl | None = None
         self.control_reads = self.control_from = 0
+        self.added: list[TopicPartition] = []
+
+    def add_targets(self, targets: Collection[TopicPartition]) -> None:
+        self.added += targets
 
     def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[TargetTopics]:
         del topics
@@ -227,6 +232,7 @@ class TaskHarness:
         self.target = Target(self.clock)
         self.lookups = Lookups()
         self.origin: Any = None
+        self.load_additions: LoadAdditions | None = None
         self.end = 2
         self.steps = self.turns = 0
         self._count(monkeypatch)
@@ -246,20 +252,20 @@ class TaskHarness:
         monkeypatch.setattr(PartitionCopy, "step", counted_step)
         monkeypatch.setattr(Task, "_turn", counted_turn)
 
+    def range_of(self, partition: int) -> Range:
+        return Range(
+            flow="f",
+            topic="t",
+            target_topic="paris.t",
+            partition=partition,
+            start=0,
+            end=self.end,
+            source_cluster_id="paris",
+            topic_id=self.target.topic_id,
+        )
+
     def copy(self, hand_over: HandOver | None = None, **policy: Any) -> list[RangeResult]:
-        ranges = [
-            Range(
-                flow="f",
-                topic="t",
-                target_topic="paris.t",
-                partition=partition,
-                start=0,
-                end=self.end,
-                source_cluster_id="paris",
-                topic_id=self.target.topic_id,
-            )
-            for partition in range(self.partitions)
-        ]
+        ranges = [self.range_of(partition) for partition in range(self.partitions)]
         # They implement the part of the clients that a task uses.
         target = cast("Any", self.target)
         clients = Clients(
@@ -271,6 +277,7 @@ class TaskHarness:
             producer=target,
             positions=None,
             origin=self.origin,
+            load_additions=self.load_additions,
         )
         task = Task(
             clients,

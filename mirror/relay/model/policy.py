@@ -54,6 +54,8 @@ class CopyPolicy:
     run: str = ""
     """The run whose ``epoch`` this is, so that it can be ended by ``relay.progress.control``; "": it cannot."""
     epoch: int = 0
+    task: int = 0
+    """This task's number in the epoch: ranges that are added to the epoch say which task copies them."""
     wind_up_ms: int = 5_000
     """How long the epoch may take to end after it was asked to."""
     renew_ms: int = 0

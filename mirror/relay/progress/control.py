@@ -40,6 +40,8 @@ class RunControl:
     """Since when the run exists (ms since 1970), for display."""
     epoch: int = 0
     """Earlier epochs of the run are to end."""
+    added: int = 0
+    """How often ranges were added to running epochs (:mod:`mirror.relay.task.added_ranges`)."""
     stop: bool = False
     """All epochs of the run, present and future, are to end."""
     ended: bool = False
@@ -72,6 +74,8 @@ class RunControl:
         metadata = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
         if self.seen_ms:
             metadata["seen"] = self.seen_ms
+        if self.added:
+            metadata["added"] = self.added
         if self.stop:
             metadata["stop"] = True
         if self.ended:
@@ -101,6 +105,7 @@ def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
         host=printable(host),
         since_ms=since_ms,
         epoch=committed.offset,
+        added=stored.number(metadata.get("added")) or 0,
         stop=bool(metadata.get("stop")),
         ended=bool(metadata.get("ended")),
         seen_ms=stored.time_ms(metadata.get("seen")) or 0,

@@ -40,7 +40,7 @@ class TargetHealing:
 
         ``now`` is in monotonic ms.
         """
-        self._targets: Final = frozenset(targets)
+        self._targets = frozenset(targets)
         self._lock: Final = threading.Lock()
         self._reading: Future[dict[TopicPartition, list[Anchor]]] | None = None
         self._kept_until_ms = 0
@@ -49,6 +49,12 @@ class TargetHealing:
         self._target: Final = target
         self._topic: Final = topic
         self._exactly_once: Final = exactly_once
+
+    def add_targets(self, targets: Collection[TopicPartition]) -> None:
+        """Let these partitions be asked for, too."""
+        with self._lock:
+            self._targets |= frozenset(targets)
+            self._reading = None  # it lacks them
 
     def start_at_anchor(
         self, tp: TopicPartition, progress: Progress, mark: TargetMark, cut: int, current: TargetMark, timeout_ms: int

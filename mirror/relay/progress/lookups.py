@@ -62,7 +62,7 @@ class ClusterLookups:
         self._source: Final = source
         self._target: Final = target
         self._progress_topic: Final = progress_topic
-        self._targets: Final = frozenset(targets)
+        self._targets = frozenset(targets)
         self._start_over: Final = start_over
         self._restart_recreated: Final = start_over or restart_recreated
         self._shared: Final = shared
@@ -72,6 +72,12 @@ class ClusterLookups:
         # By topic name: the unconfirmed id that was found instead of the copied one, and since when.
         self._unconfirmed: dict[str, tuple[str, float]] = {}
         self._unconfirmed_targets: dict[str, tuple[str, float]] = {}
+
+    def add_targets(self, targets: Collection[TopicPartition]) -> None:
+        """Add partitions that the task copies from now on."""
+        self._targets |= frozenset(targets)
+        if self._healing is not None:
+            self._healing.add_targets(targets)
 
     def source_state(self, tp: TopicPartition, copied_topic: str = "") -> SourceState:
         """Return the present state of ``tp`` on the source. Raises KafkaError; FlowError if its topic was deleted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -47,6 +47,11 @@ class StartPositions:
         self._topics_requested_ms = 0
         self._first_read: Future[ProgressRecords] | None = None
         self._full_read: Future[ProgressRecords] | None = None
+
+    def add_targets(self, targets: Collection[TopicPartition]) -> None:
+        """Find start positions of these partitions, too: what was read of the others does not have them."""
+        self._lookups.add_targets(targets)
+        self._topics = self._first_read = self._full_read = None
 
     def resolve_start(
         self,

@@ -38,6 +38,7 @@ from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.healing import TargetHealing
 from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
+from mirror.relay.task.additions import load_additions
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.neighbours import Neighbours
 from mirror.relay.task.running_copies import running_copies
@@ -68,6 +69,8 @@ def copy_ranges(
     watcher: TaskObserver | None = None,
 ) -> list[RangeResult]:
     """Copy all ``ranges`` of one flow; return a result for each, in order. Never raises for a cluster or partition.
+
+    The results of ranges that were added to the epoch meanwhile follow.
 
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. ``watcher`` is called from the
     thread that copies.
@@ -167,7 +170,8 @@ def _copy(
             timeout_ms=timeouts.stall_ms,
         )
         delivery_ms = timeouts.delivery_timeout_ms + timeouts.request_timeout_ms
-        rules = read_topic_rules(source_admin, admin, ranges, policy, delivery_ms)
+        read_rules = partial(read_topic_rules, source_admin, admin, policy=policy, delivery_ms=delivery_ms)
+        rules = read_rules(ranges)
         shares_producer = not policy.exactly_once or any(
             ways.fixed is not Way.TRANSACTIONS for ways in rules.ways.values()
         )
@@ -197,6 +201,7 @@ def _copy(
                 process_rng(),
                 partial(complete_index, flow, source_options, target_options, policy),
             ),
+            load_additions=partial(load_additions, admin, flow, policy, read_rules) if policy.lease_ms else None,
             neighbours=stack.enter_context(Neighbours(policy.run, flow)) if policy.lease_ms else None,
         )
         cluster = producer_settings.cluster

@@ -57,6 +57,11 @@ class EpochLifecycle:
         self._opens_until = now + self._wind_up_ms
 
     @property
+    def lasts(self) -> bool:
+        """Whether the epoch has not ended: copies may begin."""
+        return not (self._winding_up or self._handed_over or self._hand_over_delayed)
+
+    @property
     def may_be_last(self) -> bool:
         """Whether this epoch may be the last for a long time: then the progress topic receives its progress now."""
         return self._policy.until_ms is None or self._ended_by_control or self._policy.epoch <= 1

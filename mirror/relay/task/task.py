@@ -34,6 +34,7 @@ from mirror.relay.progress.lookup_results import StartPosition
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.task.additions import Additions
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.lazy_writing import LazyWriting
@@ -125,6 +126,9 @@ class Task:
         origin, budget = clients.origin, self.source_budget
         self._undecided: Final = None if origin is None else UndecidedFetches(origin, submit, budget, self._wake)
         self._start_positions: Final = StartPositions(clients.lookups, self._workers.submit, clock.now)
+        load = clients.load_additions
+        self._additions: Final = None if load is None else Additions(policy, load, submit, self._wake)
+        self._batch_size = 0
 
     def close(self) -> None:
         """Start nothing more; lookups that run end by their own timeouts."""
@@ -138,7 +142,7 @@ class Task:
         hand_over: HandOver | None = None,
         way_rules: Mapping[str, WayRules] | None = None,
     ) -> list[RangeResult]:
-        """Copy ``ranges`` until each has its result; return the results in order.
+        """Copy ``ranges`` until each has its result; return the results in order, then those of ranges that were added.
 
         ``limits`` and ``way_rules`` are those of the target topics; without rules, all batches go in transactions.
         If the policy grants a lease, ``hand_over`` receives the results at
@@ -150,12 +154,8 @@ class Task:
         if hand_over is not None and self._clients.producer is not None:
             hand_over = self._announcing(hand_over)
         self._epoch.begin(hand_over, now)
-        for copied in ranges:
-            topic = copied.target_topic
-            rules = (way_rules or {}).get(topic)
-            copy = PartitionCopy(copied, self._policy, limits[topic], batch_size, self, now, rules)
-            self._copies.append(copy)
-            self._active.add(copy)
+        self._batch_size = batch_size
+        self._begin_copies(ranges, limits, way_rules or {}, now)
         try:
             while self._active:
                 self._turn(self._clock.now())
@@ -163,6 +163,24 @@ class Task:
             running_copies.remove(self._cede_requests)
             self._cede_requests.end()
         return [copy.result for copy in self._copies]
+
+    def _begin_copies(
+        self, ranges: Sequence[Range], limits: Mapping[str, TargetLimits], ways: Mapping[str, WayRules], now: int
+    ) -> None:
+        for copied in ranges:
+            topic = copied.target_topic
+            copy = PartitionCopy(copied, self._policy, limits[topic], self._batch_size, self, now, ways.get(topic))
+            self._copies.append(copy)
+            self._active.add(copy)
+
+    def _take_additions(self, now: int) -> None:
+        """Begin to copy what was added to the epoch: not after its end, when the next epoch's plan has it."""
+        if self._additions is None or not self._epoch.lasts:
+            return
+        if (addition := self._additions.take([copy.target for copy in self._copies])) is not None:
+            self._start_positions.add_targets([TopicPartition(r.target_topic, r.partition) for r in addition.ranges])
+            ways = {} if self._clients.producer is None else addition.rules.ways  # in transactions without a producer
+            self._begin_copies(addition.ranges, addition.rules.limits, ways, now)
 
     def _announcing(self, hand_over: HandOver) -> HandOver:
         """Let the next epoch's task on this host find the copies that continue, before it can begin."""
@@ -222,6 +240,7 @@ class Task:
         stepped = self._step_due(now)
         self._step_queued(now, stepped)
         self._to_step.extend(self._epoch.update(now, self._copies, self._active))
+        self._take_additions(now)
         self._steering.check_responses(now)
         for copy in stepped:
             if copy.done:
@@ -403,6 +422,8 @@ class Task:
     def _read_control(self) -> Future[RunControl | None]:
         control = self._clients.lookups.run_control()
         control.add_done_callback(lambda _: self._wake())
+        if self._additions is not None:
+            self._additions.follow(control)
         return control
 
     def may_retry(self, copy: CopyHandle) -> bool:

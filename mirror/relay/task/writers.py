@@ -22,6 +22,7 @@ from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.lookups import ClusterLookups
 from mirror.relay.progress.position import PositionSearch
+from mirror.relay.task.additions import LoadAdditions
 from mirror.relay.task.neighbours import Neighbours
 from mirror.relay.task.position_searches import AttemptSearch, PositionSearches
 from mirror.relay.task.running_copies import running_copies
@@ -48,6 +49,8 @@ class Clients:
     """Decides which records of the source are copied; None: all."""
     registration: IdRegistration | None = None
     """Registers producer ids on the target before they are used; None: they are not registered."""
+    load_additions: LoadAdditions | None = None
+    """Reads the ranges that are added to the epoch; None: nothing is added."""
     neighbours: Neighbours | None = None
     """Asks the other processes of the host for partitions; None: no process is asked."""
 

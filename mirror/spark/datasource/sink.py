@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -181,10 +181,11 @@ def _copy(
         ranges,
         source_options=source_options(config, flow),
         target_options=target_options(config, flow),
-        policy=flow.copy_policy(spec.tasks, spec.run, spec.epoch, until_ms, spec.renew_ms),
+        policy=replace(flow.copy_policy(spec.tasks, spec.run, spec.epoch, until_ms, spec.renew_ms), task=spec.task),
         watcher=telemetry,
     )
-    fenced = [range_ for range_, result in zip(ranges, results, strict=True) if result.outcome is Outcome.FENCED]
+    # Results of ranges that were added to the epoch follow: no other attempt of this task has them to itself.
+    fenced = [range_ for range_, result in zip(ranges, results, strict=False) if result.outcome is Outcome.FENCED]
     if fenced and spec.run:
         timeout_ms = _NO_PROGRESS_TIMEOUT_MS if spec.until_ms is None else flow.shutdown_timeout_ms
         from mirror.client import Admin
