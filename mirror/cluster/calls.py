@@ -19,6 +19,7 @@ from mirror.errors import KafkaError, KafkaTimeout, NotRetriable
 from mirror.timing import FOREVER_MS, remaining
 from mirror.wire.api import Api
 from mirror.wire.error_codes import ErrorAction, broker_error, verdict
+from mirror.wire.frames import Buffer
 from mirror.wire.messages.base import Message
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ class Call(CompletableEvent[T], Generic[T, K]):
     lane: ClassVar[Lane] = Lane.CONTROL
     max_version: ClassVar[int | None] = None
     """The highest version to use, where a later one returns less."""
+    recognizes: ClassVar[bool] = False
+    """Whether :meth:`recognize` is defined; such a call shares no requests."""
     unique_keys: ClassVar[bool] = True
     """Whether a request may have a key only once. (A group is named once, for the partitions of several calls.)"""
 
@@ -123,6 +126,11 @@ class Call(CompletableEvent[T], Generic[T, K]):
     def request(self, keys: Collection[K], view: ClusterView, timeout_ms: int) -> Message:
         """Return the body of the request for ``keys``."""
         raise NotImplementedError
+
+    def recognize(self, response: Buffer) -> Message | None:
+        """Return what the bytes of a response mean, if it need not be decoded."""
+        del response
+        return None
 
     def shares_with(self) -> Hashable:
         """Return a value that is equal for calls which may share requests; None: it shares none."""
@@ -311,6 +319,7 @@ class Calls:
             on_response=on_response,
             on_failure=on_failure,
             max_version=first.call.max_version,
+            recognize=first.call.recognize if first.call.recognizes else None,
         )
 
     def _on_response(self, call: Call[Any, Any], requested: dict[Any, None], response: Any, now: int) -> None:

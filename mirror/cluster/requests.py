@@ -11,6 +11,7 @@ from mirror.cluster.types import Broker
 from mirror.errors import KafkaError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
+from mirror.wire.frames import Buffer
 from mirror.wire.messages.base import Message
 
 
@@ -51,6 +52,8 @@ class Request:
     delay it otherwise."""
     max_version: int | None = None
     """The highest version to use, where a later one would mean something else."""
+    recognize: Callable[[Buffer], Message | None] | None = None
+    """Called with the bytes of the response: if it returns a message, that is the response, and nothing is decoded."""
     on_settled: Callable[[int], None] | None = None
     """Called at most once, after a failure with ``KafkaTimeout``: the response arrived late, or cannot arrive any more.
     Until then the connection is busy with the request, whose bytes may still be being sent."""

@@ -227,7 +227,8 @@ class BrokerSession:
             self._answer_own(sent, frame, now)
             return
         try:
-            body = codec.decode_response(sent.api, sent.version, frame)
+            recognized = None if sent.request.recognize is None else sent.request.recognize(frame)
+            body = recognized or codec.decode_response(sent.api, sent.version, frame)
         except ProtocolError as error:
             labelled = ProtocolError(f"{self.label}: {error}")
             sent.lost(labelled, now)

@@ -144,6 +144,16 @@ class TopicDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicListing:
+    """The topics of a cluster, if they may have changed."""
+
+    digest: bytes
+    """Of the broker's response: equal only if it says the same about topics, partitions, leaders and brokers."""
+    topics: dict[str, TopicDescription] | None
+    """By name; None if the digest was known."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to create; ``replication_factor`` -1 is the cluster's default."""
 

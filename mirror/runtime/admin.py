@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final
 
@@ -18,6 +18,7 @@ from mirror.cluster.admin.topics import (
     DeleteTopics,
     DescribeEachTopic,
     DescribeTopics,
+    ListChangedTopics,
     TopicIds,
 )
 from mirror.cluster.admin.transactions import (
@@ -39,6 +40,7 @@ from mirror.cluster.types import (
     Outcomes,
     ProducerState,
     TopicDescription,
+    TopicListing,
     TopicPartition,
     TransactionDescription,
     TransactionListing,
@@ -95,6 +97,13 @@ class Admin(GroupCalls):
     def list_topics(self, *, timeout_ms: int | None = None) -> dict[str, TopicDescription]:
         """Return all topics that the client may describe, by name, including internal topics."""
         return self._call(DescribeTopics(None, *self._timer(timeout_ms)))
+
+    def list_changed_topics(self, known: Collection[bytes], *, timeout_ms: int | None = None) -> TopicListing:
+        """Return what :meth:`list_topics` does, unless the response is one of the ``known`` digests of earlier ones.
+
+        A listing that is repeated costs little, however many topics there are: a known response is not decoded.
+        """
+        return self._call(ListChangedTopics(frozenset(known), *self._timer(timeout_ms)))
 
     def describe_topics(
         self,

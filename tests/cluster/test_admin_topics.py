@@ -7,10 +7,21 @@ import pickle
 
 import pytest
 
-from mirror.client import EARLIEST, LATEST, AclOperation, NewTopic, Outcomes, ResourceType, TopicPartition
+from mirror.client import (
+    EARLIEST,
+    LATEST,
+    AclOperation,
+    NewTopic,
+    Outcomes,
+    ResourceType,
+    TopicListing,
+    TopicPartition,
+)
 from mirror.cluster.keyed_call import first_failure
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout, OffsetOutOfRange
+from mirror.wire import codec
 from mirror.wire.api import Api
+from mirror.wire.frames import Buffer
 from mirror.wire.messages.admin import DeleteTopicsResponse
 from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
@@ -258,3 +269,41 @@ def test_a_topic_s_id_is_that_of_each_partition_s_leader() -> None:
     cluster.lag(3)
     del cluster.lagging[3]["t"]
     assert dict(FakeAdmin(cluster).topic_ids(TPS)) == {TPS[0]: now, TPS[1]: former}
+
+
+# --- all topics, again and again
+
+
+def test_a_listing_that_is_known_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster(1)
+    cluster.add_topic("t", 3)
+    admin = FakeAdmin(cluster)
+    first = admin.list_changed_topics([])
+    assert first.topics == admin.list_topics()
+    decoded = list[Api]()
+    decode = codec.decode_response
+
+    def counted(api: Api, version: int, frame: Buffer) -> object:
+        decoded.append(api)
+        return decode(api, version, frame)
+
+    monkeypatch.setattr(codec, "decode_response", counted)
+    assert admin.list_changed_topics([b"x", first.digest]) == TopicListing(first.digest, None)
+    assert decoded == []
+    cluster.add_topic("new")
+    changed = admin.list_changed_topics([first.digest])
+    assert changed.digest != first.digest
+    assert changed.topics is not None
+    assert changed.topics.keys() == {"t", "new"}
+    assert admin.list_changed_topics([first.digest, changed.digest]).topics is None
+
+
+def test_a_listing_of_a_topic_that_gets_a_partition_is_another_one() -> None:
+    cluster = FakeCluster(1)
+    cluster.add_topic("t", 3)
+    admin = FakeAdmin(cluster)
+    before = admin.list_changed_topics([])
+    admin.create_partitions({"t": 4})
+    found = admin.list_changed_topics([before.digest]).topics
+    assert found is not None
+    assert len(found["t"].partitions) == 4
