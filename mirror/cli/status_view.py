@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from mirror.alignment.sync_state import KindState
     from mirror.errors import KafkaError
     from mirror.relay.progress.control import RunControl
     from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
@@ -83,6 +84,7 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
             *_open_transactions(flow, _MAX_TRANSACTIONS_SHOWN),
             *_groups(flow),
             *([] if flow.groups is None else map(Text, worst_groups(flow.groups, flow.flow))),
+            *_sync(flow),
         ]
     return Group(*parts)
 
@@ -98,6 +100,32 @@ def _groups(flow: FlowStatus) -> list[Text]:
         Text(line),
         *(Text(f"consumer groups: {brief(problem)}", style="yellow") for problem in flow.groups.problems[:1]),
     ]
+
+
+def _sync(flow: FlowStatus) -> list[Text]:
+    """Return a line for each kind of differences that is not in step, one for those that are, and what is left out."""
+    if flow.sync is None:
+        return []
+    in_step = [kind for kind, state in flow.sync.kinds.items() if state.in_step]
+    last_ms = min((flow.sync.kinds[kind].time_ms for kind in in_step), default=0)
+    left_out = flow.sync.not_local
+    return [
+        *([Text(f"{', '.join(in_step)} in step, {_ago(last_ms, flow.time_ms)}")] if in_step else []),
+        *(
+            Text(f"{kind} not in step, {_ago(state.time_ms, flow.time_ms)}: {state.words()}{_last_sync(state, flow)}")
+            for kind, state in flow.sync.kinds.items()
+            if not state.in_step
+        ),
+        *([Text(f"{left_out:,} records left out as not local")] if left_out else []),
+    ]
+
+
+def _last_sync(state: KindState, flow: FlowStatus) -> str:
+    """Return when everything was compared for the last time, if that was not in the last round."""
+    if state.synced_ms == state.time_ms:
+        return ""
+    at = _ago(state.synced_ms, flow.time_ms) if state.synced_ms else "never by this run"
+    return f"; last compared completely {at}"
 
 
 def _last_errors(flow: FlowStatus, most: int | None) -> list[Text]:

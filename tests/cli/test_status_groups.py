@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirror.alignment.sync_state import SyncState
 from mirror.cli import status as command
 from mirror.cli import status_view
 from mirror.groups.summary import GroupsSummary, HeldGroup
@@ -86,3 +87,18 @@ def test_a_flow_without_groups_shows_none_of_an_earlier_run(site: StatusHarness)
 
 def test_lines_about_groups_leave_room_for_fewer_partitions() -> None:
     assert status_view.rows_for(20, 1) - status_view.rows_for(20, 1, groups=True) == 2
+
+
+def test_one_reading_says_what_else_is_in_step_and_what_is_left_out(site: StatusHarness) -> None:
+    now = site.now_ms
+    state = SyncState(not_local=1_234).after("topics", {}, 0, now - 9_000).after("acls", {}, 0, now - 60_000)
+    state = state.after("configs", {}, 0, now - 300_000).after("configs", {"refused": 2}, 1, now - 8_000)
+    Ledger.open(site.report, "f", "run-1").write_sync(state)
+    Ledger.open(site.report, "f", "run-2")
+    assert site.status().stdout.splitlines()[-3:] == [
+        "topics, acls in step, 60 s ago",
+        "configs not in step, 8 s ago: 2 refused, 1 not-compared; last compared completely 5 min ago",
+        "1,234 records left out as not local",
+    ]
+    (flow,) = json.loads(site.status("--json").stdout)["flows"]
+    assert flow["sync"] == state.to_json()

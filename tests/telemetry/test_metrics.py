@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.sdk.metrics.export import HistogramDataPoint
 
+from mirror.alignment.sync_state import SyncState
 from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
 from mirror.meters import BOUNDS_MS, Histogram
@@ -19,7 +20,13 @@ from mirror.telemetry.export.prometheus import Endpoint
 from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.instruments import ALL, Kind
 from mirror.telemetry.metrics.metric_store import MAX_POINTS, OTHER, MetricStore
-from mirror.telemetry.metrics.record_results import record_epoch, record_groups, record_results, record_task
+from mirror.telemetry.metrics.record_results import (
+    record_epoch,
+    record_groups,
+    record_results,
+    record_sync,
+    record_task,
+)
 from mirror.telemetry.task_report import TaskReport
 from tests.telemetry.results import AT_MS, a_task, expired, result
 
@@ -122,6 +129,21 @@ def test_groups_have_their_states_while_they_are_brought_to_the_target() -> None
     assert values(metrics) == expected
     record_groups(metrics, "g", GroupsSummary(total=5, sync=False, oldest_ms=1_500))
     assert values(metrics) == expected, "of groups that are only read nothing is late"
+
+
+def test_drift_has_the_counts_of_the_last_rounds() -> None:
+    metrics = MetricStore()
+    state = SyncState().after("configs", {"refused": 4}, 0, 1_000).after("acls", {"unauthorized": 1}, 0, 2_000)
+    record_sync(metrics, "f", state)
+    record_sync(metrics, "f", state.after("configs", {}, 0, 3_000).after("acls", {"unauthorized": 2}, 1, 4_000))
+    assert values(metrics) == {
+        "mirror.drift": {
+            ("f", "configs", "none"): 0,
+            ("f", "acls", "unauthorized"): 2,
+            ("f", "acls", "not-compared"): 1,
+        },
+        "mirror.sync.last": {("f", "configs"): 3.0, ("f", "acls"): 2.0},
+    }
 
 
 def test_endpoint_serves_metrics_to_prometheus() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from mirror.alignment.sync_state import SyncState
 from mirror.groups.decision import Reason
 from mirror.groups.summary import GroupsSummary
 from mirror.telemetry.report.groups import MEANINGS
@@ -45,3 +48,13 @@ def test_groups_that_are_only_read_are_not_listed() -> None:
 
 def test_a_flow_without_groups_has_no_section() -> None:
     assert "onsumer groups" not in shown(None)
+
+
+def test_a_report_has_what_else_is_in_step_and_what_is_left_out() -> None:
+    state = SyncState().after("configs", {"refused": 2}, 0, runs.BEGAN_MS).after("acls", {}, 0, runs.BEGAN_MS)
+    partition = replace(runs.healthy(), skipped={"not-local": 1_234, "control": 2})
+    text = words(document(runs.view([partition], sync=state)).text)
+    at = "last compared 2026-11-20 22:00:00 UTC"
+    assert f"Configurations 2 not in step: refused 2; {at}" in text
+    assert f"ACLs in step {at}" in text
+    assert "Not local 1,234 records left out, which flows have written" in text

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from mirror.alignment.sync_state import SyncState
 from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
@@ -192,6 +193,7 @@ class ReportSource:
             covered_epochs=reader.covered_epochs if reader is not None else None,
             trace=reader.trace if reader is not None else "",
             groups=(reader.groups if reader is not None else None) or _groups(entry.get("groups")),
+            sync=SyncState.from_json(entry["sync"]) if entry.get("sync") else SyncState(),
             partitions=results,
         )
 
@@ -212,6 +214,7 @@ class ReportSource:
             covered_epochs=reader.covered_epochs,
             trace=reader.trace,
             groups=reader.groups,
+            sync=ledger.sync() or SyncState(),
             partitions=results,
         )
 

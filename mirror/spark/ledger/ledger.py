@@ -13,6 +13,7 @@ ledger is for information only: the committed progress is on the target. Every f
         idle.json                by a stream's source: its last plan, if that has no tasks
         targets.json             by the script: which target topics are prepared, and why others are not
         groups.json              by the script: the consumer groups after the last round
+        sync.json                by the script: what else is in step, and what is not
         overhead.json            by the script: how long a run did not copy
         config.socket            by a stream's source: the path of the socket that serves its configuration
         said.jsonl               by a stream's source: messages for the user
@@ -29,6 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mirror.alignment.sync_state import SyncState
 from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
 from mirror.spark.ledger.atomic_write import TARGETS_FILE, write_atomically
@@ -47,6 +49,7 @@ MAX_RUNS: Final = 10
 MAX_EPOCHS: Final = 200
 """How many epochs of a stream it keeps: ten hours of three-minute epochs."""
 _GROUPS: Final = "groups.json"
+_SYNC: Final = "sync.json"
 _MESSAGES: Final = "said.jsonl"
 _IDLE: Final = "idle.json"
 _OVERHEAD: Final = "overhead.json"
@@ -161,6 +164,18 @@ class Ledger:
         try:
             text = _read(self.path / _GROUPS)
             return GroupsSummary.from_json(json.loads(text)) if text else None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def write_sync(self, state: SyncState) -> None:
+        """Record what is in step after the last rounds. Raises OSError."""
+        write_atomically(self.path / _SYNC, json.dumps(state.to_json()).encode())
+
+    def sync(self) -> SyncState | None:
+        """Return what is in step after the last rounds; None if there was none, or another version recorded it."""
+        try:
+            text = _read(self.path / _SYNC)
+            return SyncState.from_json(json.loads(text)) if text else None
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 

@@ -58,6 +58,20 @@ class TargetTopics:
         more = any(count > previous.copyable.get(topic, 0) for topic, count in self.copyable.items())
         return replace(self, version=previous.version + more)
 
+    def not_in_step(self) -> dict[str, int]:
+        """Return how many topics cannot be copied, or not with all partitions, under the reason of a difference."""
+        return {"cannot-be-copied": len(self.obstacles)} if self.obstacles else {}
+
+    def beside(self, previous: TargetTopics) -> TargetTopics:
+        """Return a copy that has all topics of ``previous`` that this preparation was not about, and follows it."""
+        others = {topic: obstacle for topic, obstacle in previous.obstacles.items() if topic not in self.copyable}
+        both = replace(
+            self,
+            copyable={**previous.copyable, **self.copyable},
+            obstacles=dict(sorted({**others, **self.obstacles}.items())),
+        )
+        return both.following(previous)
+
     def why_not_copied(self, topic: str, partition: int) -> tuple[Outcome, str] | None:
         """Return why a partition cannot be copied now, or None if it can.
 
@@ -90,7 +104,7 @@ class TargetTopics:
 
 
 NOT_PREPARED: Final = (
-    "it appeared after the flow's target topics were prepared: a stream prepares its target topic within refresh-ms,"
+    "it appeared after the flow's target topics were prepared: a stream prepares its target topic within seconds,"
     " a scheduled flow at its next run"
 )
 

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from mirror.alignment.sync_state import SyncState
 from mirror.client import TopicPartition
+from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.spark.ledger.atomic_write import describe_file_error, write_atomically
 from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
@@ -57,6 +59,15 @@ class FlowReport:
     acls: AclReport | None = None
     """The ACLs of the target after the last round; None if there was none."""
 
+    sync: SyncState = field(default_factory=SyncState)
+    """What else is in step, by kind."""
+
+    @property
+    def sync_state(self) -> SyncState:
+        """:attr:`sync` with the count of the records that are left out."""
+        not_local = sum(result.skipped.get(SkipReason.NOT_LOCAL, 0) for result in self.partitions)
+        return replace(self.sync, not_local=not_local)
+
     @property
     def outcome(self) -> Outcome:
         """``failed`` if the flow could not run, ``unfinished`` if cut short, else the worst partition's outcome."""
@@ -80,6 +91,7 @@ class FlowReport:
             "groups": None if self.groups is None else self.groups.to_json(),
             "configs": None if self.alignment is None else self.alignment.summary(),
             "acls": None if self.acls is None else self.acls.summary(),
+            "sync": self.sync_state.to_json(),
             "partitions": [_summary_of(result) for result in self.partitions],
         }
 
@@ -111,10 +123,10 @@ def join_results(
 ) -> list[RangeResult]:
     """Return the result of every partition of the plan, by topic and partition.
 
-    A partition's result is that of the plan, if it needed no task, else that of its last attempt. If no attempt
-    answered, it is unfinished: ``target`` has the progress that was read for such partitions (None: it was not read),
-    and ``cut_short`` says whether the run was ended. Results carry the open transaction of the source that the plan
-    found, if it is noteworthy.
+    A partition's result is that of its last attempt, which may have been added to the epoch after the plan was made,
+    else that of the plan, if it needed no task. If no attempt answered, it is unfinished: ``target`` has the progress
+    that was read for such partitions (None: it was not read), and ``cut_short`` says whether the run was ended. Results
+    carry the open transaction of the source that the plan found, if it is noteworthy.
     """
     answered: dict[tuple[str, int], RangeResult] = {}
     for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
@@ -127,7 +139,10 @@ def join_results(
         )
         for range_ in plan.ranges
     ]
-    all_results = [_with_withheld(result, plan.withheld) for result in (*plan.results_without_task, *results)]
+    planned = {(range_.topic, range_.partition) for range_ in plan.ranges}
+    added = {key: result for key, result in answered.items() if key not in planned}
+    settled = [each for each in plan.results_without_task if (each.topic, each.partition) not in added]
+    all_results = [_with_withheld(result, plan.withheld) for result in (*settled, *added.values(), *results)]
     return sorted(all_results, key=lambda result: (result.topic, result.partition))
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mirror.alignment.sync_state import SyncState
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.progress.control import RunControl
     from mirror.relay.progress.open_transactions import OpenTransaction
@@ -82,6 +83,8 @@ class FlowStatus:
     partitions: list[PartitionStatus]
     groups: GroupsSummary | None = None
     """The consumer groups after the last round of a run, from its ledger; None if there is none."""
+    sync: SyncState | None = None
+    """What else is in step, according to the last run's ledger; None if there is none."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -98,6 +101,7 @@ class FlowStatus:
             "states": {state.value: count for state, count in self.totals.states.items()},
             "withheld_records": sum(transaction.records for transaction in withheld),
             "groups": None if self.groups is None else self.groups.to_json(),
+            "sync": None if self.sync is None else self.sync.to_json(),
             "partitions": [partition.to_json() for partition in self.partitions],
         }
 

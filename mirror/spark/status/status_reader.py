@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from mirror.alignment.sync_state import SyncState
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.summary import GroupsSummary
     from mirror.telemetry.lag.offset_history import PartitionOffsets
@@ -134,6 +135,7 @@ class StatusReader:
                 for tp, lag in lags.items()
             ],
             groups=self._groups(),
+            sync=self._sync(),
         )
 
     def _groups(self) -> GroupsSummary | None:
@@ -145,6 +147,15 @@ class StatusReader:
 
         found = (ledger.groups() for ledger in Ledger.runs(self._report_dir, self.flow.name))
         return next((groups for groups in found if groups is not None), None)
+
+    def _sync(self) -> SyncState | None:
+        """Return what else is in step after the last rounds that any run has recorded in the report folder."""
+        if self._report_dir is None:
+            return None
+        from mirror.spark.ledger.ledger import Ledger
+
+        found = (ledger.sync() for ledger in Ledger.runs(self._report_dir, self.flow.name))
+        return next((state for state in found if state is not None), None)
 
     def _lags_of(self, observation: Observation, retention_ms: Mapping[str, int | None]) -> dict[TopicPartition, Lag]:
         self._lags.add_sample(observation.time_ms, observation.offsets)

@@ -119,6 +119,21 @@ GROUPS_TIME: Final = Instrument(
     "for how long a consumer group's position on the target has not been that on the source, or it could not be read,"
     " or all rounds have failed; the maximum over groups",
 )
+DRIFT: Final = Instrument(
+    "mirror.drift",
+    Kind.GAUGE,
+    "{difference}",
+    ("flow", "kind", "reason"),
+    "differences between both sides that no round removes by itself, by kind (`configs`, `topics`, and others);"
+    " 0 with the reason `none` if the kind is in step",
+)
+LAST_SYNC: Final = Instrument(
+    "mirror.sync.last",
+    Kind.GAUGE,
+    "s",
+    ("flow", "kind"),
+    "when the last round ended that has compared everything of a kind, in seconds since 1970",
+)
 INDEX_SIZE: Final = Instrument(
     "mirror.index.size", Kind.GAUGE, "By", ("flow",), "size on disk of the topic with the flow's offset index"
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from mirror.alignment.sync_state import SyncState
 from mirror.groups.summary import GroupsSummary
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import Outcome, RangeResult
@@ -100,6 +101,16 @@ def record_groups(metrics: MetricStore, flow: str, groups: GroupsSummary) -> Non
         for state, count in {"in-step": groups.in_step, **groups.by_reason}.items():
             metrics.set(instruments.GROUPS, count, flow=flow, state=state)
         metrics.set(instruments.GROUPS_TIME, groups.oldest_ms / 1000, flow=flow)
+
+
+def record_sync(metrics: MetricStore, flow: str, state: SyncState) -> None:
+    """Replace the counts of what is not in step between both sides of a flow."""
+    metrics.remove(instruments.DRIFT, flow=flow)
+    for kind, of_kind in state.kinds.items():
+        for reason, count in (of_kind.by_reason or {"none": 0}).items():
+            metrics.set(instruments.DRIFT, count, flow=flow, kind=kind, reason=reason)
+        if of_kind.synced_ms:
+            metrics.set(instruments.LAST_SYNC, of_kind.synced_ms / 1000, flow=flow, kind=kind)
 
 
 def record_index_size(metrics: MetricStore, flow: str, size: int | None) -> None:

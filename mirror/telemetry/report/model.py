@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mirror.alignment.sync_state import SyncState
 from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import Outcome, RangeResult
 
@@ -27,6 +28,8 @@ class FlowReportData:
     """The id of the run's trace, or of the trace of a stream's last epoch."""
     groups: GroupsSummary | None = None
     """The consumer groups after the last round; None if the flow does not follow them."""
+    sync: SyncState = field(default_factory=SyncState)
+    """What else is in step, by kind, and what was left out."""
     partitions: list[RangeResult] = field(default_factory=list)
     """One result per partition, with the counts of the whole run.
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from mirror.alignment.sync_state import ACLS, CONFIGS, TOPICS, KindState
 from mirror.groups.summary import GroupsSummary
+from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.telemetry.report import phases
 from mirror.telemetry.report.findings import LOSSES, NOTHING_TO_COPY, Finding, unhealthy_partitions
 from mirror.telemetry.report.format import NONE, counted, link, listed, moment, rate, size, span
 from mirror.telemetry.report.groups import group_texts
 from mirror.telemetry.report.model import FlowReportData
+
+_KINDS: Final = {ACLS: "ACLs", CONFIGS: "Configurations", TOPICS: "Topics"}
+"""The names of kinds of differences as titles; others have their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
     gaps = _sums(result.gaps for result in results)
     lost = sum(count for kind, count in gaps.items() if kind in LOSSES)
     skipped = _sums(result.skipped for result in results)
+    not_local = skipped.get(SkipReason.NOT_LOCAL, 0)
     skipped_records = sum(count for reason, count in skipped.items() if reason not in NOTHING_TO_COPY)
     return [
         Tile(
@@ -116,7 +122,16 @@ def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
         Tile("Skipped", f"{sum(skipped.values()):,}", _of_which(skipped, skipped_records, "records")),
         Tile("Gaps", f"{sum(gaps.values()):,}", _of_which(gaps, lost, "lost")),
         *([] if flow.groups is None else [_groups(flow.groups)]),
+        *(_kind(kind, state) for kind, state in flow.sync.kinds.items()),
+        *([Tile("Not local", f"{not_local:,}", "records left out, which flows have written")] if not_local else []),
     ]
+
+
+def _kind(kind: str, state: KindState) -> Tile:
+    number = sum(state.by_reason.values())
+    compared = f"last compared {moment(state.synced_ms)}" if state.synced_ms else "not compared by this run"
+    held = f"not in step: {listed(dict(state.by_reason))}; " if number else ""
+    return Tile(_KINDS.get(kind, kind), f"{number:,}" if number else "in step", f"{held}{compared}")
 
 
 def _groups(groups: GroupsSummary) -> Tile:

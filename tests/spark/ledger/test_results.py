@@ -62,6 +62,19 @@ def test_every_partition_of_the_plan_has_a_result() -> None:
     assert "lost" in str(joined[0].error)
 
 
+def test_a_partition_that_was_added_to_the_epoch_has_its_tasks_result() -> None:
+    """Its plan lacked it, or knew it as not prepared."""
+    waiting = [result(1, Outcome.UNFINISHED, error="not prepared"), result(3, Outcome.FAILED, error="no leader")]
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=waiting, epoch=1)
+    joined = join_results(plan, [Attempt(0, 0, result(number, records=7)) for number in range(3)])
+    assert [(one.partition, one.outcome, one.records) for one in joined] == [
+        (0, Outcome.COMPLETE, 7),
+        (1, Outcome.COMPLETE, 7),
+        (2, Outcome.COMPLETE, 7),
+        (3, Outcome.FAILED, 0),
+    ]
+
+
 @pytest.mark.parametrize(
     ("one", "outcome", "words"),
     [
@@ -181,6 +194,8 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
         "error": None,
         "groups": None,
         "configs": None,
+        "acls": None,
+        "sync": {"kinds": {}, "not_local": 0},
     }
 
 

@@ -6,6 +6,7 @@ import io
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -24,6 +25,7 @@ from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.status import target_progress as reached
 from mirror.spark.status.target_progress import read_target_progress
+from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.spark import fakes
 from tests.spark.ledger.test_results import END, START, result
 from tests.spark.planning.test_packing import backlog
@@ -161,7 +163,7 @@ def test_a_run_that_is_cut_short_reports_the_progress_on_the_target(
         config_of(one_flow),
         Consoles(),
         findings=Findings(),
-        telemetry=cast("Any", None),
+        telemetry=cast("Any", SimpleNamespace(metrics=MetricStore())),
         config_path=tmp_path / "mirror.toml",
         secrets_dir=None,
         report_dir=tmp_path,

@@ -288,6 +288,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
             "host": "h1",
             "since_ms": T0,
             "epoch": 0,
+            "added": 0,
             "stop": False,
             "ended": False,
             "seen_ms": 0,
@@ -303,6 +304,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "states": {"no leader": 1, "caught up": 1},
         "withheld_records": 0,
         "groups": None,
+        "sync": None,
     }
     assert list(told["states"]) == ["no leader", "caught up"]
     assert first == {
