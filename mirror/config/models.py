@@ -253,6 +253,7 @@ class FlowConfig(OwnTable):
     commit_interval_ms: int = Field(default=1000, ge=20, le=_INT32_MAX, description=_INTERVAL)
     commit_min_interval_ms: int = Field(default=20, ge=20, le=_INT32_MAX, description=_INTERVAL)
     epoch_ms: int = Field(default=180_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    discovery_interval_ms: int = Field(default=1_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     refresh_ms: int = Field(default=60_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     replication_factor: Annotated[int, Field(ge=-1, le=_INT16_MAX), AfterValidator(_not_zero)] = Field(
         default=-1, description="-1 (the target's default) or a whole number from 1 to 32767"

@@ -162,6 +162,7 @@ class FlowMapping:
             self._number(self._table, "refresh-ms", refresh, 1000)
         else:
             self._table.add("refresh-ms", _RARELY_MS, enabled)
+            self._table.add("discovery-interval-ms", _RARELY_MS, enabled)
             self._say(Kind.CHANGED, enabled, "new topics are searched for every 24 days, and at the start of each run")
 
     def _number(self, table: Table, key: str, setting: Setting, factor: int) -> None:

@@ -132,9 +132,9 @@ def ended_after(child: subprocess.Popen[Any]) -> Iterator[int]:
         child.wait()
 
 
-def our_stream(line: str, load: Load) -> contextlib.AbstractContextManager[int]:
+def our_stream(line: str, load: Load, topics: str = TOPIC) -> contextlib.AbstractContextManager[int]:
     config = load.folder / "mirror.toml"
-    flow = f'source = "a"\ntarget = "b"\ntopics = ["{TOPIC}"]\nepoch-ms = {load.epoch_ms}\n{line}'
+    flow = f'source = "a"\ntarget = "b"\ntopics = ["{topics}"]\nepoch-ms = {load.epoch_ms}\n{line}'
     addresses = (("a", load.source), ("b", load.target))
     clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{at}"' for name, at in addresses]
     config.write_text("\n".join([*clusters, "[flows.f]", flow]), encoding="utf-8")

@@ -133,3 +133,31 @@ def _id(side: Side, topic: str) -> str | None:
         return str(side.admin.describe_topics(TopicCollection([topic]))[topic].result(WITHIN_S).topic_id)
     except KafkaException:
         return None
+
+
+def test_new_partitions_are_copied_in_the_epoch_that_runs(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    """An epoch lasts for three minutes; they are counted in its results, and the next run goes on with them."""
+    topic = unique("soon")
+    source.create(topic)
+    source.fill(topic, numbered(0, RECORDS))
+    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [f"{topic}.*"])})
+    stream = Stream(site)
+    stream.await_copy(target, f"a.{topic}", numbered(0, RECORDS))
+    source.grow(topic, 2)
+    source.fill(topic, numbered(100, RECORDS), 1)
+    source.create(f"{topic}-2")
+    source.fill(f"{topic}-2", numbered(200, RECORDS))
+    stream.await_copy(target, f"a.{topic}", numbered(100, RECORDS), 1, within_s=COMPLETE_WITHIN_S)
+    stream.await_copy(target, f"a.{topic}-2", numbered(200, RECORDS), within_s=COMPLETE_WITHIN_S)
+    assert [*site.report.glob("ledger/f/*/results-*")] == [], "the first epoch runs"
+    run = stream.end()
+    assert (run.status, run.errors) == (0, [])
+    assert f"new partitions are copied from now on: {topic}" in run.err
+    found = {key: (each["outcome"], each["records"]) for key, each in site.partitions("f").items()}
+    assert found == dict.fromkeys([(topic, 0), (topic, 1), (f"{topic}-2", 0)], ("complete", RECORDS))
+    source.fill(f"{topic}-2", numbered(300, RECORDS))
+    stream = Stream(site)
+    stream.await_copy(target, f"a.{topic}-2", [*numbered(200, RECORDS), *numbered(300, RECORDS)])
+    assert stream.end().status == 0

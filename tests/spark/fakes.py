@@ -38,6 +38,7 @@ from mirror.client import (
     ProducerState,
     ReplicaLog,
     TopicDescription,
+    TopicListing,
     TopicPartition,
     TransactionDescription,
     TransactionListing,
@@ -163,6 +164,11 @@ class Admin:
         timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
     ) -> dict[str, TopicDescription]:
         return self.describe_topics(self.cluster.state()["topics"])
+
+    def list_changed_topics(self, known: Collection[bytes]) -> TopicListing:
+        topics = self.list_topics()
+        digest = repr(topics).encode()
+        return TopicListing(digest, None if digest in known else topics)
 
     def describe_topics(
         self,
@@ -398,12 +404,15 @@ class Admin:
     def group_offsets(
         self,
         group: str,
-        tps: Collection[TopicPartition],
+        tps: Collection[TopicPartition] | None = None,
         *,
         require_stable: bool = True,  # noqa: ARG002  (the real one's face)
         timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         kept = self.cluster.state()["groups"].get(group, {})
+        if tps is None:
+            names = [name.rpartition("-") for name in kept]
+            tps = [TopicPartition(topic, int(number)) for topic, _, number in names]
         for tp in tps:
             _checked(tp.topic)
         return {tp: OffsetAndMetadata(*kept[str(tp)]) for tp in tps if str(tp) in kept}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mirror.alignment.sync_state import ACLS, CONFIGS, TOPICS
 from mirror.client import Admin
 from mirror.errors import Fenced, FlowError, KafkaError, MirrorError
 from mirror.groups.positions import GroupsReport
@@ -31,14 +32,15 @@ from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.lag_monitor import measure_index, record_lags
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.spark.status.target_progress import read_target_progress
+from mirror.telemetry.metrics.record_results import record_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from mirror.client import TopicPartition
+    from mirror.client import TopicDescription, TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.spark.driver.console import Consoles
@@ -101,6 +103,7 @@ class FlowRunner:
         Raises MirrorError if the flow could not run. The error of a single partition is in its result instead.
         """
         targets = self.prepare(flow)
+        report.sync = report.sync.after(TOPICS, targets.not_in_step(), 0, SystemClock().unix_ms())
         self.align(flow, report)
         self.align_acls(flow, report)
         report.run = run = report.run or new_run_id()
@@ -149,6 +152,8 @@ class FlowRunner:
                 report.alignment = rounds.round()
         except Exception as error:  # noqa: BLE001 - records are copied without it
             report.alignment = reports.failed(None, problem_of(error))
+        found = report.alignment
+        report.sync = report.sync.after(CONFIGS, found.by_reason(), len(found.problems), found.time_ms)
         for line in reports.problems(report.alignment):
             self._warn(flow, f"{reports.subject}: {line}")
         self._consoles.progress(f"flow {flow.name}: {report.alignment.line()}")
@@ -164,6 +169,9 @@ class FlowRunner:
                 report.acls = rounds.round()
         except Exception as error:  # noqa: BLE001 - records are copied without it
             report.acls = reports.failed(None, problem_of(error))
+        found = report.acls
+        if not found.off:
+            report.sync = report.sync.after(ACLS, found.by_reason(), len(found.problems), found.time_ms)
         for line in reports.problems(report.acls):
             self._warn(flow, f"{reports.subject}: {line}")
         self._consoles.progress(f"flow {flow.name}: {report.acls.line()}")
@@ -217,14 +225,21 @@ class FlowRunner:
             self._warn(flow, line)
         return self.prepare_again(self._config, flow)
 
-    def prepare_again(self, config: MirrorConfig, flow: FlowConfig, before: TargetTopics | None = None) -> TargetTopics:
+    def prepare_again(
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        before: TargetTopics | None = None,
+        topics: Mapping[str, TopicDescription] | None = None,
+    ) -> TargetTopics:
         """Prepare the target topics with the configuration that a stream uses now, and print new warnings.
 
-        ``before`` is the result of the last preparation. Raises MirrorError.
+        ``before`` is the result of the last preparation; with ``topics``, only these are prepared besides. Raises
+        MirrorError.
         """
         source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
         with Admin(source_options) as source, Admin(target_options) as target:
-            prepared = prepare_topics(flow, source, target, before)
+            prepared = prepare_topics(flow, source, target, before, topics)
         if before is None and flow.registers_producers:
             prepare_registries(flow.name, source_options, target_options, only_local=flow.only_local)
         self.created.add(flow.name, prepared.created)
@@ -300,6 +315,10 @@ class FlowRunner:
         without_result = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in with_result]
         reached = read_target_progress(self._options_of(flow.target), flow.name, without_result)
         report.partitions = join_results(plan, attempts, reached, cut_short=report.cut_short)
+        with self._telemetry.metrics.lock:
+            record_sync(self._telemetry.metrics, flow.name, report.sync_state)
+        with contextlib.suppress(OSError):
+            ledger.write_sync(report.sync_state)
         record_epoch(self._telemetry, flow, ledger, plan, attempts, report.partitions)
         if self._debug:
             for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from rich.filesize import decimal
 
+from mirror.alignment.sync_state import ACLS, CONFIGS, TOPICS
 from mirror.client import Admin
 from mirror.errors import MAX_NAMES_SHOWN, FlowError, MirrorError
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
+from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.driver.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds
@@ -29,20 +32,22 @@ from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.status.lag_monitor import LagMonitor
-from mirror.telemetry.metrics.record_results import record_groups
+from mirror.telemetry.metrics.record_results import record_groups, record_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from mirror.alignment.permissions.report import AclReport
     from mirror.alignment.report import AlignmentReport
+    from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupsReport
     from mirror.spark.driver.batch_flow import FlowRunner
     from mirror.spark.driver.console import Consoles
+    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.results import FlowReport
     from mirror.telemetry.run import RunTelemetry
 
@@ -85,13 +90,16 @@ class StreamFlow:
         self._start: Callable[[], StreamingQuery] | None = None
         self._starts = 0
         self._monitor: StreamMonitor | None = None
+        self._sync_lock: Final = threading.Lock()
         self._resources: Final = contextlib.ExitStack()
 
     def start(self, spark: SparkSession, runner: FlowRunner, *, available_now: bool) -> None:
         """Prepare the target, claim the flow, and start the query. Raises MirrorError."""
-        self._ledger.write_targets(runner.prepare(self._flow))
+        targets = runner.prepare(self._flow)
+        self._ledger.write_targets(targets)
         runner.align(self._flow, self.report)
         runner.align_acls(self._flow, self.report)
+        self._on_prepared(targets)
         claimed = self._claim()
         self._consoles.progress(self._prefixed("planning"))
         options = self._options.to_spark()
@@ -105,12 +113,18 @@ class StreamFlow:
         self._start = sink.start
         self._start_query()
 
-        def prepare(config: MirrorConfig, flow: FlowConfig) -> None:
+        def prepare(
+            config: MirrorConfig, flow: FlowConfig, topics: Mapping[str, TopicDescription] | None
+        ) -> TargetTopics:
             before = self._ledger.targets()
-            if (targets := runner.prepare_again(config, flow, before)) != before:
+            if (targets := runner.prepare_again(config, flow, before, topics)) != before:
                 self._ledger.write_targets(targets)
+            self._on_prepared(targets)
+            return targets
 
-        monitor = StreamMonitor(self._options, self._ledger, prepare, self._warn, claimed=claimed)
+        monitor = StreamMonitor(
+            self._options, self._ledger, prepare, self._warn, self._progress.on_news, claimed=claimed
+        )
         self._monitor = self._resources.enter_context(monitor)
         self._resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, self._progress))
         if self._flow.mirrormaker.heartbeats:
@@ -153,13 +167,36 @@ class StreamFlow:
             )
             self._resources.enter_context(acls)
 
+    def _on_prepared(self, targets: TargetTopics) -> None:
+        """Keep how many topics cannot be copied; the status is not worth an error of the preparation."""
+        with contextlib.suppress(OSError):
+            self._on_round(TOPICS, targets.not_in_step(), 0, SystemClock().unix_ms())
+
     def _on_alignment(self, alignment: AlignmentReport) -> None:
-        """Keep the report of a round, for the summary; called from the rounds' thread."""
+        """Keep the report of a round, for the summary, the metrics and the status. Raises OSError.
+
+        Called from the rounds' thread.
+        """
         self.report.alignment = alignment
+        self._on_round(CONFIGS, alignment.by_reason(), len(alignment.problems), alignment.time_ms)
+
+    def _on_round(self, kind: str, not_in_step: Mapping[str, int], problems: int, time_ms: int) -> None:
+        """Keep what is not in step after a round of one kind. Raises OSError. Called from several threads."""
+        with self._sync_lock:
+            self.report.sync = self.report.sync.after(kind, not_in_step, problems, time_ms)
+            self._write_sync()
+
+    def _write_sync(self) -> None:
+        state = self.report.sync_state
+        with self._telemetry.metrics.lock:
+            record_sync(self._telemetry.metrics, self._flow.name, state)
+        self._ledger.write_sync(state)
 
     def _on_acls(self, acls: AclReport) -> None:
-        """Keep the report of a round, for the summary; called from the rounds' thread."""
+        """Keep the report of a round, as of configurations; called from the rounds' thread. Raises OSError."""
         self.report.acls = acls
+        if not acls.off:
+            self._on_round(ACLS, acls.by_reason(), len(acls.problems), acls.time_ms)
 
     def _on_groups(self, groups: GroupsReport) -> None:
         """Keep the report of a round, for the summary, the metrics and the status. Raises OSError.
@@ -250,6 +287,8 @@ class StreamFlow:
         results = join_results(plan, attempts)
         self._totals.add(results)
         self.report.partitions = self._totals.results()
+        with self._sync_lock, contextlib.suppress(OSError):
+            self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
         self._consoles.print_table(f"{at} {self._prefixed(f'epoch {epoch}: {_epoch_line(results)}')}")
         self._consoles.write_json(epoch_json(self._flow.name, epoch, results))

@@ -1,24 +1,30 @@
-"""Monitor one flow of a stream while Spark runs its epochs: follow control commands, and prepare new target topics."""
+"""Monitor one flow of a stream while Spark runs its epochs: follow control commands, and look for new topics."""
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Final, Self
 
 from mirror.client import Admin
 from mirror.errors import MirrorError
 from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, POLL_INTERVAL_MS
 from mirror.runtime.clock import SystemClock
+from mirror.spark.discovery.topic_watch import NewPartitions, TopicWatch
 from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.control import RunControl
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.ledger.ledger import Ledger
+    from mirror.spark.ledger.obstacles import TargetTopics
+
+    PrepareTopics = Callable[[MirrorConfig, FlowConfig, Mapping[str, TopicDescription] | None], TargetTopics]
 
 _JOIN_S: Final = 5.0
 
@@ -30,14 +36,16 @@ class StreamMonitor:
         self,
         options: FlowOptions,
         ledger: Ledger,
-        prepare: Callable[[MirrorConfig, FlowConfig], None],
+        prepare: PrepareTopics,
         warn: Callable[[str], None],
+        report: Callable[[str], None],
         *,
         claimed: bool,
     ) -> None:
-        """``prepare`` prepares the target topics and writes the result into the ledger.
+        """``prepare`` prepares the target topics (None: all) and writes the result into the ledger.
 
-        ``warn`` is called from both threads. ``claimed`` is whether this run has claimed the flow already.
+        ``warn`` is called from both threads, ``report`` with a line about new partitions from one of them. ``claimed``
+        is whether this run has claimed the flow already.
         """
         self.fenced_by: RunControl | None = None
         """The control record of another run that has taken over."""
@@ -47,6 +55,8 @@ class StreamMonitor:
         self._ledger: Final = ledger
         self._prepare: Final = prepare
         self._warn: Final = warn
+        self._report: Final = report
+        self._new: Final = NewPartitions(ledger.targets())
         self._claimed = claimed
         self._unix_ms: Final = SystemClock().unix_ms
         self._ended: Final = threading.Event()
@@ -109,18 +119,23 @@ class StreamMonitor:
     # --- topics
 
     def _refresh_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        if not self._ended.wait(flow.refresh_ms / 1000):
-            self.prepare_new_topics(config, flow)
+        """Look for new topics for ``refresh_ms``, then prepare all, and return to look with the live configuration."""
+        source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
+        with Admin(source_options) as source, Admin(target_options) as target:
+            watch = self._watch(config, flow, source, target)
+            until_s, pause_ms = time.monotonic() + flow.refresh_ms / 1000, flow.discovery_interval_ms
+            while (left_s := until_s - time.monotonic()) > 0:
+                if self._ended.wait(min(left_s, pause_ms / 1000)):
+                    return
+                pause_ms = watch.look()
+            watch.refresh()
 
-    def prepare_new_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """Prepare the target topics again, and request a new plan if the running epoch's plan lacks some of them.
+    def _watch(self, config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> TopicWatch:
+        def prepare(topics: Mapping[str, TopicDescription] | None = None) -> TargetTopics:
+            return self._prepare(config, flow, topics)
 
-        Compares with the last preparation, and not with the last plan: a plan has the source's topics, and not those
-        that were created on the target.
-        """
-        self._prepare(config, flow)
-        targets, epoch = self._ledger.targets(), self._ledger.last_planned_epoch()
-        plan = None if epoch is None else self._ledger.plan(epoch)
-        if epoch is not None and plan is not None and targets is not None and plan.targets_version < targets.version:
-            with Admin(config.clusters[flow.target].client_options()) as target:
-                RunControlClient(target, flow.name, self._options.run).request_new_plan(epoch)
+        def cpu_ms() -> int:
+            return time.thread_time_ns() // 1_000_000 + source.network().busy_ms + target.network().busy_ms
+
+        control = RunControlClient(target, flow.name, self._options.run)
+        return TopicWatch(flow, source, target, self._ledger, control, prepare, self._new, self._report, cpu_ms)

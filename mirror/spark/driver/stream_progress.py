@@ -19,7 +19,8 @@ _LIVE_INTERVAL_MS: Final = 3_000
 class StreamProgress:
     """One flow's progress line.
 
-    :meth:`on_status` and :meth:`on_error` are called from the lag monitor's thread, the others by the driver.
+    :meth:`on_status` and :meth:`on_error` are called from the lag monitor's thread, :meth:`on_news` from the one that
+    looks for topics, the others by the driver.
     """
 
     def __init__(self, flow: str, consoles: Consoles) -> None:
@@ -50,6 +51,11 @@ class StreamProgress:
         recovered, self._error = bool(self._error), ""
         self._consoles.set_live_text(self._flow, line)
         if (self._cadence.due(_now_ms()) and not self._consoles.err.is_terminal) or recovered:
+            self._consoles.progress(f"flow {self._flow}: {line}")
+
+    def on_news(self, line: str) -> None:
+        """Print a line about new partitions."""
+        if not self._ended:
             self._consoles.progress(f"flow {self._flow}: {line}")
 
     def on_error(self, error: MirrorError) -> None:

@@ -39,7 +39,13 @@ class Prepared:
     """The configurations of the target topics that were created, by topic."""
 
 
-def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics | None = None) -> Prepared:
+def prepare_topics(
+    flow: FlowConfig,
+    source: Admin,
+    target: Admin,
+    before: TargetTopics | None = None,
+    topics: Mapping[str, TopicDescription] | None = None,
+) -> Prepared:
     """Prepare every target topic of ``flow``, and the topics that it writes itself on both clusters. Idempotent.
 
     A missing topic is created with the source topic's partition count, with the configuration that the flow's
@@ -48,10 +54,13 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
 
     The warnings also say what the two configurations will do to the records. ``before`` is the result of the previous
     preparation: if it is given, only topics that are new since then are compared, so that the call costs little more
-    than the metadata of both clusters, however many topics there are.
+    than the metadata of both clusters, however many topics there are. With ``topics`` of the source, which the flow
+    copies, only these are prepared, and the result has all others as ``before`` has them.
 
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
+    if topics is not None and before is not None:
+        return _prepare_new(flow, source, target, before, topics)
     _, on_source = flow_topics.prepare(flow_topics.on_source(flow), source)  # first: heartbeats are copied, too
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
@@ -66,6 +75,18 @@ def prepare_topics(flow: FlowConfig, source: Admin, target: Admin, before: Targe
         warnings += broker_retention.warnings(flow, target)
     created = {name: topic.configs for name, topic in preparation.created.items()}
     return Prepared(targets, warnings, created)
+
+
+def _prepare_new(
+    flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics, topics: Mapping[str, TopicDescription]
+) -> Prepared:
+    preparation = _Preparation(flow, topics, source, target)
+    preparation.create()
+    preparation.extend()
+    targets = preparation.targets().beside(before)
+    created = {name: topic.configs for name, topic in preparation.created.items()}
+    new = [name for name in topics if targets.copyable.get(name) and not before.copyable.get(name)]
+    return Prepared(targets, preparation.warnings(new), created)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from mirror.alignment.decision import Reason
+from mirror.alignment.report import AlignmentReport, Difference
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.driver.console import Consoles
 from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.results import FlowReport
+from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.spark.epochs_harness import EpochsHarness, answer
 from tests.spark.fakes import FOLDER, Admin
 
@@ -27,10 +31,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EpochsHarness:
     return EpochsHarness(tmp_path)
 
 
+REFUSED = Difference(topic="a.orders", key="k", wanted="1", target=None, reason=Reason.REFUSED)
+
+
 def run_of(site: EpochsHarness) -> StreamFlow:
     config, flow = site.options.load()
-    report = FlowReport("f", datetime.now(UTC))
-    return StreamFlow(flow, config, site.options, report, consoles=Consoles(), telemetry=cast("Any", None))
+    report, telemetry = FlowReport("f", datetime.now(UTC)), cast("Any", SimpleNamespace(metrics=MetricStore()))
+    return StreamFlow(flow, config, site.options, report, consoles=Consoles(), telemetry=telemetry)
 
 
 def outcomes(run: StreamFlow) -> dict[tuple[str, int], tuple[Outcome, str | None]]:
@@ -78,3 +85,28 @@ def test_a_stream_that_can_copy_nothing_reports_it_without_an_epoch(site: Epochs
     answer(site.ledger, plan)
     assert run.poll()
     assert outcomes(run) == {("orders", 0): (Outcome.COMPLETE, None), ("orders", 1): (Outcome.COMPLETE, None)}
+
+
+def test_rounds_and_epochs_leave_what_is_in_step_in_the_summary_the_ledger_and_the_metrics(site: EpochsHarness) -> None:
+    run = run_of(site)
+    run._on_alignment(AlignmentReport(problems=("no answer",), time_ms=5))
+    run._on_alignment(AlignmentReport(differences=(REFUSED,), time_ms=7))
+    run._on_prepared(TargetTopics(obstacles={"orders": Obstacle("no")}))
+    plan = site.epochs.plan(1, drains=False)
+    assert plan is not None
+    answer(site.ledger, plan, skipped={"not-local": 4, "control": 1})
+    run.poll()
+    found = site.ledger.sync()
+    assert found == run.report.sync_state
+    assert {kind: dict(state.by_reason) for kind, state in found.kinds.items()} == {
+        "configs": {"refused": 1},
+        "topics": {"cannot-be-copied": 1},
+    }
+    assert (found.kinds["configs"].synced_ms, found.not_local) == (7, 8)
+    assert run.report.to_json()["sync"] == found.to_json()
+    points = {instrument.name: points for instrument, points in run._telemetry.metrics.points()}
+    assert {point.attributes[1:]: point.value for point in points["mirror.drift"]} == {
+        (("kind", "configs"), ("reason", "refused")): 1,
+        (("kind", "topics"), ("reason", "cannot-be-copied")): 1,
+    }
+    assert len(points["mirror.sync.last"]) == 2

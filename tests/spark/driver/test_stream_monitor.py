@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.control import POLL_INTERVAL_MS, RunControl
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.preflight.target_topics import prepare_topics
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
-from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
+from tests.spark.epochs_harness import CONFIG
 from tests.spark.fakes import FOLDER, Admin, Cluster
 
 if TYPE_CHECKING:
-    from mirror.config.models import FlowConfig
+    pass
 
 
 def orders(run: str) -> RunControlClient:
@@ -41,7 +40,10 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowOptions:
 
 
 def watch(options: FlowOptions, *, claimed: bool) -> StreamMonitor:
-    return StreamMonitor(options, Ledger(options.ledger), lambda *_: None, lambda _: None, claimed=claimed)
+    def prepare(*_: object) -> TargetTopics:
+        return TargetTopics()
+
+    return StreamMonitor(options, Ledger(options.ledger), prepare, lambda _: None, lambda _: None, claimed=claimed)
 
 
 def test_a_stream_renews_its_control_record(options: FlowOptions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,133 +118,3 @@ def test_the_control_record_of_a_dead_run_fences_no_other_run(
     with watch(options, claimed=False) as one:
         eventually(lambda: len(looks) > 1, what="two looks")  # the first is over by then
         assert one.fenced_by is None
-
-
-# --- target topics
-
-
-class Stream:
-    """What a stream has of its target topics: a watch, its ledger, its planner, and how the driver prepares."""
-
-    def __init__(self, folder: Path) -> None:
-        self.site = site = EpochsHarness(folder)
-        site.config.write_text(CONFIG.replace('["orders"]', '["orders.*"]'))
-        self.config, self.flow = site.options.load()
-        self.orders = site.orders("run-1")
-        self.orders.claim()
-        self.prepare(self.config, self.flow)
-        first = site.epochs.plan(1, drains=False)
-        assert first is not None
-        answer(site.ledger, first)
-        self.watch = StreamMonitor(site.options, site.ledger, self.prepare, print, claimed=True)
-
-    def prepare(self, _config: object, flow: FlowConfig) -> None:
-        """As the driver does (StreamFlow)."""
-        before = self.site.ledger.targets()
-        source, target = (Admin({"bootstrap.servers": f"{name}:1"}) for name in "ab")
-        prepared = prepare_topics(flow, source, target, before)  # type: ignore[arg-type]  # what is used of them
-        self.site.ledger.write_targets(prepared.targets)
-
-    def look(self) -> None:
-        self.watch.prepare_new_topics(self.config, self.flow)
-
-    def epoch(self) -> int:
-        """The first one that may go on."""
-        orders = self.orders.read()
-        assert orders is not None
-        return orders.epoch
-
-    def there(self) -> dict[str, int]:
-        topics = self.site.b.state()["topics"]
-        return {name: len(each["partitions"]) for name, each in topics.items() if name.startswith("a.")}
-
-    def planned(self) -> set[tuple[str, int]]:
-        epoch = self.site.ledger.last_planned_epoch()
-        plan = None if epoch is None else self.site.ledger.plan(epoch)
-        assert plan is not None
-        return {(one.topic, one.partition) for one in plan.ranges}
-
-
-@pytest.fixture
-def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    for module in ("datasource.epoch_planner", "driver.stream_monitor"):
-        monkeypatch.setattr(f"mirror.spark.{module}.Admin", Admin)
-    return Stream(tmp_path)
-
-
-BEFORE = {("orders", 0), ("orders", 1)}
-NEW = {
-    "topic": ("orders-new", [5], ("orders-new", 0), {"a.orders": 2, "a.orders-new": 1}),
-    "partition": ("orders", [10, 20, 30], ("orders", 2), {"a.orders": 3}),
-}
-
-
-@pytest.mark.parametrize("what", NEW)
-@pytest.mark.parametrize("first", ["watch", "early plan", "epoch"])
-def test_new_topic_is_never_missed_at_an_epochs_edge(stream: Stream, what: str, first: str) -> None:
-    """Whichever sees it first. Seen: a plan that named it kept the watch from creating it for good."""
-    site = stream.site
-    name, ends, tp, there = NEW[what]
-    site.a.add_topic(name, ends)
-    if first == "watch":
-        stream.look()
-        assert stream.epoch() == 2, "the running epoch ends, since its plan lacks it"
-        site.epochs.plan(2, drains=False)
-    else:
-        plan = site.epochs.plan(2, drains=False, early=first == "early plan")
-        assert plan is not None
-        assert {(one.topic, one.partition) for one in plan.ranges} == BEFORE, "it would only wait, and expire"
-        if first == "early plan":
-            assert site.epochs.is_current(plan)
-            stream.look()
-            assert not site.epochs.is_current(plan), "it is made again before it is begun"
-            site.epochs.plan(2, drains=False)
-        else:
-            stream.look()
-            assert stream.epoch() == 3
-            site.epochs.plan(3, drains=False)
-    assert stream.there() == there
-    assert stream.planned() == {*BEFORE, tp}
-    before = stream.epoch()
-    stream.look()
-    assert stream.epoch() == before, "no epoch ends where nothing is new"
-
-
-@pytest.mark.parametrize("what", NEW)
-def test_a_failed_topic_creation_is_retried(stream: Stream, what: str) -> None:
-    site = stream.site
-    name, ends, tp, there = NEW[what]
-    site.a.add_topic(name, ends)
-    site.b.set_moods({"refused": f'{{"a.{name}": "not now"}}'})
-    stream.look()
-    plan = site.epochs.plan(2, drains=False)
-    assert plan is not None
-    (settled,) = plan.results_without_task
-    assert (settled.topic, settled.partition, settled.outcome) == (*tp, Outcome.FAILED)
-    assert "not now" in str(settled.error)
-    stream.look()
-    assert stream.epoch() == 0, "no epoch ends for what cannot be copied"
-    site.b.set_moods({})
-    stream.look()
-    assert (stream.there(), stream.epoch()) == (there, 3)
-    site.epochs.plan(3, drains=False)
-    assert stream.planned() == {*BEFORE, tp}
-
-
-def test_a_target_topic_that_is_deleted_while_the_stream_runs_is_created_again(stream: Stream) -> None:
-    with stream.site.b.change() as state:
-        del state["topics"]["a.orders"]
-    stream.look()
-    assert stream.there() == {"a.orders": 2}
-
-
-def test_a_topic_is_created_even_before_the_first_plan(stream: Stream) -> None:
-    """A stream of which nothing can be copied begins no epoch, and prepares what comes all the same."""
-    site = stream.site
-    for plan in site.ledger.path.glob("plan-*.json"):
-        plan.unlink()
-    assert site.ledger.last_planned_epoch() is None
-    site.a.add_topic("orders-new", [5])
-    stream.look()
-    assert stream.there() == {"a.orders": 2, "a.orders-new": 1}

@@ -1,0 +1,167 @@
+"""Looks for new topics and partitions of a stream's source, and has the running epoch copy them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from mirror.client import TopicPartition
+from mirror.errors import MAX_NAMES_SHOWN
+from mirror.relay.progress.control import control_partition
+from mirror.spark.discovery.additions import assign, grown, lacking, plan_additions, unprepared
+from mirror.spark.discovery.pace import pause_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mirror.client import Admin, TopicDescription
+    from mirror.config.models import FlowConfig
+    from mirror.relay.model.ranges import Range
+    from mirror.spark.ledger.ledger import Ledger
+    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.plan import Plan
+    from mirror.spark.run_control import RunControlClient
+
+
+_MOST_KNOWN: Final = 8
+"""Brokers say the same in different ways, for example in another order."""
+
+
+class Prepare(Protocol):
+    """Prepares target topics, and writes the result into the ledger."""
+
+    def __call__(self, topics: Mapping[str, TopicDescription] | None = None) -> TargetTopics:
+        """Prepare those of these source topics, or all of the flow; return all that is prepared. Raises MirrorError."""
+        ...
+
+
+class NewPartitions:
+    """The partitions that could not be copied when the stream began, and what the running epoch has of them."""
+
+    def __init__(self, targets: TargetTopics | None) -> None:
+        """``targets`` is the preparation with which the stream began."""
+        self.announced = 0
+        """How often ranges were added to epochs of this run."""
+        self.targets = targets
+        """The last preparation."""
+        self._first: Final = targets
+        self._new: dict[TopicPartition, int] = {}
+        self._epoch: int | None = None
+        self._added: set[TopicPartition] = set()
+        self.confirmed = True
+        """Whether the control record is known to have :attr:`announced`."""
+
+    def is_initial(self, tp: TopicPartition) -> bool:
+        """Whether the source had ``tp`` when the stream began."""
+        return self._first is not None and self._first.covers(tp.topic, tp.partition)
+
+    def update(self, targets: TargetTopics) -> None:
+        """Take the result of another preparation."""
+        self._new |= grown(self.targets, targets)
+        self.targets = targets
+
+    def wanted(self, plan: Plan) -> set[TopicPartition]:
+        """Return the new partitions that the epoch of ``plan`` lacks. Those that it has are no longer new."""
+        if plan.epoch != self._epoch:
+            self._epoch, self._added = plan.epoch, set()
+        late = lacking(plan, self._new)
+        self._new = {tp: version for tp, version in self._new.items() if tp in late}
+        return late - self._added
+
+    @property
+    def any(self) -> bool:
+        """Whether there are some that an epoch may lack."""
+        return bool(self._new)
+
+    def settle(self, tps: set[TopicPartition]) -> None:
+        """Record that the running epoch has these, or that nothing can be done about them in it."""
+        self._added |= tps
+
+
+class TopicWatch:
+    """Looks for what is new. For one thread; its calls wait for the clusters."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        source: Admin,
+        target: Admin,
+        ledger: Ledger,
+        control: RunControlClient,
+        prepare: Prepare,
+        new: NewPartitions,
+        report: Callable[[str], None],
+        cpu_ms: Callable[[], int],
+    ) -> None:
+        """``report`` receives a line about what is copied from now on; ``cpu_ms`` returns the CPU time used so far."""
+        self._flow: Final = flow
+        self._source: Final = source
+        self._target: Final = target
+        self._ledger: Final = ledger
+        self._control: Final = control
+        self._prepare: Final = prepare
+        self._new: Final = new
+        self._report: Final = report
+        self._cpu_ms: Final = cpu_ms
+        self._plan: Plan | None = None
+        self._known: Final = deque[bytes](maxlen=_MOST_KNOWN)
+
+    def look(self) -> int:
+        """Look once; return how long to wait before the next look, in ms. Raises MirrorError."""
+        began_ms = self._cpu_ms()
+        if (targets := self._new.targets) is not None:
+            self._find(targets)
+        self.update_epoch()
+        return pause_ms(self._flow.discovery_interval_ms, self._cpu_ms() - began_ms)
+
+    def _find(self, targets: TargetTopics) -> None:
+        """Prepare what is new. A response in which nothing was new is not decoded when it comes again."""
+        listing = self._source.list_changed_topics(self._known)
+        if listing.topics is None:
+            return
+        if topics := unprepared(self._flow, listing.topics, targets):
+            self._new.update(self._prepare(topics))
+        else:
+            self._known.append(listing.digest)
+
+    def refresh(self) -> None:
+        """Prepare all topics of the flow again, also those that could not be prepared. Raises MirrorError."""
+        self._new.update(self._prepare())
+        self.update_epoch()
+
+    def update_epoch(self) -> None:
+        """Have the running epoch copy what its plan lacks, or plan another one. Raises KafkaError."""
+        new = self._new
+        if not new.confirmed:
+            new.confirmed = self._control.announce_additions(new.announced)
+        plan = self._running_plan() if new.any else None
+        if plan is None or not (wanted := new.wanted(plan)):
+            return
+        planned = {TopicPartition(range_.topic, range_.partition) for range_ in plan.ranges}
+        if wanted & planned or not assign(plan, plan.ranges, self._control.run):
+            self._control.request_new_plan(plan.epoch)
+            new.settle(wanted)
+            return
+        ranges, waiting = plan_additions(self._flow, wanted, new.is_initial, self._source, self._target)
+        self._add(plan, ranges)
+        new.settle(wanted - waiting)
+
+    def _add(self, plan: Plan, ranges: list[Range]) -> None:
+        if not ranges:
+            return
+        added = assign(plan, ranges, self._control.run)
+        group, _ = control_partition(self._flow.name)
+        self._target.commit_group_offsets(group, {one.target: one.to_offset() for one in added})
+        self._new.announced += 1
+        self._new.confirmed = False
+        self._control.announce_additions(self._new.announced)
+        names = sorted({one.topic for one in ranges})
+        shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
+        self._report(f"{len(ranges)} new partitions are copied from now on: {shown}")
+
+    def _running_plan(self) -> Plan | None:
+        """Return the plan of the last epoch that has begun."""
+        epoch = self._ledger.last_planned_epoch()
+        if self._plan is None or self._plan.epoch != epoch:
+            self._plan = None if epoch is None else self._ledger.plan(epoch)
+        return self._plan

@@ -1,0 +1,282 @@
+"""New topics and partitions reach the epoch that runs, or the next one, whoever sees them first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirror.errors import KafkaTimeout
+from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.progress.control import control_partition
+from mirror.relay.task.added_ranges import added_ranges
+from mirror.spark.discovery.topic_watch import NewPartitions, TopicWatch
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.preflight.target_topics import prepare_topics
+from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
+from tests.spark.fakes import FOLDER, Admin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror import client
+    from mirror.client import TopicDescription
+    from mirror.spark.ledger.obstacles import TargetTopics
+
+
+class Stream:
+    """What a stream has of its target topics: a watch, its ledger, its planner, and how the driver prepares."""
+
+    def __init__(self, folder: Path, more: str = "") -> None:
+        self.site = site = EpochsHarness(folder)
+        site.config.write_text(CONFIG.replace('["orders"]', '["orders.*"]') + more)
+        _, self.flow = site.options.load()
+        self.control = site.orders("run-1")
+        self.control.claim()
+        self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
+        self.prepared: list[list[str] | None] = []
+        self.prepare()
+        self.plan(1)
+        self.new = NewPartitions(site.ledger.targets())
+        self.lines: list[str] = []
+        self.cpu_ms = 0
+        self.watch = self.begin_watch()
+
+    def begin_watch(self) -> TopicWatch:
+        """Each time that the configuration was read again, there is another one."""
+        site, clusters = self.site, (self.source, self.target)
+        report, cpu = self.lines.append, lambda: self.cpu_ms
+        return TopicWatch(self.flow, *clusters, site.ledger, self.control, self.prepare, self.new, report, cpu)
+
+    def prepare(self, topics: Mapping[str, TopicDescription] | None = None) -> TargetTopics:
+        """As the driver does (StreamFlow)."""
+        self.prepared.append(None if topics is None else sorted(topics))
+        before = self.site.ledger.targets()
+        prepared = prepare_topics(self.flow, self.source, self.target, before, topics)
+        self.site.ledger.write_targets(prepared.targets)
+        return prepared.targets
+
+    def plan(self, epoch: int) -> None:
+        plan = self.site.epochs.plan(epoch, drains=False)
+        assert plan is not None
+        answer(self.site.ledger, plan)
+
+    def ended(self) -> int:
+        """The first epoch that may go on."""
+        control = self.control.read()
+        assert control is not None
+        return control.epoch
+
+    def target_topics(self) -> dict[str, int]:
+        topics = self.site.b.state()["topics"]
+        return {name: len(each["partitions"]) for name, each in topics.items() if name.startswith("a.")}
+
+    def planned(self) -> set[tuple[str, int]]:
+        epoch = self.site.ledger.last_planned_epoch()
+        plan = None if epoch is None else self.site.ledger.plan(epoch)
+        assert plan is not None
+        return {(one.topic, one.partition) for one in plan.ranges}
+
+    def added(self, epoch: int) -> dict[tuple[str, int], tuple[int, int]]:
+        """By source partition: the start and the end of what all tasks of ``epoch`` find that was added to it."""
+        control = self.control.read()
+        if control is None or not control.added:
+            return {}
+        offsets = self.target.group_offsets(control_partition("f")[0])
+        found = [one for task in range(2) for one in added_ranges(offsets, "f", "run-1", epoch, task)]
+        assert len({(one.topic, one.partition) for one in found}) == len(found), "each has one task"
+        return {(one.topic, one.partition): (one.start, one.end) for one in found}
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
+    return new_stream(tmp_path, monkeypatch)
+
+
+def new_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> Stream:
+    monkeypatch.setenv(FOLDER, str(folder))
+    monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Admin", Admin)
+    return Stream(folder, more)
+
+
+BEFORE = {("orders", 0), ("orders", 1)}
+NEW: dict[str, tuple[str, list[int], tuple[str, int], dict[str, int]]] = {
+    "topic": ("orders-new", [5], ("orders-new", 0), {"a.orders": 2, "a.orders-new": 1}),
+    "partition": ("orders", [10, 20, 30], ("orders", 2), {"a.orders": 3}),
+}
+
+
+@pytest.mark.parametrize("what", NEW)
+@pytest.mark.parametrize("first", ["watch", "early plan", "epoch"])
+def test_new_topic_is_never_missed_at_an_epochs_edge(stream: Stream, what: str, first: str) -> None:
+    """Whichever sees it first. Seen: a plan that named it kept the watch from creating it for good."""
+    site = stream.site
+    name, ends, tp, there = NEW[what]
+    site.a.add_topic(name, ends)
+    if first == "watch":
+        stream.watch.look()
+        assert stream.added(1) == {tp: (0, OPEN_END)}, "the running epoch copies it"
+        stream.plan(2)
+        assert stream.planned() == {*BEFORE, tp}
+    else:
+        plan = site.epochs.plan(2, drains=False, early=first == "early plan")
+        assert plan is not None
+        assert {(one.topic, one.partition) for one in plan.ranges} == BEFORE, "it would only wait, and expire"
+        if first == "early plan":
+            assert site.epochs.is_current(plan)
+            stream.watch.look()
+            assert not site.epochs.is_current(plan), "it is made again before it is begun"
+            assert stream.added(1) == {tp: (0, OPEN_END)}
+            stream.plan(2)
+            assert stream.planned() == {*BEFORE, tp}
+        else:
+            stream.watch.look()
+            assert stream.added(2) == {tp: (0, OPEN_END)}
+    assert stream.target_topics() == there
+    before = stream.control.read()
+    stream.watch.look()
+    stream.watch.look()
+    assert stream.control.read() == before, "nothing is new"
+    assert (stream.ended(), len(stream.lines)) == (0, 1), "no epoch ends early"
+
+
+def test_an_addition_that_an_ending_epoch_may_have_missed_is_repeated_for_the_next_one(stream: Stream) -> None:
+    """The plan was made before the topic was prepared, and written afterwards."""
+    stream.site.a.add_topic("orders-new", [5])
+    plan = stream.site.epochs.plan(2, drains=False, early=True)
+    stream.watch.look()
+    assert plan is not None
+    stream.site.ledger.write_plan(plan)
+    assert stream.added(2) == {}
+    stream.watch.look()
+    assert stream.added(2) == {("orders-new", 0): (0, OPEN_END)}
+    stream.watch = stream.begin_watch()
+    before = stream.control.read()
+    stream.watch.look()
+    assert stream.control.read() == before
+
+
+def test_only_what_is_new_is_prepared_between_two_preparations_of_all(stream: Stream) -> None:
+    stream.site.a.add_topic("orders-new", [5]).add_topic("clicks", [1])
+    stream.watch.look()
+    stream.watch.look()
+    assert stream.prepared == [None, ["orders-new"]]
+    stream.watch.refresh()
+    assert stream.prepared == [None, ["orders-new"], None]
+    assert stream.target_topics() == {"a.orders": 2, "a.orders-new": 1}
+
+
+def test_an_overwritten_announcement_is_repeated(stream: Stream) -> None:
+    stream.site.a.add_topic("orders-new", [5])
+    before = stream.control.read()
+    assert before is not None
+    stream.watch.look()
+    stream.control._commit(before)  # a heartbeat that had read the record before
+    assert stream.added(1) == {}
+    stream.watch.look()
+    assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
+    assert len(stream.lines) == 1
+
+
+def test_a_partition_whose_leader_does_not_answer_is_added_when_it_does(stream: Stream) -> None:
+    stream.site.a.add_topic("orders-new", [5, 6]).set_moods({"silent": '["orders-new/1"]'})
+    stream.watch.look()
+    assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
+    with pytest.raises(KafkaTimeout):
+        stream.watch.look()
+    stream.site.a.set_moods({})
+    stream.watch.look()
+    assert stream.added(1) == {("orders-new", 0): (0, OPEN_END), ("orders-new", 1): (0, OPEN_END)}
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_new_partition_is_copied_from_its_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: bool
+) -> None:
+    """Also by a flow that begins at the end of what it finds, which a topic is that had an obstacle at first."""
+    stream = new_stream(tmp_path, monkeypatch, 'start = "latest"\n')
+    if not new:
+        stream.site.b.set_moods({"refused": '{"a.orders-new": "not now"}'})
+    stream.site.a.add_topic("orders-new", [5])
+    if not new:
+        stream.prepare()
+        stream.new = NewPartitions(stream.site.ledger.targets())
+        stream.site.b.set_moods({})
+        stream.watch = stream.begin_watch()
+        stream.watch.refresh()
+    stream.watch.look()
+    assert stream.added(1) == {("orders-new", 0): (0 if new else 5, OPEN_END)}
+
+
+def test_a_limited_flow_plans_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its planner decides what has a place in an epoch."""
+    stream = new_stream(tmp_path, monkeypatch, "max-partitions-in-parallel = 1\n")
+    stream.site.a.add_topic("orders-new", [5])
+    stream.watch.look()
+    assert (stream.ended(), stream.added(1)) == (2, {})
+    stream.watch.look()
+    assert stream.ended() == 2
+
+
+def test_a_task_that_may_end_early_gets_nothing(stream: Stream) -> None:
+    plan = stream.site.ledger.plan(1)
+    assert plan is not None
+    answer(stream.site.ledger, plan, Outcome.FAILED, stuck_since_ms=77)
+    stream.plan(2)
+    stream.site.a.add_topic("orders-new", [5])
+    stream.watch.look()
+    assert (stream.ended(), stream.added(2)) == (3, {})
+
+
+@pytest.mark.parametrize("what", NEW)
+def test_a_failed_topic_creation_is_retried(stream: Stream, what: str) -> None:
+    site = stream.site
+    name, ends, tp, there = NEW[what]
+    site.a.add_topic(name, ends)
+    site.b.set_moods({"refused": f'{{"a.{name}": "not now"}}'})
+    stream.watch.look()
+    plan = site.epochs.plan(2, drains=False)
+    assert plan is not None
+    (settled,) = plan.results_without_task
+    assert (settled.topic, settled.partition, settled.outcome) == (*tp, Outcome.FAILED)
+    assert "not now" in str(settled.error)
+    stream.watch.refresh()
+    assert (stream.ended(), stream.added(2)) == (0, {}), "nothing is done for what cannot be copied"
+    site.b.set_moods({})
+    stream.watch.refresh()
+    assert (stream.target_topics(), stream.added(2)) == (there, {tp: (0, OPEN_END)})
+    stream.plan(3)
+    assert stream.planned() == {*BEFORE, tp}
+
+
+def test_a_target_topic_that_is_deleted_while_the_stream_runs_is_created_again(stream: Stream) -> None:
+    with stream.site.b.change() as state:
+        del state["topics"]["a.orders"]
+    stream.watch.refresh()
+    assert stream.target_topics() == {"a.orders": 2}
+
+
+def test_a_topic_is_created_even_before_the_first_plan(stream: Stream) -> None:
+    """A stream of which nothing can be copied begins no epoch, and prepares what comes all the same."""
+    site = stream.site
+    for plan in site.ledger.path.glob("plan-*.json"):
+        plan.unlink()
+    assert Ledger(site.ledger.path).last_planned_epoch() is None
+    site.a.add_topic("orders-new", [5])
+    stream.watch.look()
+    assert stream.target_topics() == {"a.orders": 2, "a.orders-new": 1}
+
+
+def test_looks_that_take_long_are_rare(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter([0, 10, 0, 200, 0, 5_000])
+    monkeypatch.setattr(stream.watch, "_cpu_ms", lambda: next(taken))
+    assert [stream.watch.look() for _ in range(3)] == [1_000, 3_800, 30_000]
+
+
+def test_another_run_that_has_taken_over_keeps_its_record(stream: Stream) -> None:
+    stream.site.orders("run-2").claim()
+    before = stream.control.read()
+    stream.site.a.add_topic("orders-new", [5])
+    stream.watch.look()
+    assert stream.control.read() == before
