@@ -266,6 +266,9 @@ class FlowMapping:
         if synced or controlled:
             interval = replication.of_source(f"sync.topic.{'configs' if synced else 'acls'}.interval.seconds")
             self._number(self._table, "sync-interval-ms", interval, 1000)
+        if controlled:
+            meaning = "what allows to change topics is left out, and an ACL of all topics is limited to the copied ones"
+            self._say(Kind.CHANGED, acls, meaning, "write = true in the table acls brings the former, too")
         table = Table(("flows", self._flow.name, "acls"))
         table.add("sync", controlled, acls)
         self._flow.tables.append(table)

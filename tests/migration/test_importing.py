@@ -97,6 +97,12 @@ def test_the_defaults_of_mirrormaker_are_written() -> None:
     assert flow.mirrormaker.heartbeats
 
 
+def test_what_becomes_of_acls_is_said_unless_they_are_switched_off() -> None:
+    assert kinds(imported(PLAIN), "sync.topic.acls.enabled") == {Kind.CHANGED}
+    key = "a->b.sync.topic.acls.enabled"
+    assert Kind.CHANGED not in kinds(imported(f"{PLAIN}{key} = false\n"), key)
+
+
 @pytest.mark.parametrize(
     ("topic", "copied"),
     [
