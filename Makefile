@@ -163,7 +163,7 @@ equality: brokers ## copy hundreds of generated topics, compared by an independe
 isolation: brokers ## measure what sick partitions and throttled targets cost the healthy ones (needs an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/measurements/isolation.py $(ARGUMENTS)
 
-cluster: brokers prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (20 minutes)
+cluster: brokers prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (25 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

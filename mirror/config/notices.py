@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mirror.cluster.settings import ClusterSettings
+from mirror.config.cycles import plain_names
 from mirror.config.flow_rules import target_options
 from mirror.config.naming import dotted
 from mirror.producer.settings import ProducerSettings
@@ -45,8 +46,38 @@ def notices(config: MirrorConfig, flow: FlowConfig) -> list[str]:
             for key, field in (("configs-exclude", "configs_exclude"), ("configs-overrides", "configs_overrides"))
             if field in flow.model_fields_set
         ]
+    found += _flows_missing(config, flow)
     found += _client_warnings(config, flow)
     return list(dict.fromkeys(found))
+
+
+def _flows_missing(config: MirrorConfig, flow: FlowConfig) -> Iterator[str]:
+    """Yield a line for each cluster of an incomplete mesh to which the records that ``flow`` copies do not go.
+
+    Elsewhere it may be what is wanted, such as on a cluster that only collects.
+    """
+    local = {(one.source, one.target) for one in config.flows.values() if one.only_local}
+    if not {(flow.source, flow.target), (flow.target, flow.source)} <= local:
+        return
+    for onward in config.flows.values():
+        if onward.source != flow.target or onward.target == flow.source or not onward.only_local:
+            continue
+        if (onward.target, onward.source) not in local:
+            continue
+        direct = [one for one in config.flows.values() if (one.source, one.target) == (flow.source, onward.target)]
+        names, taken = plain_names(flow), plain_names(onward)
+        if names is None or taken is None:
+            missing = flow.topics == onward.topics and all(one.topics != flow.topics for one in direct)
+        else:
+            missing = any(
+                flow.target_topic(name) in taken and not any(one.includes(name) for one in direct) for name in names
+            )
+        if missing:
+            yield (
+                f"{dotted(('flows', flow.name))}: what it copies from {flow.source} to {flow.target} does not go on to"
+                f' {onward.target}, because flow {onward.name} has origin = "local"; if it is wanted there, add a flow'
+                f" from {flow.source} to {onward.target}"
+            )
 
 
 def _client_warnings(config: MirrorConfig, flow: FlowConfig) -> Iterator[str]:

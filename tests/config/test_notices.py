@@ -47,5 +47,34 @@ def test_a_key_with_an_effect_is_not_reported(read: Load) -> None:
     assert notices(config, config.flows["paris-berlin"]) == []
 
 
+def _meshed(edges: str, topics: str) -> str:
+    clusters = "".join(f'[clusters.{name}]\n"bootstrap.servers" = "{name}-1:9092"\n' for name in "abc")
+    flow = '[flows.{0}-{1}]\nsource = "{0}"\ntarget = "{1}"\ntopics = ["{2}"]\nnaming = "identity"\norigin = "local"\n'
+    return clusters + "".join(flow.format(*edge, topics) for edge in edges.split())
+
+
+@pytest.mark.parametrize("topics", ["orders", "ord.*"])
+def test_a_mesh_that_lacks_flows_is_reported(read: Load, topics: str) -> None:
+    config = read(_meshed("ab ba bc cb", topics))
+    (line,) = notices(config, config.flows["a-b"])
+    assert line.startswith("flows.a-b: what it copies from a to b does not go on to c, because flow b-c has origin")
+    assert line.endswith("add a flow from a to c")
+    assert notices(config, config.flows["b-c"]) == []
+    whole = read(_meshed("ab ba bc cb ac ca", topics))
+    assert not any(notices(whole, one) for one in whole.flows.values())
+
+
+def test_local_flows_of_other_topics_or_in_one_direction_are_no_mesh(read: Load) -> None:
+    for edges in ("ab ba bc", "ab bc cb"):
+        config = read(_meshed(edges, "orders"))
+        assert not any(notices(config, one) for one in config.flows.values())
+    config = read(
+        _meshed("ab ba bc cb", "orders").replace(
+            'target = "c"\ntopics = ["orders"]', 'target = "c"\ntopics = ["clicks"]'
+        )
+    )
+    assert notices(config, config.flows["a-b"]) == []
+
+
 def test_only_keys_that_exist_are_said_to_have_no_effect() -> None:
     assert all(WITHOUT_EFFECT[client].keys() <= keys.keys() for client, keys in CLIENT_KEYS.items())
