@@ -11,7 +11,7 @@ from mirror.relay.batches.appended import digest_of
 from mirror.relay.progress import stored_json as stored_ids
 from mirror.relay.progress.log_reading import read_long_log
 from mirror.takeover.decision import Decision, Facts, Reading, SourceLog, TargetLog, examine, settle, without_anchor
-from mirror.takeover.matching import MAX_RECORDS, Match, Pair, Unsettled, match_tail
+from mirror.takeover.matching import Match, Pair, Unsettled, match_tail
 from mirror.takeover.stored_offsets import READING
 from mirror.timing import Clock
 from mirror.wire.decode import Record
@@ -82,14 +82,9 @@ class LogComparison:
     def _matched(
         self, facts: Facts, source: Iterator[Record], target: Iterator[Record], *, anchored: bool
     ) -> Match | Unsettled:
-        tail: list[Record] = []
-        for record in target:
-            tail.append(record)
-            if len(tail) > MAX_RECORDS:
-                break  # match_tail says what that means
         return match_tail(
             source,
-            tail,
+            target,
             stored=-1 if facts.stored is None else facts.stored,
             anchored=anchored,
             timestamps=not facts.append_time,

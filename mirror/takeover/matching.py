@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -28,7 +28,8 @@ from mirror.relay.offsets.runs import Run
 from mirror.wire.decode import Record
 
 MAX_RECORDS: Final = 1_000_000
-"""So many records of the target are compared at most: about 300 bytes each."""
+"""So many records of the target are compared at most. Their digests are kept, and their keys if the target is
+compacted: about 300 bytes each."""
 LOOKAHEAD: Final = 10_000
 """So many records of the source are read behind the last one that has a copy, to find copies behind a gap."""
 
@@ -105,7 +106,7 @@ def anchor_of(pairs: Iterable[Pair], stored: int) -> Pair | None:
 
 def match_tail(
     source: Iterable[Record],
-    target: Sequence[Record],
+    target: Iterable[Record],
     *,
     stored: int,
     anchored: bool,
@@ -124,18 +125,18 @@ def match_tail(
     ``stored``. ``timestamps``: false if the target's brokers replace them. ``compacted``: the target may have removed
     records that later ones with the same key follow.
     """
-    if len(target) > MAX_RECORDS:
+    tail = _Tail(islice(target, MAX_RECORDS + 1), timestamps=timestamps, keys=compacted)
+    if len(tail.offsets) > MAX_RECORDS:
         return Unsettled(f"the target has more than {MAX_RECORDS} records that are to be compared")
-    log = _SourceLog(source, timestamps=timestamps)
-    tail = _Tail(target, timestamps=timestamps)
+    log = _SourceLog(source, timestamps=timestamps, keys=compacted)
     stored_end = log.index_behind(stored)
     if anchored:
         start = _Start(0, 0, Evidence.ANCHOR)
     else:
         start = _behind_stored(log, tail, stored_end)
-        if start.evidence is Evidence.STORED_OFFSET and stored_end and len(target) and not _any_copy(log, tail):
+        if start.evidence is Evidence.STORED_OFFSET and stored_end and tail.offsets and not _any_copy(log, tail):
             return Unsettled(
-                f"none of the target's last {len(target)} records is a copy of a record around the stored offset "
+                f"none of the target's last {len(tail.offsets)} records is a copy of a record around the stored offset "
                 f"{stored}: one of the topics may have been made again, or MirrorMaker 2 copied to another one"
             )
     end = _covered_end(log, tail, start, stored_end, compacted=compacted)
@@ -147,19 +148,21 @@ def match_tail(
 class _SourceLog:
     """The source's records, read as far as needed, by index."""
 
-    def __init__(self, records: Iterable[Record], *, timestamps: bool) -> None:
+    def __init__(self, records: Iterable[Record], *, timestamps: bool, keys: bool) -> None:
         self._records: Final = iter(records)
         self._timestamps: Final = timestamps
+        self._keys: Final = keys
         self.offsets: Final[list[int]] = []
         self.digests: Final[list[bytes]] = []
         self.keys: Final[list[bytes | None]] = []
+        """Null without ``keys``."""
 
     def has(self, index: int) -> bool:
         """Return whether there is a record at ``index``, after reading up to there."""
         for record in islice(self._records, max(0, index + 1 - len(self.offsets))):
             self.offsets.append(record.offset)
             self.digests.append(digest_of(record, timestamps=self._timestamps))
-            self.keys.append(record.key)
+            self.keys.append(record.key if self._keys else None)
         return index < len(self.offsets)
 
     def index_behind(self, offset: int) -> int:
@@ -173,13 +176,18 @@ class _SourceLog:
 class _Tail:
     """The target's last records, by index."""
 
-    def __init__(self, records: Sequence[Record], *, timestamps: bool) -> None:
-        self.offsets: Final = [record.offset for record in records]
-        self.digests: Final = [digest_of(record, timestamps=timestamps) for record in records]
-        self.keys: Final = [record.key for record in records]
+    def __init__(self, records: Iterable[Record], *, timestamps: bool, keys: bool) -> None:
+        self.offsets: Final[list[int]] = []
+        self.digests: Final[list[bytes]] = []
+        self.keys: Final[list[bytes | None]] = []
+        """Null without ``keys``."""
         self.places: Final[dict[bytes, list[int]]] = defaultdict(list)
         """The indexes of each digest, in order."""
-        for index, digest in enumerate(self.digests):
+        for index, record in enumerate(records):
+            digest = digest_of(record, timestamps=timestamps)
+            self.offsets.append(record.offset)
+            self.digests.append(digest)
+            self.keys.append(record.key if keys else None)
             self.places[digest].append(index)
 
 

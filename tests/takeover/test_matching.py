@@ -328,7 +328,14 @@ def test_stored_records_that_the_target_removed_leave_the_stored_offset() -> Non
 
 def test_too_many_records_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "MAX_RECORDS", 3)
-    assert isinstance(match_tail(records("abcd"), records("abcd"), stored=0, anchored=True), Unsettled)
+    tail = iter(records("abcdef"))
+    assert isinstance(match_tail(records("abcd"), tail, stored=0, anchored=True), Unsettled)
+    assert next(tail).value == b"e"
+
+
+def test_stored_records_without_a_copy_are_passed_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "LOOKAHEAD", 2)
+    assert matched("abcdefgh", "fg", stored=4).next_offset == 7
 
 
 def test_source_is_not_read_much_further_than_the_target_reaches() -> None:
