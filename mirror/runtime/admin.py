@@ -16,10 +16,12 @@ from mirror.cluster.admin.topics import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    DeleteTopicsById,
     DescribeEachTopic,
     DescribeTopics,
     ListChangedTopics,
     TopicIds,
+    TopicsOfBrokers,
 )
 from mirror.cluster.admin.transactions import (
     DescribeProducers,
@@ -45,6 +47,7 @@ from mirror.cluster.types import (
     TransactionDescription,
     TransactionListing,
 )
+from mirror.errors import KafkaError
 from mirror.runtime import arguments
 from mirror.runtime.admin_groups import GroupCalls
 
@@ -126,6 +129,16 @@ class Admin(GroupCalls):
         """Like :meth:`describe_topics` with ``partial=True``, without waiting."""
         return self._later(lambda: DescribeEachTopic(arguments.topics(names), *self._timer(timeout_ms)))
 
+    def describe_topics_by_broker(
+        self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[int, dict[str, TopicDescription | KafkaError]]:
+        """Return for each live broker what it knows about these topics; it leaves out those that it does not know.
+
+        Brokers apply metadata changes at different times. A topic that the client may not describe has an error.
+        """
+        wanted, timer = arguments.topics(names), self._timer(timeout_ms)
+        return self._each(TopicsOfBrokers(wanted, self._living(timer), *timer), partial=partial)
+
     def topic_ids(
         self, tps: Iterable[TopicPartition], *, partial: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[TopicPartition, uuid.UUID | None]:
@@ -171,6 +184,15 @@ class Admin(GroupCalls):
     ) -> Outcomes[str, None]:
         """Delete topics with all their records. The error of a missing topic is BrokerError with code 3."""
         return self._each(DeleteTopics(arguments.topics(names), *self._timer(timeout_ms)), partial=partial)
+
+    def delete_topics_by_id(
+        self, ids: Iterable[uuid.UUID], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[uuid.UUID, None]:
+        """Delete topics with all their records. The error of a missing topic is BrokerError with code 100.
+
+        A topic that was created again under the same name has another id, and stays.
+        """
+        return self._each(DeleteTopicsById(arguments.topic_ids(ids), *self._timer(timeout_ms)), partial=partial)
 
     # --- configurations
 

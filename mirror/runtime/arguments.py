@@ -56,6 +56,16 @@ def topics(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(topic(value) for value in _items("topic names", values))
 
 
+def topic_ids(values: Iterable[uuid.UUID]) -> tuple[uuid.UUID, ...]:
+    """Check topic ids and remove duplicates."""
+    ids = tuple(dict.fromkeys(_items("topic ids", values)))
+    for value in ids:
+        if not isinstance(value, uuid.UUID):
+            msg = f"a topic id must be a UUID, not {reprlib.repr(value)}"
+            raise InvalidArgument(msg)
+    return ids
+
+
 def text(what: str, value: str) -> str:
     """Check a string: at most 32767 bytes in UTF-8, the limit of the protocol."""
     if not isinstance(value, str):

@@ -150,6 +150,7 @@ NOT_ACKNOWLEDGED: Final = frozenset(
 """Errors of a Produce that the replicas did not acknowledge. With all but NOT_ENOUGH_REPLICAS, the leader has written
 the batch nevertheless."""
 UNKNOWN_TOPIC_OR_PARTITION: Final = int(ErrorCode.unknown_topic_or_partition)
+UNKNOWN_TOPIC_ID: Final = int(ErrorCode.unknown_topic_id)
 LEADER_NOT_AVAILABLE: Final = int(ErrorCode.leader_not_available)
 UNSUPPORTED_SASL_MECHANISM: Final = int(ErrorCode.unsupported_sasl_mechanism)
 UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)

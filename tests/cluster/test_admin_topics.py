@@ -27,7 +27,7 @@ from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.api_admin import SUPPORTED
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.control import Action
+from tests.fakes.control import Action, ServerCall
 
 NOT_CONTROLLER = 41
 TPS = [TopicPartition("t", p) for p in range(3)]
@@ -196,6 +196,45 @@ def test_a_deleted_topic_is_gone_with_its_records() -> None:
     assert admin.describe_topics(["t", "a"]).keys() == {"a"}
     admin.create_topics([NewTopic("t", 3)])
     assert admin.list_offsets({TPS[0]: LATEST})[TPS[0]].offset == 0
+
+
+def test_a_deletion_by_id_spares_a_topic_that_was_made_again() -> None:
+    cluster = _cluster()
+    former = cluster.topics["a"].topic_id
+    current = cluster.add_topic("a").topic_id
+    found = FakeAdmin(cluster).delete_topics_by_id([former, cluster.topics["b"].topic_id], partial=True)
+    assert _code(found.failed[former]) == errors.UNKNOWN_TOPIC_ID
+    assert cluster.topics["a"].topic_id == current
+    assert "b" not in cluster.topics
+
+
+def test_a_deletion_by_id_without_an_answer_is_a_success() -> None:
+    cluster = _cluster()
+    cluster.control.on(Api.DELETE_TOPICS, Action(close="after"))
+    assert len(FakeAdmin(cluster).delete_topics_by_id([cluster.topics["a"].topic_id])) == 1
+    assert "a" not in cluster.topics
+
+
+def test_each_broker_says_which_topics_it_knows() -> None:
+    cluster = _cluster()
+    cluster.lag(2)
+    del cluster.topics["a"]
+    cluster.control.on(Api.METADATA, Action(errors={"c": errors.TOPIC_AUTHORIZATION_FAILED}), times=None)
+    found = FakeAdmin(cluster).describe_topics_by_broker(["a", "b", "c"])
+    assert {node: sorted(topics) for node, topics in found.items()} == {1: ["b", "c"], 2: ["a", "b", "c"], 3: ["b", "c"]}
+    assert isinstance(found[1]["c"], AuthorizationFailed)
+
+
+def test_a_broker_that_does_not_answer_says_nothing_about_topics() -> None:
+    cluster = _cluster()
+
+    def hold(call: ServerCall) -> Action | None:
+        named = call.api is Api.METADATA and [topic.name for topic in call.body.topics or ()] == ["nope"]
+        return Action(hold="before") if named and call.node == 2 else None
+
+    cluster.control.add(hold)
+    found = FakeAdmin(cluster).describe_topics_by_broker(["nope"], partial=True, timeout_ms=2_000)
+    assert (found, sorted(found.failed)) == ({1: {}, 3: {}}, [2])
 
 
 def test_topics_that_may_not_be_seen_fail_alone() -> None:

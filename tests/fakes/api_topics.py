@@ -198,16 +198,18 @@ def _wrong(key: str, operation: int, value: str | None, known: dict[str, str]) -
 def delete_topics(cluster: FakeCluster, call: ServerCall) -> DeleteTopicsResponse:
     """The offsets that groups have for them go too."""
     request: DeleteTopicsRequest = call.body
+    names = {topic.topic_id: name for name, topic in cluster.topics.items()}
     told = []
     for asked in request.topics:
-        name = asked.name or ""
-        code = call.action.code(name) or (0 if name in cluster.topics else errors.UNKNOWN_TOPIC_OR_PARTITION)
+        name = (names.get(asked.topic_id) if asked.name is None and asked.topic_id else asked.name) or ""
+        missing = errors.UNKNOWN_TOPIC_ID if asked.name is None else errors.UNKNOWN_TOPIC_OR_PARTITION
+        code = call.action.code(name) or (0 if name in cluster.topics else missing)
         if not code:
             del cluster.topics[name]
             for offsets in cluster.groups.values():
                 for tp in [tp for tp in offsets if tp.topic == name]:
                     del offsets[tp]
-        told.append(DeletedTopic(name, code, "refused" if code else None))
+        told.append(DeletedTopic(name or None, code, "refused" if code else None, asked.topic_id))
     return DeleteTopicsResponse(tuple(told))
 
 

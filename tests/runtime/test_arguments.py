@@ -111,6 +111,7 @@ OF_AN_ADMIN: Calls = {
     "create_topics: replicas": lambda a: a.create_topics([NewTopic("t", 1, 2**15)]),
     "create_topics: config": lambda a: a.create_topics([NewTopic("t", 1, configs={"retention.ms": 5})]),  # type: ignore[dict-item]
     "create_topics: config's key": lambda a: a.create_topics([NewTopic("t", 1, configs={5: "x"})]),  # type: ignore[dict-item]
+    "delete_topics_by_id": lambda a: a.delete_topics_by_id(["t"]),
     "create_partitions": lambda a: a.create_partitions({"t": "2"}),
     "list_offsets: below EARLIEST": lambda a: a.list_offsets({TP: EARLIEST - 1}),
     "list_offsets: text": lambda a: a.list_offsets({TP: "now"}),

@@ -9,7 +9,7 @@ from typing import Final
 
 from mirror.cluster.acls import operations_of
 from mirror.cluster.calls import Call, ClusterView, Failures, check
-from mirror.cluster.keyed_call import ControllerCall, KeyedCall
+from mirror.cluster.keyed_call import BrokersCall, ControllerCall, KeyedCall
 from mirror.cluster.offset_calls import LeadersCall
 from mirror.cluster.types import (
     NewTopic,
@@ -21,7 +21,12 @@ from mirror.cluster.types import (
 )
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
-from mirror.wire.error_codes import TOPIC_ALREADY_EXISTS, UNKNOWN_TOPIC_OR_PARTITION
+from mirror.wire.error_codes import (
+    TOPIC_ALREADY_EXISTS,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    broker_error,
+)
 from mirror.wire.frames import Buffer
 from mirror.wire.messages.admin import (
     CreatableConfig,
@@ -149,6 +154,44 @@ class DescribeEachTopic(KeyedCall[str, TopicDescription]):
                 self.set_absent(entry.name or "")
             else:
                 self.set_result(entry.name or "", entry.error_code, _description(entry))
+        return self.unresolved(keys)
+
+
+class TopicsOfBrokers(BrokersCall[dict[str, TopicDescription | KafkaError]]):
+    """Topics by name as each of several brokers knows them; those that a broker does not know are left out.
+
+    What a broker says about a topic other than that is its error.
+    """
+
+    api = Api.METADATA
+    needs = "Describe"
+
+    def __init__(self, names: Collection[str], nodes: Collection[int], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing topics", nodes, deadline_ms, timeout_ms)
+        self._names = tuple(sorted(names))
+
+    def describe(self, key: int) -> str:
+        """Return the operation on ``key``, for error texts."""
+        return f"asking broker {key} for topics"
+
+    def body(self, keys: Collection[int], view: ClusterView, timeout_ms: int) -> MetadataRequest:
+        """Request all topics."""
+        del keys, view, timeout_ms
+        return MetadataRequest(tuple(MetadataRequestTopic(name) for name in self._names))
+
+    def accept(self, keys: Collection[int], response: MetadataResponse) -> Failures:
+        """Set the result of one broker. An answer that leaves a topic out is none."""
+        found: dict[str, TopicDescription | KafkaError] = {}
+        answered = set()
+        for entry in response.topics:
+            name = entry.name or ""
+            answered.add(name)
+            if entry.error_code != UNKNOWN_TOPIC_OR_PARTITION:
+                error = broker_error(entry.error_code, f"topic {name!r}", needs=self.needs)
+                found[name] = error if entry.error_code else _description(entry)
+        if answered.issuperset(self._names):
+            for node in keys:
+                self.set_result(node, 0, found)
         return self.unresolved(keys)
 
 
@@ -280,4 +323,32 @@ class DeleteTopics(ControllerCall[str, None]):
         """Set the result of each topic."""
         for entry in response.responses:
             self.set_result(entry.name or "", entry.error_code, None, entry.error_message)
+        return self.unresolved(keys)
+
+
+class DeleteTopicsById(ControllerCall[uuid.UUID, None]):
+    """Delete topics by id, whatever their names are now; one that does not exist is an error (code 100)."""
+
+    api = Api.DELETE_TOPICS
+    needs = "Delete"
+    final_codes = frozenset({UNKNOWN_TOPIC_ID})
+    missing_code = UNKNOWN_TOPIC_ID
+
+    def __init__(self, ids: Collection[uuid.UUID], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("deleting topics", ids, deadline_ms, timeout_ms)
+
+    def describe(self, key: uuid.UUID) -> str:
+        """Return the operation on ``key``, for error texts."""
+        return f"deleting the topic with id {key}"
+
+    def body(self, keys: Collection[uuid.UUID], view: ClusterView, timeout_ms: int) -> DeleteTopicsRequest:
+        """Request those that are not deleted yet."""
+        del view
+        return DeleteTopicsRequest(tuple(DeleteTopicState(None, key) for key in sorted(keys)), timeout_ms)
+
+    def accept(self, keys: Collection[uuid.UUID], response: DeleteTopicsResponse) -> Failures:
+        """Set the result of each topic."""
+        for entry in response.responses:
+            if entry.topic_id is not None:
+                self.set_result(entry.topic_id, entry.error_code, None, entry.error_message)
         return self.unresolved(keys)
