@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mirror.alignment.decision import Act, Reason
+from mirror.alignment.deletions.report import DeletionReport
 from mirror.errors import printable
 
 _NO_DRIFT: Final = Reason.ONLY_ON_TARGET
@@ -77,6 +78,8 @@ class AlignmentReport:
     """How many keys were changed."""
     time_ms: int = 0
     """When the round ended, in ms since 1970."""
+    deletions: DeletionReport = field(default_factory=DeletionReport)
+    """The target topics whose source topics were deleted; empty if the flow keeps them."""
 
     @property
     def pending(self) -> tuple[Difference, ...]:
@@ -91,6 +94,10 @@ class AlignmentReport:
     @property
     def is_in_step(self) -> bool:
         """Whether nothing differs, after the changes of this round."""
+        return self._configs_in_step and self.deletions.is_in_step
+
+    @property
+    def _configs_in_step(self) -> bool:
         return not self.problems and not self.held and len(self.pending) <= self.changed
 
     def lines(self) -> Iterator[str]:
@@ -101,6 +108,7 @@ class AlignmentReport:
                 topic = one.topic
                 yield f"topic {topic}"
             yield f"  {one.line()}"
+        yield from self.deletions.lines()
 
     def warnings(self) -> tuple[str, ...]:
         """Return the lines about what is not in step by itself. They are the same until something changes."""
@@ -114,7 +122,7 @@ class AlignmentReport:
             f"{count} configuration{'s' if count > 1 else ''} of target topics {reason}; mirror drift lists them"
             for reason, count in sorted(by_reason.items(), key=lambda item: str(item[0]))
         )
-        return (*self.problems, *refused, *counts)
+        return (*self.problems, *refused, *counts, *self.deletions.warnings())
 
     def by_reason(self) -> dict[str, int]:
         """Return how many keys are not in step, by reason."""
@@ -124,24 +132,25 @@ class AlignmentReport:
         """Return a line for the console."""
         held = ", ".join(f"{count} {reason}" for reason, count in sorted(self.by_reason().items()))
         left = f"; not in step: {held}" if held else ""
-        return f"configurations of {self.topics} target topics compared, {self.changed} changed{left}"
+        deleted = f"; {self.deletions.deleted} topics deleted" if self.deletions.deleted else ""
+        return f"configurations of {self.topics} target topics compared, {self.changed} changed{left}{deleted}"
 
     def summary(self) -> dict[str, Any]:
         """Return the counts as plain values, for ``summary.json``."""
         return {
             "topics": self.topics,
             "changed": self.changed,
-            "in_step": self.is_in_step,
+            "in_step": self._configs_in_step,
             "not_in_step": self.by_reason(),
             "problems": list(self.problems),
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values, for ``--json``."""
+        """Return plain values without the deletions, for ``--json``."""
         return {
             "topics": self.topics,
             "changed": self.changed,
-            "in_step": self.is_in_step,
+            "in_step": self._configs_in_step,
             "differences": [one.to_json() for one in self.differences],
             "problems": list(self.problems),
             "time_ms": self.time_ms,

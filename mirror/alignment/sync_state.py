@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 ACLS: Final = "acls"
 CONFIGS: Final = "configs"
+DELETIONS: Final = "deletions"
 TOPICS: Final = "topics"
 NOT_COMPARED: Final = "not-compared"
 """The reason of what a round could not compare."""

@@ -51,6 +51,10 @@ def apply(
             help="Also replace configurations, and create deleted ACLs, that others have changed on the target.",
         ),
     ] = False,
+    max_deletions: Annotated[
+        int | None,
+        typer.Option("--max-deletions", min=1, help="Delete up to so many topics that the source has deleted."),
+    ] = None,
     secrets_dir: SecretsDir = None,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -58,7 +62,7 @@ def apply(
     """Create missing topics and partitions, and bring configurations and ACLs in step, once and without Spark.
 
     Copies nothing. What was set on the target before the flow, or by others since, is left as it is, unless --adopt is
-    given.
+    given. With on-topic-deleted = "delete", topics are deleted whose source topics were, after 10 s.
 
     Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage.
     """
@@ -66,7 +70,7 @@ def apply(
         config,
         flow,
         secrets_dir,
-        lambda loaded, one: sides.apply(loaded, one, adopt=adopt),
+        lambda loaded, one: sides.apply(loaded, one, adopt=adopt, max_deletions=max_deletions),
         as_json=as_json,
         debug=debug,
     )

@@ -44,6 +44,12 @@ def problems(
     if flow.origin_from and not flow.only_local and "origin" not in doubtful:
         allowed = 'has no effect unless origin = "local": remove the key'
         yield sources.problem((*here, "origin-from"), flow.origin_from, allowed)
+    if flow.deletes_topics and flow.only_local and doubtful.isdisjoint({"origin", "on-topic-deleted"}):
+        allowed = 'must be "keep" with origin = "local": others produce into the same topics on the target'
+        yield sources.problem((*here, "on-topic-deleted"), flow.on_topic_deleted, allowed)
+    if "max_deletions" in flow.model_fields_set and not flow.deletes_topics and "on-topic-deleted" not in doubtful:
+        allowed = 'has no effect unless on-topic-deleted = "delete": remove the key'
+        yield sources.problem((*here, "max-deletions"), flow.max_deletions, allowed)
     if flow.mirrormaker.checkpoints and "groups" not in flow.model_fields_set and "groups" not in doubtful:
         allowed = (
             f"needs the table [flows.{flow.name}.groups], which selects the groups; with sync = false there, their"

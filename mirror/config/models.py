@@ -283,6 +283,8 @@ class FlowConfig(OwnTable):
     configs_overrides: Annotated[dict[str, str], BeforeValidator(topic_configs.overrides)] = Field(
         default_factory=dict, description="a table of topic configurations, each a text, a number, true or false"
     )
+    on_topic_deleted: Literal["keep", "delete"] = Field(default="keep", description='"keep" or "delete"')
+    max_deletions: int = Field(default=1, ge=1, le=_INT32_MAX, description="a whole number from 1 to 2147483647")
     sync_interval_ms: int = Field(default=60_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     shutdown_timeout_ms: int = Field(default=20_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     producer: dict[str, Plain] = Field(default_factory=dict, description="a table of the producer's dotted keys")
@@ -342,6 +344,21 @@ class FlowConfig(OwnTable):
             origin_from=self.origin_from,
             registers_producers=self.registers_producers,
         )
+
+    @property
+    def deletes_topics(self) -> bool:
+        """Whether target topics are deleted whose source topics were."""
+        return self.on_topic_deleted == "delete"
+
+    @property
+    def aligns_topics(self) -> bool:
+        """Whether target topics are kept in step: their configurations, or whether they are there."""
+        return self.configs == "sync" or self.deletes_topics
+
+    @property
+    def keeps_inventory(self) -> bool:
+        """Whether the flow keeps what it knows about the target in a topic there."""
+        return self.aligns_topics or self.acls.sync
 
     @property
     def only_local(self) -> bool:

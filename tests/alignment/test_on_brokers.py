@@ -56,10 +56,15 @@ class Flow:
 
     def run(self, command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
         """The exit status, and what is not in step: key -> reason, None if it was, or is to be, changed."""
+        status, flow = self.ask(command, *arguments)
+        return status, {one["key"]: one["reason"] for one in flow["configs"]["differences"]}
+
+    def ask(self, command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """The exit status, and the flow's JSON."""
         result = CliRunner().invoke(app, [command, "--config", str(self.file), "--json", *arguments])
         assert result.exit_code in {0, 3}, result.output
         (flow,) = json.loads(result.stdout)["flows"]
-        return result.exit_code, {one["key"]: one["reason"] for one in flow["configs"]["differences"]}
+        return result.exit_code, flow
 
 
 @pytest.fixture

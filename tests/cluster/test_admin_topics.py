@@ -221,7 +221,11 @@ def test_each_broker_says_which_topics_it_knows() -> None:
     del cluster.topics["a"]
     cluster.control.on(Api.METADATA, Action(errors={"c": errors.TOPIC_AUTHORIZATION_FAILED}), times=None)
     found = FakeAdmin(cluster).describe_topics_by_broker(["a", "b", "c"])
-    assert {node: sorted(topics) for node, topics in found.items()} == {1: ["b", "c"], 2: ["a", "b", "c"], 3: ["b", "c"]}
+    assert {node: sorted(topics) for node, topics in found.items()} == {
+        1: ["b", "c"],
+        2: ["a", "b", "c"],
+        3: ["b", "c"],
+    }
     assert isinstance(found[1]["c"], AuthorizationFailed)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from mirror.alignment.report import AlignmentReport
 from mirror.runtime.clock import SystemClock
-from mirror.spark.preflight.flow_alignment import open_alignment, rules_of
+from mirror.spark.preflight.flow_alignment import open_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -59,7 +59,7 @@ class AlignmentRounds:
         self._created: Final = created
         self._beside_copies: Final = beside_copies
         with ExitStack() as stack:
-            self._alignment: Final = stack.enter_context(open_alignment(*load()))
+            self._rounds: Final = stack.enter_context(open_rounds(*load()))
             self._clients: Final = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -71,11 +71,8 @@ class AlignmentRounds:
     def round(self) -> AlignmentReport:
         """Bring what differs in step. Raises KafkaError, Fenced, ConfigError."""
         _, flow = self._load()
-        if flow.configs != "sync":
-            return AlignmentReport()
-        self._alignment.rules = rules_of(flow)
         created = self._created.of(flow.name)
-        report = self._alignment.round(beside_copies=self._beside_copies, created=created)
+        report = self._rounds.round(flow, beside_copies=self._beside_copies, created=created)
         self._created.forget(flow.name, created)
         return report
 
@@ -85,7 +82,7 @@ class AlignmentRounds:
 
     def give_way(self) -> None:
         """Let the next round fence the run that has fenced this one."""
-        self._alignment.give_way()
+        self._rounds.give_way()
 
     def fenced(self, error: Fenced) -> AlignmentReport:
         """Return the report of a round that another run of the flow has ended."""
@@ -93,13 +90,13 @@ class AlignmentRounds:
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
-        return self._alignment.network_ms()
+        return self._rounds.network_ms()
 
 
 class AlignmentReports:
     """How the reports of rounds are shown."""
 
-    subject = "configurations"
+    subject = "topics and configurations"
 
     def problems(self, report: AlignmentReport) -> Iterable[str]:
         """Return the lines to warn of."""

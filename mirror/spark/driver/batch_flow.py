@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mirror.alignment.sync_state import ACLS, CONFIGS, TOPICS
+from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
 from mirror.client import Admin
 from mirror.errors import Fenced, FlowError, KafkaError, MirrorError
 from mirror.groups.positions import GroupsReport
@@ -27,6 +27,7 @@ from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
+from mirror.spark.preflight.flow_alignment import creation_recorder
 from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.lag_monitor import measure_index, record_lags
@@ -142,10 +143,10 @@ class FlowRunner:
             self._collect(flow, ledger, report)
 
     def align(self, flow: FlowConfig, report: FlowReport) -> None:
-        """Bring the configurations of the target topics in step, before copies begin. A failure fails no copy."""
-        if flow.configs != "sync":
+        """Bring the target topics in step, before copies begin. A failure fails no copy."""
+        if not flow.aligns_topics:
             return
-        self._consoles.progress(f"flow {flow.name}: bringing the configurations of its topics in step")
+        self._consoles.progress(f"flow {flow.name}: bringing its topics and their configurations in step")
         reports = AlignmentReports()
         try:
             with AlignmentRounds(lambda: (self._config, flow), self.created, beside_copies=False) as rounds:
@@ -153,7 +154,11 @@ class FlowRunner:
         except Exception as error:  # noqa: BLE001 - records are copied without it
             report.alignment = reports.failed(None, problem_of(error))
         found = report.alignment
-        report.sync = report.sync.after(CONFIGS, found.by_reason(), len(found.problems), found.time_ms)
+        if flow.configs == "sync":
+            report.sync = report.sync.after(CONFIGS, found.by_reason(), len(found.problems), found.time_ms)
+        if flow.deletes_topics:
+            deletions = found.deletions
+            report.sync = report.sync.after(DELETIONS, deletions.by_reason(), len(deletions.problems), found.time_ms)
         for line in reports.problems(report.alignment):
             self._warn(flow, f"{reports.subject}: {line}")
         self._consoles.progress(f"flow {flow.name}: {report.alignment.line()}")
@@ -239,7 +244,8 @@ class FlowRunner:
         """
         source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
         with Admin(source_options) as source, Admin(target_options) as target:
-            prepared = prepare_topics(flow, source, target, before, topics)
+            recorder = creation_recorder(config, flow)
+            prepared = prepare_topics(flow, source, target, before, topics, recorder=recorder)
         if before is None and flow.registers_producers:
             prepare_registries(flow.name, source_options, target_options, only_local=flow.only_local)
         self.created.add(flow.name, prepared.created)

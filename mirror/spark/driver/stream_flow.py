@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from rich.filesize import decimal
 
-from mirror.alignment.sync_state import ACLS, CONFIGS, TOPICS
+from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
 from mirror.client import Admin
 from mirror.errors import MAX_NAMES_SHOWN, FlowError, MirrorError
 from mirror.groups.summary import summary_of
@@ -142,7 +142,7 @@ class StreamFlow:
             )
             self._resources.enter_context(rounds)
 
-        if self._flow.configs == "sync":
+        if self._flow.aligns_topics:
 
             def open_alignment() -> AlignmentRounds:
                 return AlignmentRounds(self._options.load_live, runner.created, beside_copies=True)
@@ -178,7 +178,11 @@ class StreamFlow:
         Called from the rounds' thread.
         """
         self.report.alignment = alignment
-        self._on_round(CONFIGS, alignment.by_reason(), len(alignment.problems), alignment.time_ms)
+        if self._flow.configs == "sync":
+            self._on_round(CONFIGS, alignment.by_reason(), len(alignment.problems), alignment.time_ms)
+        if self._flow.deletes_topics:
+            found = alignment.deletions
+            self._on_round(DELETIONS, found.by_reason(), len(found.problems), alignment.time_ms)
 
     def _on_round(self, kind: str, not_in_step: Mapping[str, int], problems: int, time_ms: int) -> None:
         """Keep what is not in step after a round of one kind. Raises OSError. Called from several threads."""

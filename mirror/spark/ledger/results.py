@@ -90,6 +90,7 @@ class FlowReport:
             "error": self.error,
             "groups": None if self.groups is None else self.groups.to_json(),
             "configs": None if self.alignment is None else self.alignment.summary(),
+            "deletions": None if self.alignment is None else self.alignment.deletions.summary(),
             "acls": None if self.acls is None else self.acls.summary(),
             "sync": self.sync_state.to_json(),
             "partitions": [_summary_of(result) for result in self.partitions],

@@ -25,7 +25,7 @@ from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.spark.preflight.acl_permissions import AclPermissions, acl_warnings
-from mirror.spark.preflight.config_permissions import ConfigPermissions, config_warnings
+from mirror.spark.preflight.config_permissions import ConfigPermissions, config_warnings, deletion_warnings
 from mirror.spark.preflight.group_permissions import GroupPermissions, group_warnings
 from mirror.spark.preflight.permission_lines import (
     NO_OPERATIONS,
@@ -74,7 +74,7 @@ class FlowPermissions:
     consumer_groups: GroupPermissions | None = None
     """What is needed for consumer groups; None if the flow does not bring them to the target."""
     configs: ConfigPermissions | None = None
-    """What is needed to keep configurations in step; None if the flow does not."""
+    """What is needed to keep target topics in step; None if the flow does not."""
     acls: AclPermissions | None = None
     """What is needed to keep ACLs in step; None if the flow does not."""
     broker_configs: bool | None = None
@@ -134,8 +134,12 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
         _check_sequences(flow, permissions, missing)
     if permissions.consumer_groups is not None:
         missing.warnings += group_warnings(flow, permissions.consumer_groups)
-    if permissions.configs is not None:
+    if permissions.configs is not None and flow.configs == "sync":
         missing.warnings += _config_warnings(flow, permissions, permissions.configs)
+    if permissions.configs is not None and flow.deletes_topics:
+        names = [flow.target_topic(name) for name in permissions.source]
+        targets = {name: permissions.target[name] for name in names if name in permissions.target}
+        missing.warnings += deletion_warnings(flow, permissions.configs, targets)
     if permissions.acls is not None:
         missing.warnings += acl_warnings(flow, permissions.acls)
     missing.problems = [f"flow {flow.name}: {line}" for line in missing.problems]

@@ -66,14 +66,14 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
             with contextlib.suppress(KafkaError):
                 found = admin.transactional_id_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
                 ids = _operations(found)
-        if flow.configs == "sync":
-            topic, config_id = config_permissions.names_of(flow)
+        if flow.aligns_topics:
+            topic, own_ids = config_permissions.names_of(flow)
             own_topic = {topic: target[topic]} if topic in target else {}
-            configs = ConfigPermissions(topic=own_topic, ids=_on_id(admin, config_id, timer))
+            configs = ConfigPermissions(topic=own_topic, ids=_on_ids(admin, own_ids, timer))
         if flow.acls.sync:
             topic, acl_id = acl_permissions.names_of(flow)
             own_topic = {topic: target[topic]} if topic in target and configs is None else {}
-            on_id, on_target = _on_id(admin, acl_id, timer), _on_cluster(admin, timer)
+            on_id, on_target = _on_ids(admin, [acl_id], timer), _on_cluster(admin, timer)
             acls = AclPermissions(source=on_source, target=on_target, topic=own_topic, ids=on_id)
         with contextlib.suppress(KafkaError):
             wanted = groups_to_check(flow, source)
@@ -110,17 +110,17 @@ def _group_permissions(flow: FlowConfig, target: Admin, selected: list[str] | No
         return GroupPermissions(selected=count)
     topic, transactional_id = names_of(flow)
     groups: Mapping[str, Operations] = {}
-    ids = _on_id(target, transactional_id, timer)
+    ids = _on_ids(target, [transactional_id], timer)
     with contextlib.suppress(KafkaError):
         wanted = (selected or [])[:MAX_GROUPS_CHECKED]
         groups = _operations(target.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms()))
     return GroupPermissions(selected=count, target=groups, ids=ids, topic=_topics(target, [topic], timer))
 
 
-def _on_id(admin: Admin, transactional_id: str, timer: Timer) -> dict[str, Operations]:
-    """Return the permissions on a transactional id; empty if they are not known."""
+def _on_ids(admin: Admin, transactional_ids: Collection[str], timer: Timer) -> dict[str, Operations]:
+    """Return the permissions on transactional ids, as far as they are known."""
     try:
-        found = admin.transactional_id_operations([transactional_id], partial=True, timeout_ms=timer.remaining_ms())
+        found = admin.transactional_id_operations(transactional_ids, partial=True, timeout_ms=timer.remaining_ms())
     except KafkaError:
         return {}
     return _operations(found)

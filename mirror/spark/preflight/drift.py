@@ -1,23 +1,29 @@
-"""Compares both sides of a flow, or brings them in step once: topics, configurations and ACLs, without Spark."""
+"""Compares both sides of a flow, or brings them in step once, without Spark: topics, their configurations and ACLs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
+from mirror.alignment.deletions.decision import CONFIRM_MS
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport
 from mirror.client import Admin
 from mirror.runtime.clock import SystemClock
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.flow_acls import acls_of, compare_acls
-from mirror.spark.preflight.flow_alignment import alignment_of, compare_configs
+from mirror.spark.preflight.flow_alignment import compare_sides, creation_recorder, rounds_of
 from mirror.spark.preflight.target_topics import inspect_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
+
+_KEEPS: Final = 'on-topic-deleted is "keep"'
+pause = time.sleep
+"""Waits between two rounds; tests replace it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,7 @@ class FlowDrift:
             "done": self.done,
             "obstacles": self.obstacles,
             "configs": self.configs.to_json(),
+            "deletions": self.configs.deletions.to_json(),
             "acls": self.acls.to_json(),
             "warnings": self.warnings,
         }
@@ -75,7 +82,7 @@ def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
         topics = source.list_topics()
         wanted = {name: topics[name] for name in select_topics(flow, topics)}
         found = inspect_topics(flow, wanted, source, target)
-        configs = compare_configs(config, flow, source, target) or AlignmentReport()
+        configs = compare_sides(config, flow, source, target) or AlignmentReport()
         acls = compare_acls(config, flow, source, target) or AclReport()
     return FlowDrift(
         flow=flow.name,
@@ -90,26 +97,36 @@ def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
     )
 
 
-def apply(config: MirrorConfig, flow: FlowConfig, *, adopt: bool = False) -> FlowDrift:
-    """Create what is missing on the target, and bring its configurations and ACLs in step; return what differs still.
+def apply(
+    config: MirrorConfig, flow: FlowConfig, *, adopt: bool = False, max_deletions: int | None = None
+) -> FlowDrift:
+    """Create what is missing on the target, and bring its topics and ACLs in step; return what differs still.
 
-    ``adopt``: also replace what others have set there. Changes that would disturb running copies are not made while a
-    run of the flow is alive. Raises FlowError if no topic matches, KafkaError, and Fenced if a run begins meanwhile.
+    ``adopt``: also replace what others have set there. ``max_deletions``: delete up to so many topics, instead of the
+    flow's limit. Deletions need two rounds, between which this waits. Changes that would disturb running copies are not
+    made while a run of the flow is alive. Raises FlowError if no topic matches, KafkaError, and Fenced if a run begins
+    meanwhile.
     """
     with (
         Admin(config.clusters[flow.source].client_options()) as source,
         Admin(config.clusters[flow.target].client_options()) as target,
     ):
-        prepared = prepare_topics(flow, source, target)
+        prepared = prepare_topics(flow, source, target, recorder=creation_recorder(config, flow))
         configs = AlignmentReport()
-        if flow.configs == "sync":
+        if flow.aligns_topics:
             running = _is_running(target, flow)
-            with alignment_of(config, flow, source, target) as alignment:
-                configs = alignment.round(adopt=adopt, beside_copies=running, created=prepared.created)
+            with rounds_of(config, flow, source, target) as rounds:
+                configs = rounds.round(
+                    flow, adopt=adopt, beside_copies=running, created=prepared.created, max_deletions=max_deletions
+                )
+                if configs.deletions.pending:
+                    pause(CONFIRM_MS / 1000)
+                    configs = replace(configs, deletions=rounds.delete(flow, max_deletions=max_deletions))
         acls = AclReport()
         if flow.acls.sync:
-            with acls_of(config, flow, source, target) as rounds:
-                acls = rounds.round(adopt=adopt)
+            with acls_of(config, flow, source, target) as acl_rounds:
+                acls = acl_rounds.round(adopt=adopt)
+    unused = [] if max_deletions is None or flow.deletes_topics else ["--max-deletions has no effect: " + _KEEPS]
     return FlowDrift(
         flow=flow.name,
         source=flow.source,
@@ -119,7 +136,7 @@ def apply(config: MirrorConfig, flow: FlowConfig, *, adopt: bool = False) -> Flo
         obstacles={topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()},
         configs=configs,
         acls=acls,
-        warnings=prepared.warnings,
+        warnings=[*prepared.warnings, *unused],
     )
 
 

@@ -14,13 +14,14 @@ from mirror.spark.planning.history import bytes_per_second, overhead_seconds, re
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.preflight.flow_acls import compare_acls
-from mirror.spark.preflight.flow_alignment import compare_configs
+from mirror.spark.preflight.flow_alignment import compare_sides
 from mirror.spark.preflight.target_topics import inspect_topics
 from mirror.spark.preflight.unknown_origin import unknown_origins
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mirror.alignment.deletions.report import DeletionReport
     from mirror.alignment.permissions.report import AclReport
     from mirror.alignment.report import AlignmentReport
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -115,7 +116,7 @@ class FlowForecast:
     withheld: list[OpenTransaction] = field(default_factory=list)
     """The source's open transactions that keep records from being copied."""
     alignment: AlignmentReport | None = None
-    """How the configurations of the target topics differ; None if the flow does not keep them in step."""
+    """How the target topics differ; None if the flow does not keep them in step."""
     acls: AclReport | None = None
     """How the ACLs of the target differ; None if the flow does not keep them in step."""
 
@@ -126,17 +127,22 @@ class FlowForecast:
         Renewing progress is no reason to run: every flow that runs at all does it in time.
         """
         idle = {Action.NOTHING, Action.RENEW}
-        pending = any(found is not None and found.pending for found in (self.alignment, self.acls))
+        pending = any(found is not None and found.pending for found in (self.alignment, self.acls, self._deletions))
         return bool(self.changes or self.source_changes or pending) or any(
             partition.action not in idle for partition in self.partitions
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields and ``to_do`` as plain values; ``configs`` is the alignment."""
+        """Return the fields and ``to_do`` as plain values; ``configs`` and ``deletions`` are the alignment."""
         fields = asdict(replace(self, alignment=None, acls=None))
         del fields["alignment"], fields["acls"]
-        configs, acls = (None if found is None else found.to_json() for found in (self.alignment, self.acls))
-        return {**fields, "configs": configs, "acls": acls, "to_do": self.to_do}
+        found = {"configs": self.alignment, "deletions": self._deletions, "acls": self.acls}
+        reports = {key: None if one is None else one.to_json() for key, one in found.items()}
+        return {**fields, **reports, "to_do": self.to_do}
+
+    @property
+    def _deletions(self) -> DeletionReport | None:
+        return None if self.alignment is None else self.alignment.deletions
 
 
 def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Path) -> FlowForecast:
@@ -153,7 +159,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         snapshot = take_snapshot(request, source, target)
         topics = inspect_topics(flow, snapshot.topics, source, target)
         snapshot = snapshot.with_targets(flow, topics.targets)
-        alignment = compare_configs(config, flow, source, target)
+        alignment = compare_sides(config, flow, source, target)
         acls = compare_acls(config, flow, source, target)
         # Others produce into the targets of a flow that copies local records only.
         lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, target)

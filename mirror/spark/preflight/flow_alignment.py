@@ -1,21 +1,26 @@
-"""What a flow's configuration says about the configurations of its target topics, and rounds by these rules."""
+"""What a flow's configuration says about the configurations and deletions of its target topics, and rounds by it."""
 
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.decision import ConfigRules
+from mirror.alignment.deletions.creations import CreationRecorder
+from mirror.alignment.deletions.deletion_rounds import DeletionRules, Deletions
+from mirror.alignment.report import AlignmentReport
 from mirror.alignment.rounds import Alignment, AlignmentRules
 from mirror.client import Admin
 from mirror.config.flow_rules import target_options
 from mirror.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from mirror.alignment.report import AlignmentReport
+    from mirror.alignment.deletions.report import DeletionReport
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.timing import Clock
 
 
 def config_rules(flow: FlowConfig) -> ConfigRules:
@@ -33,31 +38,95 @@ def rules_of(flow: FlowConfig) -> AlignmentRules:
     )
 
 
+class FlowRounds:
+    """The rounds of a flow: first configurations, then deletions of topics. For one thread."""
+
+    def __init__(self, alignment: Alignment, deletions: Deletions, clock: Clock) -> None:
+        self._alignment: Final = alignment
+        self._deletions: Final = deletions
+        self._clock: Final = clock
+
+    def round(
+        self,
+        flow: FlowConfig,
+        *,
+        write: bool = True,
+        adopt: bool = False,
+        beside_copies: bool = False,
+        created: Mapping[str, Mapping[str, str]] | None = None,
+        max_deletions: int | None = None,
+    ) -> AlignmentReport:
+        """Do what the keys of ``flow`` say; the other parameters are those of :meth:`.Alignment.round`.
+
+        ``max_deletions`` is a limit that a user has given for this round. Raises KafkaError, Fenced.
+        """
+        report = AlignmentReport(time_ms=self._clock.unix_ms())
+        if flow.configs == "sync":
+            self._alignment.rules = rules_of(flow)
+            report = self._alignment.round(write=write, adopt=adopt, beside_copies=beside_copies, created=created)
+        if flow.deletes_topics:
+            report = replace(report, deletions=self.delete(flow, write=write, max_deletions=max_deletions))
+        return report
+
+    def delete(self, flow: FlowConfig, *, write: bool = True, max_deletions: int | None = None) -> DeletionReport:
+        """Do only the part of :meth:`round` that deletes topics."""
+        return self._deletions.round(deletion_rules(flow, max_deletions), write=write)
+
+    def give_way(self) -> None:
+        """Let the next round fence the run that has fenced this one."""
+        self._alignment.give_way()
+        self._deletions.give_way()
+
+    def network_ms(self) -> int:
+        """Return the CPU time of the network threads, which all clients of the process share."""
+        return self._alignment.network_ms()
+
+
+def deletion_rules(flow: FlowConfig, max_deletions: int | None = None) -> DeletionRules:
+    """Return which topics ``flow`` deletes; ``max_deletions`` is a limit that a user has given by hand."""
+    return DeletionRules(
+        target_topic=rules_of(flow).target_topic,
+        copy_name=flow.target_topic,
+        limit=flow.max_deletions if max_deletions is None else max_deletions,
+        by_hand=max_deletions is not None,
+    )
+
+
 @contextmanager
-def alignment_of(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> Iterator[Alignment]:
+def rounds_of(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> Iterator[FlowRounds]:
     """Yield the rounds of ``flow`` over clients that the caller closes. Raises ConfigError."""
-    options = target_options(config, flow)
-    with closing(Alignment(flow.name, source, target, options, rules_of(flow), SystemClock())) as alignment:
-        yield alignment
+    options, clock = target_options(config, flow), SystemClock()
+    with (
+        closing(Alignment(flow.name, source, target, options, rules_of(flow), clock)) as alignment,
+        closing(Deletions(flow.name, source, target, options, clock)) as deletions,
+    ):
+        yield FlowRounds(alignment, deletions, clock)
 
 
 @contextmanager
-def open_alignment(config: MirrorConfig, flow: FlowConfig) -> Iterator[Alignment]:
+def open_rounds(config: MirrorConfig, flow: FlowConfig) -> Iterator[FlowRounds]:
     """Yield the rounds of ``flow``, with clients of their own. Raises ConfigError."""
     with (
         Admin(config.clusters[flow.source].client_options()) as source,
         Admin(config.clusters[flow.target].client_options()) as target,
-        alignment_of(config, flow, source, target) as alignment,
+        rounds_of(config, flow, source, target) as rounds,
     ):
-        yield alignment
+        yield rounds
 
 
-def compare_configs(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> AlignmentReport | None:
-    """Return how the target topics' configurations differ; None if the flow does not keep them in step.
+def creation_recorder(config: MirrorConfig, flow: FlowConfig) -> CreationRecorder | None:
+    """Return what records the topics that ``flow`` creates; None if it keeps no inventory. Raises ConfigError."""
+    if not flow.keeps_inventory:
+        return None
+    return CreationRecorder(target_options(config, flow), flow.name, deletes=flow.deletes_topics)
+
+
+def compare_sides(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> AlignmentReport | None:
+    """Return how the target's topics differ; None if the flow does not keep them in step.
 
     Nothing is changed: the target only checks what would be. Raises KafkaError.
     """
-    if flow.configs != "sync":
+    if not flow.aligns_topics:
         return None
-    with alignment_of(config, flow, source, target) as alignment:
-        return alignment.round(write=False)
+    with rounds_of(config, flow, source, target) as rounds:
+        return rounds.round(flow, write=False)

@@ -63,13 +63,12 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
             replication_factor=flow.replication_factor,
         )
         topics.append(groups)
-    if kept := [
-        what for what, is_kept in (("configuration", flow.configs == "sync"), ("ACL", flow.acls.sync)) if is_kept
-    ]:
+    kept = {"configuration": flow.configs == "sync", "deleted topic": flow.deletes_topics, "ACL": flow.acls.sync}
+    if whats := [what for what, is_kept in kept.items() if is_kept]:
         inventory = FlowTopic(
             name=inventory_topic_of(flow.name),
-            contents=f"its records of {' and '.join(f'{what}s' for what in kept)}",
-            lost=f"no {' and no '.join(kept)} is brought in step",
+            contents=f"its records of {' and '.join(f'{what}s' for what in whats)}",
+            lost=f"no {' and no '.join(whats)} is brought in step",
             replication_factor=flow.replication_factor,
         )
         topics.append(inventory)

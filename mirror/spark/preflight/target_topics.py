@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from mirror.alignment.deletions.records import SourceTopic
 from mirror.client import Admin, ConfigResource, NewTopic, Outcomes, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
@@ -20,6 +22,7 @@ from mirror.spark.preflight.portions import send_in_portions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from mirror.alignment.deletions.creations import CreationRecorder
     from mirror.config.models import FlowConfig
 
 INVALID_PARTITIONS: Final = 37
@@ -45,6 +48,7 @@ def prepare_topics(
     target: Admin,
     before: TargetTopics | None = None,
     topics: Mapping[str, TopicDescription] | None = None,
+    recorder: CreationRecorder | None = None,
 ) -> Prepared:
     """Prepare every target topic of ``flow``, and the topics that it writes itself on both clusters. Idempotent.
 
@@ -55,21 +59,22 @@ def prepare_topics(
     The warnings also say what the two configurations will do to the records. ``before`` is the result of the previous
     preparation: if it is given, only topics that are new since then are compared, so that the call costs little more
     than the metadata of both clusters, however many topics there are. With ``topics`` of the source, which the flow
-    copies, only these are prepared, and the result has all others as ``before`` has them.
+    copies, only these are prepared, and the result has all others as ``before`` has them. ``recorder`` stores what is
+    created.
 
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
     if topics is not None and before is not None:
-        return _prepare_new(flow, source, target, before, topics)
+        return _prepare_new(flow, source, target, before, topics, recorder)
     _, on_source = flow_topics.prepare(flow_topics.on_source(flow), source)  # first: heartbeats are copied, too
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
-    preparation = _Preparation(flow, wanted, source, target)
+    _, own = flow_topics.prepare(flow_topics.on_target(flow), target)  # before what is recorded there
+    preparation = _Preparation(flow, wanted, source, target, recorder)
     preparation.create()
     preparation.extend()
     targets = preparation.targets().following(before)
     new = [name for name, count in targets.copyable.items() if count and not (before and before.copyable.get(name))]
-    _, own = flow_topics.prepare(flow_topics.on_target(flow), target)
     warnings = [*preparation.warnings(new), *own, *on_source]
     if before is None:
         warnings += broker_retention.warnings(flow, target)
@@ -78,9 +83,14 @@ def prepare_topics(
 
 
 def _prepare_new(
-    flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics, topics: Mapping[str, TopicDescription]
+    flow: FlowConfig,
+    source: Admin,
+    target: Admin,
+    before: TargetTopics,
+    topics: Mapping[str, TopicDescription],
+    recorder: CreationRecorder | None,
 ) -> Prepared:
-    preparation = _Preparation(flow, topics, source, target)
+    preparation = _Preparation(flow, topics, source, target, recorder)
     preparation.create()
     preparation.extend()
     targets = preparation.targets().beside(before)
@@ -148,7 +158,14 @@ def inspect_topics(
 class _Preparation:
     """The preparation of one flow's target topics."""
 
-    def __init__(self, flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin, target: Admin) -> None:
+    def __init__(
+        self,
+        flow: FlowConfig,
+        wanted: Mapping[str, TopicDescription],
+        source: Admin,
+        target: Admin,
+        recorder: CreationRecorder | None = None,
+    ) -> None:
         """``wanted`` are the source topics that the flow copies."""
         self.obstacles: Final[dict[str, Obstacle]] = too_long(flow, wanted)
         """By source topic."""
@@ -162,6 +179,9 @@ class _Preparation:
         self._wanted: Final = wanted
         self._source: Final = source
         self._target: Final = target
+        self._recorder: Final = recorder
+        self._ids: Final[dict[str, uuid.UUID]] = {}
+        """Of the topics that were created."""
         self._source_of: Final = {flow.target_topic(name): name for name in wanted if name not in self.obstacles}
         self.existing: dict[str, TopicDescription] = self._describe(self._source_of)
         """The target topics that exist, by name."""
@@ -199,6 +219,8 @@ class _Preparation:
         new = {topic.name: topic for topic in (self._new_topic(name, found) for name, found in configs.items())}
         if not new:
             return
+        if not validate_only:
+            self._record_intents(new)
         failed = self._send(new, validate_only=validate_only)
         if accepted := self._without_refused_configs({name: new[name] for name in failed}, failed):
             failed = {name: error for name, error in failed.items() if name not in accepted}
@@ -213,8 +235,25 @@ class _Preparation:
             )
         self.created = {name: topic for name, topic in new.items() if name not in failed}
         if not validate_only:
+            if self._recorder is not None:
+                self._recorder.confirm({name: self._ids[name] for name in self.created if name in self._ids})
+                self.notes += self._recorder.problems
             expected = {name: topic.partitions for name, topic in self.created.items()}
             self._await_metadata(expected | dict.fromkeys(created_by_others, 1))
+
+    def _record_intents(self, new: Mapping[str, NewTopic]) -> None:
+        """Store which topics are about to be created. Brokers without topic ids cannot show which were."""
+        if self._recorder is None:
+            return
+        cluster_id = self._source.describe_cluster().cluster_id or ""
+        sources = {name: self._wanted[self._source_of[name]] for name in new}
+        self._recorder.intend(
+            {
+                name: SourceTopic(name=found.name, topic_id=str(found.topic_id), cluster_id=cluster_id)
+                for name, found in sources.items()
+                if found.topic_id is not None and cluster_id
+            }
+        )
 
     def _source_configs(self, topics: list[str]) -> Outcomes[str, dict[str, str]]:
         if self._flow.configs == "off":
@@ -225,10 +264,14 @@ class _Preparation:
         """Create topics; return the errors by topic."""
         return send_in_portions(
             {name: 1 + topic.partitions + len(topic.configs) for name, topic in new.items()},
-            lambda names: self._target.create_topics(
-                [new[name] for name in names], partial=True, validate_only=validate_only
-            ),
+            lambda names: self._create([new[name] for name in names], validate_only=validate_only),
         )
+
+    def _create(self, topics: list[NewTopic], *, validate_only: bool) -> Outcomes[str, uuid.UUID | None]:
+        found = self._target.create_topics(topics, partial=True, validate_only=validate_only)
+        if not validate_only:
+            self._ids.update({name: topic_id for name, topic_id in found.items() if topic_id is not None})
+        return found
 
     def _without_refused_configs(
         self, topics: Mapping[str, NewTopic], errors: Mapping[str, KafkaError]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mirror.alignment.sync_state import ACLS, CONFIGS, TOPICS, KindState
+from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS, KindState
 from mirror.groups.summary import GroupsSummary
 from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
@@ -17,7 +17,7 @@ from mirror.telemetry.report.format import NONE, counted, link, listed, moment, 
 from mirror.telemetry.report.groups import group_texts
 from mirror.telemetry.report.model import FlowReportData
 
-_KINDS: Final = {ACLS: "ACLs", CONFIGS: "Configurations", TOPICS: "Topics"}
+_KINDS: Final = {ACLS: "ACLs", CONFIGS: "Configurations", DELETIONS: "Deletions", TOPICS: "Topics"}
 """The names of kinds of differences as titles; others have their own."""
 
 

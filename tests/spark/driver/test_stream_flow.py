@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.alignment.decision import Reason
+from mirror.alignment.deletions import decision as deletion
+from mirror.alignment.deletions.report import Deletion, DeletionReport
 from mirror.alignment.report import AlignmentReport, Difference
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.driver.console import Consoles
@@ -88,9 +90,12 @@ def test_a_stream_that_can_copy_nothing_reports_it_without_an_epoch(site: Epochs
 
 
 def test_rounds_and_epochs_leave_what_is_in_step_in_the_summary_the_ledger_and_the_metrics(site: EpochsHarness) -> None:
+    keys = 'configs = "sync"\non-topic-deleted = "delete"'
+    site.config.write_text(site.config.read_text().replace('configs = "create"', keys))
     run = run_of(site)
     run._on_alignment(AlignmentReport(problems=("no answer",), time_ms=5))
-    run._on_alignment(AlignmentReport(differences=(REFUSED,), time_ms=7))
+    kept = DeletionReport((Deletion(topic="a.x", source="x", reason=deletion.Reason.OVER_LIMIT),))
+    run._on_alignment(AlignmentReport(differences=(REFUSED,), time_ms=7, deletions=kept))
     run._on_prepared(TargetTopics(obstacles={"orders": Obstacle("no")}))
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
@@ -100,6 +105,7 @@ def test_rounds_and_epochs_leave_what_is_in_step_in_the_summary_the_ledger_and_t
     assert found == run.report.sync_state
     assert {kind: dict(state.by_reason) for kind, state in found.kinds.items()} == {
         "configs": {"refused": 1},
+        "deletions": {"over-limit": 1},
         "topics": {"cannot-be-copied": 1},
     }
     assert (found.kinds["configs"].synced_ms, found.not_local) == (7, 8)
@@ -107,6 +113,7 @@ def test_rounds_and_epochs_leave_what_is_in_step_in_the_summary_the_ledger_and_t
     points = {instrument.name: points for instrument, points in run._telemetry.metrics.points()}
     assert {point.attributes[1:]: point.value for point in points["mirror.drift"]} == {
         (("kind", "configs"), ("reason", "refused")): 1,
+        (("kind", "deletions"), ("reason", "over-limit")): 1,
         (("kind", "topics"), ("reason", "cannot-be-copied")): 1,
     }
-    assert len(points["mirror.sync.last"]) == 2
+    assert len(points["mirror.sync.last"]) == 3

@@ -194,6 +194,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
         "error": None,
         "groups": None,
         "configs": None,
+        "deletions": None,
         "acls": None,
         "sync": {"kinds": {}, "not_local": 0},
     }

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from mirror.client import AclOperation
 from mirror.spark.preflight.acl_check import FlowPermissions, missing_permissions
-from mirror.spark.preflight.config_permissions import ConfigPermissions, config_warnings, names_of
+from mirror.spark.preflight.config_permissions import ConfigPermissions, config_warnings, deletion_warnings, names_of
 from mirror.spark.preflight.permission_lines import NO_OPERATIONS, TopicPermissions
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight.test_acl_check import EVERYTHING
 
 ALL = frozenset(AclOperation)
 FLOW = flow(topics=["orders", "clicks"], exactly_once_by="transactions", configs="sync")
-TOPIC, ID = names_of(FLOW)
+TOPIC, (ID,) = names_of(FLOW)
 GRANTED = ConfigPermissions(topic={TOPIC: TopicPermissions(1, ALL)}, ids={ID: ALL})
 
 
@@ -58,8 +58,24 @@ def test_what_is_not_visible_or_is_checked_for_sequences_is_named_once() -> None
     target = {**EVERYTHING.target, "a.orders": without(AclOperation.ALTER_CONFIGS)}
     found: FlowPermissions = replace(EVERYTHING, source=source, target=target, configs=GRANTED)
     for way, why in (("auto", "go in transactions"), ("transactions", "are not brought in step")):
-        said = missing_permissions(flow(topics=["orders", "clicks"], exactly_once_by=way), found).warnings
+        said = missing_permissions(flow(topics=["orders"], configs="sync", exactly_once_by=way), found).warnings
         assert [line for line in said if "DescribeConfigs on topic orders of cluster a" in line and why in line]
         assert len([line for line in said if "DescribeConfigs on topic orders" in line]) == 1
         assert len([line for line in said if "AlterConfigs on topic a.orders" in line]) == 1
     assert not missing_permissions(flow(), replace(found, configs=None)).problems
+
+
+def test_delete_on_target_topics_is_named_only_where_topics_are_deleted() -> None:
+    deleting = flow(topics=["orders"], exactly_once_by="transactions", on_topic_deleted="delete")
+    topic, (own_id,) = names_of(deleting)
+    granted = ConfigPermissions(topic={topic: without()}, ids={own_id: ALL})
+    (line,) = deletion_warnings(deleting, granted, {"a.orders": without(AclOperation.DELETE), "a.new": None})
+    assert "Delete on topic a.orders of cluster b is missing: they are not deleted when their source" in line
+    (line,) = deletion_warnings(deleting, replace(granted, topic={topic: without(AclOperation.WRITE)}), {})
+    assert "Write on topic mirror-inventory.f.internal of cluster b is missing: no topic is deleted" in line
+    (line,) = deletion_warnings(deleting, replace(granted, ids={own_id: NO_OPERATIONS}), {})
+    assert line.endswith("--transactional-id mirror.f.deletions")
+    target = {**EVERYTHING.target, "a.orders": without(AclOperation.DELETE)}
+    for one, said in ((deleting, 1), (flow(topics=["orders"], exactly_once_by="transactions"), 0)):
+        found = missing_permissions(one, replace(EVERYTHING, target=target, configs=granted)).warnings
+        assert len([line for line in found if "Delete on topic a.orders" in line]) == said

@@ -1,0 +1,157 @@
+"""Decides what becomes of a topic that a flow has created, by what the source says about its source topic. Pure.
+
+A topic is deleted only if it is the one that the flow has created (by its id), and its source topic was missing in two
+rounds in a row, of the same cluster, at each of its brokers; and only if no more topics are than the limit allows.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from mirror.alignment.deletions.records import CreatedTopic
+
+CONFIRM_MS: Final = 10_000
+"""The shortest time between the two rounds that see that a source topic does not exist."""
+LIMIT_PERIOD_MS: Final = 60 * 60 * 1000
+"""So long deletions count for the limit: topics that vanish one after the other are as suspicious as all at once."""
+SETTLE_MS: Final = 5 * 60 * 1000
+"""After this time no copy of the deleted topic writes records about it any more, and they are removed once more."""
+
+
+class Act(enum.Enum):
+    """What is done with a target topic."""
+
+    NOTHING = enum.auto()
+    CONFIRM = enum.auto()
+    """It is to be deleted, if another round sees that its source topic does not exist."""
+    DELETE = enum.auto()
+    CLEAN = enum.auto()
+    """It was deleted: the flow's records about it are removed."""
+    FORGET = enum.auto()
+    """It was deleted, and nothing about it is left but that."""
+
+
+class Reason(enum.StrEnum):
+    """Why a topic whose source topic does not exist, or may not exist, is kept; the values are for users."""
+
+    OVER_LIMIT = "over-limit"
+    """More topics are to be deleted than max-deletions."""
+    SOURCE_RECREATED = "source-recreated"
+    """The source topic was created again under another id, and the copy has not gone on with that one."""
+    NOT_CREATED = "not-created-by-flow"
+    """The flow has not created this topic."""
+    CREATION_UNKNOWN = "creation-interrupted"
+    """The flow began to create a topic of this name; it is not known whether it has created this one."""
+    NOT_SELECTED = "not-selected"
+    """The flow does not copy the source topic any more."""
+    SOURCE_EMPTY = "source-shows-no-topics"
+    OTHER_CLUSTER = "other-source-cluster"
+    """The source is another cluster than when the topic was created."""
+    NOT_VISIBLE = "not-visible"
+    """The permission Describe on the source topic is missing."""
+    UNCERTAIN = "uncertain"
+    """Not each broker of the source says that the topic does not exist."""
+    UNAUTHORIZED = "unauthorized"
+    """The target refuses it because of a missing permission."""
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"
+    """The target, or a broker of it, does not answer."""
+
+
+NO_DRIFT: Final = frozenset({Reason.NOT_CREATED, Reason.CREATION_UNKNOWN, Reason.NOT_SELECTED})
+"""Such topics are not the flow's to delete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a round sees of a topic that the flow has created."""
+
+    record: CreatedTopic
+    source_id: str | None
+    """The id of the source topic; None if the source does not show it."""
+    doubt: Reason | None = None
+    """Why it may exist although the source does not show it."""
+    target_id: str | None
+    """The id of the target topic of this name; None if there is none."""
+    target_doubt: Reason | None = None
+    """Why that is not known."""
+    selected: bool = True
+    """Whether the flow copies the source topic into this one."""
+    settled_id: str | None = None
+    """The id of the source topic that the whole progress of the copy is about; None if it differs, or is not known."""
+
+
+class Decision(NamedTuple):
+    """What is done; with a reason, nothing is, although the source topic is not there."""
+
+    act: Act
+    record: CreatedTopic
+    """What the inventory is to have from now on, before the topic is deleted."""
+    reason: Reason | None = None
+
+
+def decide(seen: Seen, now_ms: int) -> Decision:
+    """Decide about one topic; the limit is :func:`within_limit`."""
+    record = seen.record
+    if record.deleted_ms:
+        return Decision(Act.NOTHING if seen.target_doubt is not None else _after_deletion(seen, now_ms), record)
+    if seen.source_id is not None:
+        return Decision(Act.NOTHING, _present(seen, seen.source_id))
+    if doubt := seen.doubt or seen.target_doubt:
+        return Decision(Act.NOTHING, replace(record, gone_ms=0), doubt)
+    if reason := _kept(seen):
+        return Decision(Act.NOTHING, record, reason)
+    if record.gone_ms and now_ms - record.gone_ms >= CONFIRM_MS:
+        return Decision(Act.DELETE, replace(record, deleting=True))
+    # A clock that was set back must not make the second look the first one.
+    first_ms = min(record.gone_ms or now_ms, now_ms)
+    return Decision(Act.CONFIRM, replace(record, gone_ms=first_ms))
+
+
+def _present(seen: Seen, source_id: str) -> CreatedTopic:
+    """Return the record of a topic whose source topic exists, under the id that it had or another one."""
+    record = seen.record
+    # A deletion may have been done: then the flow's records about the topic go before it is created again.
+    here = replace(record, gone_ms=0, deleting=record.deleting and seen.target_id != record.topic_id)
+    if source_id == record.source.topic_id:
+        return replace(here, again="")
+    if seen.settled_id == source_id:
+        return replace(here, again="", source=replace(record.source, topic_id=source_id))
+    return replace(here, again=source_id)
+
+
+def _kept(seen: Seen) -> Reason | None:
+    """Return why a topic is kept although its source topic does not exist."""
+    record = seen.record
+    if not seen.selected:
+        return Reason.NOT_SELECTED
+    if seen.target_id is not None and seen.target_id != record.topic_id:
+        return Reason.NOT_CREATED
+    return Reason.SOURCE_RECREATED if record.again and seen.settled_id != record.again else None
+
+
+def _after_deletion(seen: Seen, now_ms: int) -> Act:
+    record = seen.record
+    if seen.target_id is not None:
+        # Brokers still show it, or others have created a topic of this name: what is stored may be about that one.
+        return Act.NOTHING if seen.target_id == record.topic_id else Act.FORGET
+    settled_ms = record.deleted_ms + SETTLE_MS
+    if not record.cleaned_ms or record.cleaned_ms < settled_ms <= now_ms:
+        return Act.CLEAN
+    return Act.FORGET if now_ms - record.deleted_ms >= LIMIT_PERIOD_MS else Act.NOTHING
+
+
+def deleted_lately(records: Iterable[CreatedTopic], now_ms: int) -> int:
+    """Return how many topics were deleted that still count for the limit."""
+    return sum(bool(one.deleted_ms) and now_ms - one.deleted_ms < LIMIT_PERIOD_MS for one in records)
+
+
+def within_limit(wanted: int, lately: int, limit: int) -> bool:
+    """Return whether ``wanted`` topics may be deleted, or one of them after the other: all, or none.
+
+    Those that another round has to confirm count, too.
+    """
+    return wanted + lately <= limit

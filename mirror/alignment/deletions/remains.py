@@ -1,0 +1,49 @@
+"""Removes what a flow has stored about deleted target topics, so that later ones of these names begin clean."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress.flow_topic import (
+    FlowTopic,
+    KeyValue,
+    group_topic_of,
+    inventory_topic_of,
+    offset_topic_of,
+    topic_of,
+)
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
+
+
+def remove_records(target_options: Mapping[str, object], flow: str, names: Collection[str], timeout_ms: int) -> int:
+    """Remove the records of the flow's topics whose keys have one of these ``names`` of target topics; return how many.
+
+    These are the progress and its anchors, the offset index, the positions that were committed for groups, and the
+    configurations. Offsets that groups have committed for deleted topics are removed by the brokers. ``timeout_ms`` is
+    for each of the four topics. Raises KafkaError: what was not removed then is by the next call.
+    """
+    topics, removed = frozenset(names), 0
+    for name in (topic_of(flow), offset_topic_of(flow), group_topic_of(flow), inventory_topic_of(flow)):
+        topic = FlowTopic(target_options, name)
+        found: dict[bytes, KeyValue] = {}
+        for record in topic.records(Timer(SystemClock(), timeout_ms)):
+            key = bytes(record.key or b"")
+            if topics.isdisjoint(_named_topics(key)):
+                continue
+            if record.value is None:
+                found.pop(key, None)
+            else:
+                found[key] = KeyValue(key, None)
+        for error in topic.write(found, timeout_ms).values():
+            raise error
+        removed += len(found)
+    return removed
+
+
+def _named_topics(key: bytes) -> set[str]:
+    """Return the topic in ``key``, which may be in an object inside, as for anchors."""
+    fields = stored.parse_object(key)
+    objects = [fields, *(value for value in fields.values() if isinstance(value, dict))]
+    return {stored.text(one.get("topic")) for one in objects} - {""}
