@@ -55,9 +55,10 @@ def test_batch_may_be_cut_and_merged() -> None:
     assert pair_once(HOLE, both(HOLE, target, *SOURCE), {OWN}) == [Run(10, 100, 3), Run(14, 103, 2)]
 
 
-def test_hole_may_begin_and_end_inside_batches_of_both_logs() -> None:
+@pytest.mark.parametrize("producer", [OWN, OTHER])
+def test_hole_may_begin_and_end_inside_batches_of_both_logs(producer: int) -> None:
     hole = Hole(11, 15, 101, None)
-    target = log((100, "abcde", OWN))
+    target = log((100, "abcde", producer))
     assert pair_once(hole, both(hole, target, *SOURCE), {OWN}) == [Run(11, 101, 2), Run(14, 103, 1)]
 
 
