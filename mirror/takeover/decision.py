@@ -55,6 +55,8 @@ class TargetLog(NamedTuple):
     """Open transactions included."""
     leader_epoch: int | None
     topic_id: str
+    stable_end: int = 2**63 - 1
+    """The last stable offset, if transactions matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +121,16 @@ def examine(facts: Facts) -> Decision | Reading:
     progress = facts.progress
     if progress is not None and _has_copied(progress) and (stored is None or stored < progress.offset):
         return decided(facts, Outcome.COPIED_BY_FLOW, next_offset=progress.offset)
-    if target is None:
-        if stored is None:
-            return decided(facts, Outcome.NOTHING_COPIED)
-        return unsettled(facts, f"MirrorMaker 2 has copied up to offset {stored}, and the target has no {facts.target}")
-    if stored is None and target.end == 0:
+    if stored is None and (target is None or target.end == 0):
         return decided(facts, Outcome.NOTHING_COPIED)
+    if target is None:
+        return unsettled(facts, f"MirrorMaker 2 has copied up to offset {stored}, and the target has no {facts.target}")
+    if is_open(facts):
+        return unsettled(
+            facts,
+            f"a transaction is open in the target from offset {target.stable_end} on: take the partition over once it"
+            " has ended",
+        )
     if stored is not None and stored >= source.end:
         return unsettled(
             facts,
@@ -157,6 +163,11 @@ def without_anchor(facts: Facts) -> Reading:
     """Return what to read if no offset sync can be used."""
     stored = -1 if facts.stored is None else facts.stored
     return Reading(max(facts.source_log.first, stored - RECORDS_IN_FRONT), None)
+
+
+def is_open(facts: Facts) -> bool:
+    """Return whether a transaction is open in the target: what is behind its first record is not decided."""
+    return facts.target_log is not None and facts.target_log.stable_end < facts.target_log.end
 
 
 def _has_copied(progress: Progress) -> bool:

@@ -48,7 +48,7 @@ class FactsReader:
         """
         sources, targets = [*partitions.targets], [*partitions.targets.values()]
         source_logs = self._source_logs(sources)
-        target_logs = self._target_logs(targets, "read_committed" if stable else "read_uncommitted")
+        target_logs = self._target_logs(targets, stable=stable)
         present = [tp for tp, log in target_logs.items() if log is not None]
         progress = read_each_progress(self._target, self._flow, present, self._timeout_ms)
         configs = self._configs({tp.topic for tp in present})
@@ -95,18 +95,27 @@ class FactsReader:
         }
         return Outcomes(logs, failed)
 
-    def _target_logs(self, tps: Sequence[TopicPartition], isolation: str) -> Outcomes[TopicPartition, TargetLog | None]:
+    def _target_logs(
+        self, tps: Sequence[TopicPartition], *, stable: bool
+    ) -> Outcomes[TopicPartition, TargetLog | None]:
         topics = self._target.describe_topics({tp.topic for tp in tps}, timeout_ms=self._timeout_ms)
         existing = {TopicPartition(topic.name, one.partition) for topic in topics.values() for one in topic.partitions}
         present = [tp for tp in tps if tp in existing]
         firsts = self._offsets(self._target, present, EARLIEST)
-        ends = self._offsets(self._target, present, LATEST, isolation)
-        failed = {**firsts.failed, **ends.failed}
+        stable_ends = self._offsets(self._target, present, LATEST)
+        ends = stable_ends if stable else self._offsets(self._target, present, LATEST, "read_uncommitted")
+        failed = {**firsts.failed, **stable_ends.failed, **ends.failed}
         logs: dict[TopicPartition, TargetLog | None] = {tp: None for tp in tps if tp not in existing}
         for tp in present:
             if tp not in failed:
-                epoch, topic_id = ends[tp].leader_epoch, str(topics[tp.topic].topic_id or "")
-                logs[tp] = TargetLog(firsts[tp].offset, ends[tp].offset, None if epoch < 0 else epoch, topic_id)
+                epoch = ends[tp].leader_epoch
+                logs[tp] = TargetLog(
+                    first=firsts[tp].offset,
+                    end=ends[tp].offset,
+                    leader_epoch=None if epoch < 0 else epoch,
+                    topic_id=str(topics[tp.topic].topic_id or ""),
+                    stable_end=stable_ends[tp].offset,
+                )
         return Outcomes(logs, failed)
 
     def _offsets(

@@ -22,7 +22,7 @@ from mirror.client import TopicPartition
 from mirror.errors import BrokerError, KafkaError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.takeover.adopting import GroupAdoption
-from mirror.takeover.decision import Decision, Outcome, unreadable
+from mirror.takeover.decision import Decision, Facts, Outcome, is_open, unreadable
 from mirror.takeover.discovery import FoundPositions, FoundSyncs, find_positions, find_syncs
 from mirror.takeover.facts import Partitions
 from mirror.takeover.fencing import fence, known_ids
@@ -33,6 +33,9 @@ from mirror.takeover.seeding import Seed, Seeding, seed_of
 from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, Sides, TakeoverRequest
 from mirror.takeover.stored_offsets import Reach
 from mirror.timing import Clock
+
+_ATTEMPTS: Final = 5
+"""So many times, a second apart, the target's logs are read until no transaction is open there."""
 
 
 class Takeover:
@@ -55,6 +58,7 @@ class Takeover:
         self._request: Final = request
         self._prepare: Final = prepare
         self._clock: Final = clock or SystemClock()
+        self._pause: Final = pause
         with ExitStack() as stack:
             self._sides: Final = stack.enter_context(
                 Sides(request, source_options, target_options, clock=self._clock, pause=pause)
@@ -130,7 +134,7 @@ class Takeover:
     def _decide(self, positions: FoundPositions, syncs: FoundSyncs) -> list[Decision]:
         partitions = Partitions(targets=self._request.targets, stored=positions.positions, pairs=syncs.pairs)
         decisions: list[Decision] = []
-        for facts in self._sides.facts.read(partitions, stable=self._request.dry_run):
+        for facts in self._read_facts(partitions):
             if isinstance(facts, Decision):
                 decisions.append(facts)
                 continue
@@ -140,6 +144,17 @@ class Takeover:
                 # The other partitions do not depend on this one.
                 decisions.append(unreadable(facts.source, facts.target, facts.stored, str(error)))
         return decisions
+
+    def _read_facts(self, partitions: Partitions) -> list[Facts | Decision]:
+        """Return the facts once no transaction is open in the target, or after some seconds."""
+        found: list[Facts | Decision] = []
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._pause(1.0)
+            found = self._sides.facts.read(partitions, stable=self._request.dry_run)
+            if not any(isinstance(facts, Facts) and is_open(facts) for facts in found):
+                break  # otherwise markers of those that were fenced may be on their way
+        return found
 
     # --- where the flow continues
 

@@ -127,9 +127,9 @@ def test_nothing_is_lost_and_nothing_is_doubled_that_was_not(
 def _check_translations(mm2: FakeMirrorMaker) -> None:
     """Who continues at a translated position reads everything that follows in the source."""
     source, target = _committed(mm2.pair.source.log("t")), _all(mm2.pair.log())
-    addresses = ({"bootstrap.servers": cluster.bootstrap} for cluster in (mm2.pair.source, mm2.pair.target))
+    ends = [{"bootstrap.servers": cluster.bootstrap} for cluster in (mm2.pair.source, mm2.pair.target)]
     policy = CopyPolicy(exactly_once=mm2.pair.exactly_once)
-    with OffsetTranslator(FLOW, *addresses, policy, timeout_ms=5_000) as translator:
+    with OffsetTranslator(FLOW, ends[0], ends[1], policy, timeout_ms=5_000) as translator:
         offsets = translator.open({SOURCE: TARGET})[SOURCE]
         for offset in source:
             _check_translation(offsets, offset, source, target)

@@ -109,13 +109,15 @@ def test_a_takeover_is_done_again_with_the_same_result(mm2: FakeMirrorMaker) -> 
     assert _copied(mm2.pair) == VALUES
 
 
-def test_what_the_flow_has_copied_is_left_alone(mm2: FakeMirrorMaker) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_what_the_flow_has_copied_is_left_alone(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    mm2 = _killed(monkeypatch, exactly_once=way != "at least once")
     _run(mm2)
-    _copied(mm2.pair)
+    _copied(mm2.pair, **WAYS[way])
     decision = _only(_run(mm2))
     assert (decision.outcome, decision.next_offset) == (Outcome.COPIED_BY_FLOW, 12)
     mm2.write(b"more")
-    assert _copied(mm2.pair) == [*VALUES, b"more"]
+    assert _copied(mm2.pair, **WAYS[way]) == [*VALUES, b"more"]
 
 
 def test_it_is_taken_over_again_if_it_has_copied_behind_the_flow(mm2: FakeMirrorMaker) -> None:
@@ -179,6 +181,16 @@ def test_part_of_an_open_transaction_is_waited_for(mm2: FakeMirrorMaker) -> None
     )
     source.end_transaction(7, commit=True)
     assert _only(_run(mm2)).next_offset == 13
+
+
+def test_an_open_transaction_of_others_in_the_target_is_waited_for(mm2: FakeMirrorMaker) -> None:
+    pauses: list[float] = []
+    mm2.pair.log().append_values(b"of others", attributes=TRANSACTIONAL, producer_id=7)
+    decision = _only(_run(mm2, pause=pauses.append))
+    assert decision.reason.startswith("a transaction is open in the target from offset 9 on")
+    assert pauses == [0, 1, 1, 1, 1]
+    report = _run(mm2, pause=lambda _: mm2.pair.log().end_transaction(7, commit=True), while_it_writes=True)
+    assert _only(report).next_offset == 9
 
 
 def test_an_aborted_transaction_that_it_had_copied_is_passed(mm2: FakeMirrorMaker) -> None:
