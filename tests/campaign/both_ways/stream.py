@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,8 @@ shutdown-timeout-ms = 40000
 """
 TIMEOUTS: Final = {"request.timeout.ms": 8_000, "default.api.timeout.ms": 30_000}
 _WORKER: Final = "pyspark.daemon"
+_WORKER_WITHIN_S: Final = 30.0
+"""It takes as long as Spark's start, where the driver was killed just before."""
 _LINES_SHOWN: Final = 3
 
 
@@ -73,10 +76,13 @@ class BothWaysStream:
             self._child = None
 
     def kill_worker(self, rng: random.Random) -> bool:
-        """SIGKILL one of its Python workers; return whether there was one."""
-        workers = sorted(one.pid for one in self.site.processes() if _is_worker(one))
-        if not workers:
-            return False
+        """SIGKILL one of its Python workers, as soon as there is one; return whether there was one in time."""
+        until = time.monotonic() + _WORKER_WITHIN_S
+        while not (workers := sorted(one.pid for one in self.site.processes() if _is_worker(one))):
+            if time.monotonic() > until:
+                return False
+            self.check()
+            time.sleep(0.2)
         with contextlib.suppress(ProcessLookupError):
             os.kill(rng.choice(workers), signal.SIGKILL)
             return True
