@@ -238,12 +238,12 @@ def _covered_by_spare(
     ``later_keys``, earlier records may have been removed.
     """
     superseded: set[bytes | None] = set()
-    index = last = end
-    while log.has(index) and (index < stored_end or index - last <= LOOKAHEAD):
+    index, last = end, max(end, stored_end)
+    while log.has(index) and index - last <= LOOKAHEAD:
         if spare[log.digests[index]] > 0:
             spare[log.digests[index]] -= 1
             superseded.discard(log.keys[index])
-            last = index
+            last = max(last, index)
         elif index >= stored_end:
             if log.keys[index] not in later_keys:
                 break
