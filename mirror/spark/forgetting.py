@@ -108,6 +108,8 @@ def kept_resources(flow: FlowConfig) -> list[Resource]:
         ("positions", "of consumer groups", "consumers go on from there"),
         ("transactional ids", f"mirror.{flow.name}.*", "the brokers remove them after transactional.id.expiration.ms"),
     ]
+    if flow.acls.sync:
+        kept.append(("ACLs", "that it has created", "users read the copies by them"))
     found = [Resource(cluster=flow.target, kind=kind, name=name, why=why) for kind, name, why in kept]
     shared: list[tuple[str, str, str]] = []
     if flow.mirrormaker.checkpoints:
