@@ -31,7 +31,7 @@ _COMMANDS: Final = {
     "report": _Lazy("mirror.cli.report", "report", "Write the report of the last run again: one HTML file."),
     "plan": _Lazy("mirror.cli.plan", "plan", "Show what a run would copy and change; changes nothing."),
     "drift": _Lazy("mirror.cli.drift", "drift", "Show what differs on both sides; the exit status says whether."),
-    "apply": _Lazy("mirror.cli.drift", "apply", "Bring topics and configurations in step, once; copies nothing."),
+    "apply": _Lazy("mirror.cli.drift", "apply", "Bring topics, configurations and ACLs in step, once; copies nothing."),
     "offsets": _Lazy("mirror.cli.offsets", "offsets", "Translate offsets between source and target, exactly."),
     "groups": _Lazy("mirror.cli.groups", "groups", "Show consumer groups on both sides, and what is not in step."),
     "forget": _Lazy("mirror.cli.forget", "forget", "Remove what a flow keeps on its clusters; never data."),

@@ -48,7 +48,7 @@ def apply(
         bool,
         typer.Option(
             "--adopt",
-            help="Also replace configurations, and create deleted ACLs, that others have changed on the target.",
+            help="Also replace configurations that others have set on the target, and restore ACLs they have deleted.",
         ),
     ] = False,
     max_deletions: Annotated[
@@ -61,8 +61,8 @@ def apply(
 ) -> None:
     """Create missing topics and partitions, and bring configurations and ACLs in step, once and without Spark.
 
-    Copies nothing. What was set on the target before the flow, or by others since, is left as it is, unless --adopt is
-    given. With on-topic-deleted = "delete", topics are deleted whose source topics were, after 10 s.
+    Copies nothing. What others have set on the target, or deleted there, stays as it is, unless --adopt is given. With
+    on-topic-deleted = "delete", topics are deleted whose source topics were, after 10 s.
 
     Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage.
     """
