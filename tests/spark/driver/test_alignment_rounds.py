@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mirror.alignment.deletions.records import CreatedTopic, SourceTopic, created_record
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
-from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
 from mirror.spark.driver import batch_flow
 from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.ledger.results import FlowReport
@@ -65,6 +66,30 @@ def test_rounds_use_the_configuration_as_it_is_now(site: Site) -> None:
         site.write('configs = "create"\n')
         assert rounds.round().topics == 0
     assert site.target == {"retention.ms": "7"}
+
+
+def test_topics_are_deleted_while_the_configuration_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirror.alignment.deletions.decision.CONFIRM_MS", 0)
+    site.pair.source.add_topic("u")
+    created = created_record(
+        "paris.t",
+        CreatedTopic(
+            topic_id=str(site.pair.target.topics["paris.t"].topic_id),
+            source=SourceTopic(name="t", topic_id=str(site.pair.source.topics["t"].topic_id), cluster_id="paris"),
+        ),
+    )
+    options = {"bootstrap.servers": site.pair.target.bootstrap}
+    FlowTopic(options, inventory_topic_of(FLOW)).write({1: created}, 10_000)
+    del site.pair.source.topics["t"]
+    with AlignmentRounds(site.load, CreatedTopics(), beside_copies=True) as rounds:
+        for _ in range(3):
+            assert rounds.round().deletions.deletions == ()
+        site.write('on-topic-deleted = "delete"\n')
+        assert not rounds.round().is_in_step
+        deleted = rounds.round()
+    assert (deleted.deletions.deleted, deleted.is_in_step) == (1, True)
+    assert "paris.t" not in site.pair.target.topics
+    assert list(AlignmentReports().problems(deleted)) == ["topic paris.t was deleted, as t on the source"]
 
 
 def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
