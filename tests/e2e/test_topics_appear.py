@@ -154,7 +154,7 @@ def test_new_partitions_are_copied_in_the_epoch_that_runs(
     assert [*site.report.glob("ledger/f/*/results-*")] == [], "the first epoch runs"
     run = stream.end()
     assert (run.status, run.errors) == (0, [])
-    assert f"new partitions are copied from now on: {topic}" in run.err
+    assert f"new on the source, and copied from now on: {topic}" in run.err
     found = {key: (each["outcome"], each["records"]) for key, each in site.partitions("f").items()}
     assert found == dict.fromkeys([(topic, 0), (topic, 1), (f"{topic}-2", 0)], ("complete", RECORDS))
     source.fill(f"{topic}-2", numbered(300, RECORDS))

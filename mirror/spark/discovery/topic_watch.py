@@ -27,6 +27,10 @@ _MOST_KNOWN: Final = 8
 """Brokers say the same in different ways, for example in another order."""
 
 
+_MOST_COMMITTED: Final = 500
+"""Brokers append the offsets of a request as one batch of at most a MB, by default; an offset here has up to a KB."""
+
+
 class Prepare(Protocol):
     """Prepares target topics, and writes the result into the ledger."""
 
@@ -151,13 +155,16 @@ class TopicWatch:
             return
         added = assign(plan, ranges, self._control.run)
         group, _ = control_partition(self._flow.name)
-        self._target.commit_group_offsets(group, {one.target: one.to_offset() for one in added})
+        for begin in range(0, len(added), _MOST_COMMITTED):
+            portion = added[begin : begin + _MOST_COMMITTED]
+            self._target.commit_group_offsets(group, {one.target: one.to_offset() for one in portion})
         self._new.announced += 1
         self._new.confirmed = False
         self._control.announce_additions(self._new.announced)
         names = sorted({one.topic for one in ranges})
         shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
-        self._report(f"{len(ranges)} new partitions are copied from now on: {shown}")
+        count = f"{len(ranges):,} partition{'s' if len(ranges) > 1 else ''}"
+        self._report(f"new on the source, and copied from now on: {shown} ({count})")
 
     def _running_plan(self) -> Plan | None:
         """Return the plan of the last epoch that has begun."""

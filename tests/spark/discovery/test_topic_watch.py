@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror import client
-    from mirror.client import TopicDescription
+    from mirror.client import OffsetAndMetadata, TopicDescription, TopicPartition
     from mirror.spark.ledger.obstacles import TargetTopics
 
 
@@ -280,3 +280,21 @@ def test_another_run_that_has_taken_over_keeps_its_record(stream: Stream) -> Non
     stream.site.a.add_topic("orders-new", [5])
     stream.watch.look()
     assert stream.control.read() == before
+
+
+def test_many_offsets_are_committed_in_portions(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers append those of a request as one batch, whose size is limited."""
+    sizes = list[int]()
+    commit = Admin.commit_group_offsets
+
+    def counted(admin: Admin, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], **more: int) -> None:
+        sizes.append(len(offsets))
+        commit(admin, group, offsets, **more)
+
+    monkeypatch.setattr(Admin, "commit_group_offsets", counted)
+    monkeypatch.setattr("mirror.spark.discovery.topic_watch._MOST_COMMITTED", 2)
+    stream.site.a.add_topic("orders-new", [5, 6, 7])
+    stream.watch.look()
+    assert sizes == [2, 1, 1], "and the control record"
+    assert stream.lines == ["new on the source, and copied from now on: orders-new (3 partitions)"]
+    assert stream.added(1) == {("orders-new", number): (0, OPEN_END) for number in range(3)}
