@@ -13,6 +13,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -44,6 +45,7 @@ from mirror.client import (
     TransactionListing,
 )
 from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, InvalidArgument, KafkaError, KafkaTimeout
+from mirror.relay.futures import done
 from mirror.relay.model.observer import TaskObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
@@ -416,6 +418,15 @@ class Admin:
         for tp in tps:
             _checked(tp.topic)
         return {tp: OffsetAndMetadata(*kept[str(tp)]) for tp in tps if str(tp) in kept}
+
+    def commit_group_offsets_async(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Future[Outcomes[TopicPartition, None]]:
+        """The mood ``uncommittable`` is a JSON list of the topics that this client may not commit for."""
+        denied = json.loads(self.cluster.state()["moods"].get("uncommittable", "[]"))
+        refused = {tp: AuthorizationFailed(f"no Read on {tp.topic}", 29) for tp in offsets if tp.topic in denied}
+        self.commit_group_offsets(group, {tp: one for tp, one in offsets.items() if tp not in refused})
+        return done(Outcomes(dict.fromkeys(offsets.keys() - refused.keys()), refused))
 
     def commit_group_offsets(
         self,

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from mirror.client import TopicPartition
-from mirror.errors import MAX_NAMES_SHOWN
+from mirror.errors import MAX_NAMES_SHOWN, KafkaError
 from mirror.relay.progress.control import control_partition
 from mirror.spark.discovery.additions import assign, grown, lacking, plan_additions, unprepared
 from mirror.spark.discovery.pace import pause_ms
@@ -14,7 +14,7 @@ from mirror.spark.discovery.pace import pause_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mirror.client import Admin, TopicDescription
+    from mirror.client import Admin, OffsetAndMetadata, TopicDescription
     from mirror.config.models import FlowConfig
     from mirror.relay.model.ranges import Range
     from mirror.spark.ledger.ledger import Ledger
@@ -153,18 +153,30 @@ class TopicWatch:
     def _add(self, plan: Plan, ranges: list[Range]) -> None:
         if not ranges:
             return
-        added = assign(plan, ranges, self._control.run)
-        group, _ = control_partition(self._flow.name)
-        for begin in range(0, len(added), _MOST_COMMITTED):
-            portion = added[begin : begin + _MOST_COMMITTED]
-            self._target.commit_group_offsets(group, {one.target: one.to_offset() for one in portion})
+        offsets = {one.target: one.to_offset() for one in assign(plan, ranges, self._control.run)}
+        refused = self._commit(offsets)
+        if refused:
+            error = next(iter(refused.values()))
+            self._report(f"new on the source, and left to the next epoch ({_counted(len(refused))}): {error}")
+        if refused.keys() >= offsets.keys():
+            return
         self._new.announced += 1
         self._new.confirmed = False
         self._control.announce_additions(self._new.announced)
-        names = sorted({one.topic for one in ranges})
+        copied = [one for one in ranges if TopicPartition(one.target_topic, one.partition) not in refused]
+        names = sorted({one.topic for one in copied})
         shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
-        count = f"{len(ranges):,} partition{'s' if len(ranges) > 1 else ''}"
-        self._report(f"new on the source, and copied from now on: {shown} ({count})")
+        self._report(f"new on the source, and copied from now on: {shown} ({_counted(len(copied))})")
+
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, KafkaError]:
+        """Commit offsets of the control group; return the errors of those that are refused alone. Raises KafkaError."""
+        group, _ = control_partition(self._flow.name)
+        refused: dict[TopicPartition, KafkaError] = {}
+        items = list(offsets.items())
+        for begin in range(0, len(items), _MOST_COMMITTED):
+            portion = dict(items[begin : begin + _MOST_COMMITTED])
+            refused |= self._target.commit_group_offsets_async(group, portion).result().failed
+        return refused
 
     def _running_plan(self) -> Plan | None:
         """Return the plan of the last epoch that has begun."""
@@ -172,3 +184,7 @@ class TopicWatch:
         if self._plan is None or self._plan.epoch != epoch:
             self._plan = None if epoch is None else self._ledger.plan(epoch)
         return self._plan
+
+
+def _counted(partitions: int) -> str:
+    return f"{partitions:,} partition{'s' if partitions > 1 else ''}"

@@ -298,3 +298,16 @@ def test_many_offsets_are_committed_in_portions(stream: Stream, monkeypatch: pyt
     assert sizes == [2, 1, 1], "and the control record"
     assert stream.lines == ["new on the source, and copied from now on: orders-new (3 partitions)"]
     assert stream.added(1) == {("orders-new", number): (0, OPEN_END) for number in range(3)}
+
+
+def test_a_partition_that_cannot_be_added_keeps_no_other_one_from_it(stream: Stream) -> None:
+    """The next epoch's plan has it, and reports what keeps it from being copied."""
+    stream.site.a.add_topic("orders-new", [5]).add_topic("orders-secret", [5])
+    stream.site.b.set_moods({"uncommittable": '["a.orders-secret"]'})
+    stream.watch.look()
+    stream.watch.look()
+    assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
+    refused, added = stream.lines
+    assert "left to the next epoch (1 partition): " in refused
+    assert "no Read on a.orders-secret" in refused
+    assert added.endswith(": orders-new (1 partition)")
