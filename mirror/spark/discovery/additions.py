@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from mirror.client import TopicPartition
+from mirror.errors import KafkaTimeout
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress.committed import ProgressStore
 from mirror.relay.task.added_ranges import AddedRange
@@ -97,12 +98,15 @@ def plan_additions(
         name: replace(topic, partitions=tuple(each for each in topic.partitions if each.partition in numbers[name]))
         for name, topic in found.items()
     }
-    offsets = SourceOffsets(flow, topics, source, call_timeout_ms=_OFFSETS_TIMEOUT_MS)
-    progress = ProgressStore(target, flow.name).read(offsets.target_partitions())
-    initial = [tp for tp in wanted if is_initial(tp)]
+    try:
+        offsets = SourceOffsets(flow, topics, source, call_timeout_ms=_OFFSETS_TIMEOUT_MS)
+        progress = ProgressStore(target, flow.name).read(offsets.target_partitions())
+        partitions = offsets.partitions([tp for tp in wanted if is_initial(tp)])
+    except KafkaTimeout:
+        return [], set(wanted)
     cluster_id = source.describe_cluster().cluster_id
     ranges, waiting = [], set()
-    for partition in offsets.partitions(initial):
+    for partition in partitions:
         committed = progress.get(TopicPartition(partition.target_topic, partition.partition))
         planned = plan_range(flow, cluster_id, partition, committed, follow=True)
         if partition.leader == NO_LEADER:

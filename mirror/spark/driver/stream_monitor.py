@@ -56,6 +56,8 @@ class StreamMonitor:
         self._prepare: Final = prepare
         self._warn: Final = warn
         self._report: Final = report
+        self._refreshed_s = time.monotonic()
+        """When all topics were prepared the last time; looks that fail do not put it off."""
         self._new: Final = NewPartitions(ledger.targets())
         self._claimed = claimed
         self._unix_ms: Final = SystemClock().unix_ms
@@ -123,11 +125,12 @@ class StreamMonitor:
         source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
         with Admin(source_options) as source, Admin(target_options) as target:
             watch = self._watch(config, flow, source, target)
-            until_s, pause_ms = time.monotonic() + flow.refresh_ms / 1000, flow.discovery_interval_ms
-            while (left_s := until_s - time.monotonic()) > 0:
+            pause_ms = flow.discovery_interval_ms
+            while (left_s := self._refreshed_s + flow.refresh_ms / 1000 - time.monotonic()) > 0:
                 if self._ended.wait(min(left_s, pause_ms / 1000)):
                     return
                 pause_ms = watch.look()
+            self._refreshed_s = time.monotonic()
             watch.refresh()
 
     def _watch(self, config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> TopicWatch:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirror.errors import KafkaTimeout
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.progress.control import control_partition
 from mirror.relay.task.added_ranges import added_ranges
@@ -183,8 +182,7 @@ def test_a_partition_whose_leader_does_not_answer_is_added_when_it_does(stream: 
     stream.site.a.add_topic("orders-new", [5, 6]).set_moods({"silent": '["orders-new/1"]'})
     stream.watch.look()
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
-    with pytest.raises(KafkaTimeout):
-        stream.watch.look()
+    stream.watch.look()
     stream.site.a.set_moods({})
     stream.watch.look()
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END), ("orders-new", 1): (0, OPEN_END)}
