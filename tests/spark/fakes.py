@@ -45,6 +45,7 @@ from mirror.client import (
     TransactionListing,
 )
 from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, InvalidArgument, KafkaError, KafkaTimeout
+from mirror.meters import NetworkSnapshot
 from mirror.relay.futures import done
 from mirror.relay.model.observer import TaskObserver
 from mirror.relay.model.policy import CopyPolicy
@@ -166,6 +167,9 @@ class Admin:
         timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
     ) -> dict[str, TopicDescription]:
         return self.describe_topics(self.cluster.state()["topics"])
+
+    def network(self) -> NetworkSnapshot:
+        return NetworkSnapshot({}, 0)
 
     def list_changed_topics(self, known: Collection[bytes]) -> TopicListing:
         topics = self.list_topics()

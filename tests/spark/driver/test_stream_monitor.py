@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -15,13 +15,18 @@ from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
-from tests.spark.epochs_harness import CONFIG
+from tests.spark.epochs_harness import CONFIG, new_epochs_harness
 from tests.spark.fakes import FOLDER, Admin, Cluster
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Mapping
+
+    from mirror import client
+    from mirror.client import TopicDescription
+    from mirror.config.models import FlowConfig
 
 
 def orders(run: str) -> RunControlClient:
@@ -118,3 +123,39 @@ def test_the_control_record_of_a_dead_run_fences_no_other_run(
     with watch(options, claimed=False) as one:
         eventually(lambda: len(looks) > 1, what="two looks")  # the first is over by then
         assert one.fenced_by is None
+
+
+@pytest.mark.parametrize("refresh_ms", [1_000, 60_000])
+def test_new_topics_are_looked_for_and_what_could_not_be_created_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refresh_ms: int
+) -> None:
+    """The first is found by a look, the second by a preparation of all topics."""
+    site = new_epochs_harness(tmp_path, monkeypatch)
+    monkeypatch.setattr("mirror.spark.driver.stream_monitor.Admin", Admin)
+    site.config.write_text(f"{CONFIG.replace('orders', 'orders.*')}refresh-ms = {refresh_ms}\n")
+    source, target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
+    warned = list[str]()
+
+    def prepare(_: object, flow: FlowConfig, topics: Mapping[str, TopicDescription] | None) -> TargetTopics:
+        found = prepare_topics(flow, source, target, site.ledger.targets(), topics).targets
+        site.ledger.write_targets(found)
+        return found
+
+    prepare(None, site.options.load()[1], None)
+    control = site.orders("run-1")
+    control.claim()
+    assert site.epochs.plan(1, drains=False) is not None
+    site.b.set_moods({"refused": '{"a.orders-late": "not now"}'})
+
+    def added(count: int) -> bool:
+        record = control.read()
+        return record is not None and record.added == count
+
+    monitor = StreamMonitor(site.options, site.ledger, prepare, warned.append, warned.append, claimed=True)
+    with monitor:
+        site.a.add_topic("orders-new", [5]).add_topic("orders-late", [5])
+        eventually(lambda: added(1), what="the new topic")
+        site.b.set_moods({})
+        if refresh_ms == 1_000:
+            eventually(lambda: added(2), what="the topic that could not be created")
+    assert [line for line in warned if "copied from now on" not in line] == []
