@@ -59,9 +59,13 @@ class AclReports:
 
     subject = "ACLs"
 
+    def __init__(self, said: str = "") -> None:
+        """``said``: why there are no ACLs, which was said before the rounds began."""
+        self._said: Final = said
+
     def problems(self, report: AclReport) -> Iterable[str]:
         """Return the lines to warn of."""
-        return report.warnings()
+        return [line for line in report.warnings() if line != self._said]
 
     def failed(self, last: AclReport | None, problem: str) -> AclReport:
         """Return the report of a round that failed; what differed before still does."""

@@ -158,14 +158,7 @@ class StreamFlow:
             self._resources.enter_context(alignment)
 
         if self._flow.acls.sync:
-
-            def open_acls() -> AclRounds:
-                return AclRounds(self._options.load_live)
-
-            acls = PeriodicRounds(
-                open_acls, self._flow.sync_interval_ms, self._on_acls, self._warn, AclReports(), wait_first=True
-            )
-            self._resources.enter_context(acls)
+            self._resources.enter_context(self._acl_rounds())
 
     def _on_prepared(self, targets: TargetTopics) -> None:
         """Keep how many topics cannot be copied; the status is not worth an error of the preparation."""
@@ -195,6 +188,18 @@ class StreamFlow:
         with self._telemetry.metrics.lock:
             record_sync(self._telemetry.metrics, self._flow.name, state)
         self._ledger.write_sync(state)
+
+    def _acl_rounds(self) -> PeriodicRounds[AclReport]:
+        """Return the rounds that keep ACLs in step, after the one of the start."""
+        reports = AclReports(said="" if self.report.acls is None else self.report.acls.off)
+        return PeriodicRounds(
+            lambda: AclRounds(self._options.load_live),
+            self._flow.sync_interval_ms,
+            self._on_acls,
+            self._warn,
+            reports,
+            wait_first=True,
+        )
 
     def _on_acls(self, acls: AclReport) -> None:
         """Keep the report of a round, as of configurations; called from the rounds' thread. Raises OSError."""

@@ -112,6 +112,15 @@ def test_without_an_authorizer_the_sides_are_in_step(site: Site) -> None:
     assert f"= {line}" in site.invoke("drift").stdout
 
 
+def test_that_there_is_no_authorizer_is_said_once(site: Site) -> None:
+    site.pair.source.admin.acls = None
+    site.pair.target.add_topic(inventory_topic_of(FLOW))
+    with AclRounds(site.load) as rounds:
+        first, second = rounds.round(), rounds.round()
+    assert list(AclReports().problems(first)) == [first.off]
+    assert list(AclReports(said=first.off).problems(second)) == []
+
+
 def test_acls_that_cannot_be_read_are_drift(site: Site) -> None:
     denied = Action(errors={"acls": errors.CLUSTER_AUTHORIZATION_FAILED})
     site.pair.target.control.on(Api.DESCRIBE_ACLS, denied, times=None)

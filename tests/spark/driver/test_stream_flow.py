@@ -11,6 +11,7 @@ import pytest
 from mirror.alignment.decision import Reason
 from mirror.alignment.deletions import decision as deletion
 from mirror.alignment.deletions.report import Deletion, DeletionReport
+from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport, Difference
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.driver.console import Consoles
@@ -87,6 +88,16 @@ def test_a_stream_that_can_copy_nothing_reports_it_without_an_epoch(site: Epochs
     answer(site.ledger, plan)
     assert run.poll()
     assert outcomes(run) == {("orders", 0): (Outcome.COMPLETE, None), ("orders", 1): (Outcome.COMPLETE, None)}
+
+
+def test_rounds_about_acls_leave_what_is_in_step_unless_there_are_none(site: EpochsHarness) -> None:
+    run = run_of(site)
+    run._on_acls(AclReport(off="no authorizer", time_ms=5))
+    assert (run.report.to_json()["acls"]["off"], dict(run.report.sync_state.kinds)) == ("no authorizer", {})
+    run._on_acls(AclReport(problems=("no answer",), time_ms=7))
+    found = site.ledger.sync()
+    assert found is not None
+    assert dict(found.kinds["acls"].by_reason) == {"not-compared": 1}
 
 
 def test_rounds_and_epochs_leave_what_is_in_step_in_the_summary_the_ledger_and_the_metrics(site: EpochsHarness) -> None:
