@@ -86,6 +86,7 @@ def view_of(flow: FlowConfig, report: GroupsReport, ends: LogEnds, named: Collec
             )
             found.append(_position_json(one, *lags))
             status = _status(one, sync=flow.groups.sync) if state.reason is None else state.reason.value
+            status += _again(one) if state.reason is None else ""
             numbers = (one.source.partition, one.source_offset, lags[0], one.target_offset, lags[1])
             cells = [shown(name), shown(one.source.topic), *(Text(number(each)) for each in numbers)]
             held = state.reason is not None or one.reason is not None
@@ -136,6 +137,8 @@ def _position_json(one: GroupPosition, source_lag: int | None, target_lag: int |
         "reason": _value(one.reason),
         "detail": one.detail,
         "pending": one.pending,
+        "read_again": one.read_again.records,
+        "read_again_is_exact": one.read_again.is_exact,
     }
 
 
@@ -143,6 +146,13 @@ def _status(one: GroupPosition, *, sync: bool) -> str:
     if one.reason is not None:
         return f"{one.reason.value}: {one.detail}" if one.detail else one.reason.value
     return _pending(sync=sync) if one.pending else _IN_STEP
+
+
+def _again(one: GroupPosition) -> str:
+    if not one.read_again.records:
+        return ""
+    count = f"{one.read_again.records:,} record{'' if one.read_again.records == 1 else 's'}"
+    return f"; {count} read again" if one.read_again.is_exact else f"; at most {count} read again"
 
 
 def _pending(*, sync: bool) -> str:

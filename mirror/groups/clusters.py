@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import Final, Self
 
 from mirror.client import Admin
-from mirror.groups.logs import PATIENCE, FlowLogs
 from mirror.groups.reader import GroupReader
+from mirror.groups.translation.logs import PATIENCE, FlowLogs
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.relay.progress.flow_topic import cluster_options
@@ -40,7 +40,7 @@ class FlowClusters:
             self._clients: Final = stack.pop_all()
         self.of_source: Final = GroupReader(self.source, clock, TIMEOUT_MS)
         self.of_target: Final = GroupReader(self.target, clock, TIMEOUT_MS)
-        self.logs: Final = FlowLogs(self.source, self.target, translator, TIMEOUT_MS)
+        self.logs: Final = FlowLogs(self.source, self.target, translator, clock, TIMEOUT_MS)
 
     def close(self) -> None:
         """Close the connections."""

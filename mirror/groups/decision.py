@@ -145,6 +145,12 @@ class Observed:
     intent: Intent | None = None
     resumed: int | None = None
     """The target's offset at which the user has resumed the group, if no intent has been stored since."""
+    left: bool = False
+    """Whether the group has left the target from its offset there, for the source."""
+    left_from: int | None = None
+    """The target's offset from which the other flow has brought the group to the source last."""
+    both_ways: bool = False
+    """Whether ``translation`` is the lowest position that skips nothing, of several that the group may have had."""
     other_metadata: bool = False
     """Whether what is committed on the target has other metadata than on the source."""
     active: bool = False
@@ -160,7 +166,7 @@ class Observed:
             return NEVER
         if self.intent is not None and self.intent.is_own(self.target):
             return self.intent.source_of(self.target)
-        return NEVER if self.target == self.resumed else None
+        return NEVER if self.left or self.target == self.resumed else None
 
 
 def decide(seen: Observed, *, delete: bool) -> Decision:
@@ -173,14 +179,31 @@ def decide(seen: Observed, *, delete: bool) -> Decision:
     if seen.source is None:
         return _of_deleted(seen, delete=delete)
     wanted, reason = wanted_position(seen, seen.source)
+    if seen.both_ways and wanted is not None and _is_further(seen, wanted, own_source):
+        return _further(seen, wanted, own_source, reason)
     if seen.active and (wanted is None or wanted.target != seen.target):
         return Decision(Act.NOTHING, reason=Reason.ACTIVE)
     if wanted is None or (wanted.target == seen.target and (seen.active or not seen.other_metadata)):
         return Decision(Act.NOTHING, reason=reason)
     goes_back = seen.target is not None and wanted.target < seen.target
-    if goes_back and seen.standing is None and seen.source >= own_source and not _would_skip(seen, own_source):
-        return Decision(Act.NOTHING, reason=Reason.BEHIND)  # also where less is known as copied now
-    return Decision(Act.WRITE, wanted, reason)
+    may_go_back = seen.standing is not None or seen.source < own_source or _would_skip(seen, own_source)
+    if goes_back and not may_go_back:
+        wanted, reason = None, Reason.BEHIND  # also where less is known as copied now
+    return Decision(Act.NOTHING if wanted is None else Act.WRITE, wanted, reason)
+
+
+def _is_further(seen: Observed, wanted: Position, own_source: int) -> bool:
+    """Whether the group has been as far as the target's offset: it has read there what is in front of that."""
+    is_behind = seen.target is not None and wanted.target <= seen.target
+    is_known = wanted.source >= own_source != NEVER or (seen.left and seen.left_from == seen.target)
+    return is_behind and seen.standing is None and is_known
+
+
+def _further(seen: Observed, wanted: Position, own_source: int, reason: Reason | None) -> Decision:
+    """Keep the target's offset. If the group has left from there, it becomes this flow's own."""
+    if own_source != NEVER or seen.active or seen.target is None:
+        return Decision(Act.NOTHING, reason=reason)
+    return Decision(Act.WRITE, Position(wanted.source, seen.target), reason)
 
 
 def _would_skip(seen: Observed, own_source: int) -> bool:

@@ -27,15 +27,27 @@ def has_left(theirs: Intent | None, mine: Intent | None, at_target: int | None) 
 
 
 def came_back(
-    theirs: Intent | None, mine: Intent | None, committed: int | None, at_target: int | None, now_ms: int
+    theirs: Intent | None,
+    mine: Intent | None,
+    committed: int | None,
+    at_target: int | None,
+    now_ms: int,
+    *,
+    both_ways: bool = False,
 ) -> Decision | None:
     """Return what to do about a group that the other flow has put where it is on the source; None: it has not.
 
     Nothing is brought over: the group is further on the target, or there is what this position is a translation of. An
     intent is of no use then, unless its commit may still arrive. Without an offset on the target, there is nothing that
     the position came from any more, and with one that this flow has written, the group never left.
+
+    ``both_ways``: positions are the lowest ones that skip nothing. Then what the other flow has committed for just what
+    is on the target must not be translated back: that would be lower, and so on.
     """
-    if at_target is None or not is_theirs(theirs, committed) or (mine is not None and mine.is_own(at_target)):
+    if at_target is None or theirs is None or not is_theirs(theirs, committed):
         return None
+    if mine is not None and mine.is_own(at_target):
+        is_translation = (theirs.target, theirs.source) == (committed, at_target)
+        return Decision(Act.NOTHING) if both_ways and is_translation else None
     is_settled = mine is not None and mine.previous == NEVER and not mine.at(now_ms).others
     return Decision(Act.FORGET if is_settled else Act.NOTHING)

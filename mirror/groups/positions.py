@@ -10,6 +10,7 @@ from typing import NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, Fenced, KafkaError, KafkaTimeout
 from mirror.groups.decision import Position, Reason
+from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.wire.error_codes import GROUP_IN_USE
 
 _MOVED = frozenset({Reason.ACTIVE, Reason.TAKEN_OVER, Reason.BEHIND, Reason.DELETED})
@@ -31,6 +32,9 @@ class GroupPosition:
     """Since when the target's position has not been the source's (ms since 1970); None if it is."""
     pending: bool = False
     """Whether a commit is due that was not made, because nothing was to be changed."""
+    read_again: CopyCount = NO_COPIES
+    """Records that the group has read on the source and reads again from the target's position on: where both sides
+    feed a topic, its position is the lowest one that skips nothing. What was compacted since is counted, too."""
 
 
 class TranslatedPosition(NamedTuple):
@@ -111,6 +115,11 @@ class GroupsReport:
     def in_step(self) -> int:
         """How many groups are in step."""
         return sum(1 for state in self.groups.values() if state.is_in_step)
+
+    @property
+    def read_again(self) -> int:
+        """How many records groups read again at most from their positions on the target on."""
+        return sum(one.read_again.records for state in self.groups.values() for one in state.positions)
 
     @property
     def oldest_ms(self) -> int:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mirror.client import TopicPartition
 from mirror.errors import KafkaError
-from mirror.groups.back_logs import BackLogs
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.decision import Intent, Reason
 from mirror.groups.handover import is_theirs
 from mirror.groups.intents import StoredIntents
-from mirror.groups.logs import PATIENCE, FlowLogs
 from mirror.groups.rows import Row
 from mirror.groups.rules import GroupRules
+from mirror.groups.translation.back_logs import BackLogs
+from mirror.groups.translation.both_ways import BothWaysLogs
+from mirror.groups.translation.logs import PATIENCE, FlowLogs
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of
@@ -39,6 +40,13 @@ class CopyingFlow:
     """Whether it brings groups over itself."""
 
 
+AlsoFed = Callable[[frozenset[str], str, str], str]
+"""Why the records of a source and a target topic are in another order than some flows know of; empty if they are not.
+
+The arguments are the names of the flows whose indexes translate between them, and of the topics.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partners:
     """The flows in the other direction that concern the groups of a flow."""
@@ -47,6 +55,8 @@ class Partners:
     """The flow that brings the positions of this flow's copies back to its source; None if none does."""
     copying: tuple[CopyingFlow, ...] = ()
     """Those whose copies are brought back by this flow."""
+    also_fed: AlsoFed = lambda _flows, _source, _target: ""
+    """What else feeds the topics of a row."""
 
 
 class TheirIntents:
@@ -84,9 +94,9 @@ class TheirIntents:
 class Route:
     """Topics whose positions a flow brings over, and what translates them."""
 
-    name: str
-    """The flow whose index translates them."""
-    logs: FlowLogs
+    flows: tuple[str, ...]
+    """Those whose indexes translate them: of this flow, of the one in the other direction, or of both."""
+    logs: FlowLogs | BothWaysLogs
     target_topic: Callable[[str], str | None]
     source_topic: Callable[[str], str | None]
     delete: bool
@@ -94,6 +104,18 @@ class Route:
     repeats: bool
     """Whether the copy may repeat records, so that an earlier translation may have been that of a late copy."""
     theirs: TheirIntents | None
+    is_ahead: bool = False
+    """Whether what it translates is copied by this flow, and not only from there."""
+
+    @property
+    def is_both_ways(self) -> bool:
+        """Whether the records of both sides are in the logs, in another order: positions are the lowest ones."""
+        return len(self.flows) > 1
+
+    @property
+    def name(self) -> str:
+        """The names of its flows."""
+        return " and ".join(self.flows)
 
     def read_theirs(self) -> str | None:
         """Read what the other flow has stored; return why that could not be read.
@@ -118,23 +140,43 @@ class Route:
         return row.intent is None and is_theirs(self.intent_of_other(row), committed)
 
 
-def one_row_each(parts: Iterable[tuple[Route, Row]]) -> list[tuple[Route, Row]]:
-    """Return one row of each group and target partition: of several, the one whose topic the group has committed for.
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The routes of a flow."""
 
-    Where it has committed for more, the target has records of all of them in another order. No position of one log is
-    known to skip nothing of the others, so the row is held.
-    """
-    found: dict[tuple[str, TopicPartition], tuple[Route, Row]] = {}
-    for route, row in parts:
-        key = row.group, row.target
-        earlier = found.get(key)
-        if earlier is None or not earlier[1].has_position:
-            if earlier is None or row.has_position:
-                found[key] = route, row
-        elif row.has_position and not earlier[1].unread:
-            names = " and ".join(dict.fromkeys((earlier[0].name, route.name)))
-            earlier[1].hold(Reason.UNKNOWN, f"flows {names} feed {row.target} from here and to here, in another order")
-    return list(found.values())
+    each: tuple[Route, ...]
+    """Its own copies first, then those of other flows that came from its target."""
+    both_ways: Mapping[str, Route]
+    """Of topics that this flow and another one feed from each other's side, by the other flow's name."""
+    also_fed: AlsoFed
+
+    def one_row_each(self, parts: Iterable[tuple[Route, Row]]) -> list[tuple[Route, Row]]:
+        """Return one row of each group and target partition, with its route.
+
+        Of several, it is the one whose topic the group has committed for. Where this flow and another one feed a topic
+        under one name, the route is that of both. Where the group has committed for several topics whose records the
+        target has in one log, no position of one of them is known to skip nothing of the others: the row is held.
+        """
+        found: dict[tuple[str, TopicPartition], tuple[Route, Row]] = {}
+        for route, row in parts:
+            key = row.group, row.target
+            earlier = found.get(key)
+            if earlier is not None and self._is_both_ways(*earlier, route, row):
+                found[key] = self.both_ways[route.name], earlier[1]
+            elif earlier is None or not earlier[1].has_position:
+                if earlier is None or row.has_position:
+                    found[key] = route, row
+            elif row.has_position and not earlier[1].unread:
+                names = " and ".join(dict.fromkeys((earlier[0].name, route.name)))
+                earlier[1].hold(Reason.UNKNOWN, f"flows {names} feed {row.target} in another order than its sources")
+        for route, row in found.values():
+            because = self.also_fed(frozenset(route.flows), row.source.topic, row.target.topic)
+            if because and row.committed is not None and not row.unread:
+                row.hold(Reason.UNKNOWN, because)
+        return list(found.values())
+
+    def _is_both_ways(self, first: Route, earlier: Row, route: Route, row: Row) -> bool:
+        return first is self.each[0] and earlier.source == row.source and route.name in self.both_ways
 
 
 def open_routes(
@@ -146,8 +188,8 @@ def open_routes(
     partners: Partners,
     source_options: Mapping[str, object],
     clock: Clock,
-) -> list[Route]:
-    """Return the routes of ``flow``, its own copies first; ``stack`` closes their clients.
+) -> Routes:
+    """Return the routes of ``flow``; ``stack`` closes their clients.
 
     Raises ConfigError, FlowError.
     """
@@ -160,22 +202,26 @@ def open_routes(
         return theirs
 
     own = Route(
-        flow,
+        (flow,),
         clusters.logs,
         rules.target_topic,
         rules.source_topic,
         delete=rules.delete,
         repeats=not policy.exactly_once,
         theirs=theirs_of(partners.opposite),
+        is_ahead=True,
     )
     routes = [own]
+    both_ways: dict[str, Route] = {}
     for other in partners.copying:
         ends = other.source_options, other.target_options
         translator = OffsetTranslator(other.name, *ends, other.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
         stack.enter_context(translator)
-        logs = BackLogs(clusters.source, clusters.target, translator, TIMEOUT_MS)
+        logs = BackLogs(clusters.source, clusters.target, translator, clock, TIMEOUT_MS)
         theirs = theirs_of(other.name if other.writes else None)
         # The copies' groups expire on the source while they are used on the target: nothing is deleted for that.
         there, back = other.rules.source_topic, other.rules.target_topic
-        routes.append(Route(other.name, logs, there, back, delete=False, repeats=False, theirs=theirs))
-    return routes
+        routes.append(Route((other.name,), logs, there, back, delete=False, repeats=False, theirs=theirs))
+        both = BothWaysLogs(clusters.source, clusters.target, clusters.logs, logs, other.name)
+        both_ways[other.name] = replace(own, flows=(flow, other.name), logs=both)
+    return Routes(tuple(routes), both_ways, partners.also_fed)

@@ -8,6 +8,7 @@ from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.decision import NEVER, Act, Decision, Intent, Observed, Reason, wanted_position
 from mirror.groups.positions import GroupPosition, TranslatedPosition, reason_of
+from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.relay.offsets.index import Translation
 
 
@@ -28,6 +29,8 @@ class Row:
     """Of ``continued_at``; None if it could not be asked for."""
     copied_to: int = 0
     """The source offset up to which records are known."""
+    read_again: CopyCount = NO_COPIES
+    """Records in front of ``continued_at`` that are read again from the translation on."""
     at_target: int | None = None
     """The committed offset on the target, also after it was written."""
     seen: Observed | None = None
@@ -98,4 +101,5 @@ def position_of(row: Row, since_ms: int | None, now_ms: int, *, write: bool) -> 
         detail=row.detail,
         since_ms=(since_ms or now_ms) if held else None,
         pending=pending,
+        read_again=row.read_again if row.decision.reason in {None, Reason.NOT_COPIED} else NO_COPIES,
     )

@@ -46,6 +46,8 @@ class GroupsSummary:
     """For how long some group that has not moved to the target itself has not been in step."""
     written: int = 0
     """Offsets that the round has committed."""
+    read_again: int = 0
+    """How many records groups read again at most on the target: where both sides feed a topic."""
     problems: tuple[str, ...] = ()
     """What kept the round from being complete, in lines."""
     held: tuple[HeldGroup, ...] = ()
@@ -69,7 +71,8 @@ class GroupsSummary:
         verb = "is" if self.in_step == 1 else "are"
         held = ", ".join(f"{count:,} {reason}" for reason, count in self.by_reason.items())
         others = f"; not in step: {held}" if held else ""
-        return f"{self.in_step:,} of {self.total:,} {verb} in step{others}"
+        again = f"; at most {_counted(self.read_again, 'record')} read again" if self.read_again else ""
+        return f"{self.in_step:,} of {self.total:,} {verb} in step{others}{again}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, which a flow's summary has."""
@@ -80,6 +83,7 @@ class GroupsSummary:
             "not_in_step": dict(self.by_reason),
             "longest_seconds": round(self.oldest_ms / 1000, 3),
             "committed": self.written,
+            "read_again": self.read_again,
             "problems": list(self.problems),
             "time_ms": self.time_ms,
             "worst": [
@@ -108,6 +112,7 @@ class GroupsSummary:
             by_reason=by_reason,
             oldest_ms=round(values["longest_seconds"] * 1000),
             written=int(values["committed"]),
+            read_again=int(values.get("read_again", 0)),
             problems=tuple(str(line) for line in values["problems"]),
             held=tuple(
                 HeldGroup(
@@ -133,6 +138,7 @@ def summary_of(report: GroupsReport) -> GroupsSummary:
         by_reason={reason.value: count for reason, count in sorted(report.by_reason().items())},
         oldest_ms=report.oldest_ms,
         written=report.written,
+        read_again=report.read_again,
         problems=report.problems,
         held=tuple(_held(state, report.time_ms) for state in worst),
         time_ms=report.time_ms,

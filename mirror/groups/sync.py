@@ -22,11 +22,11 @@ from mirror.groups.commits import GroupCommits
 from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_intent
 from mirror.groups.handover import came_back, has_left
 from mirror.groups.intents import ResumeKey, encode_key, encode_resumed
-from mirror.groups.logs import PartitionLogs
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
-from mirror.groups.routes import Partners, Route, one_row_each, open_routes
+from mirror.groups.routes import Partners, Route, open_routes
 from mirror.groups.rows import Row, has_other_metadata, position_of, translated_position
 from mirror.groups.rules import GroupRules
+from mirror.groups.translation.logs import PartitionLogs
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
@@ -100,11 +100,11 @@ class GroupSync:
         known = {name for name in intents if self._rules.includes(name)} - others
         committed = self._of_source.offsets(sorted((wanted | known) - others))
         # Only now: what the other flow has committed on the source by then, it has stored before.
-        unread = tuple(problem for route in self._routes if (problem := route.read_theirs()))
+        unread = tuple(problem for route in self._routes.each if (problem := route.read_theirs()))
         changed = self._changed(committed)
-        parts = one_row_each(
+        parts = self._routes.one_row_each(
             (route, row)
-            for route in self._routes
+            for route in self._routes.each
             for group in sorted(changed)
             for row in self._rows(route, group, committed[group], intents.get(group, set()))
         )
@@ -127,7 +127,7 @@ class GroupSync:
         for name in others:
             self._states[name] = GroupState(name, (), Reason.NOT_SUPPORTED, f"a group of kind {listed[name].kind!r}")
         problems = (*self._of_source.problems("source"), *self._of_target.problems("target"), *unread)
-        own = (row for route, row in parts if route is self._routes[0])
+        own = (row for route, row in parts if route.is_ahead)
         translated = tuple(found for row in own if (found := translated_position(row)) is not None)
         return GroupsReport(dict(self._states), problems, written, self._clock.unix_ms(), translated, sync=write)
 
@@ -163,7 +163,7 @@ class GroupSync:
             raise error
         offsets: dict[str, dict[int, int]] = {}
         for tp, committed in found.items():
-            if any(route.source_topic(tp.topic) is not None for route in self._routes):
+            if any(route.source_topic(tp.topic) is not None for route in self._routes.each):
                 offsets.setdefault(tp.topic, {})[tp.partition] = committed.offset
         if not offsets:
             return 0
@@ -244,7 +244,7 @@ class GroupSync:
         try:
             return route.logs.open(partitions, source_epochs, epochs)
         except KafkaError as error:
-            if route is self._routes[0]:
+            if route.is_ahead:
                 raise
             return {source: PartitionLogs(problem=f"the index of flow {route.name}: {error}") for source in partitions}
 
@@ -279,13 +279,10 @@ class GroupSync:
             return
         theirs, now_ms = route.intent_of_other(row), self._clock.unix_ms()
         committed = None if row.committed is None else row.committed.offset
-        returned = came_back(theirs, row.intent, committed, row.at_target, now_ms)
+        returned = came_back(theirs, row.intent, committed, row.at_target, now_ms, both_ways=route.is_both_ways)
         if returned is not None:
             row.decision = returned
             return
-        resumed = self._intents.resumed(row.group, row.target)
-        if has_left(theirs, row.intent, row.at_target):
-            resumed = row.at_target
         standing = None
         if row.intent is not None and row.at_target is not None:
             # Of what is behind its own offset, the intent does not say in which epoch the log had reached that.
@@ -298,17 +295,23 @@ class GroupSync:
             repeats=route.repeats,
             truncated=row.is_truncated,
             intent=None if row.intent is None else row.intent.at(now_ms),
-            resumed=resumed,
+            resumed=self._intents.resumed(row.group, row.target),
+            left=has_left(theirs, row.intent, row.at_target),
+            left_from=None if theirs is None else theirs.source,
+            both_ways=route.is_both_ways,
             other_metadata=has_other_metadata(row.committed, there),
             active=self._of_target.is_active(row.group),
             standing=standing,
         )
         row.decision = decide(row.seen, delete=route.delete)
-        if row.decision.reason in {Reason.UNKNOWN, Reason.NOT_COPIED} and logs.offsets is not None:
-            row.detail = logs.offsets.reason
+        if row.decision.reason in {Reason.UNKNOWN, Reason.NOT_COPIED}:
+            row.detail = logs.unknown_because
         if row.decision.reason is Reason.TRUNCATED:
             row.detail = f"the source has lost the records from offset {row.continued_at} on"
         position = row.decision.position
+        goes_on_at = row.at_target if position is None else position.target
+        if row.continued_at is not None and goes_on_at is not None:
+            row.read_again = logs.read_again(row.continued_at, goes_on_at)
         if row.decision.act is Act.WRITE and position is not None:
             epoch = logs.epoch_at(position.target)
             row.intent = next_intent(row.seen, position, epoch=epoch, now_ms=now_ms)
@@ -317,7 +320,7 @@ class GroupSync:
         """Whether the index of a partition has grown lately, so that its copy will write what it lacks."""
         if not self._rules.patience_ms or logs.offsets is None:
             return False
-        end, now = logs.offsets.index.known_target_end, self._clock.now()
+        end, now = logs.indexed_to, self._clock.now()
         if self._ends.get(source, (-1, 0))[0] != end:
             self._ends[source] = end, now
         return now - self._ends[source][1] < self._rules.patience_ms

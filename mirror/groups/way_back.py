@@ -15,9 +15,9 @@ from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.commits import in_parts
 from mirror.groups.coordinators import CoordinatorCalls
 from mirror.groups.intents import ResumeKey, StoredIntents, encode_key, encode_resumed
-from mirror.groups.logs import PartitionLogs
 from mirror.groups.positions import reason_of
 from mirror.groups.rules import GroupRules
+from mirror.groups.translation.logs import PartitionLogs
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN, Place
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of

@@ -227,14 +227,30 @@ def _fed_from(site: BothWays, topic: str) -> GroupSync:
     return GroupSync(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), Partners(copying=(other,)))
 
 
-def test_a_position_in_a_log_that_both_clusters_feed_is_not_guessed(site: BothWays) -> None:
+def test_a_position_in_a_log_that_both_clusters_feed_needs_both_indexes(site: BothWays) -> None:
     """Records of the target may be behind the position on the source, and in front of its translation there."""
     site.source = 137
     with _fed_from(site, "t") as sync:
         for _ in range(2):
             position = only(sync.round())
             assert (position.reason, site.target) == (Reason.UNKNOWN, None)
-            assert position.detail == f"flows {FLOW} and {BACK} feed paris.t-0 from here and to here, in another order"
+            assert position.detail == f"flow {BACK} has no progress of t-0"
+
+
+def test_topics_that_more_flows_feed_are_held(site: BothWays) -> None:
+    site.source = 137
+    asked = []
+
+    def also_fed(flows: frozenset[str], source: str, target: str) -> str:
+        asked.append((flows, source, target))
+        return "flow third feeds both"
+
+    source, target = ({"bootstrap.servers": one.bootstrap} for one in (site.pair.source, site.pair.target))
+    partners = Partners(also_fed=also_fed)
+    with GroupSync(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), partners) as sync:
+        position = only(sync.round())
+    assert (position.reason, position.detail, site.target) == (Reason.UNKNOWN, "flow third feeds both", None)
+    assert asked == [(frozenset({FLOW}), "t", "paris.t")]
 
 
 def test_a_topic_of_another_flow_that_the_group_does_not_read_changes_nothing(site: BothWays) -> None:

@@ -42,9 +42,9 @@ class Model:
         if offset is None and there is None:
             return
         found = came_back(theirs, mine, offset, there, 0)
-        resumed = there if has_left(theirs, mine, there) else None
+        left = has_left(theirs, mine, there)
         moved = Translation(Place.RECORD, (offset or 0) + SHIFT[source])
-        seen = Observed(source=offset, target=there, translation=moved, intent=mine, resumed=resumed)
+        seen = Observed(source=offset, target=there, translation=moved, intent=mine, left=left)
         found = found or decide(seen, delete=False)
         if found.act is Act.FORGET:
             self.intents[target] = None
@@ -112,3 +112,11 @@ def test_an_intent_is_kept_as_long_as_its_commit_may_arrive() -> None:
     assert came_back(theirs, late, 200, 300, 10) == Decision(Act.FORGET)
     assert came_back(theirs, settled, 200, 250, 0) is None, "the group never left"
     assert came_back(theirs, settled, 201, 300, 0) is None, "the group has moved on the source"
+
+
+def test_a_lowest_position_is_not_translated_back_to_what_it_came_from() -> None:
+    """The group's offset has expired, and the other flow has brought it back from what this flow had written."""
+    mine, theirs = Intent(source=300, target=150), Intent(source=150, target=290)
+    assert came_back(theirs, mine, 290, 150, 0, both_ways=True) == Decision(Act.NOTHING)
+    assert came_back(theirs, mine, 290, 150, 0) is None
+    assert came_back(theirs._replace(source=140), mine, 290, 150, 0, both_ways=True) is None

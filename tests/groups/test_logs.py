@@ -7,7 +7,7 @@ import pytest
 from mirror.cluster.types import EpochEndOffset, OffsetAndMetadata
 from mirror.errors import KafkaTimeout
 from mirror.groups.decision import NEVER
-from mirror.groups.logs import PartitionLogs
+from mirror.groups.translation.logs import PartitionLogs
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from mirror.relay.offsets.translator import OffsetTranslator, Patience
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.wire.api import Api
 from tests.fakes import errors
+from tests.fakes.clock import FakeClock
 from tests.fakes.control import Action
 from tests.groups.sync_site import Site, only
 from tests.relay.fake_pair import FLOW, FakePair
@@ -45,7 +46,8 @@ def _groups(site: Site) -> None:
 def test_a_leader_that_does_not_answer_holds_up_its_own_partitions_only(site: Site, side: str, api: Api) -> None:
     site.pair.copy_all()
     _groups(site)
-    sync = site.sync()
+    clock = FakeClock()
+    sync = site.sync(clock=clock)
     cluster, topic = (site.pair.source, "t") if side == "source" else (site.pair.target, "paris.t")
     held = cluster.control.on(api, Action(hold="before"), times=None, node=SICK_NODE)
     report = sync.round()
@@ -55,7 +57,26 @@ def test_a_leader_that_does_not_answer_holds_up_its_own_partitions_only(site: Si
         assert (position.reason, position.target_offset) == (Reason.UNAVAILABLE, None)
         assert f"{topic}-1" in position.detail
     held.release()
+    clock.advance(20_000)
     assert sync.round().in_step == 6
+
+
+def test_a_leader_that_has_not_answered_is_asked_again_after_its_rest(site: Site) -> None:
+    site.pair.copy_all()
+    _groups(site)
+    clock = FakeClock()
+    sync = site.sync(clock=clock)
+    site.pair.source.control.on(Api.LIST_OFFSETS, Action(hold="before"), times=None, node=SICK_NODE)
+    asked, details = [], set()
+    for _ in range(4):
+        report = sync.round()
+        assert only(report, "well").reason is None
+        assert only(report, "sick 0").reason is Reason.UNAVAILABLE
+        details.add(only(report, "sick 0").detail)
+        asked.append(len([one for one in site.pair.source.calls(Api.LIST_OFFSETS) if one.node == SICK_NODE]))
+        clock.advance(10_000)
+    assert asked[0] == asked[1] < asked[2] == asked[3]
+    assert "broker 2, the leader of t-1, has not answered; it is asked again" in details
 
 
 def test_progress_that_cannot_be_read_holds_up_its_own_partitions_only(site: Site) -> None:

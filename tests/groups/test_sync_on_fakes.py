@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -114,9 +113,9 @@ def test_an_offset_that_a_consumer_commits_during_a_long_translation_is_kept(
     site.commit(200)
     opens = OffsetTranslator.open
 
-    def slow(self: OffsetTranslator, partitions: Mapping[TopicPartition, TopicPartition]) -> Any:
+    def slow(self: OffsetTranslator, *args: Any) -> Any:
         site.commit_on_target(95)
-        return opens(self, partitions)
+        return opens(self, *args)
 
     monkeypatch.setattr(OffsetTranslator, "open", slow)
     assert only(sync.round()).reason is Reason.TAKEN_OVER

@@ -81,12 +81,13 @@ class OffsetIndex:
     ) -> None:
         """``segments`` are those of the present logs; ``copied_to`` is the next source offset to copy.
 
-        ``beginning``: None if it is not known; then the first segment is the beginning. At least once, in front of
-        ``target_end`` there is a copy of each record up to ``copied_to``; what is behind it may be a later repetition.
+        ``beginning``: None if it is not known; then the first segment is the beginning. In front of ``target_end``
+        there is a copy of each record up to ``copied_to``; at least once, what is behind it may be a later repetition.
         """
         self._copied_to: Final = copied_to
         self._exactly_once: Final = exactly_once
         self._target_end: Final = None if exactly_once else target_end
+        self._appended_to: Final = target_end if exactly_once else None
         self._source, self._target, self._length, self._end = (array("q") for _ in range(4))
         self._copies: list[Run] = []
         """At least once: all runs in the order of the target's log."""
@@ -230,7 +231,10 @@ class OffsetIndex:
         start = self._end[position]
         target_start = self._target[position] + self._length[position]
         if position + 1 == len(self._source):
-            return Hole(start, self._copied_to, target_start, self._target_end) if start < self._copied_to else None
+            nothing_appended = self._appended_to is not None and self._appended_to <= target_start
+            if nothing_appended or start >= self._copied_to:
+                return None
+            return Hole(start, self._copied_to, target_start, self._target_end)
         end, target_end = self._source[position + 1], self._target[position + 1]
         return None if start == end else Hole(start, end, target_start, target_end)
 
@@ -314,6 +318,31 @@ class OffsetIndex:
         if start > target_offset:
             return target_offset, target_offset
         return start, targets[behind] if behind < len(targets) else None
+
+    def parts(self, sources: tuple[int, int], targets: tuple[int, int]) -> Iterator[Run | Hole]:
+        """Yield the runs and holes that may be in these offsets [start, end) of both logs, in order.
+
+        At least once, first the runs of all copies, in the order of the target's log.
+        """
+        if not self._exactly_once:
+            yield from self._copies
+        first = max(0, bisect_right(self._source, sources[0]) - 1, bisect_right(self._target, targets[0]) - 1)
+        if first == 0:
+            yield self._front
+        for position in range(first, len(self._source)):
+            source, target, length, _ = self._at(position)
+            if source >= sources[1] or target >= targets[1]:
+                return
+            if self._exactly_once:
+                yield Run(source, target, length)
+            if (hole := self._hole_behind(position)) is not None:
+                yield hole
+
+    @property
+    def _front(self) -> Hole:
+        """What is not known in front of the first entry."""
+        begin, target_begin = self.begin, self.target_begin
+        return Hole(0, self._copied_to, 0, None) if begin is None else Hole(0, begin, 0, target_begin)
 
     def read_again(self, target_offset: int, source_offset: int) -> int:
         """Return of how many source offsets from ``source_offset`` on there is a copy in front of a target offset."""

@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mirror.client import EARLIEST, Admin, Outcomes, TopicPartition
+from mirror.cluster.types import TopicDescription
 from mirror.errors import KafkaError, KafkaTimeout
-from mirror.relay.offsets.epoch_ends import known, read_epoch_ends
+from mirror.relay.offsets.epoch_ends import EpochEndCalls, known
 from mirror.relay.offsets.segments import EpochEnds, Segment
 from mirror.relay.progress.committed import Progress
+
+
+class TopicIds(NamedTuple):
+    """The ids of the topics that exist on both sides, by name; an id that brokers do not have is empty."""
+
+    source: Mapping[str, str]
+    target: Mapping[str, str]
 
 
 class LogStarts(NamedTuple):
@@ -39,14 +47,13 @@ class LogAnswers:
         self._source: Final = source
         self._target: Final = target
         self._timeout_ms: Final = timeout_ms
+        self.silent_sources: Final[set[TopicPartition]] = set()
+        """Source partitions whose leaders have not answered."""
+        self.silent_targets: Final[set[TopicPartition]] = set()
+        """The same of the target."""
 
-    def topic_ids(
-        self, partitions: Mapping[TopicPartition, TopicPartition]
-    ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Return the ids of the source and target topics, by name, without those that do not exist. Raises KafkaError.
-
-        An id that brokers do not have is empty.
-        """
+    def topic_ids(self, partitions: Mapping[TopicPartition, TopicPartition]) -> TopicIds:
+        """Return the ids of the topics of both sides. Raises KafkaError."""
         calls = [
             admin.describe_topics_async({tp.topic for tp in tps}, self._timeout_ms)
             for admin, tps in ((self._source, partitions.keys()), (self._target, partitions.values()))
@@ -54,8 +61,7 @@ class LogAnswers:
         for call in calls:
             for error in call.result().failed.values():
                 raise error
-        source, target = ({name: str(one.topic_id or "") for name, one in call.result().items()} for call in calls)
-        return source, target
+        return TopicIds(*(ids_of(call.result()) for call in calls))
 
     def logs(
         self,
@@ -73,16 +79,26 @@ class LogAnswers:
             target = partitions[source]
             of_source[source] = known({progress.leader_epoch, *(one.end.leader_epoch for one in segments[target])})
             of_target[target] = known({one.end.target.leader_epoch for one in segments[target]})
-        source_ends = read_epoch_ends(self._source, of_source, self._timeout_ms, partial=True)
-        target_ends = read_epoch_ends(self._target, of_target, self._timeout_ms, partial=True)
+        calls = (
+            EpochEndCalls(self._source, of_source, self._timeout_ms),
+            EpochEndCalls(self._target, of_target, self._timeout_ms),
+        )
+        source_ends, target_ends = (call.read(partial=True) for call in calls)
         source_starts, target_starts = (call.result() for call in starts)
         found: dict[TopicPartition, KnownLogs] = {}
         failed: dict[TopicPartition, KafkaError] = {}
         for source, target in partitions.items():
-            error = source_starts.failed.get(source) or target_starts.failed.get(target)
-            for tp, asked, ends in ((source, of_source, source_ends), (target, of_target, target_ends)):
-                if error is None and asked[tp] - ends[tp].keys():
-                    error = KafkaTimeout(f"{tp}: its leader has not answered where its leader epochs end")
+            error: KafkaError | None = None
+            for tp, begins, asked, ends, silent in (
+                (source, source_starts, of_source, source_ends, self.silent_sources),
+                (target, target_starts, of_target, target_ends, self.silent_targets),
+            ):
+                problem = begins.failed.get(tp)
+                if problem is None and asked[tp] - ends[tp].keys():
+                    problem = KafkaTimeout(f"{tp}: its leader has not answered where its leader epochs end")
+                if isinstance(problem, KafkaTimeout):
+                    silent.add(tp)
+                error = error or problem
             if error is None:
                 begin = LogStarts(source_starts[source].offset, target_starts[target].offset)
                 ends_now = EpochEnds(source_ends[source], target_ends[target])
@@ -90,3 +106,8 @@ class LogAnswers:
             else:
                 failed[source] = error
         return Outcomes(found, failed)
+
+
+def ids_of(topics: Mapping[str, TopicDescription]) -> dict[str, str]:
+    """Return the ids of these topics, by name; an id that brokers do not have is empty."""
+    return {name: str(one.topic_id or "") for name, one in topics.items()}

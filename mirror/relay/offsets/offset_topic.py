@@ -9,7 +9,7 @@ from typing import Final
 
 from mirror.client import EARLIEST, Admin, TopicPartition
 from mirror.errors import KafkaError
-from mirror.relay.offsets.epoch_ends import known, read_epoch_ends
+from mirror.relay.offsets.epoch_ends import EpochEndCalls, known
 from mirror.relay.offsets.segments import (
     EpochEnds,
     Segment,
@@ -182,6 +182,9 @@ class OffsetKeeper:
     ) -> dict[TopicPartition, EpochEnds]:
         of_source = {sources[tp]: known(one.end.leader_epoch for one in found) for tp, found in segments.items()}
         of_target = {tp: known(one.end.target.leader_epoch for one in found) for tp, found in segments.items()}
-        source_ends = read_epoch_ends(self._source, of_source, _TIMEOUT_MS)
-        target_ends = read_epoch_ends(self._target, of_target, _TIMEOUT_MS)
+        calls = (
+            EpochEndCalls(self._source, of_source, _TIMEOUT_MS),
+            EpochEndCalls(self._target, of_target, _TIMEOUT_MS),
+        )
+        source_ends, target_ends = (call.read() for call in calls)
         return {tp: EpochEnds(source_ends[source], target_ends[tp]) for tp, source in sources.items()}

@@ -12,8 +12,9 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.errors import BatchTooLarge, CorruptBatch, FlowError, KafkaError, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Unproved
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
+from mirror.relay.offsets.copy_count import Offsets, count_copies
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
-from mirror.relay.offsets.log_answers import KnownLogs, LogAnswers, LogStarts
+from mirror.relay.offsets.log_answers import KnownLogs, LogAnswers, LogStarts, TopicIds
 from mirror.relay.offsets.log_pairing import pair_last, pair_once
 from mirror.relay.offsets.offset_topic import FollowedOffsetTopic, OffsetTopic
 from mirror.relay.offsets.runs import span_of
@@ -83,7 +84,7 @@ class PartitionOffsets:
         """
         self.index: Final = index
         self._fill: Final = fill
-        self._starts: Final = starts
+        self.starts: Final = starts
         self._segments: Final = segments
         self._failure: KafkaError | None = None
         self._count: Final = count
@@ -95,18 +96,29 @@ class PartitionOffsets:
     def translate(self, offset: int) -> Translation:
         """Return the target offset of a source offset. Raises KafkaError."""
         there, back = self.index.translate, self.index.translate_back
-        return self._present(self._resolved(there, offset), self._starts.target, there, back)
+        return self._present(self._resolved(there, offset), self.starts.target, there, back)
 
     def translate_back(self, offset: int) -> Translation:
         """Return the source offset of a target offset. Raises KafkaError."""
         there, back = self.index.translate_back, self.index.translate
-        return self._present(self._resolved(there, offset), self._starts.source, there, back)
+        return self._present(self._resolved(there, offset), self.starts.source, there, back)
+
+    @property
+    def first_copy_at(self) -> int | None:
+        """A target offset in front of which no record is a copy of one that the source has; None if none is known."""
+        begin = self.index.begin
+        return None if begin is None or begin > self.starts.source else self.index.target_begin
 
     def unmatched(self, target_offset: int) -> Unmatched:
         """Return what the source does not have around an offset that was translated back. Raises KafkaError."""
         start, end = self.index.gap_around(target_offset)
-        in_front = self._count(max(start, self._starts.target), target_offset)
+        in_front = self._count(max(start, self.starts.target), target_offset)
         return Unmatched(in_front, self._count(target_offset, end))
+
+    def has_only_copies(self, target_start: int, target_end: int) -> bool:
+        """Whether all committed records between two offsets of the target are known as copies. Raises KafkaError."""
+        copies = count_copies(self.index, Offsets(), Offsets(target_start, target_end))
+        return copies.is_exact and copies.records == self._count(target_start, target_end)
 
     def _present(self, found: Translation, start: int, there: _Translate, back: _Translate) -> Translation:
         """Return the first offset from ``start`` on for what the log, which begins there now, has deleted.
@@ -206,6 +218,8 @@ class OffsetTranslator:
         self._topic: Final = OffsetTopic(target, flow)
         self._open_origin: Final = partial(open_origin, flow, source, target, policy, self._timeout_ms)
         self._origin: LocalOrigin | None = None
+        self.silent: tuple[frozenset[TopicPartition], frozenset[TopicPartition]] = frozenset(), frozenset()
+        """The source and target partitions whose leaders did not answer when partitions were opened last."""
         with ExitStack() as stack:
             self._source: Final = stack.enter_context(Admin(source))
             self._target: Final = stack.enter_context(Admin(target))
@@ -227,8 +241,12 @@ class OffsetTranslator:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def open(self, partitions: Mapping[TopicPartition, TopicPartition]) -> Outcomes[TopicPartition, PartitionOffsets]:
+    def open(
+        self, partitions: Mapping[TopicPartition, TopicPartition], topic_ids: TopicIds | None = None
+    ) -> Outcomes[TopicPartition, PartitionOffsets]:
         """Return the offsets of these source partitions, whose values are their target partitions. Raises KafkaError.
+
+        ``topic_ids`` are those of their topics, if they are known already.
 
         Of a partition without progress, or whose topic is not the one that was copied, everything is unknown. Those of
         which something cannot be read now, because a broker does not answer or refuses, are in ``failed``.
@@ -237,7 +255,7 @@ class OffsetTranslator:
         answer_ms = self._timeout_ms if self._patience is None else self._patience.answer_ms
         progress = read_each_progress(self._target, self._flow, partitions.values(), answer_ms)
         clusters = LogAnswers(self._source, self._target, answer_ms)
-        source_ids, target_ids = clusters.topic_ids(partitions)
+        source_ids, target_ids = topic_ids or clusters.topic_ids(partitions)
         readable = {source: target for source, target in partitions.items() if target not in progress.failed}
         failed = {source: progress.failed[tp] for source, tp in partitions.items() if tp in progress.failed}
         copied = {
@@ -247,6 +265,7 @@ class OffsetTranslator:
         }
         logs = clusters.logs({source: partitions[source] for source in copied}, copied, stored_segments)
         failed.update(logs.failed)
+        self.silent = frozenset(clusters.silent_sources), frozenset(clusters.silent_targets)
         opened: dict[TopicPartition, PartitionOffsets] = {}
         for source, target in readable.items():
             if source not in copied:

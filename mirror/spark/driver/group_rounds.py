@@ -6,12 +6,14 @@ import functools
 from typing import TYPE_CHECKING, Final
 
 from mirror.config.flow_rules import source_options, target_options
+from mirror.errors import named
 from mirror.groups.own_groups import is_own_group
 from mirror.groups.positions import GroupsReport
-from mirror.groups.routes import CopyingFlow, Partners
+from mirror.groups.routes import AlsoFed, CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
 from mirror.runtime.clock import SystemClock
+from mirror.spark.planning.opposite_flows import brought_back_by, opposite_of
 from mirror.spark.planning.range_planner import source_topic_for
 
 if TYPE_CHECKING:
@@ -50,12 +52,8 @@ def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
 
 
 def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:
-    """Return the flows in the other direction that concern the groups of ``flow``.
-
-    The first flow of a direction that brings groups over does it for all copies that came the other way.
-    """
-    opposite = _first_opposite(config, flow)
-    copying = [other for other in config.flows.values() if _first_opposite(config, other) is flow]
+    """Return the flows in the other direction that concern the groups of ``flow``."""
+    opposite = opposite_of(config, flow)
     return Partners(
         opposite=None if opposite is None else opposite.name,
         copying=tuple(
@@ -67,9 +65,30 @@ def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:
                 rules=rules_of(other),
                 writes=other.groups.sync,
             )
-            for other in copying
+            for other in brought_back_by(config, flow)
         ),
+        also_fed=also_fed(config, flow),
     )
+
+
+def also_fed(config: MirrorConfig, flow: FlowConfig) -> AlsoFed:
+    """Return what finds flows that a translation leaves out, though they change the order of a topic's records.
+
+    They copy between the two clusters, under the same names.
+    """
+    ends = (flow.source, flow.target)
+    between = [one for one in config.flows.values() if (one.source, one.target) in {ends, ends[::-1]}]
+
+    @functools.lru_cache(_KNOWN_NAMES)
+    def find(flows: frozenset[str], source_topic: str, target_topic: str) -> str:
+        for one in between:
+            names = (source_topic, target_topic) if one.source == flow.source else (target_topic, source_topic)
+            if one.name not in flows and one.includes(names[0]) and one.target_topic(names[0]) == names[1]:
+                used = named("flow", sorted(flows))
+                return f"flow {one.name} copies {names[0]} to {names[1]}, too, which the index of {used} does not have"
+        return ""
+
+    return find
 
 
 def feeding_flow(config: MirrorConfig, flow: FlowConfig) -> FedBy:
@@ -83,11 +102,6 @@ def feeding_flow(config: MirrorConfig, flow: FlowConfig) -> FedBy:
         return next((one.name for one in feeding), None)
 
     return find
-
-
-def _first_opposite(config: MirrorConfig, flow: FlowConfig) -> FlowConfig | None:
-    ends = (flow.target, flow.source)
-    return next((one for one in config.flows.values() if (one.source, one.target) == ends and one.groups.sync), None)
 
 
 class GroupReports:

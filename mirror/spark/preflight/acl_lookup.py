@@ -21,7 +21,14 @@ from mirror.spark.preflight import acl_permissions, config_permissions, flow_top
 from mirror.spark.preflight.acl_check import FlowPermissions, groups_to_check, ids_to_check, uses_sequences
 from mirror.spark.preflight.acl_permissions import AclPermissions
 from mirror.spark.preflight.config_permissions import ConfigPermissions
-from mirror.spark.preflight.group_permissions import MAX_GROUPS_CHECKED, GroupPermissions, names_of
+from mirror.spark.preflight.group_permissions import (
+    MAX_GROUPS_CHECKED,
+    GroupPermissions,
+    WayBackPermissions,
+    names_of,
+    way_back_progress,
+    way_back_topics,
+)
 from mirror.spark.preflight.permission_lines import NO_OPERATIONS, Operations, TopicPermissions
 from mirror.timing import Timer
 
@@ -51,6 +58,7 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
         found_on_source = _topics(admin, own_on_source, timer)
         selected = _groups_to_bring(flow, admin, timer) if flow.follows_groups else None
         on_source = _on_cluster(admin, timer) if flow.acls.sync else None
+        way_back = _way_back_permissions(config, flow, admin, timer) if flow.groups.sync else WayBackPermissions()
     groups: Mapping[str, Operations] = {}
     ids: Mapping[str, Operations] = {}
     configs: ConfigPermissions | None = None
@@ -80,7 +88,7 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
             found = admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
             groups = _operations(found)
         broker_configs = _may_read_brokers(admin, timer) if uses_sequences(flow) else None
-        consumer_groups = _group_permissions(flow, admin, selected, timer) if flow.follows_groups else None
+        consumer_groups = _group_permissions(flow, admin, selected, way_back, timer) if flow.follows_groups else None
     return FlowPermissions(
         source=source,
         target=target,
@@ -104,7 +112,17 @@ def _groups_to_bring(flow: FlowConfig, source: Admin, timer: Timer) -> list[str]
     return sorted(group for group in listed if flow.groups.includes(group) and not is_own_group(group))
 
 
-def _group_permissions(flow: FlowConfig, target: Admin, selected: list[str] | None, timer: Timer) -> GroupPermissions:
+def _way_back_permissions(config: MirrorConfig, flow: FlowConfig, source: Admin, timer: Timer) -> WayBackPermissions:
+    progress: Mapping[str, Operations] = {}
+    with contextlib.suppress(KafkaError):
+        wanted = way_back_progress(config, flow)
+        progress = _operations(source.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms()))
+    return WayBackPermissions(topics=_topics(source, way_back_topics(config, flow), timer), progress=progress)
+
+
+def _group_permissions(
+    flow: FlowConfig, target: Admin, selected: list[str] | None, way_back: WayBackPermissions, timer: Timer
+) -> GroupPermissions:
     count = None if selected is None else len(selected)
     if not flow.groups.sync:
         return GroupPermissions(selected=count)
@@ -114,7 +132,8 @@ def _group_permissions(flow: FlowConfig, target: Admin, selected: list[str] | No
     with contextlib.suppress(KafkaError):
         wanted = (selected or [])[:MAX_GROUPS_CHECKED]
         groups = _operations(target.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms()))
-    return GroupPermissions(selected=count, target=groups, ids=ids, topic=_topics(target, [topic], timer))
+    topics = _topics(target, [topic], timer)
+    return GroupPermissions(selected=count, target=groups, ids=ids, topic=topics, way_back=way_back)
 
 
 def _on_ids(admin: Admin, transactional_ids: Collection[str], timer: Timer) -> dict[str, Operations]:

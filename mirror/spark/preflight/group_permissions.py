@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import AclOperation
 from mirror.errors import named
 from mirror.groups.writer import transactional_id
-from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of
+from mirror.spark.planning.opposite_flows import brought_back_by, opposite_of
 from mirror.spark.preflight.permission_lines import (
     Operations,
     TopicPermissions,
@@ -17,13 +18,25 @@ from mirror.spark.preflight.permission_lines import (
     flags,
     flow_writer_lines,
     line_about,
+    topic_lines,
+    topics_lacking,
 )
 
 if TYPE_CHECKING:
-    from mirror.config.models import FlowConfig
+    from mirror.config.models import FlowConfig, MirrorConfig
 
 MAX_GROUPS_CHECKED: Final = 1_000
 """A sample is enough to name what is missing, and keeps the requests small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayBackPermissions:
+    """The permissions on what a flow reads, on its source, of flows in the other direction."""
+
+    topics: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
+    """Their intents and their indexes; None if one does not exist."""
+    progress: Mapping[str, Operations] = field(default_factory=dict)
+    """A group with the progress of each flow that it reads the index of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +51,7 @@ class GroupPermissions:
     """The transactional id under which intents are stored."""
     topic: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
     """The group topic; None if it does not exist."""
+    way_back: WayBackPermissions = field(default_factory=WayBackPermissions)
 
 
 def group_warnings(flow: FlowConfig, found: GroupPermissions) -> list[str]:
@@ -67,7 +81,32 @@ def group_warnings(flow: FlowConfig, found: GroupPermissions) -> list[str]:
         )
         for absent, groups in by_operations.items()
     ]
-    return lines + flow_writer_lines(flow.target, found.topic, found.ids, "no group's position is written")
+    lines += flow_writer_lines(flow.target, found.topic, found.ids, "no group's position is written")
+    return lines + _way_back_lines(flow, found.way_back)
+
+
+def _way_back_lines(flow: FlowConfig, found: WayBackPermissions) -> list[str]:
+    why = "groups that come back from there are not followed"
+    lines = topic_lines(flow.source, topics_lacking(found.topics, AclOperation.READ), why)
+    prefixes = [name.removesuffix("0") for name, allowed in sorted(found.progress.items()) if absent_of(allowed, ())]
+    if prefixes:
+        grant = flags("--group", prefixes) + " --resource-pattern-type prefixed"
+        resource = f"groups with the prefix {', '.join(prefixes)}"
+        lines.append(line_about([AclOperation.DESCRIBE], resource, flow.source, why, grant, also_needed=()))
+    return lines
+
+
+def way_back_topics(config: MirrorConfig, flow: FlowConfig) -> list[str]:
+    """Return the topics of flows in the other direction, on the source of ``flow``, which it reads for their groups."""
+    opposite, copying = opposite_of(config, flow), brought_back_by(config, flow)
+    stored = [*([] if opposite is None else [opposite]), *(one for one in copying if one.groups.sync)]
+    names = [*(group_topic_of(one.name) for one in stored), *(offset_topic_of(one.name) for one in copying)]
+    return list(dict.fromkeys(names))
+
+
+def way_back_progress(config: MirrorConfig, flow: FlowConfig) -> list[str]:
+    """Return one group with the progress of each flow whose index ``flow`` reads on its source."""
+    return [f"mirror.{one.name}.0" for one in brought_back_by(config, flow)]
 
 
 def names_of(flow: FlowConfig) -> tuple[str, str]:

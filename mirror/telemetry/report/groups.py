@@ -72,7 +72,13 @@ def _lead(groups: GroupsSummary) -> str:
     left = groups.total - groups.in_step
     others = f"; {left:,} {'is' if left == 1 else 'are'} not{longest}" if left else ""
     verb = "is" if groups.total == 1 else "are"
+    again = (
+        f" In topics that both clusters feed under one name, the positions are the lowest ones that skip nothing: at"
+        f" most {counted(groups.read_again, 'record')} will be read again."
+        if groups.read_again
+        else ""
+    )
     return (
         f"{groups.in_step:,} of {counted(groups.total, 'group')} {verb} in step: the position on the target is that of"
-        f" the record at the position on the source{others}.{at}"
+        f" the record at the position on the source{others}.{again}{at}"
     )

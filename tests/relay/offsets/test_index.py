@@ -252,3 +252,11 @@ def test_index_that_begins_where_its_first_segment_does_has_no_hole() -> None:
     nothing = index(copied_to=10, beginning=Beginning(10, 90))
     assert [nothing.translate(offset) for offset in (9, 10, 11)] == [UNKNOWN, (Place.END, 90), (Place.NOT_COPIED, 90)]
     assert nothing.translate_back(95) == (Place.END, 10)
+
+
+def test_behind_its_last_append_a_copy_exactly_once_has_no_hole() -> None:
+    """It has passed records that it leaves out, and writes nothing about them."""
+    assert index(FIRST, copied_to=90, target_end=109).translate(50) == (Place.END, 109)
+    assert index(FIRST, copied_to=90, target_end=109).translate_back(109) == (Place.END, 90)
+    assert index(FIRST, copied_to=90, target_end=110).translate(50) == Hole(40, 90, 109, None)
+    assert isinstance(index(FIRST, copied_to=90, target_end=109, exactly_once=False).translate(50), Hole)

@@ -116,3 +116,29 @@ def test_permissions_are_looked_up_for_flows_with_groups_only(clusters: list[fak
     assert f"the permission Write on topic {TOPIC}" in topic
     clusters[0].set_moods({"groups": "[]"})
     assert "no consumer group" in check_flows(config_of(FLOW), [FLOW]).warnings["f"][0]
+
+
+def test_what_a_flow_reads_of_the_other_direction_is_named(clusters: list[fakes.Cluster]) -> None:
+    """For groups that come back by themselves: the other flow's intents and index, and its progress."""
+    clusters[0].set_moods({"groups": '["billing"]'})
+    denied = {
+        "topic mirror-groups.back.internal": ["READ"],
+        "topic mirror-offsets.back.internal": ["READ"],
+        "group mirror.back.0": ["DESCRIBE"],
+    }
+    for topic in ("mirror-groups.back.internal", "mirror-offsets.back.internal"):
+        clusters[0].add_topic(topic, [1])
+    clusters[0].set_moods({"groups": '["billing"]', "denied": json.dumps(denied)})
+    clusters[1].add_topic(TOPIC, [1])
+    back = FLOW.model_copy(update={"name": "back", "source": "b", "target": "a", "topics": ("payments",)})
+    topics, progress = check_flows(config_of(FLOW, back), [FLOW]).warnings["f"]
+    assert topics == (
+        "the permission Read on topics mirror-groups.back.internal, mirror-offsets.back.internal of cluster a is"
+        " missing: groups that come back from there are not followed; grant to this client's user: kafka-acls --add"
+        " --allow-principal User:... --operation Read --topic mirror-groups.back.internal"
+        " --topic mirror-offsets.back.internal"
+    )
+    assert "the permission Describe on groups with the prefix mirror.back. of cluster a is missing" in progress
+    assert "--operation Describe --group mirror.back. --resource-pattern-type prefixed" in progress
+    clusters[0].set_moods({"groups": '["billing"]', "denied": "{}"})
+    assert check_flows(config_of(FLOW, back), [FLOW]).warnings["f"] == []

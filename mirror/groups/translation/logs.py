@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from mirror.client import Admin, Outcomes, TopicPartition
 from mirror.cluster.types import EpochEndOffset, OffsetAndMetadata, TopicDescription
 from mirror.errors import KafkaTimeout
 from mirror.groups.decision import NEVER
-from mirror.relay.offsets.epoch_ends import read_epoch_ends
+from mirror.groups.translation.silent_leaders import SilentLeaders
+from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
+from mirror.relay.offsets.epoch_ends import EpochEndCalls
 from mirror.relay.offsets.index import UNKNOWN, Hole, Place, Translation
+from mirror.relay.offsets.log_answers import TopicIds, ids_of
 from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets, Patience
+from mirror.timing import Clock
 
 _NO_LEADER: Final = -1
-_ANSWER_MS: Final = 2_000
+ANSWER_MS: Final = 2_000
 _STALL_MS: Final = 5_000
-PATIENCE: Final = Patience(_ANSWER_MS, _STALL_MS)
+PATIENCE: Final = Patience(ANSWER_MS, _STALL_MS)
 """A leader that does not answer costs a round no more than this; the groups of other leaders go on."""
 
 
@@ -37,6 +42,20 @@ class PartitionLogs:
     """The target's present leader epoch."""
     source_epoch_ends: dict[int, EpochEndOffset] = field(default_factory=dict)
     """Where leader epochs of the source's log end now, by epoch."""
+
+    @property
+    def indexed_to(self) -> int:
+        """The target offset behind the last record that the index has, of the part that is certain; it only grows."""
+        return 0 if self.offsets is None else self.offsets.index.known_target_end
+
+    @property
+    def unknown_because(self) -> str:
+        """Why something is unknown; empty if nothing was looked for in vain."""
+        return "" if self.offsets is None else self.offsets.reason
+
+    def read_again(self, offset: int, target_offset: int) -> CopyCount:  # noqa: ARG002 - those of logs of both sides
+        """Count the records in front of a source offset that are read again from its translation on."""
+        return NO_COPIES
 
     def translate(self, offset: int, *, patient: bool = False) -> tuple[Translation, int]:
         """Return the target offset of a source offset, and the source offset up to which records are known.
@@ -96,79 +115,137 @@ class PartitionLogs:
         return min(max(known, self.index_end), target_offset)
 
 
+_NONE_OPENED: Final = Outcomes[TopicPartition, PartitionOffsets]({}, {})
+
+
+class Described(NamedTuple):
+    """The topics of both sides; those that do not exist are absent."""
+
+    source: Outcomes[str, TopicDescription]
+    target: Outcomes[str, TopicDescription]
+
+    def ids(self) -> TopicIds:
+        """Return the ids of the topics."""
+        return TopicIds(ids_of(self.source), ids_of(self.target))
+
+
 class FlowLogs:
     """Opens partitions of a flow. Its calls wait for the clusters; use it in one thread."""
 
-    def __init__(self, source: Admin, target: Admin, translator: OffsetTranslator, timeout_ms: int) -> None:
+    def __init__(
+        self, source: Admin, target: Admin, translator: OffsetTranslator, clock: Clock, timeout_ms: int
+    ) -> None:
         self._source: Final = source
         self._target: Final = target
         self._translator: Final = translator
+        self._clock: Final = clock
         self._timeout_ms: Final = timeout_ms
+        self._silent: Final = SilentLeaders(), SilentLeaders()
+
+    def describe(self, partitions: Mapping[TopicPartition, TopicPartition]) -> Described:
+        """Return the topics of these source and target partitions. Raises KafkaError if a cluster does not answer."""
+        calls = [
+            admin.describe_topics_async(sorted({tp.topic for tp in tps}), self._timeout_ms)
+            for admin, tps in ((self._source, partitions.keys()), (self._target, partitions.values()))
+        ]
+        for error in (error for call in calls for error in call.result().failed.values()):
+            if isinstance(error, KafkaTimeout):
+                raise error
+        return Described(*(call.result() for call in calls))
 
     def open(
         self,
         partitions: Mapping[TopicPartition, TopicPartition],
         source_epochs: Mapping[TopicPartition, Collection[int]],
         epochs: Mapping[TopicPartition, Collection[int]],
+        described: Described | None = None,
     ) -> dict[TopicPartition, PartitionLogs]:
         """Return what is known of these source partitions, whose values are their target partitions. Raises KafkaError.
 
         ``source_epochs`` and ``epochs`` are the leader epochs of source and target partitions whose ends are needed. A
-        partition that does not exist, or has no leader, cannot be translated now, and does not keep the others from it.
+        partition that does not exist, has no leader, or one that does not answer, cannot be translated now, and does
+        not keep the others from it. ``described`` are the partitions' topics, if they are known already.
         """
-        leaders = [
-            self._leaders(self._source, {tp.topic for tp in partitions}),
-            self._leaders(self._target, {tp.topic for tp in partitions.values()}),
-        ]
+        described = described or self.describe(partitions)
+        leaders = _leaders_of(described.source), _leaders_of(described.target)
+        now = self._clock.now()
         found: dict[TopicPartition, PartitionLogs] = {}
         readable: dict[TopicPartition, TopicPartition] = {}
         for source, target in partitions.items():
-            found[source] = self._new(_problem(source, leaders[0]) or _problem(target, leaders[1]))
-            if not found[source].problem:
+            problem = ""
+            for side, tp in enumerate((source, target)):
+                refusal = described[side].failed.get(tp.topic)
+                problem = problem or (str(refusal) if refusal else self._problem(side, tp, leaders[side], now))
+            found[source] = self._new(problem)
+            if not problem:
                 readable[source] = target
-                found[source].leader_epoch = leaders[1][target][1]
-        opened = self._opened(readable) if readable else Outcomes[TopicPartition, PartitionOffsets]({}, {})
+                found[source].leader_epoch = leaders[1][target].epoch
+        opened = self._opened(readable, described.ids()) if readable else _NONE_OPENED
         for source, error in opened.failed.items():
             found[source].problem = str(error)
-            del readable[source]
+        if readable:
+            self._take_silent(readable, {source for source, one in opened.items() if one.is_of_copied_topic}, leaders)
+        readable = {source: target for source, target in readable.items() if source in opened}
         for source, offsets in opened.items():
             found[source].offsets, found[source].index_end = offsets, self._index_end(offsets)
         wanted = {
             target: {found[source].leader_epoch, found[source].leader_epoch - 1, *epochs.get(target, ())} - {NEVER}
             for source, target in readable.items()
         }
-        ends = read_epoch_ends(self._target, wanted, _ANSWER_MS, partial=True)
         asked = {source: source_epochs.get(source, ()) for source in readable}
-        source_ends = read_epoch_ends(self._source, asked, _ANSWER_MS, partial=True)
+        calls = EpochEndCalls(self._target, wanted, ANSWER_MS), EpochEndCalls(self._source, asked, ANSWER_MS)
+        ends, source_ends = (call.read(partial=True) for call in calls)
         for source, target in readable.items():
             found[source].epoch_ends, found[source].source_epoch_ends = ends[target], source_ends[source]
         return found
 
+    def _take_silent(
+        self,
+        partitions: Mapping[TopicPartition, TopicPartition],
+        answered: AbstractSet[TopicPartition],
+        leaders: Sequence[Mapping[TopicPartition, _Leader]],
+    ) -> None:
+        """Remember which leaders have not answered; ``answered`` are source partitions of which both have."""
+        for side, silent in enumerate(self._not_answered):
+            asked = [pair[side] for pair in partitions.items() if pair[0] in answered or pair[side] in silent]
+            self._silent[side].take(((leaders[side][tp].node, tp in silent) for tp in asked), self._clock.now())
+
+    def _problem(self, side: int, tp: TopicPartition, leaders: Mapping[TopicPartition, _Leader], now: int) -> str:
+        if tp not in leaders:
+            return f"there is no partition {tp}"
+        node = leaders[tp].node
+        if node == _NO_LEADER:
+            return f"partition {tp} has no leader"
+        rest_ms = self._silent[side].rest_ms(node, now)
+        return f"broker {node}, the leader of {tp}, has not answered; it is asked again" if rest_ms else ""
+
     def _new(self, problem: str) -> PartitionLogs:
         return PartitionLogs(problem=problem)
 
+    @property
+    def _not_answered(self) -> tuple[AbstractSet[TopicPartition], AbstractSet[TopicPartition]]:
+        """The partitions of source and target whose leaders have not answered when they were opened last."""
+        return self._translator.silent
+
     def _opened(
-        self, partitions: Mapping[TopicPartition, TopicPartition]
+        self, partitions: Mapping[TopicPartition, TopicPartition], topic_ids: TopicIds
     ) -> Outcomes[TopicPartition, PartitionOffsets]:
-        return self._translator.open(partitions)
+        return self._translator.open(partitions, topic_ids)
 
     @staticmethod
     def _index_end(offsets: PartitionOffsets) -> int:
         return offsets.index.known_target_end
 
-    def _leaders(self, admin: Admin, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the leader and its epoch of each partition of the topics that exist."""
-        found: Mapping[str, TopicDescription] = admin.describe_topics(
-            sorted(topics), partial=True, timeout_ms=self._timeout_ms
-        )
-        return {
-            TopicPartition(name, one.partition): (one.leader, one.leader_epoch)
-            for name, topic in found.items()
-            for one in topic.partitions
-        }
+
+class _Leader(NamedTuple):
+    node: int
+    epoch: int
 
 
-def _problem(tp: TopicPartition, leaders: Mapping[TopicPartition, tuple[int, int]]) -> str:
-    if tp not in leaders:
-        return f"there is no partition {tp}"
-    return f"partition {tp} has no leader" if leaders[tp][0] == _NO_LEADER else ""
+def _leaders_of(topics: Mapping[str, TopicDescription]) -> dict[TopicPartition, _Leader]:
+    """Return the leader of each partition of the topics that exist."""
+    return {
+        TopicPartition(name, one.partition): _Leader(one.leader, one.leader_epoch)
+        for name, topic in topics.items()
+        for one in topic.partitions
+    }

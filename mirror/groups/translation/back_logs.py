@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from mirror.client import Outcomes, TopicPartition
-from mirror.groups.logs import FlowLogs, PartitionLogs
+from mirror.groups.translation.logs import FlowLogs, PartitionLogs
 from mirror.relay.offsets.index import UNKNOWN, Hole, Place, Translation
+from mirror.relay.offsets.log_answers import TopicIds
 from mirror.relay.offsets.translator import PartitionOffsets
 
 
@@ -34,11 +36,16 @@ class BackLogs(FlowLogs):
     def _new(self, problem: str) -> PartitionLogs:
         return BackPartitionLogs(problem=problem)
 
+    @property
+    def _not_answered(self) -> tuple[AbstractSet[TopicPartition], AbstractSet[TopicPartition]]:
+        originals, copies = self._translator.silent
+        return copies, originals
+
     def _opened(
-        self, partitions: Mapping[TopicPartition, TopicPartition]
+        self, partitions: Mapping[TopicPartition, TopicPartition], topic_ids: TopicIds
     ) -> Outcomes[TopicPartition, PartitionOffsets]:
         copies = {original: copy for copy, original in partitions.items()}
-        found = self._translator.open(copies)
+        found = self._translator.open(copies, TopicIds(topic_ids.target, topic_ids.source))
         return Outcomes(
             {copies[original]: offsets for original, offsets in found.items()},
             {copies[original]: error for original, error in found.failed.items()},

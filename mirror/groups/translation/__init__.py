@@ -1,0 +1,1 @@
+"""Translates positions: the logs of a round, partition by partition."""

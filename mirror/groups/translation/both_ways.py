@@ -1,0 +1,156 @@
+"""The logs of topics that two flows feed from each other's side under one name: both indexes translate a position."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from mirror.client import LATEST, Admin, TopicPartition
+from mirror.errors import KafkaError
+from mirror.groups.translation.back_logs import BackLogs
+from mirror.groups.translation.logs import ANSWER_MS, FlowLogs, PartitionLogs
+from mirror.groups.translation.lowest import EndsSeen, appended_from, kept_ends, lowest_position
+from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount, Offsets, count_copies
+from mirror.relay.offsets.index import UNKNOWN, Place, Translation
+from mirror.relay.offsets.translator import PartitionOffsets
+
+_ANYWHERE: Final = 2**63 - 1
+_MOST_READ: Final = 10_000
+"""So many offsets are read at most to find that the source has only copies there, and markers of transactions."""
+
+
+@dataclass(slots=True)
+class BothWaysPartition(PartitionLogs):
+    """One partition, with the index of the flow, and that of the flow in the other direction."""
+
+    back: PartitionLogs = field(default_factory=PartitionLogs)
+    """As the other flow's index has it."""
+    seen: list[EndsSeen] = field(default_factory=list)
+    """Ends of both logs, from before both indexes were read; the last ones are those of now."""
+    target_end: int | None = None
+    """The end of the target's log, the same; None if it is not known."""
+    is_back_complete: bool = False
+    """Whether all of the target's own records in front of its end are copied, also if no progress says so yet."""
+    _read: dict[tuple[bool, int, int], bool] = field(default_factory=dict)
+
+    @property
+    def indexed_to(self) -> int:
+        """What both indexes have, in any unit; it grows with each of them."""
+        return sum(0 if one is None else one.index.known_target_end for one in (self.offsets, self.back.offsets))
+
+    @property
+    def unknown_because(self) -> str:
+        """Why something is unknown; empty if nothing was looked for in vain."""
+        return ("" if self.offsets is None else self.offsets.reason) or self.back.unknown_because
+
+    def translate(self, offset: int, *, patient: bool = False) -> tuple[Translation, int]:
+        """Return the lowest target offset of both translations, and ``offset``. Raises KafkaError."""
+        if self.offsets is None or self.back.offsets is None:
+            return UNKNOWN, 0
+        ahead, _ = PartitionLogs.translate(self, offset, patient=patient)
+        back, _ = self.back.translate(max(offset, self.back.offsets.first_copy_at or 0), patient=patient)
+        # Up to the copied end, there is no record behind the offset if the index says so.
+        empty_to = self.offsets.index.copied_to if ahead.place is Place.END else offset
+        appended = appended_from(self.seen, empty_to)
+        found = lowest_position(ahead, back, appended, self.target_end)
+        if ahead.place is not Place.END or found.place is not Place.NOT_COPIED or not self.seen:
+            return found, offset
+        if not patient:
+            ends = self.seen[-1]
+            if self._is_all_copied(self.back.offsets, (empty_to, ends.source)):
+                appended = ends.target
+            if back.place is Place.END and self._is_all_copied(self.offsets, (back.offset or 0, ends.target)):
+                back, self.is_back_complete = back._replace(offset=ends.target), True
+            found = lowest_position(ahead, back, appended, self.target_end)
+        if found.offset is not None and self.read_again(offset, found.offset) == NO_COPIES:
+            found = found._replace(place=Place.END)
+        return found, offset
+
+    def _is_all_copied(self, copies: PartitionOffsets, offsets: tuple[int, int]) -> bool:
+        """Whether all records there were copied from the other side: those of few offsets are read, and once."""
+        if offsets[1] - offsets[0] > _MOST_READ:
+            return False
+        key = copies is self.offsets, *offsets
+        if key not in self._read:
+            self._read[key] = offsets[0] >= offsets[1] or copies.has_only_copies(*offsets)
+        return self._read[key]
+
+    def read_again(self, offset: int, target_offset: int) -> CopyCount:
+        """Count the records in front of a source offset that are read again from a target offset on.
+
+        What was compacted since it was copied is counted, too. What is not copied yet, or not known as copied, makes
+        the count one of at most so many records.
+        """
+        if self.offsets is None or self.back.offsets is None:
+            return NO_COPIES
+        index, others = self.offsets.index, self.back.offsets.index
+        read, again = Offsets(end=offset), Offsets(start=target_offset)
+        found = [count_copies(index, read, again), count_copies(others, again, read)]
+        others_left = _ANYWHERE if self.target_end is None else max(0, self.target_end - others.copied_to)
+        if self.is_back_complete:
+            others_left = 0
+        at_most = max(0, offset - index.copied_to)
+        at_most += max(0, min(offset - others.known_target_end, others_left))
+        records = sum(one.records for one in found) + at_most
+        return CopyCount(records, is_exact=not at_most and all(one.is_exact for one in found))
+
+
+class BothWaysLogs:
+    """Opens partitions that both flows feed. Its calls wait for the clusters; use it in one thread."""
+
+    def __init__(self, source: Admin, target: Admin, ahead: FlowLogs, back: BackLogs, other: str) -> None:
+        """``other`` is the flow in the other direction, whose index ``back`` reads."""
+        self._source: Final = source
+        self._target: Final = target
+        self._ahead: Final = ahead
+        self._back: Final = back
+        self._other: Final = other
+        self._seen: Final[dict[TopicPartition, list[EndsSeen]]] = {}
+
+    def open(
+        self,
+        partitions: Mapping[TopicPartition, TopicPartition],
+        source_epochs: Mapping[TopicPartition, Collection[int]],
+        epochs: Mapping[TopicPartition, Collection[int]],
+    ) -> dict[TopicPartition, PartitionLogs]:
+        """Do what :meth:`FlowLogs.open` does. Raises KafkaError; what the other index fails with is a problem."""
+        described = self._ahead.describe(partitions)
+        ends = self._ends(partitions)
+        ahead = self._ahead.open(partitions, source_epochs, epochs, described)
+        try:
+            back = self._back.open(partitions, {}, {}, described)
+        except KafkaError as error:
+            problem = f"the index of flow {self._other}: {error}"
+            back = {source: PartitionLogs(problem=problem) for source in partitions}
+        return {source: self._both(source, ahead[source], back[source], ends.get(source)) for source in partitions}
+
+    def _both(
+        self, source: TopicPartition, ahead: PartitionLogs, back: PartitionLogs, latest: EndsSeen | None
+    ) -> BothWaysPartition:
+        copied_to = 0 if ahead.offsets is None else ahead.offsets.index.copied_to
+        seen = self._seen[source] = kept_ends(self._seen.get(source, ()), latest, copied_to)
+        return BothWaysPartition(
+            offsets=ahead.offsets,
+            problem=ahead.problem or back.problem,
+            index_end=ahead.index_end,
+            epoch_ends=ahead.epoch_ends,
+            leader_epoch=ahead.leader_epoch,
+            source_epoch_ends=ahead.source_epoch_ends,
+            back=back,
+            seen=seen if latest is not None else [],
+            target_end=None if latest is None else latest.target,
+        )
+
+    def _ends(self, partitions: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, EndsSeen]:
+        """Return the ends of the logs whose leaders answer: the target's first."""
+        targets = self._target.list_offsets_async(dict.fromkeys(partitions.values(), LATEST), timeout_ms=ANSWER_MS)
+        of_target = targets.result()
+        answered = {source: target for source, target in partitions.items() if target in of_target}
+        sources = self._source.list_offsets_async(dict.fromkeys(answered, LATEST), timeout_ms=ANSWER_MS)
+        of_source = sources.result()
+        return {
+            source: EndsSeen(of_target[target].offset, of_source[source].offset, of_target[target].leader_epoch)
+            for source, target in answered.items()
+            if source in of_source
+        }
