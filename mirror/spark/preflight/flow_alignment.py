@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Final
 from mirror.alignment.decision import ConfigRules
 from mirror.alignment.deletions.creations import CreationRecorder
 from mirror.alignment.deletions.deletion_rounds import DeletionRules, Deletions
+from mirror.alignment.deletions.report import DeletionReport
 from mirror.alignment.report import AlignmentReport
 from mirror.alignment.rounds import Alignment, AlignmentRules
 from mirror.client import Admin
 from mirror.config.flow_rules import target_options
+from mirror.errors import Fenced, KafkaError
 from mirror.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mirror.alignment.deletions.report import DeletionReport
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.timing import Clock
 
@@ -58,14 +59,21 @@ class FlowRounds:
     ) -> AlignmentReport:
         """Do what the keys of ``flow`` say; the other parameters are those of :meth:`.Alignment.round`.
 
-        ``max_deletions`` is a limit that a user has given for this round. Raises KafkaError, Fenced.
+        ``max_deletions`` is a limit that a user has given for this round. If deletions fail, that is in the report.
+        Raises KafkaError, Fenced.
         """
         report = AlignmentReport(time_ms=self._clock.unix_ms())
         if flow.configs == "sync":
             self._alignment.rules = rules_of(flow)
             report = self._alignment.round(write=write, adopt=adopt, beside_copies=beside_copies, created=created)
         if flow.deletes_topics:
-            report = replace(report, deletions=self.delete(flow, write=write, max_deletions=max_deletions))
+            try:
+                deletions = self.delete(flow, write=write, max_deletions=max_deletions)
+            except Fenced:
+                raise
+            except KafkaError as error:
+                deletions = DeletionReport(problems=(f"no topic is deleted: {error}",))
+            report = replace(report, deletions=deletions)
         return report
 
     def delete(self, flow: FlowConfig, *, write: bool = True, max_deletions: int | None = None) -> DeletionReport:

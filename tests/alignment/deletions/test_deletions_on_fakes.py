@@ -266,9 +266,9 @@ def test_an_earlier_run_is_fenced_and_deletes_nothing(site: DeletionSite) -> Non
 
 
 def test_a_source_that_does_not_answer_deletes_nothing(site: DeletionSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirror.alignment.deletions.deletion_rounds.TIMEOUT_MS", 1_000)
     site.delete_at_source("t")
     site.round()
+    monkeypatch.setattr("mirror.alignment.deletions.deletion_rounds.TIMEOUT_MS", 1_000)
     site.pair.source.control.on(Api.METADATA, Action(silent=True), times=None)
     with pytest.raises(KafkaError):
         site.round()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mirror.alignment.deletions.deletion_rounds import transactional_id
 from mirror.alignment.deletions.records import CreatedTopic, SourceTopic, created_record
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
@@ -14,6 +15,9 @@ from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
 from mirror.spark.driver import batch_flow
 from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.ledger.results import FlowReport
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
 from tests.spark.driver.test_batch_flow import runner
 from tests.spark.planning.test_range_planner import flow
@@ -90,6 +94,19 @@ def test_topics_are_deleted_while_the_configuration_says_so(site: Site, monkeypa
     assert (deleted.deletions.deleted, deleted.is_in_step) == (1, True)
     assert "paris.t" not in site.pair.target.topics
     assert list(AlignmentReports().problems(deleted)) == ["topic paris.t was deleted, as t on the source"]
+
+
+def test_what_keeps_topics_from_being_deleted_keeps_no_configuration_from_being_set(site: Site) -> None:
+    site.write('on-topic-deleted = "delete"\n')
+    refused = Action(errors={transactional_id(FLOW): errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+    site.pair.target.control.add(lambda call: refused if call.api is Api.FIND_COORDINATOR else None)
+    with AlignmentRounds(site.load, CreatedTopics(), beside_copies=True) as rounds:
+        rounds.round()
+        site.source["retention.ms"] = "5"
+        report = rounds.round()
+    assert (report.changed, site.target, report.is_in_step) == (1, {"retention.ms": "5"}, False)
+    (problem,) = AlignmentReports().problems(report)
+    assert problem.startswith("no topic is deleted: ")
 
 
 def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
