@@ -35,7 +35,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions elections faults properties equality isolation memory follower cluster stores lock clean
+.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions elections faults properties equality isolation memory follower cluster takeovers stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -163,7 +163,10 @@ equality: brokers ## copy hundreds of generated topics, compared by an independe
 isolation: brokers ## measure what sick partitions and throttled targets cost the healthy ones (needs an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/measurements/isolation.py $(ARGUMENTS)
 
-cluster: brokers prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (25 minutes)
+takeovers: brokers ## kill MirrorMaker 2 20 times in each of four ways, take its topics over and give them back (an hour)
+	$(BIN)/pytest -p no:randomly -s tests/takeover/kill_campaign.py $(ARGUMENTS)
+
+cluster: brokers prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (35 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

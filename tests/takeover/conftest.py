@@ -1,0 +1,22 @@
+"""Real MirrorMaker 2 between the two shared clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mirror.sandbox.cluster import Cluster
+from tests.takeover.mirrormaker_site import MirrorMakerSite
+
+
+@pytest.fixture
+def site(
+    request: pytest.FixtureRequest,
+    source_cluster: Cluster,
+    target_cluster: Cluster,
+    tmp_path: Path,
+    unique: Callable[[str], str],
+) -> MirrorMakerSite:
+    return MirrorMakerSite(source_cluster, target_cluster, tmp_path, unique, **request.param._asdict())

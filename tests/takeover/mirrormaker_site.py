@@ -1,0 +1,299 @@
+"""Real MirrorMaker 2 between two clusters, records that keep coming, and the flow that takes its topics over."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from confluent_kafka import Producer
+from typer.testing import CliRunner, Result
+
+from mirror.cli.app import app
+from mirror.client import EARLIEST, LATEST, Admin, TopicPartition
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range
+from mirror.relay.task.copy_ranges import copy_ranges
+from mirror.sandbox.cluster import Cluster
+from mirror.sandbox.process import Process
+from tests import jvm
+from tests.benchmarks.mirrormaker import mirrormaker, properties
+from tests.copying.pair import End, Seen
+from tests.copying.writers import transactional
+from tests.e2e.broker_side import WITHIN_S, failed_into
+from tests.polling import eventually
+
+IDENTITY: Final = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+HEAP: Final = ("-Xms128m", "-Xmx512m", *jvm.PLAIN)
+FLUSH_MS: Final = 2_000
+"""``offset.flush.interval.ms``: a killed MirrorMaker 2 copies about so much once more."""
+START_S: Final = 180.0
+"""Within this MirrorMaker 2 copies something, on a machine that is busy."""
+_BETWEEN_S: Final = 0.02
+_TRANSACTION: Final = 5
+_ABORTED: Final = 3
+"""Every third transaction is aborted."""
+
+
+class Log(NamedTuple):
+    """One partition of a topic, by its name on the source."""
+
+    topic: str
+    partition: int
+
+
+class Extras(NamedTuple):
+    """What the target has beside one copy of each record of the source, and what it lacks."""
+
+    doubled: Counter[Seen]
+    missing: Counter[Seen]
+
+
+class MirrorMakerSite:
+    """MirrorMaker 2 copies three topics: ``plain`` (two partitions), ``compact`` and ``transactions`` (one each)."""
+
+    def __init__(
+        self,
+        source: Cluster,
+        target: Cluster,
+        folder: Path,
+        unique: Callable[[str], str],
+        *,
+        exactly_once: bool = False,
+        identity: bool = False,
+    ) -> None:
+        self.folder: Final = folder
+        self.source, self.target = End(source.bootstrap_servers), End(target.bootstrap_servers)
+        self.alias, self.other = unique("a").replace("-", ""), unique("b").replace("-", "")
+        self.flow: Final = f"{self.alias}-{self.other}"
+        self.exactly_once: Final = exactly_once
+        self.identity: Final = identity
+        prefix = unique("t")
+        self.topics: Final = {f"{prefix}-plain": 2, f"{prefix}-compact": 1, f"{prefix}-transactions": 1}
+        self.plain, self.compact, self.transactions = self.topics
+        self.logs: Final = [Log(topic, number) for topic, count in self.topics.items() for number in range(count)]
+        for topic, count in self.topics.items():
+            self.source.create(topic, count, cleanup_policy="compact" if topic == self.compact else "delete")
+        self.settings: Final = self._settings(f"{prefix}-.*")
+
+    def _settings(self, topics: str) -> dict[str, str]:
+        names = {"a": self.alias, "b": self.other}
+        found = {
+            re.sub(r"^([ab])(->([ab]))?\.", lambda match: _renamed(match, names), key): value
+            for key, value in properties(
+                self.source.address, self.target.address, topics, exactly_once=self.exactly_once, tasks=2
+            ).items()
+        }
+        found |= {
+            "clusters": f"{self.alias}, {self.other}",
+            f"{self.other}->{self.alias}.emit.heartbeats.enabled": "false",
+            f"{self.other}.offset.flush.interval.ms": str(FLUSH_MS),
+            f"{self.alias}->{self.other}.sync.topic.acls.enabled": "false",
+            # A worker that was killed holds up the next one for so long.
+            f"{self.other}.session.timeout.ms": "6000",
+            f"{self.other}.heartbeat.interval.ms": "1000",
+            f"{self.other}.scheduled.rebalance.max.delay.ms": "0",
+        }
+        return found | ({"replication.policy.class": IDENTITY} if self.identity else {})
+
+    def target_topic(self, topic: str) -> str:
+        return topic if self.identity else f"{self.alias}.{topic}"
+
+    # --- MirrorMaker 2
+
+    @contextmanager
+    def mirrormaker(self) -> Iterator[Process]:
+        """Running; it is stopped in order at the end, unless it was killed."""
+        with mirrormaker(self.folder, self.settings, heap=HEAP) as process:
+            yield process
+
+    def await_copied(self, logs: Sequence[Log], records: int) -> None:
+        """Wait until the target's partitions have grown by so many records in all."""
+        before = self._ends(logs)
+
+        def grown() -> bool:
+            return self._ends(logs) - before >= records
+
+        eventually(grown, within_s=START_S, what=f"{records} more records in the target", every_s=0.1)
+
+    def _ends(self, logs: Sequence[Log]) -> int:
+        return sum(self.target.end(self.target_topic(log.topic), log.partition) for log in logs)
+
+    def stored(self) -> int:
+        """How many positions MirrorMaker 2 has stored, earlier ones included."""
+        topic = f"mm2-offsets.{self.alias}.internal"
+        return sum(self.target.end(topic, number) for number in range(self.target.partitions(topic)))
+
+    def await_caught_up(self) -> None:
+        """Wait until the target has all records of the source. Nothing is to be written meanwhile."""
+
+        def caught_up() -> bool:
+            return not any(extras.missing for extras in self.extras().values())
+
+        eventually(caught_up, within_s=START_S, what="a complete target", every_s=1.0)
+
+    # --- the flow
+
+    def configuration(self) -> Path:
+        """Return the file of a flow that copies the same topics to the same names."""
+        file = self.folder / "mirror.toml"
+        names = ", ".join(f'"{topic}"' for topic in self.topics)
+        naming = "identity" if self.identity else "prefix"
+        file.write_text(
+            f'[clusters.{self.alias}]\n"bootstrap.servers" = "{self.source.address}"\n'
+            f'[clusters.{self.other}]\n"bootstrap.servers" = "{self.target.address}"\n'
+            f'[flows.{self.flow}]\nsource = "{self.alias}"\ntarget = "{self.other}"\n'
+            f'topics = [{names}]\nnaming = "{naming}"\n',
+            encoding="utf-8",
+        )
+        return file
+
+    def takeover(self, *options: str) -> Any:
+        """Run the command until nothing is left out, and return what it prints.
+
+        It refuses while a killed worker is a member of its group still, and leaves out open transactions.
+        """
+        command = ["takeover", "--config", str(self.configuration()), "--flow", self.flow, "--observe", "1", "--json"]
+        results: list[Result] = []
+
+        def complete() -> bool:
+            results.append(CliRunner().invoke(app, [*command, *options], catch_exceptions=False))
+            return results[-1].exit_code == 0
+
+        try:
+            eventually(complete, within_s=START_S, what="a takeover", every_s=0.5)
+        except AssertionError:
+            raise AssertionError(results[-1].output) from None
+        return json.loads(results[-1].stdout)
+
+    def copy(self) -> None:
+        """Copy all that the source has, exactly once, as a run of the flow does."""
+        results = copy_ranges(
+            self._ranges(),
+            source_options={"bootstrap.servers": self.source.address},
+            target_options={"bootstrap.servers": self.target.address},
+            policy=CopyPolicy(),
+        )
+        for result in results:
+            assert result.outcome is Outcome.COMPLETE, result
+
+    def _ranges(self) -> list[Range]:
+        with Admin({"bootstrap.servers": self.source.address}) as admin:
+            topics = admin.describe_topics(self.topics)
+            tps = [TopicPartition(*log) for log in self.logs]
+            first = admin.list_offsets(dict.fromkeys(tps, EARLIEST))
+            last = admin.list_offsets(dict.fromkeys(tps, LATEST), isolation="read_committed")
+            cluster_id = str(admin.describe_cluster().cluster_id)
+        return [
+            Range(
+                flow=self.flow,
+                topic=tp.topic,
+                target_topic=self.target_topic(tp.topic),
+                partition=tp.partition,
+                start=first[tp].offset,
+                end=last[tp].offset,
+                source_cluster_id=cluster_id,
+                topic_id=str(topics[tp.topic].topic_id),
+                source_epoch=last[tp].leader_epoch,
+            )
+            for tp in tps
+        ]
+
+    # --- both logs
+
+    def extras(self) -> dict[Log, Extras]:
+        """Compare the clusters record by record, and check that the target has the source's order."""
+        found = {}
+        for topic, count in self.topics.items():
+            # The target first: what the source gets meanwhile is not doubled, only missing.
+            ours, theirs = self.target.logs(self.target_topic(topic), count), self.source.logs(topic, count)
+            for number in range(count):
+                source, target = ([record for _, record in log[number]] for log in (theirs, ours))
+                wanted, present = Counter(source), Counter(target)
+                found[Log(topic, number)] = Extras(present - wanted, wanted - present)
+        return found
+
+    def ends_in_order(self, log: Log, before: int) -> bool:
+        """Whether what the target has from its offset ``before`` on is the end of the source's log."""
+        count = self.topics[log.topic]
+        source = [record for _, record in self.source.logs(log.topic, count)[log.partition]]
+        copies = self.target.logs(self.target_topic(log.topic), count)[log.partition]
+        target = [record for offset, record in copies if offset >= before]
+        return source[len(source) - len(target) :] == target
+
+    def target_ends(self) -> dict[Log, int]:
+        return {log: self.target.end(self.target_topic(log.topic), log.partition) for log in self.logs}
+
+    def last_values(self) -> bool:
+        """Whether both clusters have the same last value of each key of the compacted topic."""
+        both = (self.source.records(self.compact), self.target.records(self.target_topic(self.compact)))
+        theirs, ours = ({record.key: record.value for record in log} for log in both)
+        return theirs == ours
+
+
+class Traffic:
+    """Records that keep coming into all topics while the block runs; each has a number, so that no two are equal."""
+
+    def __init__(self, site: MirrorMakerSite) -> None:
+        self._site: Final = site
+        self._over: Final = threading.Event()
+        self._failures: Final = list[str]()
+        self._thread: Final = threading.Thread(target=self._write, name="traffic", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join(WITHIN_S)
+        assert not self._thread.is_alive()
+        assert not self._failures, self._failures[0]
+
+    def _write(self) -> None:
+        site, number = self._site, 0
+        plain = site.source.producer(linger_ms=0)
+        within = transactional(site.source.address, f"{site.flow}-traffic")
+        while not self._over.wait(_BETWEEN_S):
+            for log in site.logs:
+                if log.topic != site.transactions:
+                    self._produce(plain, log, number)
+            if number % _TRANSACTION == 0:
+                within.begin_transaction()
+                for at in range(_TRANSACTION):
+                    self._produce(within, Log(site.transactions, 0), number + at)
+                within.flush(WITHIN_S)
+                aborted = number // _TRANSACTION % _ABORTED == 0
+                (within.abort_transaction if aborted else within.commit_transaction)(WITHIN_S)
+            plain.poll(0)
+            number += 1
+        if plain.flush(WITHIN_S):
+            self._failures.append("records were not delivered")
+
+    def _produce(self, producer: Producer, log: Log, number: int) -> None:
+        producer.produce(
+            log.topic,
+            b"%d" % number,
+            b"k%d" % (number % 7),
+            log.partition,
+            headers=[("n", b"%d" % (number % 3))],
+            on_delivery=failed_into(self._failures),
+        )
+
+
+def _renamed(match: re.Match[str], names: Mapping[str, str]) -> str:
+    first, _, second = match.groups()
+    return f"{names[first]}->{names[second]}." if second else f"{names[first]}."
+
+
+def kill(process: Process) -> None:
+    """Kill MirrorMaker 2 without any notice, and wait for its end."""
+    process.send(signal.SIGKILL)
+    eventually(lambda: not process.alive(), what="the end of a killed process")
