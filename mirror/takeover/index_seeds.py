@@ -14,8 +14,10 @@ from mirror.relay.offsets.segments import Segment, segment_of
 from mirror.relay.progress.anchors import Anchor
 from mirror.takeover.matching import Pair
 
-MOST_NEAR: Final = 256
-"""So many of the last syncs are kept, and as many for each doubling of their number before them."""
+MOST_NEAR: Final = 16
+"""So many of the last syncs are kept, half as many for each doubling of their number before them, and the first one.
+
+Readers hold the index of all partitions in memory, with about 0.5 KB for each sync."""
 
 
 def counting(pairs: Iterable[Pair]) -> list[Pair]:
@@ -35,9 +37,9 @@ def counting(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def thinned(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return at most :data:`MOST_NEAR` of the last pairs, and half as many for each doubling of their number."""
+    """Return :data:`MOST_NEAR` of the last pairs, half as many for each doubling of their number, and the first one."""
     last = len(pairs) - 1
-    return [pair for position, pair in enumerate(pairs) if _is_kept(last - position)]
+    return [pair for position, pair in enumerate(pairs) if position == 0 or _is_kept(last - position)]
 
 
 def _is_kept(distance: int) -> bool:

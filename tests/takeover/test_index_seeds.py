@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
 from mirror.relay.offsets.runs import Run
@@ -40,9 +41,11 @@ def test_the_newest_pairs_are_kept_and_fewer_of_the_older_ones() -> None:
     pairs = [Pair(number, number) for number in range(100_000)]
     kept = thinned(pairs)
     assert kept[-MOST_NEAR:] == pairs[-MOST_NEAR:]
-    assert len(kept) < MOST_NEAR * 10
+    assert kept[0] == pairs[0]
+    assert len(kept) < MOST_NEAR * 8
     assert kept == sorted(set(kept))
-    assert kept[0].source < 1_000
+    gaps = [later.source - earlier.source for earlier, later in pairwise(kept)]
+    assert all(gap <= (len(pairs) - later.source) // 2 for gap, later in zip(gaps, kept[1:], strict=True) if gap > 1)
 
 
 def test_runs_and_pairs_are_translated_and_the_rest_are_holes() -> None:
