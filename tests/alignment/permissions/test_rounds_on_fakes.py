@@ -113,6 +113,23 @@ def test_what_others_have_created_on_the_target_is_never_deleted(site: Site) -> 
         assert on(site.pair.target) == {own, COPY}
 
 
+def test_what_differs_in_one_thing_is_another_acl(site: Site) -> None:
+    others = {
+        topic("paris.t", WRITE),
+        topic("paris.t", prefixed=True),
+        topic("paris.t", deny=True, principal="User:bob"),
+        topic("paris.t", principal="User:bob"),
+        topic("paris.t", host="10.0.0.1"),
+        topic("paris.u"),
+        group("paris.t"),
+    }
+    site.target.create_acls(others)
+    site.source.create_acls([topic("t")])
+    assert site.round().created == 1
+    site.pair.source.admin.acls = []
+    assert (site.round().deleted, on(site.pair.target)) == (1, others)
+
+
 def test_what_others_have_deleted_on_the_target_is_created_by_hand(site: Site) -> None:
     site.source.create_acls([topic("t")])
     site.round()
