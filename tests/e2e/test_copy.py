@@ -179,6 +179,8 @@ def _shape(site: Site) -> None:
             "groups",
             "configs",
             "acls",
+            "deletions",
+            "sync",
         }
         assert (each["outcome"], each["error"], each["groups"]) == ("complete", None, None)
         assert each["configs"]["in_step"], each["configs"]
