@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
-from mirror.errors import KafkaError, KafkaTimeout
+from mirror.errors import KafkaError, KafkaTimeout, ProtocolError
 
 Committed = Outcomes[TopicPartition, OffsetAndMetadata]
 """What a group has committed; ``failed`` are the partitions of which that could not be read."""
@@ -65,8 +65,15 @@ class Bundles:
             self._sizes.clear()
         for group, outcome in found.items():
             self._late.pop(group, None)
-            if isinstance(outcome, KafkaTimeout):
+            if _is_unreadable(outcome) and self._sizes.get(group, 0) < _MOST_BYTES:
+                self._sizes[group] = _MOST_BYTES  # it is asked for alone: only then it is known which group it is
+            elif isinstance(outcome, KafkaTimeout):
                 self._late[group] = _Late(now + _REST_MS, outcome)
                 self._sizes[group] = min(self._sizes.get(group, _GROUP_BYTES) * _GROWTH, _MOST_BYTES)
             elif not isinstance(outcome, KafkaError):
                 self._sizes[group] = sum(_OFFSET_BYTES + len(one.metadata) for one in outcome.values())
+
+
+def _is_unreadable(outcome: Committed | KafkaError) -> bool:
+    """Whether the broker has answered with what is no response, such as metadata that are not UTF-8."""
+    return isinstance(outcome, KafkaTimeout) and isinstance(outcome.__cause__, ProtocolError)

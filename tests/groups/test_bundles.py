@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror.client import OffsetAndMetadata, TopicPartition
-from mirror.errors import AuthorizationFailed, KafkaTimeout
+from mirror.errors import AuthorizationFailed, KafkaTimeout, ProtocolError
 from mirror.groups.bundles import Bundles, Committed
 
 REST_MS = 20_000
@@ -51,3 +51,15 @@ def test_groups_that_are_late_again_and_again_share_requests_with_fewer_others()
         sizes.append(max(len(bundle) for bundle in bundles.of(groups, {})))
         bundles.take(dict.fromkeys(groups, KafkaTimeout("no answer")), round_number * REST_MS)
     assert sizes == [200, 64, 16, 4, 1]
+
+
+def test_groups_whose_response_cannot_be_read_are_asked_for_one_by_one() -> None:
+    bundles, groups = Bundles(), ["a", "b", "c"]
+    unreadable = KafkaTimeout("no answer")
+    unreadable.__cause__ = ProtocolError("not UTF-8")
+    bundles.take(dict.fromkeys(groups, unreadable), 0)
+    assert bundles.resting(groups, 0) == {}
+    assert bundles.of(groups, {}) == [("a",), ("b",), ("c",)]
+    bundles.take({"a": _committed(1), "b": unreadable, "c": _committed(1)}, 0)
+    assert bundles.resting(groups, REST_MS - 1) == {"b": unreadable}
+    assert bundles.of(groups, {}) == [("a", "c"), ("b",)]

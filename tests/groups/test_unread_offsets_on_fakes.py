@@ -11,7 +11,8 @@ from mirror.client import TopicPartition
 from mirror.groups.coordinators import spread
 from mirror.groups.decision import Reason
 from mirror.wire.api import Api
-from tests.fakes import errors
+from tests.fakes import connection, errors, server_codec
+from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action, ServerCall
 from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, only
@@ -98,3 +99,22 @@ def test_a_group_whose_coordinator_cannot_be_found_delays_no_other(site: Site, m
     assert {site.at_target(group) for group in same} == {160}
     assert report.groups[GROUP].reason is Reason.UNAVAILABLE
     assert asked == {*same}
+
+
+def test_metadata_that_are_no_text_hold_their_own_group_only(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers of Apache Kafka keep text only; others may keep any bytes."""
+    encode = server_codec.encode_response
+    monkeypatch.setattr(connection, "encode_response", lambda *of: encode(*of).replace(b"NO TEXT", b"\xff\xfe TEXT"))
+    for group in ("well", "well too"):
+        site.commit(100, group=group)
+    site.commit(100, group="hostile", metadata="NO TEXT")
+    clock = FakeClock()
+    sync = site.sync(clock=clock)
+    sync.round()
+    report = sync.round()
+    assert report.in_step == 2
+    assert (report.groups["hostile"].reason, site.at_target("hostile")) == (Reason.UNAVAILABLE, None)
+    assert "cannot be read" in report.groups["hostile"].detail
+    site.commit(100, group="hostile", metadata="text")
+    clock.advance(20_000)
+    assert sync.round().in_step == 3
