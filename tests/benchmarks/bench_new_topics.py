@@ -3,13 +3,13 @@
     PYTHONPATH=. python tests/benchmarks/bench_new_topics.py [--existing 10] [--new 50] [--every 2] [--idle 20]
         [--output FILE]
 
-A `mirror stream` with the default epoch follows ``existing`` topics of one partition. Then a topic is created every
-``every`` seconds, and a record is produced into it at once. Measured is the time from before the creation to the moment
-at which the record is committed on the target, as its last stable offset says: percentiles in ms. At the end each copy
-is read by another client. Prints the CPU seconds a second of the driver and of all of the stream's processes, and of
-both brokers, during ``idle`` seconds before, and while the topics come, and how many epochs ended meanwhile. The
-clusters have one broker each. The figures replace those of the same number of topics in results-new-topics.json, or the
-file of ``--output``.
+A `mirror stream` with the default epoch follows ``existing`` topics of one partition, which both sides have. Then one
+more is created every ``every`` seconds, and a record produced into it at once. Measured is the time from before the
+creation to the moment at which the record is committed on the target, as its last stable offset says: percentiles in
+ms. At the end each copy is read by another client. Prints the CPU seconds a second of the driver and of all of the
+stream's processes, and of both brokers, during ``idle`` seconds before, and while the topics come, and how many epochs
+ended meanwhile. The clusters have one broker each. The figures replace those of the same number of topics in
+results-new-topics.json, or the file of ``--output``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,8 @@ def create(address: str, names: Sequence[str]) -> None:
         made = admin.create_topics([NewTopic(name, 1, 1) for name in names[begin : begin + _PORTION]])
         for each in made.values():
             each.result(timeout=120)
+    while len(admin.list_topics(timeout=60).topics) < len(names):  # the broker applies what the controller has made
+        time.sleep(_POLL_S)
 
 
 class Arrivals:
@@ -103,7 +106,11 @@ def measure(existing: int, new: int, every: float, idle: float) -> dict[str, flo
         Admin({"bootstrap.servers": b.bootstrap_servers}) as target,
     ):
         folder, source = Path(made), a.bootstrap_servers
-        create(source, [f"orders-{number}" for number in range(existing)])
+        followed = [f"orders-{number}" for number in range(existing)]
+        with ThreadPoolExecutor() as pool:
+            copies = pool.submit(create, b.bootstrap_servers, [f"a.{name}" for name in followed])
+            create(source, followed)
+            copies.result()
         producer = Producer({"bootstrap.servers": source, "linger.ms": 0})
         producer.produce(f"orders-{existing - 1}", b"first")
         producer.flush(30)

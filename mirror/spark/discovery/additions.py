@@ -60,18 +60,21 @@ def lacking(plan: Plan, new: Mapping[TopicPartition, int]) -> set[TopicPartition
     return {tp for tp, version in new.items() if version > plan.targets_version}
 
 
-def assign(plan: Plan, added: Iterable[Range], run: str) -> list[AddedRange]:
-    """Return ``added`` with a task each, of the epoch of ``plan``; empty if no task is sure to last until its end.
+def lasting_tasks(plan: Plan) -> list[int]:
+    """Return the tasks that are sure to last until the epoch's end.
 
     The ranges of a limited flow have ends, and a task whose partitions are all unhealthy may end with them.
     """
-    lasting = [
+    return [
         number
         for number, ranges in enumerate(plan.tasks)
         if any(range_.open_ended and not is_unhealthy(range_) for range_ in ranges)
     ]
-    if not lasting:
-        return []
+
+
+def assign(plan: Plan, added: Iterable[Range], run: str) -> list[AddedRange]:
+    """Return ``added`` with a task each, of those tasks of the epoch of ``plan`` that last; there are some."""
+    lasting = lasting_tasks(plan)
     return [
         AddedRange(run, plan.epoch, lasting[crc32(f"{one.topic}-{one.partition}".encode()) % len(lasting)], one)
         for one in added

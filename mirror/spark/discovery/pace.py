@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-_CPU_SHARE: Final = 20
-"""Looking, and what is done about what is found, takes at most a twentieth of a core."""
+_CPU_SHARE: Final = 10
+"""Looking, and what is done about what is found, takes at most a tenth of a core, as other rounds do."""
 _LONGEST_MS: Final = 30_000
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from mirror.client import TopicPartition
 from mirror.errors import MAX_NAMES_SHOWN, KafkaError
 from mirror.relay.progress.control import control_partition
-from mirror.spark.discovery.additions import assign, grown, lacking, plan_additions, unprepared
+from mirror.spark.discovery.additions import assign, grown, lacking, lasting_tasks, plan_additions, unprepared
 from mirror.spark.discovery.pace import pause_ms
 
 if TYPE_CHECKING:
@@ -124,8 +124,9 @@ class TopicWatch:
         if listing.topics is None:
             return
         if topics := unprepared(self._flow, listing.topics, targets):
-            self._new.update(self._prepare(topics))
-        else:
+            targets = self._prepare(topics)
+            self._new.update(targets)
+        if not unprepared(self._flow, topics, targets):
             self._known.append(listing.digest)
 
     def refresh(self) -> None:
@@ -142,7 +143,7 @@ class TopicWatch:
         if plan is None or not (wanted := new.wanted(plan)):
             return
         planned = {TopicPartition(range_.topic, range_.partition) for range_ in plan.ranges}
-        if wanted & planned or not assign(plan, plan.ranges, self._control.run):
+        if wanted & planned or not lasting_tasks(plan):
             self._control.request_new_plan(plan.epoch)
             new.settle(wanted)
             return

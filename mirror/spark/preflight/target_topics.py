@@ -21,6 +21,7 @@ from mirror.spark.preflight.portions import send_in_portions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from mirror.alignment.deletions.creations import CreationRecorder
     from mirror.config.models import FlowConfig
@@ -91,7 +92,8 @@ def _prepare_new(
     recorder: CreationRecorder | None,
 ) -> Prepared:
     preparation = _Preparation(flow, topics, source, target, recorder)
-    preparation.create()
+    # To list all topics of the target costs more than all else; brokers refuse collisions with others than the flow's.
+    preparation.create(rivals={flow.target_topic(name) for name in before.copyable})
     preparation.extend()
     targets = preparation.targets().beside(before)
     created = {name: topic.configs for name, topic in preparation.created.items()}
@@ -198,8 +200,11 @@ class _Preparation:
         """Record why target topic ``name`` cannot be copied into, from partition ``first`` on."""
         self.obstacles[self._source_of[name]] = Obstacle(" ".join(reason.split()), first)
 
-    def create(self, *, validate_only: bool = False) -> None:
-        """Create the missing topics. A topic that another client creates at the same time is used as it is."""
+    def create(self, *, validate_only: bool = False, rivals: AbstractSet[str] | None = None) -> None:
+        """Create the missing topics. A topic that another client creates at the same time is used as it is.
+
+        No name may collide with those of ``rivals``; None: of all topics of the target.
+        """
         missing = [
             topic
             for name, topic in self._source_of.items()
@@ -208,7 +213,8 @@ class _Preparation:
         if not missing:
             return
         flow = self._flow
-        self.obstacles.update(colliding(flow, missing, self._target.list_topics().keys()))
+        rivals = self._target.list_topics().keys() if rivals is None else rivals - {*map(flow.target_topic, missing)}
+        self.obstacles.update(colliding(flow, missing, rivals))
         configs = self._source_configs([topic for topic in missing if topic not in self.obstacles])
         for topic, error in configs.failed.items():
             self._add_obstacle(
