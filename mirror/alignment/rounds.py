@@ -16,12 +16,11 @@ from typing import Final
 from mirror.alignment.changes import TIMEOUT_MS, alter, in_portions
 from mirror.alignment.decision import Act, ConfigRules, Decision, Known, Mark, Observed, Reason, decide
 from mirror.alignment.inventory import StoredInventory, TopicInventory, encode_key, encode_topic
+from mirror.alignment.inventory_topic import InventoryTopic
 from mirror.alignment.report import AlignmentReport, Difference
 from mirror.client import Admin, ConfigChange, ConfigOperation, TopicDescription
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout, named
-from mirror.relay.progress.fenced_writer import FencedWriter
-from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, inventory_topic_of
-from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.relay.progress.flow_topic import KeyValue
 from mirror.timing import Clock
 
 _FENCED_MS: Final = 10_000
@@ -105,9 +104,7 @@ class Alignment:
         self.rules = rules
         """May be replaced between rounds."""
         self._clock: Final = clock
-        self._topic: Final = FlowTopic(target_options, inventory_topic_of(flow))
-        self._writer: Final = FencedWriter(self._topic, transactional_id(flow), TIMEOUT_MS)
-        self._followed: FollowedTopic | None = None
+        self._topic: Final = InventoryTopic(target_options, flow, transactional_id(flow), clock, TIMEOUT_MS)
         self._inventory: Final = StoredInventory()
         self._refused: dict[tuple[str, str], tuple[str | None, str]] = {}
         """What the target refuses, by topic and key: the value, and why."""
@@ -115,13 +112,11 @@ class Alignment:
 
     def close(self) -> None:
         """Close the connections that the rounds have opened."""
-        self._writer.close()
-        if self._followed is not None:
-            self._followed.close()
+        self._topic.close()
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next round fences that one."""
-        self._writer.close()
+        self._topic.give_way()
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
@@ -144,11 +139,11 @@ class Alignment:
         :meth:`give_way`, all rounds do. What concerns single topics is in the report.
         """
         if write:
-            self._writer.begin()
+            self._topic.begin()
         at_target = self._target.list_topics(timeout_ms=TIMEOUT_MS)
         stored = self._read_inventory(at_target)
         if write and not stored:
-            msg = f"there is no topic {self._topic.tp.topic} on the target, so nothing is brought in step"
+            msg = f"there is no topic {self._topic.name} on the target, so nothing is brought in step"
             raise KafkaError(msg)
         problems: list[str] = []
         topics = self._read_topics(at_target, created or {}, problems)
@@ -169,18 +164,10 @@ class Alignment:
 
     def _read_inventory(self, at_target: Mapping[str, TopicDescription]) -> bool:
         """Read what is new in the inventory topic; return whether there is one."""
-        if self._topic.tp.topic not in at_target:
+        if self._topic.name not in at_target:
             self._inventory.clear()
             return False
-        if self._followed is None:
-            self._followed = FollowedTopic(self._topic)
-        inventory = self._inventory
-        self._followed.follow(
-            self._clock,
-            TIMEOUT_MS,
-            clear=inventory.clear,
-            take=lambda record: inventory.take(record.key, record.value),
-        )
+        self._topic.follow(clear=self._inventory.clear, take=self._inventory.take)
         return True
 
     def _read_topics(
@@ -282,7 +269,7 @@ class Alignment:
         """Store what the inventory does not have yet. Raises KafkaError, Fenced."""
         new = {name: one for name, one in topics.items() if one != self._inventory.of(name, one.topic_id)}
         if new:
-            self._writer.write(KeyValue(encode_key(name), encode_topic(one)) for name, one in new.items())
+            self._topic.write(KeyValue(encode_key(name), encode_topic(one)) for name, one in new.items())
             for name, one in new.items():
                 self._inventory.put(name, one)
 

@@ -26,12 +26,10 @@ from mirror.alignment.deletions.decision import (
 from mirror.alignment.deletions.records import CreatedTopic, Creations, created_record
 from mirror.alignment.deletions.remains import remove_records
 from mirror.alignment.deletions.report import Deletion, DeletionReport
+from mirror.alignment.inventory_topic import InventoryTopic
 from mirror.client import Admin, TopicDescription, TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout
 from mirror.relay.progress.committed import read_each_progress
-from mirror.relay.progress.fenced_writer import FencedWriter
-from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
-from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock, Timer
 from mirror.wire.error_codes import UNKNOWN_TOPIC_ID
 
@@ -129,20 +127,16 @@ class Deletions:
         self._source: Final = source
         self._target: Final = target
         self._clock: Final = clock
-        self._topic: Final = FlowTopic(target_options, inventory_topic_of(flow))
-        self._writer: Final = FencedWriter(self._topic, transactional_id(flow), TIMEOUT_MS)
-        self._followed: FollowedTopic | None = None
+        self._topic: Final = InventoryTopic(target_options, flow, transactional_id(flow), clock, TIMEOUT_MS)
         self._creations: Final = Creations()
 
     def close(self) -> None:
         """Close the connections that the rounds have opened."""
-        self._writer.close()
-        if self._followed is not None:
-            self._followed.close()
+        self._topic.close()
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next round fences that one."""
-        self._writer.close()
+        self._topic.give_way()
 
     def round(self, rules: DeletionRules, *, write: bool = True) -> DeletionReport:
         """Delete what is to be deleted; without ``write`` only find it.
@@ -150,7 +144,7 @@ class Deletions:
         Raises KafkaError if a cluster does not answer, and Fenced if another run deletes topics of the flow.
         """
         if write:
-            self._writer.begin()
+            self._topic.begin()
         self._read_inventory()
         if not (self._creations.topics or self._creations.known or self._creations.intents):
             return DeletionReport()
@@ -164,12 +158,7 @@ class Deletions:
     # --- what there is
 
     def _read_inventory(self) -> None:
-        if self._followed is None:
-            self._followed = FollowedTopic(self._topic)
-        known = self._creations
-        self._followed.follow(
-            self._clock, TIMEOUT_MS, clear=known.clear, take=lambda record: known.take(record.key, record.value)
-        )
+        self._topic.follow(clear=self._creations.clear, take=self._creations.take)
 
     def _read_source(self) -> _Source:
         """Return what the source shows, and what each of its brokers says about topics that it does not show."""
@@ -347,7 +336,7 @@ class Deletions:
 
     def _put(self, records: Mapping[str, CreatedTopic | None]) -> None:
         if records:
-            self._writer.write(created_record(name, one) for name, one in records.items())
+            self._topic.write(created_record(name, one) for name, one in records.items())
             for name, one in records.items():
                 self._creations.put(name, one)
 

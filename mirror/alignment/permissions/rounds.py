@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mirror.alignment.changes import TIMEOUT_MS
+from mirror.alignment.inventory_topic import InventoryTopic
 from mirror.alignment.permissions.changes import change
 from mirror.alignment.permissions.decision import Known, Mark, decide
 from mirror.alignment.permissions.inventory import StoredAcls, encode_acls, encode_key
@@ -19,9 +20,7 @@ from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.permissions.selection import AclRules, Sides, wanted
 from mirror.client import AclBinding, AclFilter, Admin, ResourceType
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout
-from mirror.relay.progress.fenced_writer import FencedWriter
-from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, inventory_topic_of
-from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.relay.progress.flow_topic import KeyValue
 from mirror.timing import Clock
 
 _FENCED_MS: Final = 10_000
@@ -57,20 +56,16 @@ class AclAlignment:
         self.rules = rules
         """May be replaced between rounds."""
         self._clock: Final = clock
-        self._topic: Final = FlowTopic(target_options, inventory_topic_of(flow))
-        self._writer: Final = FencedWriter(self._topic, transactional_id(flow), TIMEOUT_MS)
-        self._followed: FollowedTopic | None = None
+        self._topic: Final = InventoryTopic(target_options, flow, transactional_id(flow), clock, TIMEOUT_MS)
         self._stored: Final = StoredAcls()
 
     def close(self) -> None:
         """Close the connections that the rounds have opened."""
-        self._writer.close()
-        if self._followed is not None:
-            self._followed.close()
+        self._topic.close()
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next round fences that one."""
-        self._writer.close()
+        self._topic.give_way()
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
@@ -85,7 +80,7 @@ class AclAlignment:
         :meth:`give_way`, all rounds do. What concerns single ACLs, and what a cluster does not allow, is in the report.
         """
         if write:
-            self._writer.begin()
+            self._topic.begin()
         acls: list[list[AclBinding]] = []
         # Those of groups that were created with other rules are deleted, so they are always read on the target.
         of_source = [ResourceType.TOPIC] if self.rules.takes_group is None else _KINDS
@@ -111,7 +106,7 @@ class AclAlignment:
         topics = self._target[1].list_topics(timeout_ms=TIMEOUT_MS)
         has_inventory = self._read_inventory(topics)
         if write and not has_inventory:
-            raise KafkaError(f"there is no topic {self._topic.tp.topic} on the target, so no ACLs are brought in step")
+            raise KafkaError(f"there is no topic {self._topic.name} on the target, so no ACLs are brought in step")
         known = self._stored.known()
         sides = Sides(
             source=at_source,
@@ -154,24 +149,16 @@ class AclAlignment:
 
     def _read_inventory(self, topics: Mapping[str, object]) -> bool:
         """Read what is new in the inventory topic; return whether there is one."""
-        if self._topic.tp.topic not in topics:
+        if self._topic.name not in topics:
             self._stored.clear()
             return False
-        if self._followed is None:
-            self._followed = FollowedTopic(self._topic)
-        stored = self._stored
-        self._followed.follow(
-            self._clock,
-            TIMEOUT_MS,
-            clear=stored.clear,
-            take=lambda record: stored.take(record.key, record.value),
-        )
+        self._topic.follow(clear=self._stored.clear, take=self._stored.take)
         return True
 
     def _store(self, known: Known) -> None:
         """Store what the inventory does not have yet. Raises KafkaError, Fenced."""
         changed = list(self._stored.changed(known))
         if changed:
-            self._writer.write(KeyValue(encode_key(resource), encode_acls(acls)) for resource, acls in changed)
+            self._topic.write(KeyValue(encode_key(resource), encode_acls(acls)) for resource, acls in changed)
             for resource, acls in changed:
                 self._stored.put(resource, acls)
