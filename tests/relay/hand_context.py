@@ -222,7 +222,8 @@ class HandContext:
         del copy, continues
         return self.acquires
 
-    def on_acquiring(self, call: Future[Any]) -> None:
+    def on_acquiring(self, call: Future[Any], *, continues: bool) -> None:
+        del continues
         self.acquiring.append(call)
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:

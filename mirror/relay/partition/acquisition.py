@@ -66,12 +66,13 @@ class Acquisition:
         Without ``fences``, the call ends with nothing if the attempt cannot continue an earlier one.
         """
         needed = not self.acquired and self._call is None
-        self.waits = needed and not self._context.may_acquire(self._copy, continues=self._writer.continues)
+        continues = self._writer.continues
+        self.waits = needed and not self._context.may_acquire(self._copy, continues=continues)
         if needed and not self.waits:
             self._began_ms, self._timeout_ms = now, self._clock.left_ms()
             claimed = replace(self._progress, time_ms=self._context.unix_ms())
             self._call = self._writer.acquire(claimed, self._timeout_ms, self._loss, fences=fences)
-            self._context.on_acquiring(self._call)
+            self._context.on_acquiring(self._call, continues=continues)
             self._context.step_when_done(self._copy, self._call)
         return self.acquired
 

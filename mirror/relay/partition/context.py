@@ -167,8 +167,8 @@ class CopyContext(Protocol):
         """
         ...
 
-    def on_acquiring(self, call: Future[Any]) -> None:
-        """A copy acquires its partition until ``call`` is done."""
+    def on_acquiring(self, call: Future[Any], *, continues: bool) -> None:
+        """A copy acquires its partition until ``call`` is done; ``continues`` as in :meth:`may_acquire`."""
         ...
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:

@@ -349,9 +349,9 @@ class Task:
         """Limit how many copies do so at a time."""
         return self._turns.may_begin(copy, continues=continues)
 
-    def on_acquiring(self, call: Future[Any]) -> None:
+    def on_acquiring(self, call: Future[Any], *, continues: bool) -> None:
         """Count it until it is done, or its turn is over."""
-        self._turns.begun(call, self._clock.now())
+        self._turns.begun(call, self._clock.now(), continues=continues)
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset`` with the next turn."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.writers import continuation
 from mirror.relay.task import running_copies as running
+from mirror.relay.task.turns import AcquisitionTurns
 from mirror.wire.api import Api
 from tests.polling import eventually
 from tests.relay.fake_stream import EPOCH_MS, TARGET, Stream
@@ -47,6 +50,23 @@ def test_idle_partition_is_continued_before_its_lease_ends(stream: Stream) -> No
     stream.epoch(lease_ms=0)
     stream.check()
     assert stream.fences == 1
+
+
+def test_partition_that_is_continued_counts_as_such_in_the_tasks_turns(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of many partitions are spread over some seconds (test_turns.py), fences are not."""
+    begin, continued = AcquisitionTurns.begun, list[bool]()
+
+    def begun(turns: AcquisitionTurns, call: Future[Any], now: int, *, continues: bool) -> None:
+        continued.append(continues)
+        begin(turns, call, now, continues=continues)
+
+    monkeypatch.setattr(AcquisitionTurns, "begun", begun)
+    stream.write()
+    stream.epoch()
+    stream.epoch(lease_ms=0)
+    assert continued == [False, True]
 
 
 def test_idle_partition_whose_fence_is_old_is_fenced_once_it_has_something_to_send(
