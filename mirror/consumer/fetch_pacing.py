@@ -7,7 +7,7 @@ from typing import Final
 from mirror.timing import remaining
 
 _LEAST_MS: Final = 3
-_PARTITIONS_PER_MS: Final = 100
+_PARTITIONS_PER_MS: Final = 200
 _MOST_MS: Final = 20
 
 
