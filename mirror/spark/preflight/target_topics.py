@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mirror.alignment.deletions.creations import CreationRecorder
     from mirror.config.models import FlowConfig
 
+INVALID_TOPIC: Final = 17
+"""Kafka's error code for a name that brokers refuse, also because it collides (``Errors.INVALID_TOPIC_EXCEPTION``)."""
 INVALID_PARTITIONS: Final = 37
 """Kafka's error code for a topic that has as many partitions as requested, or more (``Errors.INVALID_PARTITIONS``)."""
 
@@ -203,7 +205,7 @@ class _Preparation:
     def create(self, *, validate_only: bool = False, rivals: AbstractSet[str] | None = None) -> None:
         """Create the missing topics. A topic that another client creates at the same time is used as it is.
 
-        No name may collide with those of ``rivals``; None: of all topics of the target.
+        No name may collide with those of ``rivals``; None: of all topics of the target. Brokers refuse others.
         """
         missing = [
             topic
@@ -213,8 +215,8 @@ class _Preparation:
         if not missing:
             return
         flow = self._flow
-        rivals = self._target.list_topics().keys() if rivals is None else rivals - {*map(flow.target_topic, missing)}
-        self.obstacles.update(colliding(flow, missing, rivals))
+        known = self._target.list_topics().keys() if rivals is None else rivals - {*map(flow.target_topic, missing)}
+        self.obstacles.update(colliding(flow, missing, known))
         configs = self._source_configs([topic for topic in missing if topic not in self.obstacles])
         for topic, error in configs.failed.items():
             self._add_obstacle(
@@ -239,6 +241,9 @@ class _Preparation:
                 f"target topic {name} cannot be created: {failed[name]}; correct the cause, or create the topic"
                 f" yourself with {new[name].partitions} partitions",
             )
+        if rivals is not None and (invalid := [name for name in failed if _code(failed[name]) == INVALID_TOPIC]):
+            others = [self._source_of[name] for name in invalid]
+            self.obstacles.update(colliding(flow, others, self._target.list_topics().keys()))
         self.created = {name: topic for name, topic in new.items() if name not in failed}
         if not validate_only:
             if self._recorder is not None:

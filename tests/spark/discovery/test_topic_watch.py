@@ -312,7 +312,7 @@ def test_a_partition_that_cannot_be_added_keeps_no_other_one_from_it(stream: Str
 
 
 def test_a_new_topic_whose_name_collides_is_an_obstacle(stream: Stream) -> None:
-    """With another topic of the flow, as we know, or with one of others, as the brokers say."""
+    """With another topic of the flow, or with one of others, which the brokers find."""
     stream.site.b.add_topic("a.orders_x", [0])
     stream.site.a.add_topic("orders-a.b", [5])
     stream.watch.look()
@@ -322,5 +322,5 @@ def test_a_new_topic_whose_name_collides_is_an_obstacle(stream: Stream) -> None:
     assert targets is not None
     assert targets.obstacles.keys() == {"orders-a_b", "orders.x"}
     assert "collides on cluster b with topic a.orders-a.b" in targets.obstacles["orders-a_b"].reason
-    assert "collides with existing topic: a.orders_x" in targets.obstacles["orders.x"].reason
+    assert "collides on cluster b with topic a.orders_x, which exists" in targets.obstacles["orders.x"].reason
     assert stream.added(1) == {("orders-a.b", 0): (0, OPEN_END)}
