@@ -40,12 +40,13 @@ class SimulatedMirrorMaker:
 
     def _run(self, attempt: Attempt) -> None:
         ahead = [record for record in self.source if record.offset > self.stored][: attempt.copies]
-        last_sync = -1
+        last_sync = last_copied = -1
         for count, record in enumerate(ahead, 1):
             copy = self.append(record)
-            if last_sync < 0 or copy - (last_sync + 1) >= self.lag_max:
+            if last_sync < 0 or copy - (last_sync + 1) >= self.lag_max or record.offset != last_copied + 1:
                 self.syncs.append(Pair(record.offset, copy))
                 last_sync = copy
+            last_copied = record.offset
             if count == attempt.flushed:
                 self.stored = record.offset
         if ahead:

@@ -165,7 +165,7 @@ def test_compacted_target_ends_with_the_last_value_of_each_key(
     copier.target = [
         record for record in copier.target if record.offset >= cleaned or last[record.key] == record.offset
     ]
-    found = taken_over(copier, compacted=True)
+    found = taken_over(copier, compacted=True, anchored=data.draw(st.booleans(), label="anchored"))
     assert isinstance(found, Match)
     log = continued(copier, found)
     assert {one.key: one.value for one in log} == {one.key: one.value for one in source}
