@@ -102,8 +102,9 @@ class GroupCommits:
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
         for row in rows:
             key = GroupTopicKey(row.group, row.target.topic)
-            of_topic = changes.setdefault(key, dict(self.intents.of(key)))
-            of_topic.update({} if row.intent is None else {row.target.partition: row.intent})
+            of_topic = self._changed(changes, key)
+            if row.intent is not None:
+                of_topic[row.target.partition] = row.intent
         self._put(changes)
 
     def _settle(self, rows: Iterable[Row]) -> None:
@@ -114,15 +115,22 @@ class GroupCommits:
                 continue
             if (settled := row.intent.settled()) != row.intent:
                 key = GroupTopicKey(row.group, row.target.topic)
-                changes.setdefault(key, dict(self.intents.of(key)))[row.target.partition] = settled
+                self._changed(changes, key)[row.target.partition] = settled
         self._put(changes)
 
     def _forget(self, rows: Iterable[Row]) -> None:
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
         for row in rows:
             key = GroupTopicKey(row.group, row.target.topic)
-            changes.setdefault(key, dict(self.intents.of(key))).pop(row.target.partition, None)
+            self._changed(changes, key).pop(row.target.partition, None)
         self._put(changes)
+
+    def _changed(self, changes: dict[GroupTopicKey, dict[int, Intent]], key: GroupTopicKey) -> dict[int, Intent]:
+        """Return the intents of ``key`` that are to be changed."""
+        found = changes.get(key)
+        if found is None:
+            found = changes[key] = dict(self.intents.of(key))
+        return found
 
     def _put(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> None:
         if changes:

@@ -126,9 +126,9 @@ class Decision(NamedTuple):
     reason: Reason | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Observed:
-    """One partition of a group, on both sides."""
+    """One partition of a group, on both sides. It is not frozen, which takes longer: a round makes thousands."""
 
     source: int | None
     """The offset at which the group continues on the source; None if it has committed none."""

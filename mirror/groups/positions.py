@@ -16,9 +16,9 @@ from mirror.wire.error_codes import GROUP_IN_USE
 _MOVED = frozenset({Reason.ACTIVE, Reason.TAKEN_OVER, Reason.BEHIND, Reason.DELETED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupPosition:
-    """One partition of a group."""
+    """One partition of a group. It is not frozen, which would make it slower: a round makes thousands."""
 
     source: TopicPartition
     target: TopicPartition

@@ -169,10 +169,13 @@ class Routes:
             elif row.has_position and not earlier[1].unread:
                 names = " and ".join(dict.fromkeys((earlier[0].name, route.name)))
                 earlier[1].hold(Reason.UNKNOWN, f"flows {names} feed {row.target} in another order than its sources")
+        reasons: dict[tuple[int, str, str], str] = {}
         for route, row in found.values():
-            because = self.also_fed(frozenset(route.flows), row.source.topic, row.target.topic)
-            if because and row.committed is not None and not row.unread:
-                row.hold(Reason.UNKNOWN, because)
+            of = id(route), row.source.topic, row.target.topic
+            if of not in reasons:
+                reasons[of] = self.also_fed(frozenset(route.flows), row.source.topic, row.target.topic)
+            if reasons[of] and row.committed is not None and not row.unread:
+                row.hold(Reason.UNKNOWN, reasons[of])
         return list(found.values())
 
     def _is_both_ways(self, first: Route, earlier: Row, route: Route, row: Row) -> bool:

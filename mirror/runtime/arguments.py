@@ -84,6 +84,9 @@ def text(what: str, value: str) -> str:
 
 def partition(value: object) -> TopicPartition:
     """Check a TopicPartition. A plain ``(topic, partition)`` tuple is converted."""
+    if type(value) is TopicPartition and type(value.partition) is int and 0 <= value.partition <= _INT32_MAX:
+        topic(value.topic)  # without the texts of the errors below, which take longer than the checks
+        return value
     if not isinstance(value, tuple) or len(value) != _PAIR:
         msg = f"a partition must be a TopicPartition(topic, number), not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
