@@ -10,6 +10,7 @@ from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.planning import broker_retention
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
+from tests.polling import eventually
 from tests.spark.planning.test_range_planner import flow
 
 if TYPE_CHECKING:
@@ -61,3 +62,26 @@ def test_a_harmful_pair(source_cluster: Cluster, target_cluster: Cluster, unique
         said = prepare_topics(one, source, target).warnings
         for key in harm:
             assert len([line for line in said if f": {key} " in line]) == 1, (key, said)
+
+
+def test_brokers_repeat_a_listing_of_topics_byte_for_byte(
+    source_cluster: Cluster, unique: Callable[[str], str]
+) -> None:
+    """Without that, looking for new topics would decode all of them each second."""
+    topic, known = unique("orders"), set[bytes]()
+    with Admin({"bootstrap.servers": source_cluster.bootstrap_servers}) as source:
+
+        def is_known() -> bool:
+            listing = source.list_changed_topics(known)
+            known.add(listing.digest)
+            return listing.topics is None
+
+        eventually(is_known, what="a response that was seen before")
+        source.create_topics([NewTopic(topic, 2)])
+
+        def is_listed() -> bool:
+            listing = source.list_changed_topics(known)
+            return listing.topics is not None and topic in listing.topics
+
+        eventually(is_listed, what="the new topic")
+        eventually(is_known, what="a response with it that was seen before")
