@@ -30,7 +30,13 @@ def check_offsets(flow: str, source_log: PartitionLog, cluster: FakeCluster, tp:
         )
     )
     segments = standing(_segments(flow, cluster), progress, ends, target_topic_id=topic_id, exactly_once=True)
-    index = OffsetIndex(segments, progress.offset, exactly_once=True, beginning=progress.beginning)
+    index = OffsetIndex(
+        segments,
+        progress.offset,
+        exactly_once=True,
+        beginning=progress.beginning,
+        target_end=progress.target.end,
+    )
     own = progress.appender_ids | {one.end.target.producer_id for one in segments}
     begin = progress.offset if index.begin is None else index.begin
     records, translated = target.records(), 0
