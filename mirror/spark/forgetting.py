@@ -110,6 +110,8 @@ def kept_resources(flow: FlowConfig) -> list[Resource]:
     ]
     if flow.acls.sync:
         kept.append(("ACLs", "that it has created", "users read the copies by them"))
+    if flow.acls.sync:
+        kept.append(("ACLs", "that it has created", "users need them; no flow deletes them any more"))
     found = [Resource(cluster=flow.target, kind=kind, name=name, why=why) for kind, name, why in kept]
     shared: list[tuple[str, str, str]] = []
     if flow.mirrormaker.checkpoints:

@@ -32,6 +32,7 @@ heartbeats = true
 checkpoints = true
 [flows.{FLOW}.groups]
 sync = false
+[flows.{FLOW}.acls]
 """
 
 
@@ -144,6 +145,7 @@ def test_what_others_use_is_kept_and_a_later_flow_may_read_another_registry(site
     prepare_registries(FLOW, source, site.options, only_local=True)
     found = site.ask()
     assert names(found["kept"]) >= {REGISTRY_TOPIC, "heartbeats", "paris.checkpoints.internal"}
+    assert "ACLs" in {one["kind"] for one in found["kept"]}
     assert "which registry of paris the flow reads" in names(found["removed"])
     registry = read_registry(registry_topic(site.options), 10_000)
     assert (registry.sources, registry.has_begun) == ({}, True)
