@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
 from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.gaps import find_gap
 from mirror.relay.progress.target_log import is_other_topic
-from mirror.takeover.decision import Decision, Facts, TargetLog
+from mirror.takeover.decision import Decision, Facts, SourceLog, TargetLog
 from mirror.wire.decode import Record
 
 
@@ -70,7 +71,9 @@ def decide(facts: Facts | Decision, recorded: Progress | None, *, exactly_once: 
             stored=facts.stored,
             next_offset=None if facts.stored is None else own,
         )
-    reason = _why_not(progress, facts.target_log, facts.stored, exactly_once=exactly_once)
+    reason = _gap_of(progress, facts.source_log) or _why_not(
+        progress, facts.target_log, facts.stored, exactly_once=exactly_once
+    )
     if reason:
         return _left_out(facts, reason)
     return ReturnDecision(
@@ -80,6 +83,12 @@ def decide(facts: Facts | Decision, recorded: Progress | None, *, exactly_once: 
         stored=facts.stored,
         next_offset=progress.offset or None,
     )
+
+
+def _gap_of(progress: Progress, source: SourceLog) -> str:
+    """Return why the source cannot be copied from ``progress`` on: MirrorMaker 2 skips what is lost in silence."""
+    gap = find_gap(progress, source.topic_id, source.first, source.stable_end)
+    return "" if gap is None else f"{gap}; run the flow first, and {gap.advice()}"
 
 
 def _why_not(progress: Progress, target: TargetLog | None, stored: int | None, *, exactly_once: bool) -> str:

@@ -160,8 +160,20 @@ INTERRUPTED = replace(PROGRESS, way=Way.SEQUENCES)
         (replace(FACTS, target_log=TargetLog(0, 12, 0, "another")), "not the one"),
         (replace(FACTS, target_log=TargetLog(0, 11, 0, "target")), "ended at 12, and now at 11"),
         (replace(FACTS, stored=12), "take it over again"),
+        (replace(FACTS, source_log=SourceLog(0, 20, 20, 0, "another")), "deleted and made again"),
+        (replace(FACTS, source_log=SourceLog(0, 11, 11, 0, "source")), "cut back to 11"),
+        (replace(FACTS, source_log=SourceLog(13, 20, 20, 0, "source")), "offsets 12 to 12 are gone"),
     ],
-    ids=["interrupted", "deleted", "made again", "truncated", "behind MirrorMaker 2"],
+    ids=[
+        "interrupted",
+        "deleted",
+        "made again",
+        "truncated",
+        "behind MirrorMaker 2",
+        "source made again",
+        "source cut back",
+        "source deleted",
+    ],
 )
 def test_partition_whose_position_is_not_certain_is_left_out(facts: Facts, reason: str) -> None:
     decision = decide(facts, None, exactly_once=True)
