@@ -10,6 +10,7 @@ from mirror.client import Producer, TopicPartition
 from mirror.errors import KafkaError
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
 from mirror.relay.model.ranges import Outcome as CopyOutcome
+from mirror.takeover import fencing
 from mirror.takeover.decision import Outcome
 from tests.takeover.fake_mirrormaker import CONNECTOR, POSITIONS, FakeMirrorMaker
 
@@ -68,6 +69,19 @@ def test_all_tasks_are_fenced(mm2: FakeMirrorMaker, task: Task) -> None:
     last = Task(mm2, TASK.replace("-0", "-3"))
     with mm2.takeover() as takeover:
         assert takeover.run().found.transactional_ids == [TASK.replace("-0", f"-{number}") for number in range(4)]
+    for one in (task, last):
+        with pytest.raises(KafkaError):
+            one.send(0, 1)
+    last.producer.close(timeout_ms=0)
+
+
+def test_a_task_behind_one_that_brokers_have_forgotten_is_fenced(
+    mm2: FakeMirrorMaker, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fencing, "_PROBED", 2)
+    last = Task(mm2, TASK.replace("-0", "-2"))
+    with mm2.takeover() as takeover:
+        assert takeover.run().found.transactional_ids == [TASK.replace("-0", f"-{number}") for number in range(3)]
     for one in (task, last):
         with pytest.raises(KafkaError):
             one.send(0, 1)
