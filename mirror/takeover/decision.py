@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress
-from mirror.takeover.matching import Match, Pair, Unsettled, anchor_of
+from mirror.takeover.matching import STORE_FIRST, Match, Pair, Unsettled, anchor_of
 
 RECORDS_IN_FRONT: Final = 500
 """Where no offset sync helps, so many source offsets in front of the stored one are read, too, to find their copies."""
@@ -124,7 +124,11 @@ def examine(facts: Facts) -> Decision | Reading:
     if stored is None and (target is None or target.end == 0):
         return decided(facts, Outcome.NOTHING_COPIED)
     if target is None:
-        return unsettled(facts, f"MirrorMaker 2 has copied up to offset {stored}, and the target has no {facts.target}")
+        return unsettled(
+            facts,
+            f"MirrorMaker 2 has copied up to offset {stored}, and the target has no {facts.target}: compare the flow's"
+            " naming with MirrorMaker 2's; if the copy was deleted, the flow begins as it is configured",
+        )
     if is_open(facts):
         return unsettled(
             facts,
@@ -135,7 +139,8 @@ def examine(facts: Facts) -> Decision | Reading:
         return unsettled(
             facts,
             f"the source's log ends at offset {source.end}, and MirrorMaker 2 has copied up to {stored}: the source was"
-            " made again, or has lost records",
+            " made again, or has lost records; exclude the topic from the flow, or delete it on the target, where the"
+            " flow then begins as it is configured",
         )
     return _reading(facts, target)
 
@@ -147,7 +152,7 @@ def _reading(facts: Facts, target: TargetLog) -> Reading | Decision:
             return unsettled(
                 facts,
                 f"MirrorMaker 2 has stored no position, and the target's log begins at {target.first}: what it had"
-                " copied in front of that cannot be known",
+                f" copied in front of that cannot be known; {STORE_FIRST}",
             )
         return Reading(source.first, target.first, anchored=True)
     anchor = anchor_of(facts.pairs, facts.stored)

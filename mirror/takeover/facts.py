@@ -56,10 +56,15 @@ class FactsReader:
         for source, target in partitions.targets.items():
             stored = partitions.stored.get(source)
             errors = (source_logs.failed.get(source), target_logs.failed.get(target), progress.failed.get(target))
+            unknown = configs.failed.get(target.topic)
             if error := next((one for one in errors if one is not None), None):
                 found.append(unreadable(source, target, stored, str(error)))
                 continue
-            config = configs[target.topic] if target.topic in configs else TopicConfig.of({})
+            if unknown is not None:
+                reason = f"the configuration of the target's topic {target.topic} cannot be read: {unknown}"
+                found.append(unreadable(source, target, stored, reason))
+                continue
+            config = configs.get(target.topic, TopicConfig.of({}))
             found.append(
                 Facts(
                     source=source,
@@ -128,13 +133,14 @@ class FactsReader:
         topics = admin.describe_topics({tp.topic for tp in tps}, timeout_ms=self._timeout_ms)
         return {name: str(topic.topic_id or "") for name, topic in topics.items()}
 
-    def _configs(self, topics: set[str]) -> dict[str, TopicConfig]:
-        """Return the target topics' configurations: without the permission to read one, Kafka's defaults count."""
+    def _configs(self, topics: set[str]) -> Outcomes[str, TopicConfig]:
+        """Return the target topics' configurations: cleanup and timestamps say how the logs are to be compared."""
         resources = [ConfigResource.topic(name) for name in sorted(topics)]
         if not resources:
-            return {}
+            return Outcomes({}, {})
         try:
             found = self._target.describe_configs(resources, partial=True, timeout_ms=self._timeout_ms)
-        except KafkaError:
-            return {}
-        return {resource.name: TopicConfig.of(readable(entries)) for resource, entries in found.items()}
+        except KafkaError as error:
+            return Outcomes({}, dict.fromkeys(topics, error))
+        configs = {resource.name: TopicConfig.of(readable(entries)) for resource, entries in found.items()}
+        return Outcomes(configs, {resource.name: error for resource, error in found.failed.items()})

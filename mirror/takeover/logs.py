@@ -94,6 +94,8 @@ class LogComparison:
     def _offset_at(self, facts: Facts, timestamp_ms: int) -> int:
         """Return the target's first offset with this time or a later one: no copy is in front of it."""
         log = _target_log(facts)
+        if timestamp_ms < 0:
+            return log.first  # the record has no time, and a request with a negative one asks for something else
         found = self._target.list_offsets({facts.target: timestamp_ms})[facts.target].offset
         return log.end if found < 0 else max(found, log.first)
 

@@ -34,6 +34,10 @@ LOOKAHEAD: Final = 10_000
 """So many records of the source are read behind the last one that has a copy, to find copies behind a gap."""
 
 
+STORE_FIRST: Final = "start MirrorMaker 2, stop it in order, so that it stores its position, and repeat the takeover"
+"""What settles a partition whose stored position is too far behind."""
+
+
 class Pair(NamedTuple):
     """The record at offset ``source`` was copied to offset ``target``, as an offset sync says."""
 
@@ -127,7 +131,7 @@ def match_tail(
     """
     tail = _Tail(islice(target, MAX_RECORDS + 1), timestamps=timestamps, keys=compacted)
     if len(tail.offsets) > MAX_RECORDS:
-        return Unsettled(f"the target has more than {MAX_RECORDS} records that are to be compared")
+        return Unsettled(f"the target has more than {MAX_RECORDS} records that are to be compared: {STORE_FIRST}")
     log = _SourceLog(source, timestamps=timestamps, keys=compacted)
     stored_end = log.index_behind(stored)
     if anchored:
@@ -137,7 +141,8 @@ def match_tail(
         if start.evidence is Evidence.STORED_OFFSET and stored_end and tail.offsets and not _any_copy(log, tail):
             return Unsettled(
                 f"none of the target's last {len(tail.offsets)} records is a copy of a record around the stored offset "
-                f"{stored}: one of the topics may have been made again, or MirrorMaker 2 copied to another one"
+                f"{stored}: one of the topics may have been made again, or MirrorMaker 2 copied to another one;"
+                " compare the flow's naming with MirrorMaker 2's, or exclude the topic from the flow"
             )
     end = _covered_end(log, tail, start, stored_end, compacted=compacted)
     if compacted:

@@ -68,7 +68,7 @@ class TakeoverReport:
         yield (
             f"  it was exactly once: {tasks} task{'s'[: tasks != 1]} {fenced}"
             if tasks
-            else ("  it was not exactly once: what it had copied behind its positions is looked for in the target")
+            else ("  it was not exactly once: what it had copied behind its positions is searched for in the target")
         )
         yield f"  its offset syncs are in {found.syncs_topic}" if found.syncs_topic else "  it has no offset syncs"
         for decision in self.decisions:
@@ -80,6 +80,8 @@ class TakeoverReport:
             yield f"  not copied by the flow, but by MirrorMaker 2: {', '.join(self.not_selected)}"
         counts = Counter(one.outcome for one in self.decisions)
         yield "  " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        if not self.is_complete:
+            yield "  until the rest is taken over, exclude these topics from the flow"
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""

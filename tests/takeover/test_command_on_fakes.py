@@ -84,6 +84,7 @@ def test_a_partition_that_is_left_out_has_status_3(mm2: FakeMirrorMaker, config:
     assert (found.exit_code, _progress(mm2)) == (3, None)
     assert "t-0: left out: the source's log ends at offset 12, and MirrorMaker 2 has copied up to 40" in found.stdout
     assert "1 unsettled" in found.stdout
+    assert "until the rest is taken over, exclude these topics from the flow" in found.stdout
 
 
 def test_what_keeps_it_from_running_is_one_line_with_status_1(config: Path) -> None:

@@ -15,9 +15,13 @@ from mirror.relay.offsets.index import Place
 from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.takeover.decision import Decision, Facts, Outcome
 from mirror.takeover.logs import LogComparison
+from mirror.takeover.matching import STORE_FIRST
 from mirror.takeover.report import TakeoverReport
+from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
-from tests.fakes.record_batches import values_of
+from tests.fakes import errors
+from tests.fakes.control import Action
+from tests.fakes.record_batches import build, values_of
 from tests.relay.fake_pair import FLOW, FakePair
 from tests.takeover.fake_mirrormaker import CONNECTOR, POSITIONS, FakeMirrorMaker
 
@@ -170,6 +174,25 @@ def test_a_target_with_other_records_is_left_out(monkeypatch: pytest.MonkeyPatch
     assert "none of the target's last 2 records" in _only(_run(mm2)).reason
 
 
+def test_copies_of_records_without_a_time_are_searched_for_in_the_whole_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MirrorMaker 2 has given them the time of the copy, so that none of them is found for certain."""
+    mm2 = FakeMirrorMaker(monkeypatch)
+    for value in VALUES:
+        mm2.pair.source.log("t").append(build([value], timestamp=-1))
+    mm2.copy(0, 9)
+    mm2.store(5)
+    assert "none of the target's last 9 records" in _only(_run(mm2)).reason
+
+
+def test_a_target_whose_configuration_cannot_be_read_is_left_out(mm2: FakeMirrorMaker) -> None:
+    """It may be compacted, or have other timestamps: then the logs are compared otherwise."""
+    refused = Action(errors={"paris.t": errors.TOPIC_AUTHORIZATION_FAILED})
+    mm2.pair.target.control.add(lambda call: refused if call.api is Api.DESCRIBE_CONFIGS else None)
+    decision = _only(_run(mm2))
+    assert decision.outcome is Outcome.UNSETTLED
+    assert decision.reason.startswith("the configuration of the target's topic paris.t cannot be read: ")
+
+
 def test_part_of_an_open_transaction_is_waited_for(mm2: FakeMirrorMaker) -> None:
     source = mm2.pair.source.log("t")
     source.append_values(b"open", attributes=TRANSACTIONAL, producer_id=7)
@@ -224,7 +247,9 @@ def test_without_a_position_and_the_first_records_it_is_left_out(monkeypatch: py
     mm2.write(*VALUES)
     mm2.copy(0, 9)
     mm2.pair.log().delete_before(2)
-    assert "stored no position, and the target's log begins at 2" in _only(_run(mm2)).reason
+    reason = _only(_run(mm2)).reason
+    assert "stored no position, and the target's log begins at 2" in reason
+    assert reason.endswith(STORE_FIRST)
 
 
 def test_without_offset_syncs_the_stored_record_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
