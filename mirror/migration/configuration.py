@@ -110,7 +110,7 @@ class Importer:
                     f"a cluster's name is made of letters, digits, '.', '_' and '-', and not {shown('', alias)}"
                 )
             elif same:
-                reasons.append(f"the clusters {same[0]} and {alias} cannot be told apart in environment variables")
+                reasons.append(f"the clusters {same[0]} and {alias} cannot be distinguished in environment variables")
             elif alias not in self._clusters:
                 self._settings[alias] = values
                 self._map(alias, settings)

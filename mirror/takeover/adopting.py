@@ -1,6 +1,7 @@
 """Takes the offsets that MirrorMaker 2 has committed for consumer groups on the target for the flow's own.
 
-Otherwise they could not be told from those of consumers that have taken the groups over, and would never be replaced.
+Otherwise they could not be distinguished from those of consumers that have taken the groups over, and would never be
+replaced.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mirror.client import TopicPartition
 from mirror.errors import FlowError
 from mirror.takeover.matching import Pair
-from mirror.takeover.places import CONNECTOR, Deployment, dedicated_topic, looked_for, offset_topics, sync_topics
+from mirror.takeover.places import CONNECTOR, Deployment, dedicated_topic, offset_topics, possible_topics, sync_topics
 from mirror.takeover.stored_offsets import Positions, Reach, TopicReader, gather, pairs_of
 
 
@@ -60,7 +60,7 @@ def choose(found: Mapping[str, Positions], deployment: Deployment) -> FoundPosit
         # By its name it has only positions of this source: none were stored yet, or none are committed.
         return FoundPositions(dedicated, deployment.connector or CONNECTOR, {})
     connector = "" if deployment.connector is None else f" of connector {deployment.connector}"
-    topics = ", ".join(found) if found else f"none of {', '.join(looked_for(deployment))} exists"
+    topics = ", ".join(found) if found else f"none of {', '.join(possible_topics(deployment))} exists"
     raise FlowError(
         f"no positions{connector} for the source {deployment.source} were found on {deployment.target} ({topics}); name"
         " the topic with --offsets-topic (offset.storage.topic of Kafka Connect), and the alias with --source-alias"

@@ -44,12 +44,10 @@ def dedicated_group(source: str) -> str:
 
 def offset_topics(deployment: Deployment, existing: Collection[str]) -> list[str]:
     """Return those ``existing`` topics of the target in which the positions may be."""
-    if deployment.offsets_topic is not None:
-        return [deployment.offsets_topic] if deployment.offsets_topic in existing else []
-    return [name for name in (dedicated_topic(deployment.source), *_CONNECT_TOPICS) if name in existing]
+    return [name for name in possible_topics(deployment) if name in existing]
 
 
-def looked_for(deployment: Deployment) -> list[str]:
+def possible_topics(deployment: Deployment) -> list[str]:
     """Return the names of topics in which the positions may be."""
     if deployment.offsets_topic is not None:
         return [deployment.offsets_topic]

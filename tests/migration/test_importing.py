@@ -199,7 +199,7 @@ def test_clusters_whose_variables_have_one_name_are_not_both_written() -> None:
     assert found.file
     assert found.file.flows == ("a-b",)
     (left_out,) = (finding for finding in found.findings if finding.kind is Kind.LEFT_OUT)
-    assert "cannot be told apart" in left_out.meaning
+    assert "cannot be distinguished" in left_out.meaning
 
 
 def test_heartbeats_that_no_flow_carries_are_named() -> None:
