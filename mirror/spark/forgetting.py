@@ -109,8 +109,6 @@ def kept_resources(flow: FlowConfig) -> list[Resource]:
         ("transactional ids", f"mirror.{flow.name}.*", "the brokers remove them after transactional.id.expiration.ms"),
     ]
     if flow.acls.sync:
-        kept.append(("ACLs", "that it has created", "users read the copies by them"))
-    if flow.acls.sync:
         kept.append(("ACLs", "that it has created", "users need them; no flow deletes them any more"))
     found = [Resource(cluster=flow.target, kind=kind, name=name, why=why) for kind, name, why in kept]
     shared: list[tuple[str, str, str]] = []
