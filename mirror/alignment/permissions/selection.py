@@ -186,10 +186,13 @@ def _is_copy(rules: AclRules, name: str) -> bool:
 def _copied(rules: AclRules, sides: Sides) -> dict[str, str]:
     """Return the target topics by source topic.
 
-    A copy whose source topic is gone, or is not visible for a moment, keeps its ACLs.
+    A copy whose source topic is gone, or is not visible for a moment, keeps its ACLs. A topic that only ACLs of
+    the source name gets them before it is created, unless the target has one of that name: this is no copy.
     """
-    names = {*sides.source_topics, *_literal_names(sides.source, ResourceType.TOPIC)}
-    kept = _literal_names(sides.known, ResourceType.TOPIC) & set(sides.target_topics)
+    at_target = set(sides.target_topics)
+    named = _literal_names(sides.source, ResourceType.TOPIC)
+    names = {*sides.source_topics, *(name for name in named if rules.target_topic(name) not in at_target)}
+    kept = _literal_names(sides.known, ResourceType.TOPIC) & at_target
     names |= {name.removeprefix(rules.namespace) for name in kept if _is_copy(rules, name)}
     found = ((name, rules.target_topic(name)) for name in sorted(names))
     return {name: target for name, target in found if target is not None}

@@ -54,6 +54,14 @@ def test_a_topic_that_does_not_exist_yet_has_its_acl() -> None:
     assert acls(rules("orders-.*"), topic("orders-new")) == {topic("paris.orders-new")}
 
 
+@pytest.mark.parametrize("identity", [True, False])
+def test_a_topic_that_only_the_target_has_gets_no_acl(identity: bool) -> None:
+    """Under the source's names it is the target's own; else it is left of a copy, or of another tool's."""
+    name = "orders-own" if identity else "paris.orders-own"
+    given = [topic("orders-own"), *([topic("orders-own", deny=True)] if identity else [])]
+    assert acls(rules("orders-.*", identity=identity), *given, target=[name]) == set()
+
+
 def test_what_allows_changes_is_left_out_unless_asked() -> None:
     given = [topic("orders-a", one) for one in (WRITE, AclOperation.ALTER_CONFIGS, AclOperation.DELETE, READ)]
     found = sought(rules("orders-.*"), *given)
