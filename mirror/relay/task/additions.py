@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -60,13 +60,14 @@ class Additions:
         """:attr:`RunControl.added` as of the last read that succeeded."""
         self._control: Future[RunControl | None] | None = None
         self._reading: tuple[int, Future[Addition]] | None = None
+        self._reported = ""
 
     def follow(self, control: Future[RunControl | None]) -> None:
         """Compare the control record that is being read with what is known."""
         self._control = control
 
-    def take(self, known: Collection[TopicPartition]) -> Addition | None:
-        """Return ranges that were added, once; ``known`` are the target partitions that the task copies."""
+    def take(self, known: Callable[[], Iterable[TopicPartition]]) -> Addition | None:
+        """Return ranges that were added, once; ``known`` returns the target partitions that the task copies."""
         if self._reading is not None:
             return self._take_read(*self._reading)
         if self._control is None or not self._control.done():
@@ -74,7 +75,7 @@ class Additions:
         control, self._control = self._control, None
         added = self._count(control)
         if added > self._seen:
-            reading = self._submit(partial(self._load, frozenset(known)))
+            reading = self._submit(partial(self._load, frozenset(known())))
             self._reading = added, reading
             reading.add_done_callback(lambda _: self._wake())
         return None
@@ -84,7 +85,9 @@ class Additions:
             return None
         self._reading = None
         if (error := reading.exception()) is not None:
-            _log.warning("new partitions of epoch %d cannot be read, and are read again: %s", self._policy.epoch, error)
+            if self._reported != str(error):  # it is read each second
+                _log.warning("new partitions of epoch %d cannot be read; retrying: %s", self._policy.epoch, error)
+            self._reported = str(error)
             return None
         self._seen = added
         addition = reading.result()

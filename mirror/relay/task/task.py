@@ -177,10 +177,13 @@ class Task:
         """Begin to copy what was added to the epoch: not after its end, when the next epoch's plan has it."""
         if self._additions is None or not self._epoch.lasts:
             return
-        if (addition := self._additions.take([copy.target for copy in self._copies])) is not None:
+        if (addition := self._additions.take(self._targets)) is not None:
             self._start_positions.add_targets([TopicPartition(r.target_topic, r.partition) for r in addition.ranges])
             ways = {} if self._clients.producer is None else addition.rules.ways  # in transactions without a producer
             self._begin_copies(addition.ranges, addition.rules.limits, ways, now)
+
+    def _targets(self) -> list[TopicPartition]:
+        return [copy.target for copy in self._copies]
 
     def _announcing(self, hand_over: HandOver) -> HandOver:
         """Let the next epoch's task on this host find the copies that continue, before it can begin."""

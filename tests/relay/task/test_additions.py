@@ -86,7 +86,7 @@ class Following:
     def take(self, control: RunControl | None = None) -> Addition | None:
         if control is not None:
             self.additions.follow(done(control))
-        return self.additions.take([TARGET])
+        return self.additions.take(lambda: [TARGET])
 
 
 def test_offsets_are_read_once_for_each_addition() -> None:
@@ -105,13 +105,15 @@ def test_offsets_are_read_once_for_each_addition() -> None:
     assert len(one.reads) == 2
 
 
-def test_a_read_that_fails_is_repeated() -> None:
+def test_a_read_that_fails_is_repeated_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     one = Following()
-    one.take(CONTROL)
-    one.reads[0].set_exception(KafkaTimeout("no answer"))
-    assert one.take(CONTROL) is None
+    for reads, reason in enumerate(["no answer", "no answer", "too slow"]):
+        one.take(CONTROL)
+        one.reads[reads].set_exception(KafkaTimeout(reason))
+        assert one.take(CONTROL) is None
     one.take()
-    assert len(one.reads) == 2
+    assert len(one.reads) == 4
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == ["no answer", "too slow"]
 
 
 def test_additions_of_another_run_and_unread_records_are_ignored() -> None:
