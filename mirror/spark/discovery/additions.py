@@ -88,7 +88,9 @@ def plan_additions(
     source: Admin,
     target: Admin,
 ) -> tuple[list[Range], set[TopicPartition]]:
-    """Return the ranges to copy of the ``wanted`` source partitions, and those whose leaders do not answer yet.
+    """Return the ranges to copy of the ``wanted`` source partitions, and those that may be copied later.
+
+    Their leaders do not answer yet, or the broker that answers does not know them yet, as others do.
 
     A partition in neither has nothing to copy now, or cannot be copied: the next epoch's plan has the reason. One that
     is not initial is copied from its first record. Raises KafkaError if a cluster does not answer.
@@ -108,7 +110,8 @@ def plan_additions(
     except KafkaTimeout:
         return [], set(wanted)
     cluster_id = source.describe_cluster().cluster_id
-    ranges, waiting = [], set()
+    shown = {TopicPartition(name, each.partition) for name, topic in topics.items() for each in topic.partitions}
+    ranges, waiting = list[Range](), set(wanted) - shown
     for partition in partitions:
         committed = progress.get(TopicPartition(partition.target_topic, partition.partition))
         planned = plan_range(flow, cluster_id, partition, committed, follow=True)
