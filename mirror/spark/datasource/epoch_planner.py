@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Container
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from mirror.runtime.clock import SystemClock
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.ledger.ledger import Ledger
+    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
 
 _RENEW_MS: Final = 3_600_000
@@ -61,7 +63,7 @@ class EpochPlanner:
         self._control_committed_ms: int | None = None
         self._messages: set[str] = set()
         self._idle: list[RangeResult] = []
-        self._initial: frozenset[TopicPartition] | None = None
+        self._initial: Container[TopicPartition] | None = None
         self._bounds: DrainBounds | None = None
         self._last_read_epoch = 0
         self._withheld: OpenTransactions | None = None
@@ -89,6 +91,9 @@ class EpochPlanner:
         self.follows = follows = not (drains or limited)
         unhealthy = self.unhealthy_after_last(epoch)
         targets = self._ledger.targets()
+        if self._initial is None and (first := self._ledger.first_targets()) is not None:
+            # Others appeared while the stream ran: they are copied from their beginning.
+            self._initial = _Covered(first)
         request = PlanRequest(
             flow=flow,
             now_ms=self._clock.unix_ms(),
@@ -111,10 +116,7 @@ class EpochPlanner:
         plan = replace(plan, took_ms=self._clock.now() - began_ms)
         partitions: list[Range | RangeResult] = [*plan.ranges, *plan.results_without_task]
         if self._initial is None:
-            # A partition that appeared after the target topics were prepared is new: it is copied from its beginning.
-            self._initial = frozenset(
-                _tp(item) for item in partitions if targets is None or targets.covers(item.topic, item.partition)
-            )
+            self._initial = frozenset(map(_tp, partitions))  # in a notebook nothing is prepared before
         if drains and self._bounds is None:
             self._bounds = {_tp(item): _bound(plan, item) for item in partitions}
         if not early:
@@ -256,6 +258,16 @@ class EpochPlanner:
                 }
                 self._bounds = {**self._bounds, **given_up}
         return unhealthy_after(attempts, ledger.path.name, last)
+
+
+class _Covered(Container[TopicPartition]):
+    """The partitions that the source had when target topics were prepared, whether they could be copied or not."""
+
+    def __init__(self, targets: TargetTopics) -> None:
+        self._targets: Final = targets
+
+    def __contains__(self, tp: object) -> bool:
+        return isinstance(tp, TopicPartition) and self._targets.covers(tp.topic, tp.partition)
 
 
 def _bound(plan: Plan, item: Range | RangeResult) -> int | tuple[Outcome, str | None]:

@@ -123,7 +123,13 @@ class StreamFlow:
             return targets
 
         monitor = StreamMonitor(
-            self._options, self._ledger, prepare, self._warn, self._progress.on_news, claimed=claimed
+            self._options,
+            self._ledger,
+            prepare,
+            self._warn,
+            self._progress.on_news,
+            claimed=claimed,
+            finds_topics=not available_now,
         )
         self._monitor = self._resources.enter_context(monitor)
         self._resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, self._progress))

@@ -30,7 +30,7 @@ _JOIN_S: Final = 5.0
 
 
 class StreamMonitor:
-    """Two threads for one flow, so that the preparation of topics does not delay control commands."""
+    """Up to two threads for one flow, so that the preparation of topics does not delay control commands."""
 
     def __init__(
         self,
@@ -41,11 +41,13 @@ class StreamMonitor:
         report: Callable[[str], None],
         *,
         claimed: bool,
+        finds_topics: bool = True,
     ) -> None:
         """``prepare`` prepares the target topics (None: all) and writes the result into the ledger.
 
         ``warn`` is called from both threads, ``report`` with a line about new partitions from one of them. ``claimed``
-        is whether this run has claimed the flow already.
+        is whether this run has claimed the flow already. ``finds_topics``: new topics are found and copied; a run that
+        only copies what there is when it begins must not have its epochs ended early for them.
         """
         self.fenced_by: RunControl | None = None
         """The control record of another run that has taken over."""
@@ -64,7 +66,7 @@ class StreamMonitor:
         self._ended: Final = threading.Event()
         self._threads: Final = [
             threading.Thread(target=self._repeat, args=(monitor,), name=f"mirror-watch-{options.flow}", daemon=True)
-            for monitor in (self._follow_control, self._refresh_topics)
+            for monitor in (self._follow_control, *([self._refresh_topics] if finds_topics else []))
         ]
 
     def __enter__(self) -> Self:

@@ -12,6 +12,7 @@ ledger is for information only: the committed progress is on the target. Every f
         error.json               by the source: why planning failed; removed once it succeeds
         idle.json                by a stream's source: its last plan, if that has no tasks
         targets.json             by the script: which target topics are prepared, and why others are not
+        targets-first.json       by the script: the same, when the run began
         groups.json              by the script: the consumer groups after the last round
         sync.json                by the script: what else is in step, and what is not
         overhead.json            by the script: how long a run did not copy
@@ -52,6 +53,7 @@ _GROUPS: Final = "groups.json"
 _SYNC: Final = "sync.json"
 _MESSAGES: Final = "said.jsonl"
 _IDLE: Final = "idle.json"
+_FIRST_TARGETS: Final = "targets-first.json"
 _OVERHEAD: Final = "overhead.json"
 _PROBE: Final = "probe"
 _PROBE_BYTES: Final = 64 * 1024
@@ -147,12 +149,22 @@ class Ledger:
             return None
 
     def write_targets(self, targets: TargetTopics) -> None:
-        """Record the outcome of the last preparation of the target's topics."""
-        write_atomically(self.path / TARGETS_FILE, json.dumps(targets.to_json()).encode())
+        """Record the outcome of the last preparation of the target's topics, and of the first one for good."""
+        content = json.dumps(targets.to_json()).encode()
+        if not (self.path / _FIRST_TARGETS).exists():
+            write_atomically(self.path / _FIRST_TARGETS, content)
+        write_atomically(self.path / TARGETS_FILE, content)
 
     def targets(self) -> TargetTopics | None:
         """Return the outcome of the last preparation of the target's topics; None before the first."""
-        text = _read(self.path / TARGETS_FILE)
+        return self._targets(TARGETS_FILE)
+
+    def first_targets(self) -> TargetTopics | None:
+        """Return the outcome of the preparation with which the run began; None before it."""
+        return self._targets(_FIRST_TARGETS)
+
+    def _targets(self, name: str) -> TargetTopics | None:
+        text = _read(self.path / name)
         return TargetTopics.from_json(json.loads(text)) if text else None
 
     def write_groups(self, groups: GroupsSummary) -> None:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -63,7 +63,7 @@ class PlanRequest:
     """
     follow: bool = False
     """Whether every partition that can be copied gets a range without an end."""
-    initial_partitions: Collection[TopicPartition] | None = None
+    initial_partitions: Container[TopicPartition] | None = None
     """The source partitions that existed when the flow started; None: all. Later ones are copied from their start."""
     bounds: DrainBounds | None = None
     """Nothing is planned beyond these bounds, and nothing of a partition that has none. None: there are no bounds."""

@@ -9,7 +9,7 @@ from mirror.spark.planning.open_transactions import high_watermarks
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from mirror.client import Admin, OffsetResult, TopicDescription
     from mirror.config.models import FlowConfig
@@ -85,7 +85,7 @@ class SourceOffsets:
             if topic.name not in excluded
         }
 
-    def partitions(self, initial: Collection[TopicPartition] | None = None) -> list[SourcePartition]:
+    def partitions(self, initial: Container[TopicPartition] | None = None) -> list[SourcePartition]:
         """Return all source partitions with their offsets.
 
         A partition that is not ``initial`` (None: all are) appeared while the flow ran: ``start = "latest"`` copies it

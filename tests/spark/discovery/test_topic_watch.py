@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from mirror.client import Outcomes
+from mirror.errors import BrokerError
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.progress.control import control_partition
 from mirror.relay.task.added_ranges import added_ranges
@@ -17,7 +19,7 @@ from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
 from tests.spark.fakes import FOLDER, Admin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror import client
     from mirror.client import OffsetAndMetadata, TopicDescription, TopicPartition
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 class Stream:
     """What a stream has of its target topics: a watch, its ledger, its planner, and how the driver prepares."""
 
-    def __init__(self, folder: Path, more: str = "") -> None:
+    def __init__(self, folder: Path, more: str = "", *, planned: bool = True) -> None:
         self.site = site = EpochsHarness(folder)
         site.config.write_text(CONFIG.replace('["orders"]', '["orders.*"]') + more)
         _, self.flow = site.options.load()
@@ -36,7 +38,8 @@ class Stream:
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
         self.prepared: list[list[str] | None] = []
         self.prepare()
-        self.plan(1)
+        if planned:
+            self.plan(1)
         self.new = NewPartitions(site.ledger.targets())
         self.lines: list[str] = []
         self.cpu_ms = 0
@@ -93,10 +96,10 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
     return new_stream(tmp_path, monkeypatch)
 
 
-def new_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> Stream:
+def new_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "", *, planned: bool = True) -> Stream:
     monkeypatch.setenv(FOLDER, str(folder))
     monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Admin", Admin)
-    return Stream(folder, more)
+    return Stream(folder, more, planned=planned)
 
 
 BEFORE = {("orders", 0), ("orders", 1)}
@@ -186,6 +189,41 @@ def test_a_partition_whose_leader_does_not_answer_is_added_when_it_does(stream: 
     stream.site.a.set_moods({})
     stream.watch.look()
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END), ("orders-new", 1): (0, OPEN_END)}
+
+
+def test_a_partition_that_a_broker_does_not_know_yet_is_added_when_it_does(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers learn of a topic one after the other; the listing came from another one."""
+    describe, calls = Admin.describe_topics, list[str]()
+
+    def describe_later(admin: Admin, names: Iterable[str], **more: Any) -> Outcomes[str, TopicDescription]:
+        found = describe(admin, names, **more)
+        if cast("client.Admin", admin) is stream.source and list(names) == ["orders-new"] and not calls:
+            calls.append("the broker that is behind")
+            return Outcomes({}, dict.fromkeys(found, BrokerError("unknown topic", 3)))
+        return found
+
+    monkeypatch.setattr(Admin, "describe_topics", describe_later)
+    stream.site.a.add_topic("orders-new", [5])
+    stream.watch.look()
+    assert stream.added(1) == {}
+    stream.watch.look()
+    assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
+
+
+def test_a_topic_that_is_found_before_the_first_plan_is_copied_from_its_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark takes seconds to plan the first epoch."""
+    stream = new_stream(tmp_path, monkeypatch, 'start = "latest"\n', planned=False)
+    stream.site.a.add_topic("orders-new", [5])
+    stream.watch.look()
+    stream.plan(1)
+    plan = stream.site.ledger.plan(1)
+    assert plan is not None
+    starts = {(one.topic, one.partition): one.start for one in plan.ranges}
+    assert starts == {("orders", 0): 10, ("orders", 1): 20, ("orders-new", 0): 0}
 
 
 @pytest.mark.parametrize("new", [True, False])

@@ -125,6 +125,30 @@ def test_the_control_record_of_a_dead_run_fences_no_other_run(
         assert one.fenced_by is None
 
 
+def test_a_run_that_copies_what_there_is_ends_no_epoch_for_new_topics(
+    options: FlowOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end with partitions that are not complete: it repeats none."""
+    reads, prepared = list[int](), list[object]()
+
+    class Counted(RunControlClient):
+        def read(self, timeout_ms: int = 0) -> RunControl | None:
+            reads.append(timeout_ms)
+            return super().read(timeout_ms)
+
+    def prepare(*given: object) -> TargetTopics:
+        prepared.append(given)
+        return TargetTopics()
+
+    monkeypatch.setattr("mirror.spark.driver.stream_monitor.RunControlClient", Counted)
+    options.config.write_text(CONFIG + "refresh-ms = 1000\n")
+    ledger, ignore = Ledger(options.ledger), list[str]().append
+    monitor = StreamMonitor(options, ledger, prepare, ignore, ignore, claimed=True, finds_topics=False)
+    with monitor:
+        eventually(lambda: len(reads) > 3, what="control commands, which are followed all the same")
+    assert prepared == []
+
+
 @pytest.mark.parametrize("refresh_ms", [1_000, 60_000])
 def test_new_topics_are_looked_for_and_what_could_not_be_created_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refresh_ms: int
