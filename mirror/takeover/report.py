@@ -25,15 +25,15 @@ class Found:
     connector: str
     """The name of its source connector."""
     worker_group: str
-    transactional_ids: Sequence[str]
-    """Of its tasks, where it was exactly once; otherwise none."""
+    transactional_ids: Sequence[str] | None
+    """Of its tasks, where it was exactly once; otherwise none. None: the target does not say."""
     syncs_topic: str = ""
     """The topic of its offset syncs, and where that is; empty if there is none."""
 
     @property
-    def exactly_once(self) -> bool:
-        """Whether its tasks have written exactly once."""
-        return bool(self.transactional_ids)
+    def exactly_once(self) -> bool | None:
+        """Whether its tasks have written exactly once; None if that is not known."""
+        return None if self.transactional_ids is None else bool(self.transactional_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,7 @@ class TakeoverReport:
         dry_run = ", dry run: nothing is changed" if self.dry_run else ""
         yield f"flow {self.flow}: {self.source} to {self.target}{dry_run}"
         yield f"  positions of {found.connector} are in {found.offsets_topic}"
-        tasks = len(found.transactional_ids)
-        fenced = "to be fenced" if self.dry_run else "fenced"
-        yield (
-            f"  it was exactly once: {tasks} task{'s'[: tasks != 1]} {fenced}"
-            if tasks
-            else ("  it was not exactly once: what it had copied behind its positions is searched for in the target")
-        )
+        yield f"  {_fencing_line(found, dry_run=self.dry_run)}"
         yield f"  its offset syncs are in {found.syncs_topic}" if found.syncs_topic else "  it has no offset syncs"
         for decision in self.decisions:
             yield f"  {line_of(decision)}"
@@ -97,7 +91,7 @@ class TakeoverReport:
                 "connector": found.connector,
                 "worker_group": found.worker_group,
                 "exactly_once": found.exactly_once,
-                "transactional_ids": [*found.transactional_ids],
+                "transactional_ids": [*(found.transactional_ids or ())],
                 "syncs_topic": found.syncs_topic or None,
             },
             "partitions": [_as_json(one) for one in self.decisions],
@@ -105,6 +99,15 @@ class TakeoverReport:
             "not_selected": [*self.not_selected],
             "warnings": [*self.warnings],
         }
+
+
+def _fencing_line(found: Found, *, dry_run: bool) -> str:
+    if found.transactional_ids is None:
+        return "whether it was exactly once is not known: nothing is fenced, and the target is searched for its copies"
+    if not found.transactional_ids:
+        return "it was not exactly once: the target is searched for what it had copied behind its positions"
+    tasks = len(found.transactional_ids)
+    return f"it was exactly once: {tasks} task{'s'[: tasks != 1]} {'to be fenced' if dry_run else 'fenced'}"
 
 
 def line_of(decision: Decision) -> str:

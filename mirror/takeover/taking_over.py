@@ -120,14 +120,14 @@ class Takeover:
             warnings=[*self._warnings],
         )
 
-    def _known_ids(self, group: str, connector: str) -> Sequence[str]:
+    def _known_ids(self, group: str, connector: str) -> Sequence[str] | None:
         try:
             return known_ids(self._sides.target, group, connector)
         except BrokerError as error:
             self._warnings.append(
                 f"whether MirrorMaker 2 copied exactly once cannot be read, it is not fenced: {error}"
             )
-            return []
+            return None
 
     # --- what it has copied
 

@@ -12,6 +12,9 @@ from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, pa
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.takeover import fencing
 from mirror.takeover.decision import Outcome
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.control import Action
 from tests.takeover.fake_mirrormaker import CONNECTOR, POSITIONS, FakeMirrorMaker
 
 VALUES = [b"%d" % number for number in range(12)]
@@ -86,6 +89,16 @@ def test_a_task_behind_one_that_brokers_have_forgotten_is_fenced(
         with pytest.raises(KafkaError):
             one.send(0, 1)
     last.producer.close(timeout_ms=0)
+
+
+def test_a_target_that_refuses_to_say_is_not_reported_as_one_without_exactly_once(mm2: FakeMirrorMaker) -> None:
+    refused = Action(errors={TASK: errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+    mm2.pair.target.control.add(lambda call: refused if call.api is Api.DESCRIBE_TRANSACTIONS else None)
+    with mm2.takeover() as takeover:
+        report = takeover.run()
+    assert report.found.exactly_once is None
+    assert any("whether it was exactly once is not known: nothing is fenced" in line for line in report.lines())
+    assert any("cannot be read, it is not fenced" in one for one in report.warnings)
 
 
 def test_an_open_transaction_is_aborted_and_the_task_writes_nothing_more(mm2: FakeMirrorMaker, task: Task) -> None:
