@@ -62,6 +62,7 @@ def hand_back(
             decide(facts, progress.get(facts.target), exactly_once=request.exactly_once)
             for facts in sides.facts.read(partitions)
         ]
+        not_removed: list[str] = []
         if not request.dry_run:
             keys = keys_of(sides.target_topics.records(found.topic), found.connector, deployment.source)
             positions = positions_of(
@@ -72,7 +73,7 @@ def hand_back(
                 partitions=len(sides.target_topics.ends(found.topic)),
             )
             _write(sides.target_options, found.topic, positions)
-            warnings += _remove_progress(sides, request.flow, decisions)
+            not_removed = _remove_progress(sides, request.flow, decisions)
         return HandBackReport(
             flow=request.flow,
             source=deployment.source,
@@ -81,7 +82,8 @@ def hand_back(
             offsets_topic=found.topic,
             connector=found.connector,
             decisions=decisions,
-            warnings=warnings,
+            not_removed=not_removed,
+            warnings=[*warnings, *not_removed],
         )
 
 
@@ -106,7 +108,7 @@ def _remove_progress(sides: Sides, flow: str, decisions: Iterable[ReturnDecision
         except KafkaError as error:
             failed = dict.fromkeys(tps, error)
         warnings += [
-            f"{tp}: the flow's progress could not be removed, do not start the flow before the next takeover: {error}"
+            f"{tp}: the flow's progress could not be removed, repeat the command before MirrorMaker 2 starts: {error}"
             for tp, error in failed.items()
             if not (isinstance(error, BrokerError) and error.code == _NOT_FOUND)
         ]

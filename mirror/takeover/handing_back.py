@@ -168,12 +168,18 @@ class HandBackReport:
     offsets_topic: str
     connector: str
     decisions: Sequence[ReturnDecision]
+    not_removed: Sequence[str] = ()
+    """Errors about progress of the flow that is there still: with it, the flow would copy behind MirrorMaker 2."""
     warnings: Sequence[str] = ()
 
     @property
     def is_complete(self) -> bool:
-        """Whether no partition was left out."""
-        return all(one.outcome is not Return.LEFT_OUT for one in self.decisions)
+        """Whether no partition was left out, and no progress of the flow is left."""
+        return not self._left_out and not self.not_removed
+
+    @property
+    def _left_out(self) -> bool:
+        return any(one.outcome is Return.LEFT_OUT for one in self.decisions)
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines."""
@@ -187,7 +193,7 @@ class HandBackReport:
             yield f"  {one.source}: {_TEXTS[one.outcome].format(at=shown, reason=one.reason)} (stored offset: {stored})"
         counts = Counter(one.outcome for one in self.decisions)
         yield "  " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Return if counts[outcome])
-        if not self.is_complete:
+        if self._left_out:
             yield "  before the rest is handed back, do not start MirrorMaker 2, or exclude these topics there"
 
     def to_json(self) -> dict[str, Any]:

@@ -16,7 +16,10 @@ from mirror.relay.progress.target_log import TargetMark
 from mirror.spark.run_control import RunControlClient
 from mirror.takeover.decision import Facts, SourceLog, TargetLog
 from mirror.takeover.handing_back import HandBackReport, Return, ReturnDecision, decide
+from mirror.wire.api import Api
 from mirror.wire.decode import Record, records_of
+from tests.fakes import errors
+from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW
 from tests.takeover.fake_mirrormaker import POSITIONS, FakeMirrorMaker
 
@@ -114,6 +117,16 @@ def test_handing_back_is_repeated_with_the_same_positions(mm2: FakeMirrorMaker) 
     again = mm2.hand_back()
     assert (_only(again).outcome, _only(again).next_offset) == (Return.KEPT, 12)
     assert _positions(mm2) == before
+
+
+def test_it_is_not_complete_as_long_as_progress_is_left(mm2: FakeMirrorMaker) -> None:
+    refused = Action(errors={TopicPartition("paris.t", 0): errors.TOPIC_AUTHORIZATION_FAILED})
+    mm2.pair.target.control.on(Api.OFFSET_DELETE, refused)
+    report = mm2.hand_back()
+    assert (_only(report).outcome, report.is_complete, mm2.pair.committed()) == (Return.HANDED_BACK, False, 12)
+    assert "paris.t-0: the flow's progress could not be removed, repeat the command" in report.warnings[0]
+    assert mm2.hand_back().is_complete
+    assert mm2.pair.committed() is None
 
 
 def test_it_refuses_while_the_flow_runs(mm2: FakeMirrorMaker) -> None:
