@@ -36,7 +36,7 @@ def drift(
 ) -> None:
     """Show how topics, partitions, configurations and ACLs of both sides differ. Changes nothing.
 
-    Exit status: 0 both sides are in step, 3 they differ, 1 could not look, 2 wrong usage.
+    Exit status: 0 both sides are in step, 3 they differ, 1 they could not be compared, 2 wrong usage.
     """
     _each(config, flow, secrets_dir, sides.read_drift, as_json=as_json, debug=debug)
 

@@ -62,7 +62,7 @@ class Forgotten:
     """With ``dry_run``: what would be removed."""
     kept: list[Resource] = field(default_factory=list)
     failed: list[Resource] = field(default_factory=list)
-    """What could not be removed, or not be looked for."""
+    """What could not be removed, or not be described."""
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each resource."""

@@ -106,7 +106,7 @@ def decide(seen: Seen, now_ms: int) -> Decision:
         return Decision(Act.NOTHING, record, reason)
     if record.gone_ms and now_ms - record.gone_ms >= CONFIRM_MS:
         return Decision(Act.DELETE, replace(record, deleting=True))
-    # A clock that was set back must not make the second look the first one.
+    # A clock that was set back must not make the second round the first one.
     first_ms = min(record.gone_ms or now_ms, now_ms)
     return Decision(Act.CONFIRM, replace(record, gone_ms=first_ms))
 

@@ -1,4 +1,4 @@
-"""Looks for new topics and partitions of a stream's source, and has the running epoch copy them."""
+"""Discovers new topics and partitions of a stream's source, and has the running epoch copy them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class NewPartitions:
 
 
 class TopicWatch:
-    """Looks for what is new. For one thread; its calls wait for the clusters."""
+    """Discovers what is new. For one thread; its calls wait for the clusters."""
 
     def __init__(
         self,
@@ -110,8 +110,11 @@ class TopicWatch:
         self._plan: Plan | None = None
         self._known: Final = deque[bytes](maxlen=_MOST_KNOWN)
 
-    def look(self) -> int:
-        """Look once; return how long to wait before the next look, in ms. Raises MirrorError."""
+    def discover(self) -> int:
+        """Find what is new once, and have it copied; return how long to wait before the next call, in ms.
+
+        Raises MirrorError.
+        """
         began_ms = self._cpu_ms()
         if (targets := self._new.targets) is not None:
             self._find(targets)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LISTING_INTERVAL_MS: Final = 1_000
 _LISTING_SHARE: Final = 20
-"""Looking for what is new each second takes at most a twentieth of a core; else only the rounds do."""
+"""Listing what is new each second takes at most a twentieth of a core; else only the rounds do."""
 _ROUND_SHARE: Final = 10
 """Rounds take at most a tenth of a core: those that take longer follow less often."""
 _REST_SHARE: Final = 10

@@ -1,4 +1,4 @@
-"""Monitor one flow of a stream while Spark runs its epochs: follow control commands, and look for new topics."""
+"""Monitor one flow of a stream while Spark runs its epochs: follow control commands, and discover new topics."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class StreamMonitor:
         self._warn: Final = warn
         self._report: Final = report
         self._refreshed_s = time.monotonic()
-        """When all topics were prepared the last time; looks that fail do not put it off."""
+        """When all topics were prepared the last time; discovery that fails does not put it off."""
         self._new: Final = NewPartitions(ledger.targets())
         self._claimed = claimed
         self._unix_ms: Final = SystemClock().unix_ms
@@ -123,7 +123,7 @@ class StreamMonitor:
     # --- topics
 
     def _refresh_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """Look for new topics for ``refresh_ms``, then prepare all, and return to look with the live configuration."""
+        """Discover new topics for ``refresh_ms``, then prepare all, and return to load the live configuration."""
         source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
         with Admin(source_options) as source, Admin(target_options) as target:
             watch = self._watch(config, flow, source, target)
@@ -131,7 +131,7 @@ class StreamMonitor:
             while (left_s := self._refreshed_s + flow.refresh_ms / 1000 - time.monotonic()) > 0:
                 if self._ended.wait(min(left_s, pause_ms / 1000)):
                     return
-                pause_ms = watch.look()
+                pause_ms = watch.discover()
             self._refreshed_s = time.monotonic()
             watch.refresh()
 

@@ -20,7 +20,7 @@ class StreamProgress:
     """One flow's progress line.
 
     :meth:`on_status` and :meth:`on_error` are called from the lag monitor's thread, :meth:`on_news` from the one that
-    looks for topics, the others by the driver.
+    discovers topics, the others by the driver.
     """
 
     def __init__(self, flow: str, consoles: Consoles) -> None:

@@ -117,7 +117,7 @@ def test_new_topic_is_never_missed_at_an_epochs_edge(stream: Stream, what: str, 
     name, ends, tp, there = NEW[what]
     site.a.add_topic(name, ends)
     if first == "watch":
-        stream.watch.look()
+        stream.watch.discover()
         assert stream.added(1) == {tp: (0, OPEN_END)}, "the running epoch copies it"
         stream.plan(2)
         assert stream.planned() == {*BEFORE, tp}
@@ -127,18 +127,18 @@ def test_new_topic_is_never_missed_at_an_epochs_edge(stream: Stream, what: str, 
         assert {(one.topic, one.partition) for one in plan.ranges} == BEFORE, "it would only wait, and expire"
         if first == "early plan":
             assert site.epochs.is_current(plan)
-            stream.watch.look()
+            stream.watch.discover()
             assert not site.epochs.is_current(plan), "it is made again before it is begun"
             assert stream.added(1) == {tp: (0, OPEN_END)}
             stream.plan(2)
             assert stream.planned() == {*BEFORE, tp}
         else:
-            stream.watch.look()
+            stream.watch.discover()
             assert stream.added(2) == {tp: (0, OPEN_END)}
     assert stream.target_topics() == there
     before = stream.control.read()
-    stream.watch.look()
-    stream.watch.look()
+    stream.watch.discover()
+    stream.watch.discover()
     assert stream.control.read() == before, "nothing is new"
     assert (stream.ended(), len(stream.lines)) == (0, 1), "no epoch ends early"
 
@@ -147,22 +147,22 @@ def test_an_addition_that_an_ending_epoch_may_have_missed_is_repeated_for_the_ne
     """The plan was made before the topic was prepared, and written afterwards."""
     stream.site.a.add_topic("orders-new", [5])
     plan = stream.site.epochs.plan(2, drains=False, early=True)
-    stream.watch.look()
+    stream.watch.discover()
     assert plan is not None
     stream.site.ledger.write_plan(plan)
     assert stream.added(2) == {}
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.added(2) == {("orders-new", 0): (0, OPEN_END)}
     stream.watch = stream.begin_watch()
     before = stream.control.read()
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.control.read() == before
 
 
 def test_only_what_is_new_is_prepared_between_two_preparations_of_all(stream: Stream) -> None:
     stream.site.a.add_topic("orders-new", [5]).add_topic("clicks", [1])
-    stream.watch.look()
-    stream.watch.look()
+    stream.watch.discover()
+    stream.watch.discover()
     assert stream.prepared == [None, ["orders-new"]]
     stream.watch.refresh()
     assert stream.prepared == [None, ["orders-new"], None]
@@ -173,21 +173,21 @@ def test_an_overwritten_announcement_is_repeated(stream: Stream) -> None:
     stream.site.a.add_topic("orders-new", [5])
     before = stream.control.read()
     assert before is not None
-    stream.watch.look()
+    stream.watch.discover()
     stream.control._commit(before)  # a heartbeat that had read the record before
     assert stream.added(1) == {}
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
     assert len(stream.lines) == 1
 
 
 def test_a_partition_whose_leader_does_not_answer_is_added_when_it_does(stream: Stream) -> None:
     stream.site.a.add_topic("orders-new", [5, 6]).set_moods({"silent": '["orders-new/1"]'})
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
-    stream.watch.look()
+    stream.watch.discover()
     stream.site.a.set_moods({})
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END), ("orders-new", 1): (0, OPEN_END)}
 
 
@@ -206,9 +206,9 @@ def test_a_partition_that_a_broker_does_not_know_yet_is_added_when_it_does(
 
     monkeypatch.setattr(Admin, "describe_topics", describe_later)
     stream.site.a.add_topic("orders-new", [5])
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.added(1) == {}
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
 
 
@@ -218,7 +218,7 @@ def test_a_topic_that_is_found_before_the_first_plan_is_copied_from_its_first_re
     """Spark takes seconds to plan the first epoch."""
     stream = new_stream(tmp_path, monkeypatch, 'start = "latest"\n', planned=False)
     stream.site.a.add_topic("orders-new", [5])
-    stream.watch.look()
+    stream.watch.discover()
     stream.plan(1)
     plan = stream.site.ledger.plan(1)
     assert plan is not None
@@ -241,7 +241,7 @@ def test_a_new_partition_is_copied_from_its_first_record(
         stream.site.b.set_moods({})
         stream.watch = stream.begin_watch()
         stream.watch.refresh()
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.added(1) == {("orders-new", 0): (0 if new else 5, OPEN_END)}
 
 
@@ -249,9 +249,9 @@ def test_a_limited_flow_plans_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Its planner decides what has a place in an epoch."""
     stream = new_stream(tmp_path, monkeypatch, "max-partitions-in-parallel = 1\n")
     stream.site.a.add_topic("orders-new", [5])
-    stream.watch.look()
+    stream.watch.discover()
     assert (stream.ended(), stream.added(1)) == (2, {})
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.ended() == 2
 
 
@@ -261,7 +261,7 @@ def test_a_task_that_may_end_early_gets_nothing(stream: Stream) -> None:
     answer(stream.site.ledger, plan, Outcome.FAILED, stuck_since_ms=77)
     stream.plan(2)
     stream.site.a.add_topic("orders-new", [5])
-    stream.watch.look()
+    stream.watch.discover()
     assert (stream.ended(), stream.added(2)) == (3, {})
 
 
@@ -271,7 +271,7 @@ def test_a_failed_topic_creation_is_retried(stream: Stream, what: str) -> None:
     name, ends, tp, there = NEW[what]
     site.a.add_topic(name, ends)
     site.b.set_moods({"refused": f'{{"a.{name}": "not now"}}'})
-    stream.watch.look()
+    stream.watch.discover()
     plan = site.epochs.plan(2, drains=False)
     assert plan is not None
     (settled,) = plan.results_without_task
@@ -300,21 +300,21 @@ def test_a_topic_is_created_even_before_the_first_plan(stream: Stream) -> None:
         plan.unlink()
     assert Ledger(site.ledger.path).last_planned_epoch() is None
     site.a.add_topic("orders-new", [5])
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.target_topics() == {"a.orders": 2, "a.orders-new": 1}
 
 
-def test_looks_that_take_long_are_rare(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_discovery_that_takes_long_is_rare(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = iter([0, 10, 0, 200, 0, 5_000])
     monkeypatch.setattr(stream.watch, "_cpu_ms", lambda: next(taken))
-    assert [stream.watch.look() for _ in range(3)] == [1_000, 1_800, 30_000]
+    assert [stream.watch.discover() for _ in range(3)] == [1_000, 1_800, 30_000]
 
 
 def test_another_run_that_has_taken_over_keeps_its_record(stream: Stream) -> None:
     stream.site.orders("run-2").claim()
     before = stream.control.read()
     stream.site.a.add_topic("orders-new", [5])
-    stream.watch.look()
+    stream.watch.discover()
     assert stream.control.read() == before
 
 
@@ -330,7 +330,7 @@ def test_many_offsets_are_committed_in_portions(stream: Stream, monkeypatch: pyt
     monkeypatch.setattr(Admin, "commit_group_offsets", counted)
     monkeypatch.setattr("mirror.spark.discovery.topic_watch._MOST_COMMITTED", 2)
     stream.site.a.add_topic("orders-new", [5, 6, 7])
-    stream.watch.look()
+    stream.watch.discover()
     assert sizes == [2, 1, 1], "and the control record"
     assert stream.lines == ["new on the source, and copied from now on: orders-new (3 partitions)"]
     assert stream.added(1) == {("orders-new", number): (0, OPEN_END) for number in range(3)}
@@ -340,8 +340,8 @@ def test_a_partition_that_cannot_be_added_keeps_no_other_one_from_it(stream: Str
     """The next epoch's plan has it, and reports what keeps it from being copied."""
     stream.site.a.add_topic("orders-new", [5]).add_topic("orders-secret", [5])
     stream.site.b.set_moods({"uncommittable": '["a.orders-secret"]'})
-    stream.watch.look()
-    stream.watch.look()
+    stream.watch.discover()
+    stream.watch.discover()
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
     refused, added = stream.lines
     assert "left to the next epoch (1 partition): " in refused
@@ -353,9 +353,9 @@ def test_a_new_topic_whose_name_collides_is_an_obstacle(stream: Stream) -> None:
     """With another topic of the flow, or with one of others, which the brokers find."""
     stream.site.b.add_topic("a.orders_x", [0])
     stream.site.a.add_topic("orders-a.b", [5])
-    stream.watch.look()
+    stream.watch.discover()
     stream.site.a.add_topic("orders-a_b", [5]).add_topic("orders.x", [5])
-    stream.watch.look()
+    stream.watch.discover()
     targets = stream.new.targets
     assert targets is not None
     assert targets.obstacles.keys() == {"orders-a_b", "orders.x"}
