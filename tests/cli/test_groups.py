@@ -167,6 +167,8 @@ def test_json_has_everything(site: FlowHarness, monkeypatch: pytest.MonkeyPatch)
             "reason": "unknown-offset",
             "detail": "it is gone",
             "pending": False,
+            "read_again": 0,
+            "read_again_is_exact": True,
         }
     ]
 

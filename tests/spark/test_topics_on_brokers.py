@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 
 
+def _create(admin: Admin, topic: NewTopic) -> None:
+    """Create ``topic`` and wait for the broker to list it: the controller answers before the broker knows."""
+    admin.create_topics([topic])
+    eventually(lambda: topic.name in admin.list_topics(), what=f"the broker's listing of {topic.name}")
+
+
 def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, unique: Callable[[str], str]) -> None:
     topic, name = unique("orders"), unique("f")
     one = flow(name, topics=[topic])
@@ -26,7 +32,7 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         Admin({"bootstrap.servers": source_cluster.bootstrap_servers}) as source,
         Admin({"bootstrap.servers": target_cluster.bootstrap_servers}) as target,
     ):
-        source.create_topics([NewTopic(topic, 1, configs={"retention.ms": "1000000"})])
+        _create(source, NewTopic(topic, 1, configs={"retention.ms": "1000000"}))
         told = [line for line in prepare_topics(one, source, target).warnings if "one replica" not in line]
         assert told == [], "a target topic made from its source's configuration"
         own = [f"mirror-{kind}.{name}.internal" for kind in ("progress", "offsets")]
@@ -57,8 +63,8 @@ def test_a_harmful_pair(source_cluster: Cluster, target_cluster: Cluster, unique
         Admin({"bootstrap.servers": source_cluster.bootstrap_servers}) as source,
         Admin({"bootstrap.servers": target_cluster.bootstrap_servers}) as target,
     ):
-        source.create_topics([NewTopic(topic, 1)])
-        target.create_topics([NewTopic(f"a.{topic}", 1, configs=harm)])
+        _create(source, NewTopic(topic, 1))
+        _create(target, NewTopic(f"a.{topic}", 1, configs=harm))
         said = prepare_topics(one, source, target).warnings
         for key in harm:
             assert len([line for line in said if f": {key} " in line]) == 1, (key, said)
