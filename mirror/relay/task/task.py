@@ -20,12 +20,11 @@ from mirror.relay.model.observer import NullObserver, TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
-from mirror.relay.offsets.segments import Segment, key_of
+from mirror.relay.offsets.segments import Segment
 from mirror.relay.origin.records import LogKey
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.writers.target_writer import TargetWriter
-from mirror.relay.progress import anchors
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import RunControl
@@ -37,10 +36,10 @@ from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.task.additions import Additions
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
-from mirror.relay.task.lazy_writing import LazyWriting
 from mirror.relay.task.neighbours import serve_neighbours
 from mirror.relay.task.position_searches import PositionSearches
 from mirror.relay.task.running_copies import CedeRequests, running_copies
+from mirror.relay.task.task_records import TaskRecords
 from mirror.relay.task.turns import AcquisitionTurns
 from mirror.relay.task.undecided_fetches import UndecidedFetches
 from mirror.relay.task.workers import TaskWorkers
@@ -48,9 +47,6 @@ from mirror.relay.task.writers import Clients, TaskWriters
 from mirror.timing import FOREVER_MS, Clock
 
 _MAX_WAIT_MS: Final = 1_000
-_PROGRESS_TOPIC_INTERVAL_MS: Final = 3_600_000
-_MOST_SEGMENTS: Final = 2_048
-"""So many segments of the offset index wait at most; a full one takes 2 KB. What is lost is found in the logs."""
 _LATE_FRACTION: Final = 8
 """A response that takes longer than this fraction of delivery.timeout.ms shrinks the send window."""
 
@@ -103,8 +99,6 @@ class Task:
             now=now,
         )
         self._epoch: Final = EpochLifecycle(policy, timeouts, clock.unix_ms, self._read_control, now)
-        # By the time since 1970, so that the short epochs of a stream together write once an hour.
-        self._write_progress_at = now + _PROGRESS_TOPIC_INTERVAL_MS - clock.unix_ms() % _PROGRESS_TOPIC_INTERVAL_MS
         # Callbacks on network threads append to it; appending and popping are atomic.
         self._to_step: deque[CopyHandle] = deque()
         self._wake_event: Final = wake_event or threading.Event()
@@ -117,10 +111,10 @@ class Task:
             else PositionSearches(positions, clients.lookups, submit_search, clock.now, self._wake)
         )
         self._writers: Final = TaskWriters(clients, policy, self._searches, lambda: self._under_lease)
-        keeper, submit = clients.anchors, self._workers.submit
-        self._anchors: Final = None if keeper is None else LazyWriting(keeper.write, submit)
-        offsets = clients.offsets
-        self._segments: Final = None if offsets is None else LazyWriting(offsets.write, submit, _MOST_SEGMENTS)
+        submit = self._workers.submit
+        self._records: Final = TaskRecords(
+            clients.anchors, clients.offsets, self._write_progress, submit, now, clock.unix_ms()
+        )
         self._cede_requests: Final = CedeRequests(self._wake)
         self._turns: Final = AcquisitionTurns(self._wake)
         origin, budget = clients.origin, self.source_budget
@@ -226,12 +220,11 @@ class Task:
 
     def unwritten_anchors(self) -> dict[AnchorKey, Anchor]:
         """Return the anchors that were not written in the background, once the task has ended."""
-        return {} if self._anchors is None else self._anchors.take_rest()
+        return self._records.unwritten_anchors()
 
     def write_offsets(self) -> None:
         """Write what is left of the offset index, once the task has ended, and wait for it."""
-        if self._segments is not None:
-            self._segments.write_rest()
+        self._records.write_offsets()
 
     # --- one turn
 
@@ -251,7 +244,7 @@ class Task:
                 self._due.pop(copy, None)
             else:
                 self._due[copy] = copy.due_ms(now)
-        self._write_progress(now)
+        self._records.write_due(now)
         self._steering.update(now, stepped, self._active)
         self._writers.flush()
         if self._searches is not None:
@@ -278,15 +271,10 @@ class Task:
             copy.step(now)
             stepped.add(copy)
 
-    def _write_progress(self, now: int) -> None:
-        if now >= self._write_progress_at:
-            self._write_progress_at = now + _PROGRESS_TOPIC_INTERVAL_MS
-            self._workers.submit(
-                self._clients.lookups.write_progress_records, self.progress_records(), self.timeouts.stall_ms
-            )
-        for writing in (self._anchors, self._segments):
-            if writing is not None:
-                writing.write_due(now)
+    def _write_progress(self) -> None:
+        self._workers.submit(
+            self._clients.lookups.write_progress_records, self.progress_records(), self.timeouts.stall_ms
+        )
 
     def _wait(self, now: int) -> None:
         """Fetch or wait until something happens, or is due. A copy that is to be stepped meanwhile wakes the task."""
@@ -326,14 +314,11 @@ class Task:
 
     def keep_anchor(self, copy: CopyHandle, anchor: Anchor) -> None:
         """Write it with those of other copies."""
-        if self._anchors is not None:
-            self._anchors.add(copy.source, copy.target, anchors.key_of(copy.target, anchor), anchor)
+        self._records.keep_anchor(copy, anchor)
 
     def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:
         """Write them with those of other copies."""
-        if self._segments is not None:
-            for segment in segments:
-                self._segments.add(copy.source, copy.target, key_of(copy.target, segment), segment)
+        self._records.keep_segments(copy, segments)
 
     def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:
         """Return (node, leader epoch) from the admin client's metadata."""
