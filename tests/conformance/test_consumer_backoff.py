@@ -114,8 +114,8 @@ def test_wire_intervals_of_fetch_in_bounds_and_success_resets_attempts(
     consumer.assign([tp])
     for _ in range(2):
         proxy.change(Api.FETCH, refuse)
+        since = proxy.now()  # the network thread may send the fetch of the new offset before seek() returns
         consumer.seek(tp, 0)
-        since = proxy.now()
         fetches = functools.partial(_from_the_seek_on, proxy, since)
         eventually(lambda fetches=fetches: len(fetches()) >= ATTEMPTS, what=f"{ATTEMPTS} fetches")  # type: ignore[misc]
         in_bounds(waits_between(fetches()[:ATTEMPTS]), stalls)
