@@ -113,6 +113,8 @@ def test_wire_intervals_of_fetch_in_bounds_and_success_resets_attempts(
     consumer.beginning_offsets([tp])
     consumer.assign([tp])
     for _ in range(2):
+        # Until the session knows another offset, the fetch after the seek would not name the topic again.
+        eventually(lambda: _offset_in_session(proxy) == 10, what="a fetch from the log's end")
         proxy.change(Api.FETCH, refuse)
         since = proxy.now()  # the network thread may send the fetch of the new offset before seek() returns
         consumer.seek(tp, 0)
@@ -121,6 +123,12 @@ def test_wire_intervals_of_fetch_in_bounds_and_success_resets_attempts(
         in_bounds(waits_between(fetches()[:ATTEMPTS]), stalls)
         proxy.change(Api.FETCH, None)
         assert len(read(consumer, 10)) == 10
+
+
+def _offset_in_session(proxy: Proxy) -> int | None:
+    """Return the fetch offset of the last request that named the topic."""
+    topics = [one.body().topics for one in proxy.requests(Api.FETCH) if one.body().topics]
+    return int(topics[-1][0].partitions[0].fetch_offset) if topics else None
 
 
 def _from_the_seek_on(proxy: Proxy, since: float) -> list[Seen]:
