@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from mirror.cluster.calls import Calls, ClusterView
+from mirror.cluster.calls.offset_commits import OffsetCommits
+from mirror.cluster.calls.routed_calls import Calls, ClusterView
+from mirror.cluster.connection.pools import SLOW_AFTER_MS, ConnectionPool
 from mirror.cluster.coordinators import Coordinators
 from mirror.cluster.events import CompletableEvent, Event, as_kafka_error
 from mirror.cluster.metadata import Metadata
-from mirror.cluster.offset_commits import OffsetCommits
-from mirror.cluster.pools import SLOW_AFTER_MS, ConnectionPool
 from mirror.cluster.reaper import CompletableEventReaper
 from mirror.cluster.requests import Lane, Network, Poll, RequestManager
 from mirror.cluster.scheduler import Scheduler

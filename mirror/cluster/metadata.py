@@ -29,7 +29,7 @@ _MAX_STALE_EPOCHS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The leader of a partition, and its epoch."""
+    """The leader of a partition, and its epoch; -1 where brokers before Apache Kafka 2.4 do not report it reliably."""
 
     node: int
     epoch: int
@@ -172,7 +172,7 @@ class Metadata:
             return
         state.record_epochs[tp.partition] = epoch, topic_id
         known = state.leaders.get(tp.partition)
-        if known is not None and known.epoch < state.min_epoch(tp.partition):
+        if known is not None and 0 <= known.epoch < state.min_epoch(tp.partition):
             del state.leaders[tp.partition]
             self._stale = True
 
@@ -260,7 +260,7 @@ class Metadata:
         state.partitions = len(topic.partitions)
         complete = True
         for part in topic.partitions:
-            if part.leader_epoch < state.min_epoch(part.partition_index):
+            if 0 <= part.leader_epoch < state.min_epoch(part.partition_index):
                 if not self._accept_lower_epoch(state, part.partition_index):
                     complete = complete and part.partition_index in state.leaders
                     continue

@@ -37,6 +37,8 @@ from mirror.wire.records import NO_END, Batches
 
 _log = logging.getLogger(__name__)
 
+_LAST_BY_NAME: Final = 12
+"""The last version of Fetch that identifies topics by name (KIP-516)."""
 _MAX_SHARE: Final = 6
 """A response has at most this part of ``fetch.max.bytes``, but at least ``max.partition.fetch.bytes``: it arrives while
 others are read, and the memory of a small response is soon free as a whole, to receive the next ones."""
@@ -163,6 +165,9 @@ class Fetching:
 
     def _request(self, node: int, max_bytes: int) -> Request:
         sent: _Sent = dict(self._routes.by_node[node])
+        session = self._sessions[node]
+        if sent:
+            session.identify_topics(by_name=any(fetch.topic_id is None for fetch in sent.values()))
         request = self._session_request(node, sent)
         return Request(
             api=Api.FETCH,
@@ -173,6 +178,7 @@ class Fetching:
             timeout_ms=self._settings.cluster.request_timeout_ms,
             on_response=lambda response, now: self._on_response(node, response, sent, now),
             on_failure=lambda error, now: self._on_failure(node, error, sent, now),
+            max_version=_LAST_BY_NAME if session.by_name else None,
         )
 
     def _session_request(self, node: int, sent: _Sent) -> SessionRequest:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mirror.cluster.calls import Call, Calls, ClusterView, Failures, LeaderCall, check, left_out
+from mirror.cluster.calls.group_offset_calls import GroupOffsets
+from mirror.cluster.calls.offset_calls import ListOffsets, by_topic
+from mirror.cluster.calls.routed_calls import Call, Calls, ClusterView, Failures, LeaderCall, check, left_out
 from mirror.cluster.events import as_kafka_error
-from mirror.cluster.group_offset_calls import GroupOffsets
 from mirror.cluster.metadata import Metadata
-from mirror.cluster.offset_calls import ListOffsets, by_topic
 from mirror.cluster.requests import IDLE, Poll
 from mirror.cluster.types import OffsetAndMetadata, OffsetResult, TopicPartition
 from mirror.consumer.positions import Position, Positions
@@ -225,13 +225,13 @@ class Offsets:
             end = found[tp]
             unknown = end.end_offset < 0 or end.leader_epoch < 0
             if unknown and not position.epoch_from_leader:  # a log in a format before version 2 has no epochs
-                text = f"{tp}: leader epoch {position.epoch} is not in its log any more"
+                why = "it was truncated, or the topic was deleted and made again"
+                text = f"{tp}: leader epoch {position.epoch} is not in its log any more: {why}"
                 self._positions.stop(tp, LogTruncated(text))
             elif not unknown and position.fetch is not None and end.end_offset < position.fetch:
                 text = f"{tp}: its log was truncated at offset {end.end_offset}, before the position {position.fetch}"
                 self._positions.stop(tp, LogTruncated(text, end.end_offset))
-            else:
-                leader = leaders[tp]
-                position.validated_epoch = leader.epoch if leader is not None else position.validated_epoch
+            elif (leader := leaders[tp]) is not None:
+                position.found_at(leader)
 
         self._start(epochs.keys(), EpochEnds(epochs, FOREVER_MS, FOREVER_MS), apply)

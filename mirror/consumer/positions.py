@@ -32,6 +32,8 @@ class Position:
     """The epoch of no record is known: ``epoch`` is that of a leader whose log reached the position."""
     validated_epoch: int = -1
     """The leader epoch in which the position was last found to be in the log (KIP-320)."""
+    validated_node: int | None = None
+    """The leader in whose log it was found, which counts where brokers do not report the leader's epoch."""
     consumed_epoch: int | None = None
     """The leader epoch of the last record that a poll returned."""
     reset: int | None = None
@@ -69,7 +71,13 @@ class Position:
 
     def needs_validation(self, leader: Leader) -> bool:
         """Whether the leader changed since the position was last found in its log."""
-        return self.epoch is not None and leader.epoch > self.validated_epoch
+        if self.epoch is None:
+            return False
+        return leader.node != self.validated_node if leader.epoch < 0 else leader.epoch > self.validated_epoch
+
+    def found_at(self, leader: Leader) -> None:
+        """Record that the position is in the log of ``leader``."""
+        self.validated_epoch, self.validated_node = leader.epoch, leader.node
 
     def adopt_leader_epoch(self, leader_epoch: int) -> None:
         """Keep the epoch of a leader whose log reaches the position: a later leader with a truncated log does not."""

@@ -44,6 +44,8 @@ class FetchSession:
 
     session_id: int = _NO_SESSION
     epoch: int = _INITIAL
+    by_name: bool = False
+    """Whether topics are identified by name, because some have no id (brokers upgraded from before 2.8)."""
     _on_broker: dict[TopicPartition, Wanted] = field(default_factory=dict)
 
     @property
@@ -73,6 +75,12 @@ class FetchSession:
                 if new != remembered:
                     send[tp] = new
         return SessionRequest(self.session_id, self.epoch, send, forget)
+
+    def identify_topics(self, *, by_name: bool) -> None:
+        """Identify topics by name or by id from now on; a broker keeps a session for one of both (KIP-516)."""
+        if by_name != self.by_name:
+            self.by_name = by_name
+            self.failed()
 
     def answered(self, session_id: int) -> None:
         """Advance after a successful response; with session id 0 the broker keeps no session."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mirror.cluster.connection.pools import Slot
 from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.metadata import Leader
-from mirror.cluster.pools import Slot
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, NotRetriable, TopicRecreated

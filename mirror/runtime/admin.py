@@ -9,7 +9,13 @@ from typing import Final
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation
 from mirror.cluster.admin.acls import CreateAcls, DeleteAcls, DescribeAcls
-from mirror.cluster.admin.cluster import ClusterOperations, DescribeCluster, DescribeLogDirs
+from mirror.cluster.admin.cluster import (
+    ClusterOperations,
+    DescribeCluster,
+    DescribeLogDirs,
+    DescribeVersions,
+    OperationsByMetadata,
+)
 from mirror.cluster.admin.configs import DescribeConfigs, DescribeTopicConfigs, IncrementalAlterConfigs
 from mirror.cluster.admin.groups import GroupOperations
 from mirror.cluster.admin.topics import (
@@ -29,7 +35,7 @@ from mirror.cluster.admin.transactions import (
     ListTransactions,
     TransactionalIdOperations,
 )
-from mirror.cluster.offset_calls import DeleteRecords, EpochEndOffsets, ListEachOffset
+from mirror.cluster.calls.offset_calls import DeleteRecords, EpochEndOffsets, ListEachOffset
 from mirror.cluster.types import (
     ClusterDescription,
     ConfigChange,
@@ -47,9 +53,10 @@ from mirror.cluster.types import (
     TransactionDescription,
     TransactionListing,
 )
-from mirror.errors import KafkaError
+from mirror.errors import KafkaError, UnsupportedVersion
 from mirror.runtime import arguments
 from mirror.runtime.admin_groups import GroupCalls
+from mirror.wire.versions import BrokerVersions
 
 _ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 _EVERY_ACL: Final = AclFilter()
@@ -86,6 +93,12 @@ class Admin(GroupCalls):
     def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
         """Return the cluster's id, controller and brokers."""
         return self._call(DescribeCluster(*self._timer(timeout_ms)))
+
+    def describe_versions(
+        self, brokers: Iterable[int], *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[int, BrokerVersions]:
+        """Return which versions of which APIs each broker speaks, and the finalized features that it knows."""
+        return self._each(DescribeVersions(arguments.brokers(brokers), *self._timer(timeout_ms)), partial=partial)
 
     def describe_log_dirs(
         self, brokers: Iterable[int] | None = None, *, partial: bool = False, timeout_ms: int | None = None
@@ -319,9 +332,13 @@ class Admin(GroupCalls):
     def cluster_operations(self, *, timeout_ms: int | None = None) -> frozenset[AclOperation] | None:
         """Return the operations on the cluster itself that this client may perform; empty without Describe.
 
-        None if the brokers do not return them. Raises UnsupportedVersion before Kafka 2.8.
+        None if the brokers do not return them, as before Apache Kafka 2.3.
         """
-        return self._call(ClusterOperations(*self._timer(timeout_ms)))
+        timer = self._timer(timeout_ms)
+        try:
+            return self._call(ClusterOperations(*timer))
+        except UnsupportedVersion:
+            return self._call(OperationsByMetadata(*timer))
 
     def group_operations(
         self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None

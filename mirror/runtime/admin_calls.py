@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from mirror.cluster.admin.cluster import DescribeCluster
-from mirror.cluster.calls import Call
+from mirror.cluster.calls.keyed_call import KeyedCall
+from mirror.cluster.calls.routed_calls import Call
 from mirror.cluster.events import CompletableEvent
-from mirror.cluster.keyed_call import KeyedCall
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.types import K, Outcomes, TopicPartition, V
 from mirror.errors import ClientClosed, KafkaError

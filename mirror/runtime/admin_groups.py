@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 
 from mirror.cluster.admin.groups import DeleteGroups, DescribeConsumerGroups, DescribeGroups, ListGroups
-from mirror.cluster.group_offset_calls import (
+from mirror.cluster.calls.group_offset_calls import (
     CommitEachOffset,
     CommitGroupOffsets,
     DeleteGroupOffsets,
     GroupOffsets,
     OffsetsOfGroups,
 )
-from mirror.cluster.offset_commits import CommitOffset
+from mirror.cluster.calls.offset_commits import CommitOffset
 from mirror.cluster.types import GroupDescription, GroupListing, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import UnsupportedVersion
 from mirror.runtime import arguments

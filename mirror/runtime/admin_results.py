@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, first_failure
+from mirror.cluster.calls.keyed_call import GROUP_ID_NOT_FOUND, first_failure
 from mirror.cluster.types import K, Outcomes, V
 from mirror.errors import BrokerError, KafkaError
 

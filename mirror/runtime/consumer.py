@@ -9,10 +9,10 @@ from typing import Self, TypeVar
 
 from mirror.cluster.admin.cluster import ClientInstanceId
 from mirror.cluster.admin.topics import DescribeTopics
+from mirror.cluster.calls.group_offset_calls import CommitGroupOffsets, GroupOffsets
+from mirror.cluster.calls.offset_calls import ListOffsets
 from mirror.cluster.events import CompletableEvent, Event
-from mirror.cluster.group_offset_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.loop import JoinEvent, LeaveEvent
-from mirror.cluster.offset_calls import ListOffsets
 from mirror.cluster.types import (
     EARLIEST,
     LATEST,

@@ -1,4 +1,4 @@
-"""A real Kafka cluster in KRaft mode on this machine, for tests, the demo and trying things out."""
+"""A real Kafka cluster on this machine, for tests, the demo and trying things out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Final, Self
 
 from mirror.errors import SandboxError
 from mirror.sandbox import process
-from mirror.sandbox.fetch import class_path, fetch
+from mirror.sandbox.distribution import LATEST, Distribution
+from mirror.sandbox.fetch import class_path
 from mirror.sandbox.folders import remove_folder
 from mirror.sandbox.java import Java, find_java
 from mirror.sandbox.node import (
@@ -28,6 +29,8 @@ from mirror.sandbox.node import (
     render,
     run_command,
     settings,
+    zookeeper_broker_settings,
+    zookeeper_settings,
 )
 from mirror.sandbox.ports import HOST, free_ports
 from mirror.sandbox.probe import alive_brokers
@@ -45,7 +48,8 @@ class Cluster:
     """N real brokers (ids 1 to N) on free ports of 127.0.0.1, with their data in a folder of their own.
 
     A single broker is its own controller. Several brokers have their controller in another process, so that any broker
-    can be killed or paused without an election of a controller.
+    can be killed or paused without an election of a controller. ``distribution`` is the release that they run. One
+    with ``zookeeper`` has a ZooKeeper server in place of a controller, always in another process.
 
     ``directory`` (default: a new temporary folder) must be new or empty; :meth:`stop` deletes it. ``properties`` are
     broker settings that override the sandbox's own. ``listeners`` maps the names of further listeners to their security
@@ -60,6 +64,7 @@ class Cluster:
         self,
         brokers: int = 1,
         *,
+        distribution: Distribution = LATEST,
         directory: Path | None = None,
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
@@ -70,12 +75,15 @@ class Cluster:
     ) -> None:
         if brokers < 1:
             raise SandboxError(f"a cluster cannot have {brokers} brokers: give 1 or more")
+        if features and distribution.zookeeper:
+            raise SandboxError("features are given when a KRaft cluster is formatted: this one has ZooKeeper")
         self._brokers = brokers
+        self._distribution = distribution
         self._wanted_directory = directory
         self._properties = dict(properties or {})
         self._listeners = dict(listeners or {})
         self._features = dict(features or {})
-        self._heap = heap
+        self._options = (*heap, *distribution.java_options)
         self._outlives_owner = outlives_owner
         self._on_progress = on_progress
         self._nodes: list[Node] = []
@@ -102,6 +110,14 @@ class Cluster:
         return ",".join(f"{HOST}:{node.ports[listener]}" for node in self._nodes if node.broker)
 
     @property
+    def zookeeper(self) -> str:
+        """``host:port`` of the ZooKeeper server. SandboxError if none runs."""
+        for node in self._nodes:
+            if self._distribution.zookeeper and not node.broker:
+                return f"{HOST}:{node.ports[CONTROLLER_LISTENER]}"
+        raise SandboxError("the cluster has no ZooKeeper, or does not run")
+
+    @property
     def pids(self) -> dict[int, int]:
         """Broker id -> process id of the brokers that run; a paused broker runs."""
         return {node.node_id: node.process.pid for node in self._nodes if node.broker and node.process and node.alive()}
@@ -124,7 +140,7 @@ class Cluster:
         self._directory = self._new_directory()
         try:
             self._java = find_java()
-            self._class_path = class_path(fetch(on_progress=self._on_progress))
+            self._class_path = class_path(self._distribution.jars(self._on_progress))
             for attempt in range(1, _PORT_ATTEMPTS + 1):
                 try:
                     self._start_once()
@@ -194,23 +210,28 @@ class Cluster:
         cluster_id = "M" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         controller = next(node for node in self._nodes if node.controller)
         for node in self._nodes:
-            values = settings(
-                node,
-                brokers=self._brokers,
-                controller=controller,
-                listeners=self._listeners,
-                properties=self._properties,
-            )
+            values = self._settings(node, controller)
             node.folder.mkdir()
             node.settings.write_text(render(values), encoding="ascii")
-        self._format(cluster_id)
+        if not self._distribution.zookeeper:
+            self._format(cluster_id)
         for node in self._nodes:
             self._launch(node)
         brokers = [node for node in self._nodes if node.broker]
         self._await_ready(brokers, frozenset(node.node_id for node in brokers))
 
+    def _settings(self, node: Node, controller: Node) -> dict[str, str]:
+        brokers, listeners, properties = self._brokers, self._listeners, self._properties
+        if not self._distribution.zookeeper:
+            return settings(node, brokers=brokers, controller=controller, listeners=listeners, properties=properties)
+        if not node.broker:
+            return zookeeper_settings(node)
+        return zookeeper_broker_settings(
+            node, brokers=brokers, zookeeper=controller, listeners=listeners, properties=properties
+        )
+
     def _plan(self) -> list[Node]:
-        separate = self._brokers > 1
+        separate = self._brokers > 1 or self._distribution.zookeeper
         ids = list(range(1, self._brokers + 1)) + ([CONTROLLER_ID] if separate else [])
         ports = iter(free_ports(self._brokers * (1 + len(self._listeners)) + 1))
         nodes = []
@@ -228,7 +249,7 @@ class Cluster:
         java = self._required_java()
         running = [
             process.launch(
-                format_command(java, self._class_path, node, cluster_id, self._features, self._heap),
+                format_command(java, self._options, self._class_path, node, cluster_id, self._features),
                 output=node.folder / "format.log",
                 outlives_owner=False,
             )
@@ -246,7 +267,9 @@ class Cluster:
                 raise SandboxError(f"the data folder of node {node.node_id} could not be formatted:\n{output}")
 
     def _launch(self, node: Node) -> None:
-        command = run_command(self._required_java(), self._class_path, node, self._heap)
+        command = run_command(
+            self._required_java(), self._options, self._class_path, node, zookeeper=self._distribution.zookeeper
+        )
         node.log.touch()
         node.log_start = node.log.stat().st_size
         node.process = process.launch(command, output=node.log, outlives_owner=self._outlives_owner)

@@ -22,6 +22,7 @@ from mirror.sandbox.folders import cache_folder, locked
 from mirror.sandbox.java import Java, find_java
 
 KAFKA_VERSION: Final = "4.3.0"
+KAFKA: Final = f"Apache Kafka {KAFKA_VERSION}"
 HOME_VARIABLE: Final = "MIRROR_KAFKA_HOME"
 _HERE: Final = Path(__file__).parent
 _DOWNLOAD_TIMEOUT_S: Final = 1800
@@ -62,10 +63,12 @@ def fetch(
     on_progress: Callable[[str], None] = lambda _: None,
     ivy: Path = _HERE / "ivy.xml",
     pinned: Mapping[str, str] | None = None,
+    what: str = KAFKA,
 ) -> list[Path]:
     """Return the jars of a broker's class path. Downloads them into ``home`` (:func:`kafka_home`) if necessary.
 
-    With another ``ivy`` file and its ``pinned`` SHA-256, return the jars that this file resolves to.
+    With another ``ivy`` file and its ``pinned`` SHA-256, return the jars that this file resolves to; ``what`` names
+    them in messages.
 
     ``on_progress`` gets a line before the download. Several processes may call this at the same time. Raises
     SandboxError if there is no Java or no network, or if a file has a wrong checksum.
@@ -76,24 +79,29 @@ def fetch(
         java = find_java()
         with locked(home):
             if jar_problems(jars, pins):
-                on_progress(f"fetching Apache Kafka {KAFKA_VERSION} into {home}")
-                _fetch(java, jars, pins, ivy)
+                on_progress(f"fetching {what} into {home}")
+                _fetch(java, jars, pins, ivy, what)
     return [jars / name for name in pins]
 
 
-def _fetch(java: Java, jars: Path, pins: Mapping[str, str], ivy: Path) -> None:
+def _fetch(java: Java, jars: Path, pins: Mapping[str, str], ivy: Path, what: str) -> None:
     # Download into another folder and rename it, so that `jars` is always complete.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=jars.parent) as work:
         fresh = Path(work) / "jars"
-        _run_ivy(java, Path(work), fresh, ivy)
+        retrieve(fresh, ivy, java=java, work=Path(work), what=what)
         if problems := jar_problems(fresh, pins):
-            raise SandboxError(f"the download is not Apache Kafka {KAFKA_VERSION} as pinned: {'; '.join(problems)}")
+            raise SandboxError(f"the download is not {what} as pinned: {'; '.join(problems)}")
         if jars.exists():
             jars.rename(Path(work) / "broken")
         fresh.rename(jars)
 
 
-def _run_ivy(java: Java, work: Path, destination: Path, ivy: Path) -> None:
+def retrieve(destination: Path, ivy: Path, *, java: Java, work: Path, what: str) -> None:
+    """Have Ivy put the jars that ``ivy`` resolves to into ``destination``; its cache is in ``work``.
+
+    Nothing is compared with pinned checksums: a list of them is made from the result. Raises SandboxError if a jar
+    could not be downloaded.
+    """
     command: list[str | Path] = [
         java.path,
         f"-Duser.home={work}",  # otherwise Ivy also reads the user's own repositories
@@ -121,16 +129,14 @@ def _run_ivy(java: Java, work: Path, destination: Path, ivy: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise SandboxError(f"{_not_fetched()}: not finished after {_DOWNLOAD_TIMEOUT_S} s") from error
+        raise SandboxError(f"{_not_fetched(what)}: not finished after {_DOWNLOAD_TIMEOUT_S} s") from error
     if result.returncode != 0:
-        raise SandboxError(f"{_not_fetched()}: {_reason(result.stdout)}")
+        raise SandboxError(f"{_not_fetched(what)}: {_reason(result.stdout)}")
 
 
-def _not_fetched() -> str:
-    return (
-        f"Apache Kafka {KAFKA_VERSION} could not be downloaded; check the network, or set {HOME_VARIABLE} to a folder "
-        "with its jars in jars/"
-    )
+def _not_fetched(what: str) -> str:
+    another_folder = f", or set {HOME_VARIABLE} to a folder with its jars in jars/" if what == KAFKA else ""
+    return f"{what} could not be downloaded; check the network{another_folder}"
 
 
 def _reason(output: str) -> str:

@@ -15,12 +15,16 @@ CLIENT_LISTENER: Final = "PLAINTEXT"
 CONTROLLER_LISTENER: Final = "CONTROLLER"
 CONTROLLER_ID: Final = 100
 """The node id of a controller with its own process. Brokers have the ids from 1."""
-_LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+_ZOOKEEPER_TICK_MS: Final = 500
+"""It limits sessions to 20 ticks. A broker's session is to end soon after its death."""
+
+_DEDUPE_BUFFER_BYTES: Final = str(16 << 20)
+"""The broker allocates the default, 128 MB, from its heap at the start."""
 
 
 @dataclass(slots=True)
 class Node:
-    """A broker, a controller, or both in one process."""
+    """A broker, a controller, or both in one process. A cluster with ZooKeeper has that in place of a controller."""
 
     node_id: int
     broker: bool
@@ -77,8 +81,7 @@ def settings(
         "listeners": ",".join(addresses),
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
         "log.dirs": str(node.folder / "data"),
-        # The broker allocates the default, 128 MB, from its heap at the start.
-        "log.cleaner.dedupe.buffer.size": str(16 << 20),
+        "log.cleaner.dedupe.buffer.size": _DEDUPE_BUFFER_BYTES,
         # Every 0.5 s by default: an idle broker takes 1.3 instead of 2.7 % of a CPU without most of these records.
         "metadata.max.idle.interval.ms": "5000",
     }
@@ -123,24 +126,59 @@ def _ascii(character: str) -> str:
     return character if character.isascii() else "".join(f"\\u{unit}" for unit in units)
 
 
+def zookeeper_settings(node: Node) -> dict[str, str]:
+    """Return the settings of the ZooKeeper server of a cluster."""
+    return {
+        "dataDir": str(node.folder / "data"),
+        "clientPort": str(node.ports[CONTROLLER_LISTENER]),
+        "clientPortAddress": HOST,
+        "tickTime": str(_ZOOKEEPER_TICK_MS),
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",  # it would open port 8080, and needs Jetty
+    }
+
+
+def zookeeper_broker_settings(
+    node: Node, *, brokers: int, zookeeper: Node, listeners: Mapping[str, str], properties: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what :func:`settings` does for a broker that keeps its metadata in ZooKeeper."""
+    addresses = ",".join(f"{name}://{HOST}:{port}" for name, port in node.ports.items())
+    protocols = {CLIENT_LISTENER: "PLAINTEXT", **listeners}
+    common = {
+        "broker.id": str(node.node_id),
+        "zookeeper.connect": f"{HOST}:{zookeeper.ports[CONTROLLER_LISTENER]}",
+        "zookeeper.session.timeout.ms": "6000",
+        "zookeeper.connection.timeout.ms": "60000",  # both start at the same time
+        "listeners": addresses,
+        "advertised.listeners": addresses,
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "inter.broker.listener.name": CLIENT_LISTENER,
+        "log.dirs": str(node.folder / "data"),
+        "log.cleaner.dedupe.buffer.size": _DEDUPE_BUFFER_BYTES,
+    }
+    return common | _broker_defaults(brokers) | dict(properties)
+
+
 def format_command(
-    java: Path, class_path: str, node: Node, cluster_id: str, features: Mapping[str, int], heap: Sequence[str]
+    java: Path, options: Sequence[str], class_path: str, node: Node, cluster_id: str, features: Mapping[str, int]
 ) -> list[str | Path]:
     """Return the command that writes the cluster's id and metadata into the node's folder before the first start.
 
-    ``features`` override the levels of the release (KIP-1022). ``heap`` are the JVM options of :func:`run_command`.
+    ``features`` override the levels of the release (KIP-1022). ``options`` are those of :func:`run_command`.
     """
-    fast_start = [*heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    fast_start = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
     tool: list[str | Path] = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", node.settings]
     levels = [word for name, level in features.items() for word in ("--feature", f"{name}={level}")]
-    return [java, *fast_start, *_logging(), "-cp", class_path, *tool, *levels]
+    return [java, *options, *fast_start, "-cp", class_path, *tool, *levels]
 
 
-def run_command(java: Path, class_path: str, node: Node, heap: Sequence[str]) -> list[str | Path]:
-    """Return the command that runs the node, with JVM options such as ``-Xmx640m`` in ``heap``."""
+def run_command(
+    java: Path, options: Sequence[str], class_path: str, node: Node, *, zookeeper: bool = False
+) -> list[str | Path]:
+    """Return the command that runs the node, with the JVM's ``options``.
+
+    With ``zookeeper``, a node that is no broker is a ZooKeeper server.
+    """
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain" if zookeeper and not node.broker else "kafka.Kafka"
     # Full compilation and G1, as on a real broker: a start without them is 0.3 s faster, but distorts measurements.
-    return [java, *heap, "-XX:+UseG1GC", *_logging(), "-cp", class_path, "kafka.Kafka", node.settings]
-
-
-def _logging() -> list[str]:
-    return [f"-Dlog4j2.configurationFile={_LOG_SETTINGS}"]
+    return [java, *options, "-XX:+UseG1GC", "-cp", class_path, main, node.settings]

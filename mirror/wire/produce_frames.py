@@ -42,6 +42,8 @@ _RESPONSE_END: Final = struct.Struct(">sihqqq4sis")
 """The fields after the topic: the count of partitions, one partition, four bytes (no record errors, no message, no
 tagged fields of the partition and of the topic), the throttle time, no tagged fields."""
 _PLAIN: Final = (b"\2", b"\1\0\0\0", b"\0")
+_FLEXIBLE_FROM: Final = 9
+"""The first flexible version (KIP-482)."""
 _TOPIC_IDS_FROM: Final = 13
 """The first version that identifies topics by id."""
 _ID_BYTES: Final = 16
@@ -62,8 +64,11 @@ class ProduceFrames:
         self._envelopes: Final[dict[Hashable, _Envelope]] = {}
 
     def request(self, version: int, correlation_id: int, client_id: str, body: ProduceRequest) -> list[Segment] | None:
-        """Return the segments of the frame; None if the request has several batches. Raises what ``encode`` raises."""
-        if len(body.topic_data) != 1 or len(body.topic_data[0].partition_data) != 1:
+        """Return the segments of the frame; None if the request has several batches, or a version that is not flexible.
+
+        Raises what ``encode`` raises.
+        """
+        if version < _FLEXIBLE_FROM or len(body.topic_data) != 1 or len(body.topic_data[0].partition_data) != 1:
             return None
         topic = body.topic_data[0]
         partition = topic.partition_data[0]
@@ -88,7 +93,7 @@ class ProduceFrames:
         )
         segments = self._encode(Api.PRODUCE, version, 0, client_id, request)
         position = next(index for index, segment in enumerate(segments) if segment is _PLACEHOLDER)
-        # The byte before the placeholder is its length, a varint of one byte (all supported versions are flexible).
+        # The byte before the placeholder is its length, a varint of one byte.
         return _Envelope(b"".join(segments[:position])[_HEADER.size : -1], b"".join(segments[position + 1 :]))
 
 

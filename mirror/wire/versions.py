@@ -10,8 +10,10 @@ from mirror.errors import UnsupportedVersion
 from mirror.wire.api import Api
 from mirror.wire.messages.session import ApiVersionsResponse
 
-OLDEST_BROKER: Final = "Apache Kafka 3.0"
-"""The release whose versions are the lowest in :class:`mirror.wire.api.Api`."""
+TARGET_SINCE: Final = "3.0"
+"""The first release of Apache Kafka whose brokers can be a target."""
+_TARGET_NEEDS: Final = ((Api.FIND_COORDINATOR, 4), (Api.OFFSET_FETCH, 8))
+"""What shows that release: the lowest version of an API (KIP-699, KIP-709)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,16 @@ class BrokerVersions:
         """Return the finalized level of the feature ``name`` (such as ``transaction.version``); 0 if it has none."""
         return self.features.get(name, 0)
 
+    def why_no_target(self) -> str | None:
+        """Return why the broker cannot be a target, by the first API that is missing or too old; None if it can."""
+        for api, least in _TARGET_NEEDS:
+            _, high = self.ranges.get(api.spec.key, (0, -1))
+            if high < least:
+                if high < 0:
+                    return f"it does not offer {api.label}, of which version {least} is needed"
+                return f"it speaks {api.label} up to version {high}, and {least} is needed"
+        return None
+
     def pick(self, api: Api, at_most: int | None = None) -> int:
         """Return the newest version that both sides support, not above ``at_most``.
 
@@ -48,7 +60,7 @@ class BrokerVersions:
         """
         spec = api.spec
         if spec.key not in self.ranges:
-            msg = f"the broker does not offer {api.label}; brokers of {OLDEST_BROKER} and newer do"
+            msg = f"the broker does not offer {api.label}; brokers of Apache Kafka {spec.since} and newer do"
             raise UnsupportedVersion(msg)
         low, high = self.ranges[spec.key]
         limit = spec.high if at_most is None else min(spec.high, at_most)
@@ -56,7 +68,7 @@ class BrokerVersions:
         if version < max(low, spec.low):
             msg = (
                 f"the broker speaks {api.label} versions {low} to {high}, this client {spec.low} to {limit}: "
-                f"use brokers of {OLDEST_BROKER} or newer"
+                f"use brokers of Apache Kafka {spec.since} or newer"
             )
             raise UnsupportedVersion(msg)
         return version

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mirror.cluster.pools import SLOW_AFTER_MS, ConnectionPool, Slot
+from mirror.cluster.connection.pools import SLOW_AFTER_MS, ConnectionPool, Slot
 from mirror.cluster.requests import Lane, Request
 from mirror.cluster.types import Broker
 from mirror.errors import ConnectionFailed, KafkaError, KafkaTimeout

@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from mirror.cluster.connection.session import BrokerSession
 from mirror.cluster.requests import Lane, Request
-from mirror.cluster.session import BrokerSession
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError
 from mirror.wire.api import Api

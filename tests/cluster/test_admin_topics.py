@@ -17,7 +17,7 @@ from mirror.client import (
     TopicListing,
     TopicPartition,
 )
-from mirror.cluster.keyed_call import first_failure
+from mirror.cluster.calls.keyed_call import first_failure
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout, OffsetOutOfRange
 from mirror.wire import codec
 from mirror.wire.api import Api

@@ -11,8 +11,8 @@ import pytest
 from mirror.cluster.admin.cluster import DescribeCluster
 from mirror.cluster.admin.configs import DescribeTopicConfigs
 from mirror.cluster.admin.topics import CreatePartitions, CreateTopics, DescribeTopics
-from mirror.cluster.group_offset_calls import CommitGroupOffsets, GroupOffsets
-from mirror.cluster.offset_calls import ListOffsets
+from mirror.cluster.calls.group_offset_calls import CommitGroupOffsets, GroupOffsets
+from mirror.cluster.calls.offset_calls import ListOffsets
 from mirror.cluster.types import EARLIEST, LATEST, NewTopic, OffsetAndMetadata, TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, KafkaTimeout, UnsupportedVersion
 from mirror.wire.api import Api

@@ -6,8 +6,9 @@ import itertools
 import random
 
 from mirror.cluster.admin.cluster import DescribeCluster
-from mirror.cluster.connections import ConnectAttempt, ConnectionStates
+from mirror.cluster.connection.connections import ConnectAttempt, ConnectionStates
 from mirror.cluster.requests import Lane
+from mirror.errors import ConnectionFailed
 from tests.cluster.probes import settings
 from tests.fakes.client import FakeClient
 from tests.fakes.cluster import FakeCluster
@@ -105,6 +106,17 @@ def test_a_connection_that_worked_until_it_broke_is_a_first_failure() -> None:
     assert _within(states.wait_ms(1, 3_600_000), 50, 1_000)
     states.failed(third, now=3_600_001)
     assert states.failures(1) == 1
+
+
+def test_brokers_that_failed_take_turns() -> None:
+    """Otherwise the first is tried for ever, if each retry waits longer than its backoff."""
+    states = ConnectionStates(settings(), random.Random(3))
+    tried = []
+    for now in range(0, 60_000, 5_000):
+        node = states.least_busy([1, 2], [-1], lambda _: None, now)
+        states.failed(states.begin(node), now, ConnectionFailed("refused"))
+        tried.append(node)
+    assert {node: tried[6:].count(node) for node in (1, 2, -1)} == {1: 2, 2: 2, -1: 2}
 
 
 def test_a_bounce_of_a_broker_with_eight_connections_is_one_failure() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mirror.cluster.admin.cluster import DescribeCluster
+from mirror.cluster.calls.offset_calls import ListOffsets
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.loop import LeaveEvent
-from mirror.cluster.offset_calls import ListOffsets
 from mirror.cluster.types import LATEST, TopicPartition
 from mirror.consumer.events import PollEvent
 from mirror.errors import ClientClosed, KafkaError, NetworkThreadDied

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirror.cluster.connection.pools import ROOM_BYTES, SLOW_AFTER_MS
 from mirror.cluster.loop import JoinEvent, LeaveEvent
-from mirror.cluster.pools import ROOM_BYTES, SLOW_AFTER_MS
 from mirror.cluster.scheduler import Scheduler
 from mirror.cluster.types import TopicPartition
 from mirror.timing import FOREVER_MS

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from mirror.cluster.offset_commits import CommitOffset
+from mirror.cluster.calls.offset_commits import CommitOffset
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout
 from mirror.wire.api import Api

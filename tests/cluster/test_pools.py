@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror.cluster.pools import ROOM_BYTES
+from mirror.cluster.connection.pools import ROOM_BYTES
 from mirror.cluster.requests import Lane
 from tests.cluster.pool_probes import Bench
 from tests.cluster.probes import Probe

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mirror.cluster.pools import ROOM_BYTES, SLOW_AFTER_MS, Slot
+from mirror.cluster.connection.pools import ROOM_BYTES, SLOW_AFTER_MS, Slot
 from mirror.errors import ConnectionFailed
 from tests.cluster.pool_probes import Bench
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror.cluster.pools import SLOW_AFTER_MS
+from mirror.cluster.connection.pools import SLOW_AFTER_MS
 from mirror.errors import ConnectionFailed
 from tests.cluster.pool_probes import Bench
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mirror.cluster.connection.pools import ROOM_BYTES, SLOW_AFTER_MS
 from mirror.cluster.loop import ClusterLoop
-from mirror.cluster.pools import ROOM_BYTES, SLOW_AFTER_MS
 from mirror.errors import InvalidArgument
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import FindCoordinatorRequest

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from mirror.cluster.admin.topics import DescribeTopics
+from mirror.cluster.calls.offset_calls import ListOffsets
 from mirror.cluster.events import CompletableEvent
 from mirror.cluster.loop import JoinEvent
-from mirror.cluster.offset_calls import ListOffsets
 from mirror.cluster.reaper import CompletableEventReaper
 from mirror.cluster.types import EARLIEST, TopicPartition
 from tests.cluster.workers import Job, JobEvent, Worker

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from mirror.cluster.session import disconnected
+from mirror.cluster.connection.session import disconnected
 from mirror.errors import BrokerError, ConnectionFailed, KafkaTimeout, ProtocolError, UnsupportedVersion
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse, MetadataResponse
@@ -31,19 +31,6 @@ def test_versions_are_negotiated_before_anything_else_and_requests_wait() -> Non
     hand.answer(metadata, _METADATA, 7)
     assert [response.cluster_id for response in probe.responses] == ["cluster"]
     assert hand.session.load == 0
-
-
-def test_a_broker_that_does_not_know_our_version_request_is_still_understood() -> None:
-    """KIP-511: it answers in version 0, with error 35 and its versions."""
-    hand, probe = ByHand(), Probe()
-    hand.session.start(0)
-    (asked,) = hand.read()
-    old = ApiVersionsResponse(35, ())
-    hand.feed(encode_response(Api.API_VERSIONS, 0, asked[2], old), 1)
-    hand.session.send(probe.request, 2)
-    (error,) = probe.failures
-    assert isinstance(error, UnsupportedVersion)
-    assert str(error).startswith("broker 1 at broker-1.fake:9092: the broker does not offer Metadata")
 
 
 def test_a_refused_negotiation_ends_the_connection() -> None:

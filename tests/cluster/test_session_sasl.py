@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from mirror.cluster.auth.sasl import Mechanism, OAuthBearer, Plain
-from mirror.cluster.session import BrokerSession, SessionPhase, Suspicion
+from mirror.cluster.connection.negotiation import Suspicion
+from mirror.cluster.connection.session import BrokerSession, SessionPhase
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError, ProtocolError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.session import disconnected
+from mirror.cluster.connection.session import disconnected
 from mirror.errors import ConnectionFailed, KafkaTimeout, ProtocolError
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import MetadataResponse

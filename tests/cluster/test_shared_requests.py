@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.calls import Call
-from mirror.cluster.group_offset_calls import GroupOffsets
-from mirror.cluster.offset_calls import EpochEndOffsets, ListEachOffset
+from mirror.cluster.calls.group_offset_calls import GroupOffsets
+from mirror.cluster.calls.offset_calls import EpochEndOffsets, ListEachOffset
+from mirror.cluster.calls.routed_calls import Call
 from mirror.cluster.types import EARLIEST, LATEST, EpochEndOffset, OffsetAndMetadata, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout
 from mirror.wire.api import Api

@@ -10,10 +10,10 @@ import pytest
 
 from mirror.cluster.admin.cluster import ClientInstanceId
 from mirror.cluster.admin.topics import DescribeTopics
+from mirror.cluster.calls.group_offset_calls import CommitGroupOffsets, GroupOffsets
+from mirror.cluster.calls.offset_calls import ListOffsets
 from mirror.cluster.events import CompletableEvent
-from mirror.cluster.group_offset_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.loop import LeaveEvent
-from mirror.cluster.offset_calls import ListOffsets
 from mirror.cluster.requests import Request
 from mirror.cluster.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from mirror.consumer.events import PollEvent, PositionEvent, ResetEvent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.group_offset_calls import CommitGroupOffsets
+from mirror.cluster.calls.group_offset_calls import CommitGroupOffsets
 from mirror.cluster.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from mirror.consumer.events import AssignEvent, PositionEvent, ResetEvent, SeekEvent
 from mirror.errors import KafkaTimeout, LogTruncated, NoPosition

@@ -203,9 +203,7 @@ def _classic(cluster: FakeCluster, call: ServerCall, name: str) -> ClassicGroup:
         if call.version < _NO_DEAD_GROUPS:
             return ClassicGroup(0, name, "Dead", "", "", ())
         return ClassicGroup(GROUP_ID_NOT_FOUND, name, "Dead", "", "", (), f"Group {name} is not a classic group.")
-    members = tuple(
-        ClassicMember(one.member_id, None, "client", "/127.0.0.1", _assignment(one)) for one in group.members
-    )
+    members = tuple(ClassicMember(one.member_id, "client", "/127.0.0.1", _assignment(one)) for one in group.members)
     return ClassicGroup(0, name, group.state, group.protocol_type, "range", members)
 
 

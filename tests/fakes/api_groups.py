@@ -23,6 +23,8 @@ from tests.fakes.control import ServerCall
 if TYPE_CHECKING:
     from tests.fakes.cluster import FakeCluster
 
+_REQUIRES_STABLE, _SEVERAL_GROUPS = 7, 8
+
 
 def _group_code(cluster: FakeCluster, call: ServerCall, group: str) -> int:
     return call.action.code(group) or (errors.NOT_COORDINATOR if cluster.coordinator(group) != call.node else 0)
@@ -52,8 +54,11 @@ def offset_commit(cluster: FakeCluster, call: ServerCall) -> OffsetCommitRespons
 
 
 def offset_fetch(cluster: FakeCluster, call: ServerCall) -> OffsetFetchResponse:
-    """Several groups at once (KIP-709)."""
+    """Several groups at once, from version 8 on (KIP-709)."""
     request: OffsetFetchRequest = call.body
+    if call.version < _SEVERAL_GROUPS:
+        one = _fetch_group(cluster, call, OffsetFetchGroup(request.group_id, request.topics))
+        return OffsetFetchResponse((), 0, one.topics, one.error_code)
     return OffsetFetchResponse(tuple(_fetch_group(cluster, call, group) for group in request.groups))
 
 
@@ -81,7 +86,9 @@ def _fetch_offset(
     cluster: FakeCluster, call: ServerCall, group: str, tp: TopicPartition
 ) -> OffsetFetchResponsePartition:
     pending = cluster.group_transactions[group].pending.values()
-    unstable = call.body.require_stable and any(tp in offsets for offsets in pending)
+    unstable = (
+        call.version >= _REQUIRES_STABLE and call.body.require_stable and any(tp in offsets for offsets in pending)
+    )
     code = call.action.code(tp) or (errors.UNSTABLE_OFFSET_COMMIT if unstable else 0)
     kept = cluster.groups[group].get(tp)
     if code or kept is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirror.cluster.acls import AclOperation, ResourceType
+from mirror.wire.messages.base import OPERATIONS_NOT_TOLD
 from mirror.wire.messages.metadata import (
     Coordinator,
     DescribeClusterBroker,
@@ -23,6 +24,8 @@ from tests.fakes.control import ServerCall
 if TYPE_CHECKING:
     from tests.fakes.cluster import FakeCluster, FakeTopic
 
+WITH_TOPIC_IDS, _SEVERAL_KEYS = 10, 4
+
 
 def describe_cluster(cluster: FakeCluster, call: ServerCall) -> DescribeClusterResponse:
     """The living brokers, and the operations on the cluster; without Describe there are none."""
@@ -32,7 +35,12 @@ def describe_cluster(cluster: FakeCluster, call: ServerCall) -> DescribeClusterR
     may = bits if bits >> AclOperation.DESCRIBE & 1 else 0
     asked = call.body.include_cluster_authorized_operations
     return DescribeClusterResponse(
-        code, "refused" if code else None, cluster.cluster_id, brokers, cluster.controller, may if asked else -(2**31)
+        code,
+        "refused" if code else None,
+        cluster.cluster_id,
+        brokers,
+        cluster.controller,
+        may if asked else OPERATIONS_NOT_TOLD,
     )
 
 
@@ -46,7 +54,9 @@ def metadata(cluster: FakeCluster, call: ServerCall) -> MetadataResponse:
         for told in topics:
             if not told.error_code:
                 told.topic_authorized_operations = cluster.admin.bits(ResourceType.TOPIC, told.name or "")
-    return MetadataResponse(brokers, cluster.cluster_id, cluster.controller, topics)
+    asked = request.include_cluster_authorized_operations
+    bits = cluster.admin.bits(ResourceType.CLUSTER, "") if asked else OPERATIONS_NOT_TOLD
+    return MetadataResponse(brokers, cluster.cluster_id, cluster.controller, topics, 0, bits)
 
 
 def _topic(cluster: FakeCluster, call: ServerCall, name: str) -> MetadataTopic:
@@ -76,8 +86,11 @@ def _partition(cluster: FakeCluster, topic: FakeTopic, partition: int) -> Metada
 
 
 def find_coordinator(cluster: FakeCluster, call: ServerCall) -> FindCoordinatorResponse:
-    """Several keys at once (KIP-699)."""
+    """Several keys at once, from version 4 on (KIP-699)."""
     request: FindCoordinatorRequest = call.body
+    if call.version < _SEVERAL_KEYS:
+        one = _coordinator(cluster, call, request.key)
+        return FindCoordinatorResponse((), 0, one.error_code, one.error_message, one.node_id, one.host, one.port)
     return FindCoordinatorResponse(tuple(_coordinator(cluster, call, key) for key in request.coordinator_keys))
 
 

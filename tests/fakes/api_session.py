@@ -12,9 +12,14 @@ from tests.fakes.control import ServerCall
 if TYPE_CHECKING:
     from tests.fakes.cluster import FakeCluster
 
+_REFUSES_WITH_RANGE = 3
+
 
 def api_versions(cluster: FakeCluster, call: ServerCall) -> ApiVersionsResponse:
-    """A version that the broker does not know is answered in version 0, with error 35 (KIP-511)."""
+    """A version that the broker does not know is answered in version 0, with error 35.
+
+    From Apache Kafka 2.4 on it comes with the versions of ApiVersions itself (KIP-511), before with none.
+    """
     known = cluster.supports(call.api, call.version)
     keys = tuple(ApiVersion(api.value.key, low, high) for api, (low, high) in cluster.versions.items())
     features = tuple(FinalizedFeature(name, level, level) for name, level in cluster.features.items())
@@ -22,7 +27,8 @@ def api_versions(cluster: FakeCluster, call: ServerCall) -> ApiVersionsResponse:
     if known:
         return ApiVersionsResponse(call.action.code("ApiVersions"), keys, 0, features, epoch)
     call.version = 0
-    return ApiVersionsResponse(errors.UNSUPPORTED_VERSION, keys)
+    own = tuple(key for key in keys if key.api_key == call.api.value.key and key.max_version >= _REFUSES_WITH_RANGE)
+    return ApiVersionsResponse(errors.UNSUPPORTED_VERSION, own)
 
 
 def get_telemetry_subscriptions(cluster: FakeCluster, call: ServerCall) -> GetTelemetrySubscriptionsResponse:

@@ -28,6 +28,7 @@ from tests.fakes import (
 from tests.fakes.clock import FakeClock
 from tests.fakes.control import Control, ServerCall
 from tests.fakes.log import PartitionLog
+from tests.fakes.releases import versions_of
 from tests.fakes.sessions import Sessions
 from tests.fakes.transactions import Transactions
 
@@ -120,9 +121,12 @@ class FakeCluster:
     pass between the end of one and its markers; with ``verifies`` False the brokers take transactional batches of
     partitions that were not added, as those before 3.6. Where ``works_off_ms`` is set, what a broker was sent and had
     not handled when the connection broke is handled that much later: a late copy of what was sent again meanwhile.
+    ``release``: the brokers speak the versions of that one (:mod:`tests.fakes.releases`).
     """
 
-    def __init__(self, brokers: int = 1, *, cluster_id: str = "fake-cluster", seed: int = 0) -> None:
+    def __init__(
+        self, brokers: int = 1, *, cluster_id: str = "fake-cluster", seed: int = 0, release: str | None = None
+    ) -> None:
         self.clock = FakeClock()
         self.cluster_id = cluster_id
         self.brokers = {n: FakeBroker(n, f"broker-{n}.fake", 9092) for n in range(1, brokers + 1)}
@@ -136,7 +140,7 @@ class FakeCluster:
         self.verifies = True
         self.works_off_ms: int | None = None
         self.next_producer_id = 1000
-        self.versions = {api: (0, api.value.high) for api in _HANDLERS}
+        self.versions = {api: (0, api.value.high) for api in _HANDLERS} if release is None else versions_of(release)
         self.features: dict[str, int] = {}
         self.feature_changes = 0
         self.control = Control()
@@ -150,6 +154,11 @@ class FakeCluster:
         self._connections = 0
 
     # --- what tests set up
+
+    @property
+    def has_topic_ids(self) -> bool:
+        """Whether its metadata have the ids of topics (KIP-516)."""
+        return self.versions[Api.METADATA][1] >= api_metadata.WITH_TOPIC_IDS
 
     @property
     def bootstrap(self) -> str:

@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mirror.timing import FOREVER_MS
+from mirror.wire.api import Api
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.server_codec import decode_request, encode_response
 
@@ -42,6 +43,8 @@ class ServerConnection:
             frame = bytes(self._inbox[4 : 4 + size])
             del self._inbox[: 4 + size]
             api, version, correlation_id, body = decode_request(frame)
+            known = api is Api.API_VERSIONS or self._cluster.supports(api, version)
+            assert known, f"{api.label} v{version} is not among {self._cluster.versions.get(api)}"
             self._queue.append(ServerCall(self._broker.node, self._id, api, version, correlation_id, body, now))
 
     def step(self, now: int) -> None:

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mirror.cluster.connections import ConnectAttempt, ConnectionStates
+from mirror.cluster.connection.connections import ConnectAttempt, ConnectionStates
+from mirror.cluster.connection.session import BrokerSession, disconnected
 from mirror.cluster.requests import Lane, Request
-from mirror.cluster.session import BrokerSession, disconnected
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.types import Broker
 from mirror.errors import ClientClosed, KafkaError

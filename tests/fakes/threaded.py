@@ -7,6 +7,7 @@ import time
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from mirror.meters import RequestMeters
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.network import FakeNetwork
@@ -38,6 +39,7 @@ class ThreadedNetwork(FakeNetwork):
 
     def __init__(self, cluster: FakeCluster, *own: Any) -> None:
         super().__init__(cluster, *own)
+        self.meters = RequestMeters()
         self._woken = threading.Event()
 
     def wakeup(self) -> None:

@@ -12,7 +12,7 @@ from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped
 from mirror.backoff import Backoff
 from mirror.cluster.auth.sasl import Login
 from mirror.cluster.auth.security import SaslSettings
-from mirror.cluster.session import BrokerSession
+from mirror.cluster.connection.session import BrokerSession
 from mirror.runtime.network.background import Background
 from mirror.runtime.network.login import make_login
 from mirror.runtime.network.oauth import TokenKeeper, from_callback

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from mirror.cluster.pools import Slot
+from mirror.cluster.connection.pools import Slot
 from mirror.cluster.types import TopicPartition
 from mirror.errors import (
     AuthorizationFailed,

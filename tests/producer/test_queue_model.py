@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mirror.cluster.pools import Slot
+from mirror.cluster.connection.pools import Slot
 from mirror.cluster.types import TopicPartition
 from mirror.errors import ConnectionFailed, DeliveryTimeout
 from mirror.producer.batch.batches import ProducerBatch, RecordMetadata

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.group_offset_calls import GroupOffsets
+from mirror.cluster.calls.group_offset_calls import GroupOffsets
 from mirror.cluster.loop import LeaveEvent
 from mirror.cluster.types import TopicPartition
 from mirror.errors import ClientClosed, KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.pools import Slot
+from mirror.cluster.connection.pools import Slot
 from mirror.errors import DeliveryTimeout, Fenced, KafkaError, OutOfOrderSequence, RecordRejected, RecordTooLarge
 from mirror.producer.batch.batches import ProducerBatch, copy_of_error
 from mirror.producer.batch.queue import LAST_EPOCH, PartitionQueue, ProducerId

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.cluster.session import BrokerSession
+from mirror.cluster.connection.session import BrokerSession
 from mirror.errors import InvalidArgument
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message

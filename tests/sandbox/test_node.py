@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from mirror.sandbox.node import Node, excerpt, format_command, render, settings
+from mirror.sandbox.node import (
+    Node,
+    excerpt,
+    format_command,
+    render,
+    run_command,
+    settings,
+    zookeeper_broker_settings,
+    zookeeper_settings,
+)
 
 
 def node_settings(brokers: int, **properties: str) -> dict[str, str]:
@@ -44,15 +53,29 @@ def test_internal_topics_have_up_to_three_replicas(brokers: int, replicas: str, 
 
 def test_feature_levels_are_passed_to_the_format_command() -> None:
     node = Node(1, broker=True, controller=True, folder=Path("/d"), ports={})
-    plain = format_command(Path("java"), "jars", node, "M1", {}, ["-Xmx1g"])
+    plain = format_command(Path("java"), ["-Xmx1g"], "jars", node, "M1", {})
     levels = format_command(
-        Path("java"), "jars", node, "M1", {"transaction.version": 1, "group.version": 0}, ["-Xmx1g"]
+        Path("java"), ["-Xmx1g"], "jars", node, "M1", {"transaction.version": 1, "group.version": 0}
     )
     assert levels == [*plain, "--feature", "transaction.version=1", "--feature", "group.version=0"]
 
 
 def test_given_properties_override_the_defaults() -> None:
     assert node_settings(1, **{"auto.create.topics.enable": "true"})["auto.create.topics.enable"] == "true"
+
+
+def test_a_zookeeper_server_takes_the_place_of_the_controller() -> None:
+    server = Node(100, broker=False, controller=True, folder=Path("/z"), ports={"CONTROLLER": 20009})
+    broker = Node(1, broker=True, controller=False, folder=Path("/d"), ports={"PLAINTEXT": 20001, "SECURE": 20002})
+    given = {"brokers": 1, "zookeeper": server, "listeners": {"SECURE": "SSL"}, "properties": {"a": "b"}}
+    values = zookeeper_broker_settings(broker, **given)  # type: ignore[arg-type]
+    assert (values["broker.id"], values["zookeeper.connect"], values["a"]) == ("1", "127.0.0.1:20009", "b")
+    assert values["listeners"] == "PLAINTEXT://127.0.0.1:20001,SECURE://127.0.0.1:20002"
+    assert values["offsets.topic.replication.factor"] == "1"
+    assert not [key for key in values if "controller" in key or key.startswith("process.")]
+    assert zookeeper_settings(server)["clientPort"] == "20009"
+    mains = [run_command(Path("java"), ["-Xmx1g"], "jars", node, zookeeper=True)[-2] for node in (server, broker)]
+    assert mains == ["org.apache.zookeeper.server.quorum.QuorumPeerMain", "kafka.Kafka"]
 
 
 def test_properties_are_escaped_as_java_reads_them() -> None:

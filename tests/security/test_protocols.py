@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from mirror.client import Admin, Consumer, NewTopic, Producer, TopicPartition
-from mirror.cluster.session import BrokerSession
+from mirror.cluster.connection.session import BrokerSession
 from mirror.errors import KafkaError
 from mirror.runtime.network.connection import Connection
 from mirror.runtime.network.selector_network import SelectorNetwork

@@ -15,7 +15,7 @@ from mirror.wire.messages.base import Records
 from mirror.wire.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 from mirror.wire.produce_frames import ProduceFrames
 
-_VERSIONS = range(Api.PRODUCE.value.low, Api.PRODUCE.value.high + 1)
+_VERSIONS = range(9, Api.PRODUCE.value.high + 1)  # the flexible ones
 _TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=200)
 _SIZES = st.one_of(st.sampled_from([0, 1, 126, 127, 128, 16_382, 16_383, 2_097_150, 2_097_151]), st.integers(0, 70_000))
 
@@ -57,6 +57,12 @@ def test_several_batches_are_left_to_the_codec() -> None:
     assert frames.request(12, 1, "c", two) is None
     other = ProduceRequest(-1, 30_000, tuple(ProduceTopic(name, None, parts[:1]) for name in "tu"))
     assert frames.request(12, 1, "c", other) is None
+
+
+def test_versions_that_are_not_flexible_are_left_to_the_codec() -> None:
+    one = ProduceRequest(-1, 30_000, (ProduceTopic("t", None, (ProducePartition(0, Records.of((b"x",))),)),))
+    frames = ProduceFrames(_encode_request)
+    assert [frames.request(version, 1, "c", one) is None for version in (7, 8, 9)] == [True, True, False]
 
 
 def test_cache_of_envelopes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

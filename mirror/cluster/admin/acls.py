@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Final
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
-from mirror.cluster.calls import Call, ClusterView, Failures, check
-from mirror.cluster.keyed_call import ControllerCall
+from mirror.cluster.calls.keyed_call import ControllerCall
+from mirror.cluster.calls.routed_calls import Call, ClusterView, Failures, check
 from mirror.errors import ProtocolError
 from mirror.wire.api import Api
 from mirror.wire.messages.acls import (

@@ -7,10 +7,12 @@ from collections.abc import Collection
 from typing import Final
 
 from mirror.cluster.acls import AclOperation, operations_of
-from mirror.cluster.calls import Call, ClusterView, Failures, check
-from mirror.cluster.keyed_call import BrokersCall
+from mirror.cluster.calls.keyed_call import BrokersCall
+from mirror.cluster.calls.routed_calls import Call, ClusterView, Failures, check
+from mirror.cluster.connection.negotiation import SOFTWARE_NAME
 from mirror.cluster.types import Broker, ClusterDescription, LogDir, ReplicaLog, TopicPartition
 from mirror.errors import KafkaError
+from mirror.version import VERSION
 from mirror.wire.api import Api
 from mirror.wire.error_codes import broker_error
 from mirror.wire.messages.admin import DescribedLogDir, DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -20,7 +22,9 @@ from mirror.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
+from mirror.wire.messages.session import ApiVersionsRequest, ApiVersionsResponse
 from mirror.wire.messages.telemetry import GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse
+from mirror.wire.versions import BrokerVersions
 
 _ALL: Final = "*"
 _CLUSTER_AUTHORIZATION_FAILED: Final = 31
@@ -78,6 +82,56 @@ class ClusterOperations(Call[frozenset[AclOperation] | None, str]):
     def result(self) -> frozenset[AclOperation] | None:
         """Return the answer."""
         return self._found
+
+
+class OperationsByMetadata(Call[frozenset[AclOperation] | None, str]):
+    """Find out the same of brokers without DescribeCluster (KIP-430): before Apache Kafka 2.3 they do not say."""
+
+    api = Api.METADATA
+    max_version = 10
+
+    def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing the permissions on the cluster", (_ALL,), deadline_ms, timeout_ms)
+        self._found: frozenset[AclOperation] | None = None
+
+    def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> MetadataRequest:
+        """Request the operations; the brokers come with them."""
+        del keys, view, timeout_ms
+        return MetadataRequest((), include_cluster_authorized_operations=True)
+
+    def accept(self, keys: Collection[str], response: MetadataResponse) -> Failures:
+        """Keep the operations."""
+        del keys
+        self._found = operations_of(response.cluster_authorized_operations)
+        return {}
+
+    def result(self) -> frozenset[AclOperation] | None:
+        """Return the answer."""
+        return self._found
+
+
+class DescribeVersions(BrokersCall[BrokerVersions]):
+    """Describe which versions of which APIs brokers speak (KIP-35)."""
+
+    api = Api.API_VERSIONS
+
+    def __init__(self, nodes: Collection[int], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing versions", nodes, deadline_ms, timeout_ms)
+
+    def describe(self, key: int) -> str:
+        """Return the operation on ``key``, for error texts."""
+        return f"describing the versions of broker {key}"
+
+    def body(self, keys: Collection[int], view: ClusterView, timeout_ms: int) -> ApiVersionsRequest:
+        """Request what was negotiated with the connection, too."""
+        del keys, view, timeout_ms
+        return ApiVersionsRequest(SOFTWARE_NAME, VERSION)
+
+    def accept(self, keys: Collection[int], response: ApiVersionsResponse) -> Failures:
+        """Set the result of one broker."""
+        for node in keys:
+            self.set_result(node, response.error_code, BrokerVersions.of(response))
+        return self.unresolved(keys)
 
 
 class DescribeLogDirs(BrokersCall[dict[str, LogDir]]):

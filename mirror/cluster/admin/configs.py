@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from mirror.cluster.calls import ANY, ClusterView, Failures
-from mirror.cluster.keyed_call import KeyedCall, absent_broker
+from mirror.cluster.calls.keyed_call import KeyedCall, absent_broker
+from mirror.cluster.calls.routed_calls import ANY, ClusterView, Failures
 from mirror.cluster.types import ConfigChange, ConfigEntry, ConfigKind, ConfigSource, V
 from mirror.cluster.types import ConfigResource as Resource
 from mirror.wire.api import Api

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import Final
 
 from mirror.cluster.acls import AclOperation, operations_of
-from mirror.cluster.calls import ClusterView, Failures
-from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, BrokersCall, GroupsCall
+from mirror.cluster.calls.keyed_call import GROUP_ID_NOT_FOUND, BrokersCall, GroupsCall
+from mirror.cluster.calls.routed_calls import ClusterView, Failures
 from mirror.cluster.types import GroupDescription, GroupListing, GroupMember, TopicPartition
-from mirror.errors import ProtocolError
+from mirror.errors import ProtocolError, UnsupportedVersion
 from mirror.wire.api import Api
 from mirror.wire.assignment import read_assignment
 from mirror.wire.messages.groups import (
@@ -63,8 +63,13 @@ class ListGroups(BrokersCall[tuple[GroupListing, ...]]):
     def accept(self, keys: Collection[int], response: ListGroupsResponse) -> Failures:
         """Set the result of one broker. Before version 5 brokers neither filter nor report kinds.
 
-        All groups are classic.
+        All groups are classic. Before version 4 they do neither with states: then nothing is left to filter by.
         """
+        if self._states and any(not entry.group_state for entry in response.groups):
+            for node in keys:
+                why = "brokers before Apache Kafka 2.6 do not list the states of groups"
+                self.set_failed(node, UnsupportedVersion(f"{self.describe(node)}: {why}"))
+            return self.unresolved(keys)
         listed = (
             GroupListing(entry.group_id, entry.group_type.lower() or CLASSIC, entry.group_state, entry.protocol_type)
             for entry in response.groups

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from mirror.cluster.acls import operations_of
-from mirror.cluster.calls import Call, ClusterView, Failures, check
-from mirror.cluster.keyed_call import BrokersCall, ControllerCall, KeyedCall
-from mirror.cluster.offset_calls import LeadersCall
+from mirror.cluster.calls.keyed_call import BrokersCall, ControllerCall, KeyedCall
+from mirror.cluster.calls.offset_calls import LeadersCall
+from mirror.cluster.calls.routed_calls import Call, ClusterView, Failures, check
 from mirror.cluster.types import (
     NewTopic,
     PartitionDescription,

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import Final
 
 from mirror.cluster.acls import AclOperation
-from mirror.cluster.calls import ClusterView, Failures
+from mirror.cluster.calls.keyed_call import BrokersCall, GroupsCall, KeyedCall
+from mirror.cluster.calls.offset_calls import LeadersCall, by_topic
+from mirror.cluster.calls.routed_calls import ClusterView, Failures
 from mirror.cluster.coordinators import KeyType
-from mirror.cluster.keyed_call import BrokersCall, GroupsCall, KeyedCall
-from mirror.cluster.offset_calls import LeadersCall, by_topic
 from mirror.cluster.types import ProducerState, TopicPartition, TransactionDescription, TransactionListing
 from mirror.wire.api import Api
 from mirror.wire.error_codes import TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from mirror.cluster.pools import Slot
+from mirror.cluster.connection.pools import Slot
 from mirror.cluster.types import TopicPartition
 from mirror.errors import ClientClosed, KafkaError, WrongState
 from mirror.producer.batch.batches import ProducerBatch

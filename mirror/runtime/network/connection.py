@@ -13,9 +13,10 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from mirror.cluster.connections import ConnectAttempt
+from mirror.cluster.connection.connections import ConnectAttempt
+from mirror.cluster.connection.negotiation import Suspicion
+from mirror.cluster.connection.session import CLOSED_IN_HANDSHAKE, BrokerSession, disconnected
 from mirror.cluster.requests import Lane
-from mirror.cluster.session import CLOSED_IN_HANDSHAKE, BrokerSession, Suspicion, disconnected
 from mirror.errors import AuthenticationFailed, KafkaError
 from mirror.runtime.network.background import Resolver, SocketAddress
 from mirror.runtime.network.tls import explain

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from mirror.backoff import Backoff
-from mirror.cluster.connections import ConnectionStates
+from mirror.cluster.connection.connections import ConnectionStates
+from mirror.cluster.connection.negotiation import Suspicion
+from mirror.cluster.connection.session import BrokerSession, disconnected
 from mirror.cluster.deadline_heap import DeadlineHeap
 from mirror.cluster.requests import Lane, Request
-from mirror.cluster.session import BrokerSession, Suspicion, disconnected
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.types import Broker
 from mirror.errors import ClientClosed, KafkaError

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from mirror.cluster.auth.security import TlsSettings
-from mirror.cluster.session import NO_TLS
+from mirror.cluster.connection.session import NO_TLS
 from mirror.errors import ConfigError, Problem
 from mirror.wire.messages.base import Segment
 

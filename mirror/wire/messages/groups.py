@@ -79,10 +79,15 @@ class OffsetFetchGroup(Message):
 
 @dataclass(slots=True)
 class OffsetFetchRequest(Message):
-    """``require_stable``: fail with a retriable error while transactions are pending (KIP-447)."""
+    """``require_stable``: fail with a retriable error while transactions are pending (KIP-447), from version 7.
+
+    Before version 8 a request has one group, in ``group_id`` and ``topics`` (KIP-709).
+    """
 
     groups: tuple[OffsetFetchGroup, ...]
     require_stable: bool = True
+    group_id: str = ""
+    topics: tuple[OffsetFetchTopic, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -115,10 +120,12 @@ class OffsetFetchResponseGroup(Message):
 
 @dataclass(slots=True)
 class OffsetFetchResponse(Message):
-    """Response to an OffsetFetch request."""
+    """One entry per group; before version 8 only the fields of the one group."""
 
-    groups: tuple[OffsetFetchResponseGroup, ...]
+    groups: tuple[OffsetFetchResponseGroup, ...] = ()
     throttle_time: int = 0
+    topics: tuple[OffsetFetchResponseTopic, ...] = ()
+    error_code: int = 0
 
 
 @dataclass(slots=True)
@@ -171,7 +178,7 @@ class OffsetDeleteResponse(Message):
 
 @dataclass(slots=True)
 class ListGroupsRequest(Message):
-    """Empty filters match all groups. ``types_filter`` is sent from version 5 only."""
+    """Empty filters match all groups. Versions before 4 have none, and ``types_filter`` is sent from version 5 only."""
 
     states_filter: tuple[str, ...] = ()
     types_filter: tuple[str, ...] = ()
@@ -179,11 +186,11 @@ class ListGroupsRequest(Message):
 
 @dataclass(slots=True)
 class ListedGroup(Message):
-    """``group_type`` is empty before version 5."""
+    """``group_state`` is empty before version 4, and ``group_type`` before version 5."""
 
     group_id: str
     protocol_type: str
-    group_state: str
+    group_state: str = ""
     group_type: str = ""
 
 
@@ -206,13 +213,13 @@ class DescribeGroupsRequest(Message):
 
 @dataclass(slots=True)
 class ClassicMember(Message):
-    """``member_assignment`` is in the format of the group's own protocol."""
+    """``member_assignment`` is in the format of the group's own protocol. The instance id exists from version 4."""
 
     member_id: str
-    group_instance_id: str | None
     client_id: str
     client_host: str
     member_assignment: bytes
+    group_instance_id: str | None = None
 
 
 @dataclass(slots=True)

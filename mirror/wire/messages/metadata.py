@@ -18,11 +18,12 @@ class MetadataRequestTopic(Message):
 
 @dataclass(slots=True)
 class MetadataRequest(Message):
-    """``topics`` None requests all topics."""
+    """``topics`` None requests all topics. Operations on the cluster are in versions 8 to 10 (KIP-430, KIP-700)."""
 
     topics: tuple[MetadataRequestTopic, ...] | None
     allow_auto_topic_creation: bool = False
     include_topic_authorized_operations: bool = False
+    include_cluster_authorized_operations: bool = False
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class MetadataResponse(Message):
     controller_id: int = -1
     topics: tuple[MetadataTopic, ...] = ()
     throttle_time: int = 0
+    cluster_authorized_operations: int = OPERATIONS_NOT_TOLD
 
 
 @dataclass(slots=True)
@@ -107,10 +109,11 @@ class DescribeClusterResponse(Message):
 
 @dataclass(slots=True)
 class FindCoordinatorRequest(Message):
-    """``key_type`` 0: groups, 1: transactional ids."""
+    """``key_type`` 0: groups, 1: transactional ids. Before version 4 a request has one key, in ``key`` (KIP-699)."""
 
     key_type: int
     coordinator_keys: tuple[str, ...]
+    key: str = ""
 
 
 @dataclass(slots=True)
@@ -127,7 +130,12 @@ class Coordinator(Message):
 
 @dataclass(slots=True)
 class FindCoordinatorResponse(Message):
-    """One entry per key."""
+    """One entry per key; before version 4 only the fields of the one coordinator."""
 
-    coordinators: tuple[Coordinator, ...]
+    coordinators: tuple[Coordinator, ...] = ()
     throttle_time: int = 0
+    error_code: int = 0
+    error_message: str | None = None
+    node_id: int = -1
+    host: str = ""
+    port: int = -1

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mirror.backoff import Backoff
-from mirror.cluster.calls import ClusterView
+from mirror.cluster.calls.group_offset_calls import offset_commit_request
+from mirror.cluster.calls.keyed_call import coordinator
+from mirror.cluster.calls.routed_calls import ClusterView
 from mirror.cluster.coordinators import KeyType
 from mirror.cluster.events import CompletableEvent
-from mirror.cluster.group_offset_calls import offset_commit_request
-from mirror.cluster.keyed_call import coordinator
 from mirror.cluster.request_state import KeyStates
 from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings

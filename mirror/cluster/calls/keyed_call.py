@@ -6,7 +6,7 @@ import copy
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
-from mirror.cluster.calls import ANY, Call, ClusterView, Failures
+from mirror.cluster.calls.routed_calls import ANY, Call, ClusterView, Failures
 from mirror.cluster.coordinators import KeyType
 from mirror.cluster.requests import Lane
 from mirror.cluster.types import K, Outcomes, V

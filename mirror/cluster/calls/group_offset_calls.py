@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-from mirror.cluster.calls import Attempt, ClusterView, Failures, GroupCall, check
+from mirror.cluster.calls.keyed_call import GROUP_ID_NOT_FOUND, GroupsCall, KeyedCall, coordinator
+from mirror.cluster.calls.offset_calls import by_topic
+from mirror.cluster.calls.routed_calls import Attempt, ClusterView, Failures, GroupCall, check
 from mirror.cluster.coordinators import KeyType
-from mirror.cluster.keyed_call import GROUP_ID_NOT_FOUND, GroupsCall, KeyedCall, coordinator
-from mirror.cluster.offset_calls import by_topic
 from mirror.cluster.requests import Lane
 from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError

@@ -10,6 +10,9 @@ from collections import deque
 from typing import Any, Final
 
 from mirror.cluster.auth.sasl import Login, SaslExchange, offered
+from mirror.cluster.connection import negotiation
+from mirror.cluster.connection.negotiation import Suspicion
+from mirror.cluster.connection.request_parts import RequestParts
 from mirror.cluster.requests import InFlight, Request
 from mirror.errors import (
     AuthenticationFailed,
@@ -23,22 +26,18 @@ from mirror.errors import (
 from mirror.meters import RequestMeters
 from mirror.timing import FOREVER_MS, deadline
 from mirror.version import VERSION
-from mirror.wire import codec
+from mirror.wire import codec, older
 from mirror.wire.api import Api
-from mirror.wire.error_codes import ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, broker_error
+from mirror.wire.error_codes import ILLEGAL_SASL_STATE, broker_error
 from mirror.wire.frames import MAX_FRAME, MAX_FRAME_BEFORE_READY, Buffer, FrameReader
 from mirror.wire.messages.base import Message, Segment
 from mirror.wire.messages.session import (
     ApiVersionsRequest,
-    ApiVersionsResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
 from mirror.wire.versions import BrokerVersions
 
-SOFTWARE_NAME: Final = "kafka-spark-mirror"
-_NEGOTIATION_VERSION: Final = Api.API_VERSIONS.value.low
-"""Every supported broker knows this version; a newer one could be refused (KIP-511)."""
 _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
 """The first bytes of a TLS alert or handshake: no Kafka frame is that large."""
 _LONGEST_THROTTLE_MS: Final = 300_000
@@ -47,16 +46,6 @@ WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SAS
 NO_TLS: Final = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 _NO_KAFKA: Final = "is this a Kafka listener, of this security.protocol?"
 CLOSED_IN_HANDSHAKE: Final = "the broker closed the connection in the TLS handshake"
-
-
-class Suspicion(enum.Enum):
-    """Why the last connection may have been closed without an error; the next one is used to find out.
-
-    A broker closes the connection of a client with the wrong protocol, exactly as it does while it restarts.
-    """
-
-    NO_TLS = "closed in the TLS handshake: does it answer without TLS?"
-    WANTS_SASL = "closed at the first request: does it know SaslHandshake?"
 
 
 class SessionPhase(enum.Enum):
@@ -134,8 +123,12 @@ class BrokerSession:
 
     def start(self, now: int) -> None:
         """Negotiate versions, as the connection is established."""
-        body = ApiVersionsRequest(SOFTWARE_NAME, VERSION)
-        self._write(Api.API_VERSIONS, _NEGOTIATION_VERSION, body, None, FOREVER_MS, now)
+        self._negotiate(negotiation.FIRST_VERSION, now)
+
+    def _negotiate(self, version: int, now: int) -> None:
+        self._write(
+            Api.API_VERSIONS, version, ApiVersionsRequest(negotiation.SOFTWARE_NAME, VERSION), None, FOREVER_MS, now
+        )
 
     def send(self, request: Request, now: int) -> None:
         """Send ``request`` as soon as the connection is ready. Its timeout starts now."""
@@ -165,7 +158,12 @@ class BrokerSession:
         except KafkaError as error:
             request.on_failure(type(error)(f"{self.label}: {error}"), now)
             return
-        self._write(request.api, version, request.body, request, caller_deadline, now)
+        bodies = older.parts(request.api, version, request.body)
+        if bodies[0] is request.body:
+            self._write(request.api, version, request.body, request, caller_deadline, now)
+            return
+        for part in RequestParts(request, bodies).requests():
+            self._write(part.api, version, part.body, part, caller_deadline, now)
 
     def _write(
         self, api: Api, version: int, body: Message, request: Request | None, caller_deadline: int, now: int
@@ -229,6 +227,7 @@ class BrokerSession:
         try:
             recognized = None if sent.request.recognize is None else sent.request.recognize(frame)
             body = recognized or codec.decode_response(sent.api, sent.version, frame)
+            older.drop_unreliable(sent.version, body)
         except ProtocolError as error:
             labelled = ProtocolError(f"{self.label}: {error}")
             sent.lost(labelled, now)
@@ -252,7 +251,7 @@ class BrokerSession:
 
     def _answer_own(self, sent: InFlight, frame: Buffer, now: int) -> None:
         if sent.api is Api.API_VERSIONS:
-            self._negotiated(frame, now)
+            self._negotiated(sent.version, frame, now)
             return
         body = codec.decode_response(sent.api, sent.version, frame)
         if self._suspicion is Suspicion.WANTS_SASL:
@@ -266,9 +265,12 @@ class BrokerSession:
         else:
             self._authenticated(self._exchange.lifetime_ms, now)
 
-    def _negotiated(self, frame: Buffer, now: int) -> None:
-        body: ApiVersionsResponse = codec.decode_response(Api.API_VERSIONS, _negotiated_version(frame), frame)
-        if body.error_code and body.error_code != UNSUPPORTED_VERSION:
+    def _negotiated(self, version: int, frame: Buffer, now: int) -> None:
+        body = negotiation.read_response(version, frame)
+        if (lower := negotiation.next_version(version, body)) is not None:
+            self._negotiate(lower, now)
+            return
+        if body.error_code:
             raise broker_error(body.error_code, f"{self.label}: ApiVersions")
         self.versions = BrokerVersions.of(body)
         self._throttle(body, now)
@@ -393,12 +395,6 @@ class BrokerSession:
             sent.lost(error, now)
         for request, _ in waiting:
             request.on_failure(error, now)
-
-
-def _negotiated_version(frame: Buffer) -> int:
-    """Return the version of an ApiVersions response: 0 if the broker does not support the one requested (KIP-511)."""
-    code = codec.peek_int16(frame, 4)
-    return 0 if code == UNSUPPORTED_VERSION else _NEGOTIATION_VERSION
 
 
 def disconnected(label: str, why: str) -> ConnectionFailed:

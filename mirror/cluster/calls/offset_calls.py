@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
-from mirror.cluster.calls import Attempt, ClusterView, Failures, LeaderCall, check, left_out
-from mirror.cluster.keyed_call import INT32_MAX, KeyedCall
+from mirror.cluster.calls.keyed_call import INT32_MAX, KeyedCall
+from mirror.cluster.calls.routed_calls import Attempt, ClusterView, Failures, LeaderCall, check, left_out
 from mirror.cluster.types import EpochEndOffset, OffsetResult, Outcomes, TopicPartition, V
 from mirror.errors import KafkaError
 from mirror.wire.api import Api

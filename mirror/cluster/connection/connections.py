@@ -12,7 +12,7 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError
 
 if TYPE_CHECKING:
-    from mirror.cluster.session import BrokerSession
+    from mirror.cluster.connection.session import BrokerSession
 
 
 @dataclass(slots=True)
@@ -117,15 +117,18 @@ class ConnectionStates:
         known, and while the best broker is avoided. ``session_of`` returns the session of a node's connection.
         """
 
-        def rank(node: int) -> tuple[int, bool, bool, bool, int]:
+        def rank(node: int) -> tuple[int, bool, bool, bool, int, int]:
             session = session_of(node)
             ready = session is not None and session.ready
             failed = self.error(node) is not None
+            # Of several that failed, the one whose failure is the longest ago: otherwise the first would be tried for
+            # ever, while another has recovered (or knows where the first one is now).
+            failed_ms = self._state(node).not_before_ms if failed else 0
             # A node with this connection established needs no connect.
             wait_ms = 0 if ready and not failed else self.wait_ms(node, now)
             # A broker that hangs keeps its connection for request.timeout.ms; others answer.
             overdue = session is not None and session.overdue
-            return (wait_ms, failed, overdue, not ready, 0 if session is None else session.load)
+            return (wait_ms, failed, overdue, not ready, 0 if session is None else session.load, failed_ms)
 
         best = min([*brokers] or [*bootstrap], key=rank)
         if best >= 0 and self.is_avoided(best, now):

@@ -1,0 +1,47 @@
+"""Brokers that are too old: which cannot be a target, and what a source without topic ids does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final
+
+from mirror.errors import KafkaError
+from mirror.wire.versions import TARGET_SINCE, BrokerVersions
+
+if TYPE_CHECKING:
+    from mirror.client import Admin, Broker
+
+_CALL_TIMEOUT_MS: Final = 5_000
+
+
+def read_versions(admin: Admin, brokers: Collection[Broker]) -> dict[str, BrokerVersions]:
+    """Return the versions of the brokers that answer within 5 s, by ``broker <id> at <host>:<port>``."""
+    labels = {one.node_id: f"broker {one.node_id} at {one.host}:{one.port}" for one in brokers}
+    try:
+        found = admin.describe_versions(labels, partial=True, timeout_ms=_CALL_TIMEOUT_MS)
+    except KafkaError:
+        return {}  # whatever is wrong, the flow's own calls report it
+    return {labels[node]: versions for node, versions in found.items()}
+
+
+def why_no_target(cluster: str, versions: Mapping[str, BrokerVersions]) -> str | None:
+    """Return why ``cluster`` cannot be a target, with the first broker that is too old; None if it can. Pure."""
+    for broker, one in versions.items():
+        if (why := one.why_no_target()) is not None:
+            return f"{cluster} cannot be a target, which needs Apache Kafka {TARGET_SINCE} or newer: {broker}: {why}"
+    return None
+
+
+def topics_without_ids(cluster: str, topics: Collection[str]) -> list[str]:
+    """Return a warning about source ``topics`` that have no id, if there are any. Pure."""
+    if not topics:
+        return []
+    first = min(topics)
+    which = f"topic {first}" if len(topics) == 1 else f"{len(topics)} topics, such as {first},"
+    has = "has no id" if len(topics) == 1 else "have no ids"
+    line = (
+        f"{which} of {cluster} {has} (Apache Kafka before 2.8, or brokers with its inter.broker.protocol.version): one"
+        " that is deleted and made again is recognized only if its log ends before what was copied, or lacks its leader"
+        " epoch; delete the copied topic, too, whenever you make one of them again"
+    )
+    return [line]

@@ -1,0 +1,115 @@
+"""Older releases of Apache Kafka for tests: real brokers from Maven Central, pinned by checksum.
+
+    with releases.cluster("2.1.1") as cluster: ...
+
+or, in a test, ``new_cluster(release="2.1.1")``. Each release has a list of its jars, ``kafka-VERSION.sha256``, which
+``python -m tests.releases.pin VERSION`` makes. ``python -m tests.releases.releases [VERSION...]`` downloads them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mirror.sandbox.cluster import Cluster
+from mirror.sandbox.distribution import LATEST, Distribution
+from mirror.sandbox.fetch import KAFKA_VERSION, fetch, pinned_jars
+from mirror.sandbox.folders import cache_folder
+from tests import jvm
+
+_HERE: Final = Path(__file__).parent
+_OPTIONS: Final = (
+    f"-Dlog4j.configuration=file:{_HERE / 'log4j.properties'}",
+    # ZooKeeper 3.4 registers Log4j 1 with JMX by classes that reload4j has not.
+    "-Dzookeeper.jmx.log4j.disable=true",
+)
+_IVY: Final = """<ivy-module version="2.0">
+  <info organisation="kafka-spark-mirror" module="brokers-{version}"/>
+  <dependencies defaultconf="default">
+    <dependency org="org.apache.kafka" name="kafka_{scala}" rev="{version}"/>
+    <dependency org="org.slf4j" name="slf4j-reload4j" rev="1.7.36"/>
+  </dependencies>
+</ivy-module>
+"""
+"""The brokers log through SLF4J, and bring nothing that writes the log. Before 4.0 they also call Log4j 1 itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """An older release: what Ivy has to resolve, and how it runs."""
+
+    version: str
+    scala: str = "2.13"
+    zookeeper: bool = False
+    java_options: tuple[str, ...] = ()
+
+    @property
+    def pins(self) -> Path:
+        return _HERE / f"kafka-{self.version}.sha256"
+
+    @property
+    def name(self) -> str:
+        return f"Apache Kafka {self.version}"
+
+    @property
+    def distribution(self) -> Distribution:
+        return Distribution(jars=self.jars, java_options=(*_OPTIONS, *self.java_options), zookeeper=self.zookeeper)
+
+    def write_ivy(self, folder: Path) -> Path:
+        """Write what Ivy is to resolve into a file in ``folder``, which is returned."""
+        path = folder / "ivy.xml"
+        path.write_text(_IVY.format(version=self.version, scala=self.scala), encoding="utf-8")
+        return path
+
+    def jars(self, on_progress: Callable[[str], None] = lambda _: None) -> list[Path]:
+        """Return the class path. Its jars are downloaded the first time."""
+        home = cache_folder() / f"kafka-{self.version}"
+        with tempfile.TemporaryDirectory(prefix="mirror-ivy-") as folder:
+            ivy = self.write_ivy(Path(folder))
+            return fetch(home, ivy=ivy, pinned=pinned_jars(self.pins), what=self.name, on_progress=on_progress)
+
+
+_OLDER: Final = (
+    # The oldest that MirrorMaker 2 of Kafka 4 reads (KIP-896). ZooKeeper 3.4 takes the name of a host from a text that
+    # has become another one in Java 14 (ZOOKEEPER-3779): the file says where that "host" is.
+    Release("2.1.1", scala="2.12", zookeeper=True, java_options=(f"-Djdk.net.hosts.file={_HERE / 'hosts'}",)),
+    Release("2.4.1", zookeeper=True),
+    Release("2.8.2", zookeeper=True),
+    Release("3.3.2"),
+    Release("3.9.1"),
+)
+OLDER: Final = {one.version: one for one in _OLDER}
+VERSIONS: Final = (*OLDER, KAFKA_VERSION)
+"""All releases that are tested, the oldest first."""
+TARGETS: Final = tuple(version for version in VERSIONS if not version.startswith("2."))
+"""Those to which flows may copy."""
+OLDEST, LATEST_VERSION = VERSIONS[0], VERSIONS[-1]
+
+
+def cluster(
+    version: str,
+    brokers: int = 1,
+    *,
+    properties: Mapping[str, str] | None = None,
+    listeners: Mapping[str, str] | None = None,
+    features: Mapping[str, int] | None = None,
+) -> Cluster:
+    """Return a cluster of the release ``version``, one of :data:`VERSIONS`, that has not been started."""
+    latest = version == KAFKA_VERSION
+    return Cluster(
+        brokers,
+        distribution=LATEST if latest else OLDER[version].distribution,
+        properties=properties,
+        listeners=listeners,
+        features=features,
+        heap=jvm.BROKER if latest else jvm.PLAIN_BROKER,
+    )
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or OLDER:
+        OLDER[wanted].jars(print)
