@@ -15,12 +15,12 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.config.naming import PREFIX, level_name, variable
 from mirror.errors import ConfigError
-from mirror.migration.clusters import Cluster, Store, map_cluster, of_store
-from mirror.migration.document import render
-from mirror.migration.entries import Settings, shown
 from mirror.migration.findings import Finding, Kind
-from mirror.migration.flows import Flow, FlowMapping
+from mirror.migration.parsing.entries import Settings, shown
 from mirror.migration.replications import Replication
+from mirror.migration.tables.clusters import Cluster, Store, map_cluster, of_store
+from mirror.migration.tables.document import render
+from mirror.migration.tables.flows import Flow, FlowMapping
 
 _ALIAS: Final = re.compile(r"[A-Za-z0-9._-]+")
 _NOT_IN_FLOW_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")

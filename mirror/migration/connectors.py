@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirror.migration import known_keys
-from mirror.migration.entries import Setting, Settings, default
 from mirror.migration.findings import Finding, Kind, about
-from mirror.migration.nodes import Node
+from mirror.migration.parsing.entries import Setting, Settings, default
+from mirror.migration.parsing.nodes import Node
 from mirror.migration.precedence import CHECKPOINT, CONNECTORS, HEARTBEAT, SOURCE, Pair
 from mirror.migration.replications import Replication, with_default
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from mirror.migration.entries import Setting, shown
+from mirror.migration.parsing.entries import Setting, shown
 
 
 class Kind(enum.StrEnum):

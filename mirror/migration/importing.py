@@ -6,17 +6,18 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from mirror.migration import connectors, equivalents, known_keys, strimzi
+from mirror.migration import connectors, known_keys, strimzi
 from mirror.migration.configuration import Imported, Importer
 from mirror.migration.connectors import Connector
-from mirror.migration.entries import Setting, shown
 from mirror.migration.findings import Finding, Kind, about, ordered
 from mirror.migration.lint import dangers, lint_properties, lint_value
-from mirror.migration.nodes import read_documents
+from mirror.migration.parsing.entries import Setting, shown
+from mirror.migration.parsing.nodes import read_documents
+from mirror.migration.parsing.reading import PropertiesFile, read_properties, refuse
 from mirror.migration.precedence import MirrorMakerFile
-from mirror.migration.reading import PropertiesFile, read_properties, refuse
 from mirror.migration.references import REFERENCE
 from mirror.migration.replications import of_file
+from mirror.migration.tables import equivalents
 
 _STRUCTURED: Final = re.compile(
     rb"(\xef\xbb\xbf)?(\s|#[^\n]*\n|---[^\n]*\n)*([{\[]|(apiVersion|kind|metadata|spec)\s*:[ \r\n])"

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from mirror.config.models import why_no_pattern
-from mirror.migration.entries import Setting, shown
+from mirror.config.patterns import why_no_pattern
+from mirror.migration.parsing.entries import Setting, shown
 from mirror.migration.precedence import items
 
 _ESCAPE: Final = 2

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from mirror.migration import known_keys
-from mirror.migration.entries import Setting, default, shown
 from mirror.migration.findings import Finding, Kind, about, ordered
+from mirror.migration.parsing.entries import Setting, default, shown
+from mirror.migration.parsing.properties import Property
+from mirror.migration.parsing.reading import PropertiesFile
 from mirror.migration.precedence import MirrorMakerFile, Pair, items, java_boolean
-from mirror.migration.properties import Property
-from mirror.migration.reading import PropertiesFile
 from mirror.migration.references import REFERENCE
 from mirror.migration.replications import Replication, of_file
 from mirror.migration.unused import UnusedSettings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mirror.migration import known_keys
-from mirror.migration.entries import Setting, Settings, default
+from mirror.migration.parsing.entries import Setting, Settings, default
 
 _CLIENTS: Final = ("producer", "consumer", "admin")
 _PACKAGE: Final = "org.apache.kafka.connect.mirror."

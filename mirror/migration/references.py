@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from mirror.config.naming import PREFIX, KeyPath, variable
-from mirror.migration.entries import Setting
+from mirror.migration.parsing.entries import Setting
 
 REFERENCE: Final = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 """As ``ConfigTransformer`` finds them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mirror.migration import known_keys, precedence
-from mirror.migration.entries import Setting, Settings, default
+from mirror.migration.parsing.entries import Setting, Settings, default
 from mirror.migration.precedence import CHECKPOINT, HEARTBEAT, SOURCE, MirrorMakerFile, Pair, is_true
 
 

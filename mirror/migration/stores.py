@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from mirror.errors import MigrationError, brief
-from mirror.migration.clusters import Store
-from mirror.migration.entries import Setting
+from mirror.migration.parsing.entries import Setting
 from mirror.migration.references import references
+from mirror.migration.tables.clusters import Store
 
 _TIMEOUT_S: Final = 60
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from mirror.migration.connectors import Connector, settings_of
-from mirror.migration.entries import Setting, default
-from mirror.migration.nodes import Node
+from mirror.migration.parsing.entries import Setting, default
+from mirror.migration.parsing.nodes import Node
 from mirror.migration.precedence import CHECKPOINT, HEARTBEAT, SOURCE
 
 KIND: Final = "KafkaMirrorMaker2"

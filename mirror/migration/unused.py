@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from mirror.config.naming import nearest
-from mirror.migration import equivalents, known_keys
-from mirror.migration.entries import Setting
+from mirror.migration import known_keys
 from mirror.migration.findings import Finding, Kind, about
+from mirror.migration.parsing.entries import Setting
 from mirror.migration.precedence import WORKER_PREFIXES, MirrorMakerFile, Pair
+from mirror.migration.tables import equivalents
 
 _MAX_SUGGESTIONS: Final = 100
 """A search for a similar key takes milliseconds."""

@@ -44,6 +44,13 @@ class SourceOffsetKey(NamedTuple):
         except UnicodeEncodeError:
             raise InvalidArgument(f"a name is no Unicode text: {self!r}") from None
 
+    def is_written_as(self, data: bytes) -> bool:
+        """Return whether ``data`` is what Kafka Connect makes of this key."""
+        try:
+            return data == self.to_bytes()
+        except InvalidArgument:
+            return False
+
     @classmethod
     def parse(cls, data: bytes | None) -> SourceOffsetKey | None:
         """Parse a record's key; None for anything else, such as that of another connector's position."""

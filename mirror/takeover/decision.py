@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress
-from mirror.takeover.matching import STORE_FIRST, Match, Pair, Unsettled, anchor_of
+from mirror.takeover.matching import STORE_FIRST, Match, Pair, Unsettled, anchors_of
 
+ANCHORS: Final = 16
+"""So many offset syncs are tried: compaction may have removed their records from either log."""
 RECORDS_IN_FRONT: Final = 500
 """Where no offset sync helps, so many source offsets in front of the stored one are read, too, to find their copies."""
 
@@ -78,6 +81,8 @@ class Facts:
     """Whether the target's brokers replace timestamps."""
     compacted: bool = False
     """Whether the target may have removed records that later ones with the same key follow."""
+    others_write: bool = False
+    """Whether it is known that records without any copy are those of others, and MirrorMaker 2 has copied nothing."""
 
 
 class Reading(NamedTuple):
@@ -86,8 +91,9 @@ class Reading(NamedTuple):
     source_start: int
     target_start: int | None
     """None: to be found by the time of the source's record at ``source_start``."""
-    anchor: Pair | None = None
-    """Both logs are read from this pair on, which is to be compared: behind it, they correspond."""
+    anchors: tuple[Pair, ...] = ()
+    """Both logs are read from the first of these pairs on whose two records are there and equal: behind it, they
+    correspond."""
     anchored: bool = False
     """Whether no copy of what is read of the source is in front of what is read of the target, although there is no
     pair that can be compared."""
@@ -155,13 +161,14 @@ def _reading(facts: Facts, target: TargetLog) -> Reading | Decision:
                 f" copied in front of that cannot be known; {STORE_FIRST}",
             )
         return Reading(source.first, target.first, anchored=True)
-    anchor = anchor_of(facts.pairs, facts.stored)
-    if anchor is None or not target.first <= anchor.target < target.end:
+    anchors = anchors_of(facts.pairs, facts.stored)
+    if not anchors or not target.first <= anchors[0].target < target.end:
         return without_anchor(facts)
-    if anchor.source < source.first:
+    if anchors[0].source < source.first:
         # What follows it in the source is deleted, but what was copied of the rest is behind it in the target.
-        return Reading(source.first, anchor.target + 1, anchored=True)
-    return Reading(anchor.source, anchor.target, anchor)
+        return Reading(source.first, anchors[0].target + 1, anchored=True)
+    usable = (one for one in anchors if one.source >= source.first and one.target >= target.first)
+    return Reading(anchors[0].source, anchors[0].target, tuple(islice(usable, ANCHORS)))
 
 
 def without_anchor(facts: Facts) -> Reading:
@@ -185,6 +192,16 @@ def settle(facts: Facts, found: Match | Unsettled, anchor: Pair | None) -> Decis
     if isinstance(found, Unsettled):
         return unsettled(facts, found.reason)
     source = facts.source_log
+    if facts.stored is None:
+        if found.unmatched and not found.copies and not facts.others_write and source.first < source.end:
+            return unsettled(
+                facts,
+                f"MirrorMaker 2 has stored no position, and none of the target's {found.unmatched} records is a copy of"
+                " a record that the source has now: either others have written them, or the source has deleted what"
+                " MirrorMaker 2 had copied; if it is right to copy the source from its beginning, use"
+                " --unmatched-from-start, otherwise exclude the topic from the flow",
+            )
+        found = found._replace(next_offset=max(found.next_offset, source.first))
     if found.next_offset > source.stable_end:
         return unsettled(
             facts,

@@ -62,8 +62,9 @@ def choose(found: Mapping[str, Positions], deployment: Deployment) -> FoundPosit
     connector = "" if deployment.connector is None else f" of connector {deployment.connector}"
     topics = ", ".join(found) if found else f"none of {', '.join(possible_topics(deployment))} exists"
     raise FlowError(
-        f"no positions{connector} for the source {deployment.source} were found on {deployment.target} ({topics}); name"
-        " the topic with --offsets-topic (offset.storage.topic of Kafka Connect), and the alias with --source-alias"
+        f"no positions{connector} for the source {deployment.source} were found on {deployment.positions_on}"
+        f" ({topics}); name the topic with --offsets-topic (offset.storage.topic of Kafka Connect), its cluster with"
+        " --offsets-cluster if that is not the target, and the alias with --source-alias"
     )
 
 

@@ -24,6 +24,8 @@ class Partitions:
     """By source partition."""
     stored: Mapping[TopicPartition, int]
     pairs: Mapping[TopicPartition, Sequence[Pair]]
+    others_write: bool = False
+    """Whether records without any copy are known to be those of others."""
 
 
 class FactsReader:
@@ -76,6 +78,7 @@ class FactsReader:
                     pairs=tuple(partitions.pairs.get(source, ())),
                     append_time=config.append_time,
                     compacted="compact" in config.cleanup,
+                    others_write=partitions.others_write,
                 )
             )
         return found

@@ -1,18 +1,26 @@
-"""Fences the tasks of MirrorMaker 2 where it copied exactly once, as Kafka Connect does itself (KIP-618)."""
+"""Fences MirrorMaker 2's tasks where they copied exactly once, as Kafka Connect does (KIP-618), and a flow's copies.
+
+A task writes in transactions only, and a new epoch of its id is enough. A copy of the flow may send plain batches with
+sequences: these are refused by a partition behind a transaction marker of the new epoch (KIP-98), which an empty
+transaction writes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from mirror.client import Admin, Producer
-from mirror.errors import BrokerError
+from mirror.client import Admin, Producer, TopicPartition
+from mirror.errors import BrokerError, KafkaError
+from mirror.relay.partition.writers.takeover import transactional_id as flow_id
 from mirror.takeover.places import transactional_id
 
 _NOT_FOUND: Final = 105
 """Kafka's error code (``Errors.TRANSACTIONAL_ID_NOT_FOUND``)."""
 _PROBED: Final = 32
 """So many ids are asked for at once: tasks are numbered from 0."""
+_DESCRIBED: Final = 500
+"""So many ids of a flow are asked for at once."""
 
 
 def known_ids(admin: Admin, group: str, connector: str) -> list[str]:
@@ -42,3 +50,38 @@ def fence(options: Mapping[str, object], ids: Iterable[str], timeout_ms: int) ->
             producer.init_transactions(timeout_ms)
         finally:
             producer.close(timeout_ms=0)
+
+
+def fence_flow(
+    admin: Admin, options: Mapping[str, object], flow: str, tps: Sequence[TopicPartition], timeout_ms: int
+) -> dict[TopicPartition, KafkaError]:
+    """Have the leaders of the target partitions ``tps`` refuse what earlier attempts of a flow may send late.
+
+    ``options`` are those of the target. The flow's next attempt fences again, and is not delayed. Partitions whose id
+    the brokers do not know never had an attempt. Return the errors of those that may not be fenced.
+    """
+    failed: dict[TopicPartition, KafkaError] = {}
+    ids = {flow_id(flow, tp): tp for tp in tps}
+    names = [*ids]
+    for first in range(0, len(names), _DESCRIBED):
+        described = admin.describe_transactions(names[first : first + _DESCRIBED], partial=True, timeout_ms=timeout_ms)
+        for one, error in described.failed.items():
+            if not (isinstance(error, BrokerError) and error.code == _NOT_FOUND):
+                failed[ids[one]] = error
+        for one in described:
+            try:
+                _write_marker({**options, "transactional.id": one, "max.block.ms": timeout_ms}, ids[one], timeout_ms)
+            except KafkaError as error:
+                failed[ids[one]] = error
+    return failed
+
+
+def _write_marker(options: Mapping[str, object], tp: TopicPartition, timeout_ms: int) -> None:
+    producer = Producer(options)
+    try:
+        producer.init_transactions(timeout_ms)
+        producer.begin_transaction()
+        producer.add_partitions([tp])
+        producer.commit_transaction(timeout_ms)
+    finally:
+        producer.close(timeout_ms=0)

@@ -1,27 +1,28 @@
-"""Gives a flow back to MirrorMaker 2: writes its positions, and removes the flow's progress behind them.
+"""Gives a flow back to MirrorMaker 2: fences its copies, writes MirrorMaker 2's positions, and removes its progress.
 
-Without its progress the flow continues only if nothing has been written to the target since. If MirrorMaker 2 has, the
-flow fails with ``progress-lost``, and can be taken over again.
+Its progress record stays, and says no longer where the copy ended, so that nothing is restored from it: the flow fails
+with ``progress-lost`` until it is taken over again.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from mirror.client import Producer, TopicPartition
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.progress.committed import group_of, lazy_group_of
-from mirror.relay.progress.progress_topic import ProgressTopic
+from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.runtime.clock import SystemClock
+from mirror.takeover.decision import Decision, Facts
 from mirror.takeover.discovery import find_positions
 from mirror.takeover.facts import Partitions
+from mirror.takeover.fencing import fence_flow
 from mirror.takeover.handing_back import (
     HandBackReport,
     Return,
-    ReturnDecision,
     StoredPosition,
     decide,
     keys_of,
@@ -41,39 +42,58 @@ def hand_back(
     source_options: Mapping[str, object],
     target_options: Mapping[str, object],
     *,
+    positions_options: Mapping[str, object] | None = None,
     clock: Clock | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> HandBackReport:
     """Hand a flow back, and return what became of each partition. It may be repeated. It waits for the clusters.
 
-    The options are dotted keys, of which those of the clusters are used. ``pause`` waits for seconds. Raises
-    ConfigError; FlowError if MirrorMaker 2's positions are not found, if it or the flow still writes; KafkaError.
+    The options are dotted keys, of which those of the clusters are used; ``positions_options`` are those of the cluster
+    that has MirrorMaker 2's positions, if that is not the target. ``pause`` waits for seconds. Raises ConfigError;
+    FlowError if MirrorMaker 2's positions are not found, if it or the flow still writes; KafkaError.
     """
-    with Sides(request, source_options, target_options, clock=clock or SystemClock(), pause=pause) as sides:
+    clock = clock or SystemClock()
+    with Sides(
+        request, source_options, target_options, positions_options=positions_options, clock=clock, pause=pause
+    ) as sides:
         sides.check_flow_rests()
         deployment = request.deployment
         reach = Reach.STABLE if request.dry_run else Reach.ALL_COMMITTED
-        found = find_positions(sides.target_topics, deployment, sorted(sides.target.list_topics()), reach)
+        found = find_positions(sides.position_topics, deployment, sorted(sides.positions.list_topics()), reach)
         warnings = sides.check_mirrormaker_rests(found.topic, worker_group(deployment, found.topic))
-        recorded = ProgressTopic(sides.target_options, request.flow).read([*request.targets.values()], TIMEOUT_MS)
+        not_fenced: Mapping[TopicPartition, KafkaError] = {}
+        if request.exactly_once and not request.dry_run:
+            existing = sides.existing_targets()
+            not_fenced = fence_flow(sides.target, sides.target_options, request.flow, existing, TIMEOUT_MS)
+            sides.check_flow_rests()
+        progress_topic = ProgressTopic(sides.target_options, request.flow)
+        recorded = progress_topic.read([*request.targets.values()], TIMEOUT_MS)
         progress = {tp: record.progress for tp, record in recorded.items()}
         partitions = Partitions(targets=request.targets, stored=found.positions, pairs={})
+        known = sides.facts.read(partitions)
         decisions = [
-            decide(facts, progress.get(facts.target), exactly_once=request.exactly_once)
-            for facts in sides.facts.read(partitions)
+            decide(
+                facts,
+                progress.get(facts.target),
+                exactly_once=request.exactly_once,
+                not_fenced=not_fenced.get(facts.target),
+            )
+            for facts in known
         ]
         not_removed: list[str] = []
         if not request.dry_run:
-            keys = keys_of(sides.target_topics.records(found.topic), found.connector, deployment.source)
+            keys = keys_of(sides.position_topics.records(found.topic), found.connector, deployment.source)
             positions = positions_of(
                 decisions,
                 keys,
                 connector=found.connector,
                 cluster=deployment.source,
-                partitions=len(sides.target_topics.ends(found.topic)),
+                partitions=len(sides.position_topics.ends(found.topic)),
             )
-            _write(sides.target_options, found.topic, positions)
-            not_removed = _remove_progress(sides, request.flow, decisions)
+            _write(sides.positions_options, found.topic, positions)
+            returned = [one.target for one in decisions if one.outcome is Return.HANDED_BACK]
+            not_removed = _void_records(progress_topic, known, returned)
+            not_removed += _remove_progress(sides, request.flow, returned)
         return HandBackReport(
             flow=request.flow,
             source=deployment.source,
@@ -94,13 +114,31 @@ def _write(options: Mapping[str, object], topic: str, positions: Sequence[Stored
             future.result()
 
 
-def _remove_progress(sides: Sides, flow: str, decisions: Iterable[ReturnDecision]) -> list[str]:
-    """Remove the progress of what is handed back; return warnings about what could not be removed."""
+def _void_records(
+    topic: ProgressTopic, known: Iterable[Facts | Decision], returned: Collection[TopicPartition]
+) -> list[str]:
+    """Have nothing restored from the progress records of these target partitions; return warnings.
+
+    Without a record, a flow whose target topics others write, too, would begin again.
+    """
+    records = {
+        facts.target: ProgressRecord(facts.progress, 0)
+        for facts in known
+        if isinstance(facts, Facts) and facts.progress is not None and facts.target in returned
+    }
+    return [
+        f"{tp}: the flow's progress record could not be replaced, repeat the command before MirrorMaker 2 starts:"
+        f" {error}"
+        for tp, error in topic.write(records, TIMEOUT_MS).items()
+    ]
+
+
+def _remove_progress(sides: Sides, flow: str, returned: Iterable[TopicPartition]) -> list[str]:
+    """Remove the progress of these target partitions; return warnings about what could not be removed."""
     groups: dict[str, list[TopicPartition]] = defaultdict(list)
-    for one in decisions:
-        if one.outcome is Return.HANDED_BACK:
-            groups[group_of(flow, one.target)].append(one.target)
-            groups[lazy_group_of(flow, one.target)].append(one.target)
+    for one in returned:
+        groups[group_of(flow, one)].append(one)
+        groups[lazy_group_of(flow, one)].append(one)
     warnings = []
     for group, tps in groups.items():
         try:

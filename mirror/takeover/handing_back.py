@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
+from mirror.errors import MirrorError
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import find_gap
@@ -51,14 +52,23 @@ class StoredPosition(NamedTuple):
     value: bytes
 
 
-def decide(facts: Facts | Decision, recorded: Progress | None, *, exactly_once: bool) -> ReturnDecision:
+def decide(
+    facts: Facts | Decision,
+    recorded: Progress | None,
+    *,
+    exactly_once: bool,
+    not_fenced: MirrorError | None = None,
+) -> ReturnDecision:
     """Return what becomes of a partition.
 
     ``facts`` are a Decision if the partition cannot be read. ``recorded`` is the progress of the flow's progress topic,
-    which outlives the committed one. ``exactly_once`` says how the flow copies.
+    which outlives the committed one. ``exactly_once`` says how the flow copies. ``not_fenced`` is why its earlier
+    attempts may still append.
     """
     if isinstance(facts, Decision):
         return _left_out(facts, facts.reason)
+    if not_fenced is not None:
+        return _left_out(facts, f"earlier attempts of the flow could not be fenced, and may still append: {not_fenced}")
     progress = facts.progress
     if progress is None:
         own = 0 if facts.stored is None else facts.stored + 1
@@ -119,19 +129,19 @@ def _left_out(partition: Facts | Decision, reason: str) -> ReturnDecision:
     )
 
 
-def keys_of(records: Iterable[Record], connector: str, cluster: str) -> dict[TopicPartition, bytes]:
-    """Return the key of each source partition's position, as it is: MirrorMaker 2 looks it up by these bytes."""
-    found = {}
+def keys_of(records: Iterable[Record], connector: str, cluster: str) -> dict[TopicPartition, set[bytes]]:
+    """Return the keys of each source partition's position, as they are: MirrorMaker 2 looks it up by its own bytes."""
+    found: dict[TopicPartition, set[bytes]] = defaultdict(set)
     for record in records:
         key = SourceOffsetKey.parse(record.key)
         if key is not None and record.key is not None and (key.connector, key.cluster) == (connector, cluster):
-            found[key.tp] = record.key
+            found[key.tp].add(record.key)
     return found
 
 
 def positions_of(
     decisions: Iterable[ReturnDecision],
-    keys: Mapping[TopicPartition, bytes],
+    keys: Mapping[TopicPartition, Collection[bytes]],
     *,
     connector: str,
     cluster: str,
@@ -139,14 +149,19 @@ def positions_of(
 ) -> list[StoredPosition]:
     """Return what is to be written for those that are handed back.
 
-    ``keys`` are those that the topic has; it has so many ``partitions``. Raises InvalidArgument for a name that is no
-    Unicode text.
+    A position is written under the key that Kafka Connect makes, and under all ``keys`` that the topic has for it, so
+    that none of them says anything else. The topic has so many ``partitions``. Raises InvalidArgument for a name that
+    is no Unicode text.
     """
     found = []
     for one in decisions:
         if one.outcome is Return.HANDED_BACK and one.next_offset is not None:
-            key = keys.get(one.source) or SourceOffsetKey(connector, cluster, one.source).to_bytes()
-            found.append(StoredPosition(partition_of(key, partitions), key, encode_offset(one.next_offset - 1)))
+            value = encode_offset(one.next_offset - 1)
+            own = SourceOffsetKey(connector, cluster, one.source).to_bytes()
+            found += [
+                StoredPosition(partition_of(key, partitions), key, value)
+                for key in sorted({own, *keys.get(one.source, ())})
+            ]
     return found
 
 
@@ -217,5 +232,6 @@ class HandBackReport:
                 }
                 for one in self.decisions
             ],
+            "not_removed": [*self.not_removed],
             "warnings": [*self.warnings],
         }

@@ -11,7 +11,7 @@ from mirror.relay.batches.appended import digest_of
 from mirror.relay.progress import stored_json as stored_ids
 from mirror.relay.progress.log_reading import read_long_log
 from mirror.takeover.decision import Decision, Facts, Reading, SourceLog, TargetLog, examine, settle, without_anchor
-from mirror.takeover.matching import Match, Pair, Unsettled, match_tail
+from mirror.takeover.matching import MAX_RECORDS, Match, Unsettled, match_tail
 from mirror.takeover.stored_offsets import READING
 from mirror.timing import Clock
 from mirror.wire.decode import Record
@@ -47,24 +47,19 @@ class LogComparison:
         reading = examine(facts)
         if isinstance(reading, Decision):
             return reading
-        if reading.anchor is not None:
-            found = self._behind(facts, reading, reading.anchor)
-            if found is not None:
-                return settle(facts, found, reading.anchor)
+        for anchor in reading.anchors:
+            source = self._source_records(facts.source, facts.source_log, anchor.source)
+            target = self._target_records(facts, anchor.target)
+            first, copy = next(source, None), next(target, None)
+            if first is None or copy is None or (first.offset, copy.offset) != anchor:
+                continue  # one of them was removed by compaction: an earlier pair may have both
+            timestamps = not facts.append_time
+            if digest_of(first, timestamps=timestamps) != digest_of(copy, timestamps=timestamps):
+                break  # the offset syncs are those of another log
+            return settle(facts, self._matched(facts, source, target, anchored=True), anchor)
+        if reading.anchors:
             reading = without_anchor(facts)
         return settle(facts, self._match(facts, reading), None)
-
-    def _behind(self, facts: Facts, reading: Reading, anchor: Pair) -> Match | Unsettled | None:
-        """Return what is found behind ``anchor``; None if the two records there are not the same one."""
-        source = self._source_records(facts.source, facts.source_log, reading.source_start)
-        target = self._target_records(facts, anchor.target)
-        first, copy = next(source, None), next(target, None)
-        if first is None or copy is None or (first.offset, copy.offset) != anchor:
-            return None
-        timestamps = not facts.append_time
-        if digest_of(first, timestamps=timestamps) != digest_of(copy, timestamps=timestamps):
-            return None
-        return self._matched(facts, source, target, anchored=True)
 
     def _match(self, facts: Facts, reading: Reading) -> Match | Unsettled:
         source = self._source_records(facts.source, facts.source_log, reading.source_start)
@@ -92,12 +87,17 @@ class LogComparison:
         )
 
     def _offset_at(self, facts: Facts, timestamp_ms: int) -> int:
-        """Return the target's first offset with this time or a later one: no copy is in front of it."""
+        """Return the target's first offset with this time or a later one: no copy is in front of it.
+
+        Times that the target's brokers have set may be earlier than those of producers with a fast clock. So as much
+        is read as may be compared at all.
+        """
         log = _target_log(facts)
         if timestamp_ms < 0:
             return log.first  # the record has no time, and a request with a negative one asks for something else
         found = self._target.list_offsets({facts.target: timestamp_ms})[facts.target].offset
-        return log.end if found < 0 else max(found, log.first)
+        start = log.end if found < 0 else max(found, log.first)
+        return min(start, max(log.first, log.end - MAX_RECORDS)) if facts.append_time else start
 
     def _source_records(self, tp: TopicPartition, log: SourceLog, start: int) -> Iterator[Record]:
         """Yield the committed records up to the last stable offset, and all behind it."""

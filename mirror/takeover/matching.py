@@ -92,20 +92,21 @@ class Unsettled(NamedTuple):
     reason: str
 
 
-def anchor_of(pairs: Iterable[Pair], stored: int) -> Pair | None:
-    """Return the pair behind which all copies of records behind the offset ``stored`` are; None if there is none.
+def anchors_of(pairs: Iterable[Pair], stored: int) -> list[Pair]:
+    """Return the pairs behind which all copies of records behind the offset ``stored`` are, the last one first.
 
-    ``pairs`` are a partition's offset syncs in the order of their log. It is not simply the last pair that is not
-    behind ``stored``: such a pair may come from a second attempt, in front of which are copies of the first one.
+    ``pairs`` are a partition's offset syncs in the order of their log. The first one of the result is not simply the
+    last pair that is not behind ``stored``: such a pair may come from a second attempt, in front of which are copies of
+    the first one.
     """
-    anchor: Pair | None = None
+    found: list[Pair] = []
     for pair in pairs:
         # Between two pairs, the target has no copy behind this offset: each gap in the source makes a pair of its own.
-        between = anchor.source + pair.target - anchor.target - 1 if anchor else pair.source
+        between = found[-1].source + pair.target - found[-1].target - 1 if found else pair.source
         if max(pair.source, between) > stored:
-            return anchor
-        anchor = pair
-    return anchor
+            break
+        found.append(pair)
+    return found[::-1]
 
 
 def match_tail(

@@ -19,6 +19,8 @@ class Observation(NamedTuple):
     """Where the logs of the flow's target partitions end."""
     workers: int
     """How many members the workers' group has, if these run nothing but MirrorMaker 2."""
+    workers_error: str | None = None
+    """Why that is not known."""
 
 
 def signs_of_life(before: Observation, after: Observation, group: str) -> list[str]:

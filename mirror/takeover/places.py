@@ -25,11 +25,18 @@ class Deployment:
     target: str
     """The target's alias."""
     offsets_topic: str | None = None
-    """The topic of the positions (``offset.storage.topic``), on the target."""
+    """The topic of the positions (``offset.storage.topic``)."""
+    offsets_cluster: str | None = None
+    """The cluster of that topic, by its name in the configuration: that of Connect's workers. None: the target."""
     connector: str | None = None
     """The name of the source connector."""
     worker_group: str | None = None
     """The workers' ``group.id``."""
+
+    @property
+    def positions_on(self) -> str:
+        """The name of the cluster that has the positions."""
+        return self.offsets_cluster or self.target
 
 
 def dedicated_topic(source: str) -> str:

@@ -82,14 +82,13 @@ class Seeding:
         self._progress_topic: Final = ProgressTopic(self._options, flow)
         self._offset_topic: Final = OffsetTopic(self._options, flow)
 
-    def write_index(self, seeds: Mapping[TopicPartition, Seed]) -> None:
-        """Write the index and the anchors of these target partitions. Raises KafkaError if something is not written."""
+    def write_index(self, seeds: Mapping[TopicPartition, Seed]) -> dict[TopicPartition, KafkaError]:
+        """Write the index and the anchors of these partitions; return the errors of those that lack something."""
         written = {segment_key(tp, one): one for tp, seed in seeds.items() for one in seed.segments}
-        errors = [*self._offset_topic.write(written, self._timeout_ms).values()]
+        errors = {key.tp: error for key, error in self._offset_topic.write(written, self._timeout_ms).items()}
         anchors = {anchor_key(tp, seed.anchor): seed.anchor for tp, seed in seeds.items()}
-        errors += self._progress_topic.write_anchors(anchors, self._timeout_ms).values()
-        for error in errors:
-            raise error
+        not_written = self._progress_topic.write_anchors(anchors, self._timeout_ms)
+        return errors | {key.tp: error for key, error in not_written.items()}
 
     def commit(self, tp: TopicPartition, seed: Seed) -> None:
         """Commit the progress of a target partition. Raises KafkaError.

@@ -47,12 +47,14 @@ class Takeover:
         source_options: Mapping[str, object],
         target_options: Mapping[str, object],
         *,
+        positions_options: Mapping[str, object] | None = None,
         prepare: Callable[[], object] = lambda: None,
         clock: Clock | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError.
 
+        ``positions_options`` are those of the cluster that has MirrorMaker 2's positions; None: the target has them.
         ``prepare`` makes the flow's own topics, before anything is written. ``pause`` waits for seconds.
         """
         self._request: Final = request
@@ -61,7 +63,14 @@ class Takeover:
         self._pause: Final = pause
         with ExitStack() as stack:
             self._sides: Final = stack.enter_context(
-                Sides(request, source_options, target_options, clock=self._clock, pause=pause)
+                Sides(
+                    request,
+                    source_options,
+                    target_options,
+                    positions_options=positions_options,
+                    clock=self._clock,
+                    pause=pause,
+                )
             )
             sides = self._sides
             self._logs: Final = LogComparison(
@@ -87,7 +96,8 @@ class Takeover:
         sides.check_flow_rests()
         on_source, on_target = sorted(sides.source.list_topics()), sorted(sides.target.list_topics())
         # A task that was killed may have left a transaction open, until it is fenced.
-        positions = find_positions(sides.target_topics, request.deployment, on_target, Reach.UNCOMMITTED)
+        with_positions = sorted(sides.positions.list_topics())
+        positions = find_positions(sides.position_topics, request.deployment, with_positions, Reach.UNCOMMITTED)
         group = worker_group(request.deployment, positions.topic)
         self._warnings += sides.check_mirrormaker_rests(positions.topic, group)
         ids = self._known_ids(group, positions.connector)
@@ -96,7 +106,7 @@ class Takeover:
         # What its last transactions have stored is known only now.
         named = replace(request.deployment, offsets_topic=positions.topic, connector=positions.connector)
         reach = Reach.STABLE if request.dry_run else Reach.ALL_COMMITTED
-        positions = find_positions(sides.target_topics, named, on_target, reach)
+        positions = find_positions(sides.position_topics, named, with_positions, reach)
         syncs = find_syncs(sides.source_topics, sides.target_topics, request.deployment, (on_source, on_target))
         decisions = self._decide(positions, syncs)
         if not request.dry_run:
@@ -132,7 +142,12 @@ class Takeover:
     # --- what it has copied
 
     def _decide(self, positions: FoundPositions, syncs: FoundSyncs) -> list[Decision]:
-        partitions = Partitions(targets=self._request.targets, stored=positions.positions, pairs=syncs.pairs)
+        partitions = Partitions(
+            targets=self._request.targets,
+            stored=positions.positions,
+            pairs=syncs.pairs,
+            others_write=self._request.unmatched_from_start,
+        )
         decisions: list[Decision] = []
         for facts in self._read_facts(partitions):
             if isinstance(facts, Decision):
@@ -190,10 +205,14 @@ class Takeover:
             exactly_once=request.exactly_once,
             timeout_ms=TIMEOUT_MS,
         )
-        seeding.write_index(seeds)
+        not_written = seeding.write_index(seeds)
         failed: dict[TopicPartition, Decision] = {}
         committed: dict[TopicPartition, Seed] = {}
         for one in settled:
+            if error := not_written.get(one.target):
+                reason = f"its offset index could not be written: {error}"
+                failed[one.target] = unreadable(one.source, one.target, one.stored, reason)
+                continue
             try:
                 seeding.commit(one.target, seeds[one.target])
                 committed[one.target] = seeds[one.target]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from mirror.migration.equivalents import CONNECTOR, WORKER, Remark
+from mirror.migration.tables.equivalents import CONNECTOR, WORKER, Remark
 
 GUIDE: Final = Path(__file__).parents[2] / "mirror" / "migration" / "README.md"
 _BEGIN: Final = "<!-- settings without a key: begin -->\n"

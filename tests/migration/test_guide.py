@@ -11,7 +11,7 @@ import typer
 
 from mirror.cli.app import app
 from mirror.migration import known_keys
-from mirror.migration.equivalents import CONNECTOR, remark
+from mirror.migration.tables.equivalents import CONNECTOR, remark
 from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.instruments import Instrument
 from tests.migration.guide import GUIDE, with_table

@@ -12,10 +12,10 @@ import pytest
 from mirror.config.models import MirrorConfig
 from mirror.config.naming import is_secret
 from mirror.migration.configuration import ConfigurationFile, Imported
-from mirror.migration.document import render
 from mirror.migration.findings import Kind
 from mirror.migration.importing import import_source, read
-from mirror.migration.reading import read_properties
+from mirror.migration.parsing.reading import read_properties
+from mirror.migration.tables.document import render
 from tests.migration.generated_files import properties
 
 REAL: Final = sorted((Path(__file__).parent / "files").glob("*.properties"))
@@ -95,6 +95,19 @@ def test_the_defaults_of_mirrormaker_are_written() -> None:
     assert flow.groups.interval_ms == 60_000
     assert flow.mirrormaker.checkpoints
     assert flow.mirrormaker.heartbeats
+
+
+@pytest.mark.parametrize(
+    ("lines", "interval_ms"),
+    [
+        ("emit.checkpoints.interval.seconds = 10", 10_000),
+        ("emit.checkpoints.interval.seconds = 10\nsync.group.offsets.enabled = true", 10_000),
+        ("sync.group.offsets.interval.seconds = 5", 60_000),
+        ("sync.group.offsets.interval.seconds = 5\nsync.group.offsets.enabled = true", 5_000),
+    ],
+)
+def test_positions_of_groups_are_written_as_often_as_before(lines: str, interval_ms: int) -> None:
+    assert only(PLAIN + lines + "\n").flows["a-b"].groups.interval_ms == interval_ms
 
 
 def test_what_becomes_of_acls_is_said_unless_they_are_switched_off() -> None:

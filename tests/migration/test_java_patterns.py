@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.migration.entries import Setting
 from mirror.migration.java_patterns import convert
+from mirror.migration.parsing.entries import Setting
 
 
 def of(text: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import pytest
 
 from mirror.migration.findings import Finding, Kind
 from mirror.migration.lint import lint_properties
-from mirror.migration.reading import read_properties
+from mirror.migration.parsing.reading import read_properties
 
 HEAD = (
     "clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\na->b.enabled = true\n"

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import pytest
 
-from mirror.config.models import matches
+from mirror.config.patterns import matches
 from mirror.migration import known_keys, precedence
-from mirror.migration.entries import Setting, Settings
 from mirror.migration.java_patterns import convert
+from mirror.migration.parsing.entries import Setting, Settings
+from mirror.migration.parsing.properties import MalformedEscape, parse
+from mirror.migration.parsing.reading import read_properties
 from mirror.migration.precedence import MirrorMakerFile, Pair
-from mirror.migration.properties import MalformedEscape, parse
-from mirror.migration.reading import read_properties
 from tests.migration.generated_files import properties
 from tests.mirrormaker.kafkas_classes import KafkasClasses, kafkas_classes
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from mirror.client import Producer, TopicPartition
 from mirror.mirrormaker.records import OffsetSync
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
+from mirror.takeover.decision import Decision
 from mirror.takeover.giving_back import hand_back
 from mirror.takeover.handing_back import HandBackReport
 from mirror.takeover.places import Deployment
+from mirror.takeover.report import TakeoverReport
 from mirror.takeover.sides import TakeoverRequest
 from mirror.takeover.taking_over import Takeover
 from tests.fakes.record_batches import values_of
@@ -24,15 +26,29 @@ POSITIONS = "mm2-offsets.paris.internal"
 SYNCS = "mm2-offset-syncs.berlin.internal"
 
 
+def only(report: TakeoverReport) -> Decision:
+    """Returns the decision about the only partition."""
+    (decision,) = report.decisions
+    return decision
+
+
 class FakeMirrorMaker:
     """Copies topic "t" of cluster "paris" to "paris.t" of cluster "berlin", one record to a batch."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, positions: str = POSITIONS, connector: str = CONNECTOR, **pair: Any
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        positions: str = POSITIONS,
+        connector: str = CONNECTOR,
+        on_source: bool = False,
+        **pair: Any,
     ) -> None:
+        """``on_source``: the topic of the positions is on the source."""
         self.pair = FakePair(monkeypatch, **pair)
         self.positions, self.connector = positions, connector
-        self.pair.target.add_topic(positions, 25)
+        self._stores: Final = self.pair.source if on_source else self.pair.target
+        self._stores.add_topic(positions, 25)
         self.pair.source.add_topic(SYNCS)
 
     def write(self, *values: bytes, partition: int = 0) -> None:
@@ -57,8 +73,11 @@ class FakeMirrorMaker:
 
     def store(self, offset: int | None, *, partition: int = 0, topic: str = "t") -> None:
         """Stores the last copied offset; None is a tombstone."""
-        key = SourceOffsetKey(self.connector, "paris", TopicPartition(topic, partition)).to_bytes()
-        with self._producer(self.pair.target.bootstrap) as producer:
+        self.store_under(SourceOffsetKey(self.connector, "paris", TopicPartition(topic, partition)).to_bytes(), offset)
+
+    def store_under(self, key: bytes, offset: int | None) -> None:
+        """Stores the last copied offset under this key; None is a tombstone."""
+        with self._producer(self._stores.bootstrap) as producer:
             value = None if offset is None else encode_offset(offset)
             producer.send(self.positions, partition_of(key), key=key, value=value).result()
 
@@ -68,10 +87,17 @@ class FakeMirrorMaker:
             yield producer
 
     def takeover(self, *, pause: Callable[[float], None] = lambda _: None, **request: Any) -> Takeover:
-        return Takeover(self._request(**request), *self._sides(), clock=self.pair.target.clock, pause=pause)
+        one = self._request(**request)
+        return Takeover(one, *self._sides(), **self._positions(one), clock=self.pair.target.clock, pause=pause)
+
+    def run(self, **request: Any) -> TakeoverReport:
+        """Takes over, and returns the report."""
+        with self.takeover(**request) as takeover:
+            return takeover.run()
 
     def hand_back(self, *, pause: Callable[[float], None] = lambda _: None, **request: Any) -> HandBackReport:
-        return hand_back(self._request(**request), *self._sides(), clock=self.pair.target.clock, pause=pause)
+        one = self._request(**request)
+        return hand_back(one, *self._sides(), **self._positions(one), clock=self.pair.target.clock, pause=pause)
 
     def _request(self, **request: Any) -> TakeoverRequest:
         targets = {
@@ -85,6 +111,11 @@ class FakeMirrorMaker:
             observed_s=0,
             **request,
         )
+
+    def _positions(self, request: TakeoverRequest) -> dict[str, Any]:
+        if request.deployment.offsets_cluster is None:
+            return {}
+        return {"positions_options": {"bootstrap.servers": self._stores.bootstrap}}
 
     def _sides(self) -> list[dict[str, str]]:
         return [{"bootstrap.servers": cluster.bootstrap} for cluster in (self.pair.source, self.pair.target)]

@@ -58,7 +58,7 @@ def test_progress_that_mirrormaker_has_overtaken_is_replaced() -> None:
     ("pairs", "reading"),
     [
         ((), Reading(0, None)),
-        ((Pair(3, 13), Pair(7, 17), Pair(12, 22)), Reading(7, 17, Pair(7, 17))),
+        ((Pair(3, 13), Pair(7, 17), Pair(12, 22)), Reading(7, 17, (Pair(7, 17), Pair(3, 13)))),
         ((Pair(12, 22),), Reading(0, None)),
         # Behind the target's end: of another log.
         ((Pair(7, 30),), Reading(0, None)),

@@ -14,7 +14,7 @@ from mirror.mirrormaker.records import Checkpoint, CheckpointKey
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.committed import group_of
 from mirror.relay.progress.flow_topic import group_topic_of
-from mirror.spark.driver.group_checkpoints import CheckpointedRounds
+from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.wire.decode import records_of
 from tests.fakes.cluster import GroupOffset
 from tests.relay.fake_pair import FLOW

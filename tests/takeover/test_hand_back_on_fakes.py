@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from mirror.client import Admin, Producer, TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.errors import FlowError
 from mirror.mirrormaker.source_offsets import parse_offset, partition_of
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.model.way import Way
+from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark
 from mirror.spark.run_control import RunControlClient
@@ -18,17 +20,20 @@ from mirror.takeover.decision import Facts, SourceLog, TargetLog
 from mirror.takeover.handing_back import HandBackReport, Return, ReturnDecision, decide
 from mirror.wire.api import Api
 from mirror.wire.decode import Record, records_of
+from mirror.wire.records import TRANSACTIONAL
 from tests.fakes import errors
 from tests.fakes.control import Action
+from tests.fakes.record_batches import batch, build
 from tests.relay.fake_pair import FLOW
 from tests.takeover.fake_mirrormaker import POSITIONS, FakeMirrorMaker
 
 VALUES = [b"%d" % number for number in range(12)]
-WAYS: dict[str, dict[str, str]] = {
+WAYS: dict[str, dict[str, Any]] = {
     "transactions": {"exactly_once_by": "transactions"},
     "sequences": {"exactly_once_by": "auto"},
     "at least once": {},
 }
+TARGET = TopicPartition("paris.t", 0)
 KEY = b'["MirrorSourceConnector",{"cluster":"paris","partition":0,"topic":"t"}]'
 
 
@@ -38,7 +43,7 @@ def mm2(monkeypatch: pytest.MonkeyPatch) -> FakeMirrorMaker:
     return _taken_over(monkeypatch)
 
 
-def _taken_over(monkeypatch: pytest.MonkeyPatch, *, exactly_once: bool = True, **policy: str) -> FakeMirrorMaker:
+def _taken_over(monkeypatch: pytest.MonkeyPatch, *, exactly_once: bool = True, **policy: Any) -> FakeMirrorMaker:
     mm2 = FakeMirrorMaker(monkeypatch, exactly_once=exactly_once)
     mm2.write(*VALUES)
     mm2.copy(0, 9, synced=(0, 4))
@@ -72,21 +77,19 @@ def test_mirrormaker_continues_behind_the_last_record_of_the_flow(monkeypatch: p
     assert (partition, record.key, record.value) == (partition_of(KEY), KEY, b'{"offset":11}')
 
 
-def test_key_is_that_of_mirrormaker_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks up a position by its own bytes, whatever they are."""
+def test_a_position_is_written_under_all_keys_that_there_are_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MirrorMaker 2 looks up the bytes that Kafka Connect makes; no other key is to say anything else."""
     mm2 = FakeMirrorMaker(monkeypatch)
     mm2.write(*VALUES)
     mm2.copy(0, 9)
-    key = b'["MirrorSourceConnector", {"topic": "t", "partition": 0, "cluster": "paris"}]'
-    with Producer({"bootstrap.servers": mm2.pair.target.bootstrap}) as producer:
-        producer.send(POSITIONS, partition_of(key), key=key, value=b'{"offset":8}').result()
+    other = b'["MirrorSourceConnector", {"topic": "t", "partition": 0, "cluster": "paris"}]'
+    mm2.store_under(other, 8)
     with mm2.takeover() as takeover:
         takeover.run()
     mm2.pair.copy()
     mm2.hand_back()
-    (first, written) = _positions(mm2)
-    assert (first[0], first[1].key, parse_offset(first[1].value)) == (written[0], written[1].key, 8)
-    assert parse_offset(written[1].value) == 11
+    last = {record.key: (number, parse_offset(record.value)) for number, record in _positions(mm2)}
+    assert last == {KEY: (partition_of(KEY), 11), other: (partition_of(other), 11)}
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(mm2: FakeMirrorMaker) -> None:
@@ -95,6 +98,17 @@ def test_a_dry_run_says_the_same_and_changes_nothing(mm2: FakeMirrorMaker) -> No
     assert (_positions(mm2), mm2.pair.committed()) == (before, 12)
     assert [*dry.lines()][1:] == [*mm2.hand_back().lines()][1:]
     assert "dry run" in next(dry.lines())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_flow_that_is_started_by_mistake_copies_nothing(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Also as long as MirrorMaker 2 has not gone on: it may do so at any moment."""
+    mm2 = _taken_over(monkeypatch, exactly_once=way != "at least once", **WAYS[way])
+    mm2.hand_back()
+    mm2.write(b"12")
+    result = mm2.pair.copy(**WAYS[way])
+    assert (result.outcome, "progress-lost" in str(result.error)) == (CopyOutcome.FAILED, True)
+    assert mm2.pair.values() == VALUES
 
 
 def test_the_flow_fails_after_mirrormaker_has_gone_on(mm2: FakeMirrorMaker) -> None:
@@ -127,6 +141,43 @@ def test_it_is_not_complete_as_long_as_progress_is_left(mm2: FakeMirrorMaker) ->
     assert "paris.t-0: the flow's progress could not be removed, repeat the command" in report.warnings[0]
     assert mm2.hand_back().is_complete
     assert mm2.pair.committed() is None
+
+
+def test_what_could_not_be_removed_is_a_field_of_its_own(mm2: FakeMirrorMaker) -> None:
+    refused = Action(errors={TopicPartition("paris.t", 0): errors.TOPIC_AUTHORIZATION_FAILED})
+    mm2.pair.target.control.on(Api.OFFSET_DELETE, refused)
+    (line,) = mm2.hand_back().to_json()["not_removed"]
+    assert line.startswith("paris.t-0: the flow's progress could not be removed")
+    assert mm2.hand_back().to_json()["not_removed"] == []
+
+
+@pytest.mark.parametrize("way", ["transactions", "sequences"])
+def test_a_late_attempt_of_the_flow_appends_nothing_behind_it(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Its batch has been on the way, or its machine has stood still."""
+    mm2 = _taken_over(monkeypatch, **WAYS[way])
+    log = mm2.pair.log()
+    last = [one for one in log.batches() if one.producer_id >= 0 and not one.is_control][-1]
+    late = build(
+        [b"late"],
+        producer_id=last.producer_id,
+        producer_epoch=last.producer_epoch,
+        base_sequence=last.base_sequence + last.last_offset_delta + 1,
+        attributes=TRANSACTIONAL if way == "transactions" else 0,
+    )
+    assert mm2.hand_back(dry_run=True).is_complete
+    assert not log.is_outdated(batch(late))
+    assert mm2.hand_back().is_complete
+    end = log.end_offset
+    assert (log.produce(bytes(late))[0], log.end_offset) == (errors.INVALID_PRODUCER_EPOCH, end)
+
+
+def test_a_partition_that_cannot_be_fenced_is_left_out(mm2: FakeMirrorMaker) -> None:
+    refused = Action(errors={transactional_id(FLOW, TARGET): errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+    mm2.pair.target.control.add(lambda call: refused if call.api is Api.DESCRIBE_TRANSACTIONS else None)
+    decision = _only(mm2.hand_back())
+    assert decision.outcome is Return.LEFT_OUT
+    assert decision.reason.startswith("earlier attempts of the flow could not be fenced, and may still append: ")
+    assert mm2.pair.committed() == 12
 
 
 def test_it_refuses_while_the_flow_runs(mm2: FakeMirrorMaker) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mirror.relay.offsets.runs import Run
 from mirror.takeover import matching
-from mirror.takeover.matching import Evidence, Match, Pair, Unsettled, anchor_of, match_tail
+from mirror.takeover.matching import Evidence, Match, Pair, Unsettled, anchors_of, match_tail
 from mirror.wire.decode import Record
 from tests.takeover.simulated_mirrormaker import Attempt, SimulatedMirrorMaker
 
@@ -49,7 +49,7 @@ def sources(draw: st.DrawFn, *, values: int = 1_000_000, keys: int = 5) -> list[
 def taken_over(
     copier: SimulatedMirrorMaker, *, anchored: bool = True, compacted: bool = False, timestamps: bool = True
 ) -> Match | Unsettled:
-    anchor = anchor_of(copier.syncs, copier.stored) if anchored else None
+    anchor = next(iter(anchors_of(copier.syncs, copier.stored)), None) if anchored else None
     if anchor is not None:
         source = [record for record in copier.source if record.offset > anchor.source]
         target = [record for record in copier.target if record.offset > anchor.target]
@@ -352,9 +352,9 @@ def test_source_is_not_read_much_further_than_the_target_reaches() -> None:
 
 def test_anchor_is_in_front_of_all_copies_behind_the_stored_offset() -> None:
     first, second = [Pair(0, 0), Pair(80, 80), Pair(150, 150)], [Pair(90, 160), Pair(120, 190)]
-    assert anchor_of(first + second, 95) == Pair(80, 80)
-    assert anchor_of(first + second, 199) == Pair(120, 190)
+    assert anchors_of(first + second, 95)[0] == Pair(80, 80)
+    assert anchors_of(first + second, 199)[0] == Pair(120, 190)
     # The last record before the second attempt may have been 159.
-    assert anchor_of(first + second, 158) == Pair(150, 150)
-    assert anchor_of(first[2:], 95) is None
-    assert anchor_of([], 95) is None
+    assert anchors_of(first + second, 158)[0] == Pair(150, 150)
+    assert anchors_of(first[2:], 95) == []
+    assert anchors_of([], 95) == []

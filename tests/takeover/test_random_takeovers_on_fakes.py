@@ -129,7 +129,7 @@ def _check_translations(mm2: FakeMirrorMaker) -> None:
     source, target = _committed(mm2.pair.source.log("t")), _all(mm2.pair.log())
     ends = [{"bootstrap.servers": cluster.bootstrap} for cluster in (mm2.pair.source, mm2.pair.target)]
     policy = CopyPolicy(exactly_once=mm2.pair.exactly_once)
-    with OffsetTranslator(FLOW, ends[0], ends[1], policy, timeout_ms=5_000) as translator:
+    with OffsetTranslator(FLOW, ends[0], ends[1], policy, timeout_ms=60_000) as translator:
         offsets = translator.open({SOURCE: TARGET})[SOURCE]
         for offset in source:
             _check_translation(offsets, offset, source, target)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.errors import FlowError
+from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.offsets import offset_topic
@@ -15,15 +16,15 @@ from mirror.relay.offsets.index import Place
 from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.takeover.decision import Decision, Facts, Outcome
 from mirror.takeover.logs import LogComparison
-from mirror.takeover.matching import STORE_FIRST
-from mirror.takeover.report import TakeoverReport
+from mirror.takeover.matching import STORE_FIRST, Pair
+from mirror.takeover.seeding import Seed, Seeding
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes import errors
 from tests.fakes.control import Action
 from tests.fakes.record_batches import build, values_of
 from tests.relay.fake_pair import FLOW, FakePair
-from tests.takeover.fake_mirrormaker import CONNECTOR, POSITIONS, FakeMirrorMaker
+from tests.takeover.fake_mirrormaker import FakeMirrorMaker, only
 
 VALUES = [b"%d" % number for number in range(12)]
 WAYS: dict[str, dict[str, str]] = {
@@ -52,16 +53,6 @@ def _killed(monkeypatch: pytest.MonkeyPatch, **pair: Any) -> FakeMirrorMaker:
     return mm2
 
 
-def _run(mm2: FakeMirrorMaker, **request: Any) -> TakeoverReport:
-    with mm2.takeover(**request) as takeover:
-        return takeover.run()
-
-
-def _only(report: TakeoverReport) -> Decision:
-    (decision,) = report.decisions
-    return decision
-
-
 def _copied(pair: FakePair, **policy: str) -> list[bytes]:
     result = pair.copy(**policy)
     assert result.outcome is CopyOutcome.COMPLETE, result.error
@@ -85,14 +76,14 @@ def test_the_flow_continues_behind_what_was_copied_beyond_the_stored_offset(
     monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     mm2 = _killed(monkeypatch, exactly_once=way != "at least once")
-    decision = _only(_run(mm2))
+    decision = only(mm2.run())
     assert (decision.outcome, decision.stored, decision.next_offset) == (Outcome.SETTLED, 5, 9)
     assert _copied(mm2.pair, **WAYS[way]) == VALUES
 
 
 def test_records_that_it_had_copied_twice_stay_and_none_is_added(mm2: FakeMirrorMaker) -> None:
     mm2.copy(6, 8)  # killed, and begun again
-    decision = _only(_run(mm2))
+    decision = only(mm2.run())
     assert decision.match is not None
     assert (decision.next_offset, decision.match.repeated) == (9, 2)
     assert _copied(mm2.pair) == [*VALUES[:9], *VALUES[6:8], *VALUES[9:]]
@@ -100,37 +91,37 @@ def test_records_that_it_had_copied_twice_stay_and_none_is_added(mm2: FakeMirror
 
 def test_a_dry_run_says_the_same_and_changes_nothing(mm2: FakeMirrorMaker) -> None:
     before = _state(mm2.pair)
-    dry = _run(mm2, dry_run=True)
+    dry = mm2.run(dry_run=True)
     assert _state(mm2.pair) == before
-    wet = _run(mm2)
+    wet = mm2.run()
     assert [*dry.lines()][1:] == [*wet.lines()][1:]
     assert "dry run" in next(dry.lines())
 
 
 def test_a_takeover_is_done_again_with_the_same_result(mm2: FakeMirrorMaker) -> None:
-    first = _run(mm2)
-    assert _run(mm2).to_json() == first.to_json()
+    first = mm2.run()
+    assert mm2.run().to_json() == first.to_json()
     assert _copied(mm2.pair) == VALUES
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_flow_has_copied_is_left_alone(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     mm2 = _killed(monkeypatch, exactly_once=way != "at least once")
-    _run(mm2)
+    mm2.run()
     _copied(mm2.pair, **WAYS[way])
-    decision = _only(_run(mm2))
+    decision = only(mm2.run())
     assert (decision.outcome, decision.next_offset) == (Outcome.COPIED_BY_FLOW, 12)
     mm2.write(b"more")
     assert _copied(mm2.pair, **WAYS[way]) == [*VALUES, b"more"]
 
 
 def test_it_is_taken_over_again_if_it_has_copied_behind_the_flow(mm2: FakeMirrorMaker) -> None:
-    _run(mm2)
+    mm2.run()
     _copied(mm2.pair)
     mm2.write(b"12", b"13", b"14")
     mm2.copy(12, 14)
     mm2.store(12)
-    assert _only(_run(mm2)).next_offset == 14
+    assert only(mm2.run()).next_offset == 14
     assert _copied(mm2.pair) == [*VALUES, b"12", b"13", b"14"]
 
 
@@ -141,7 +132,7 @@ def test_without_a_stored_offset_the_whole_logs_are_compared(monkeypatch: pytest
     mm2.copy(0, 7)
     mm2.copy(0, 3, partition=1)
     mm2.store(2, partition=1)
-    first, second, third = _run(mm2).decisions
+    first, second, third = mm2.run().decisions
     assert (first.outcome, first.next_offset) == (Outcome.SETTLED, 7)
     assert (second.outcome, second.next_offset) == (Outcome.SETTLED, 3)
     assert third.outcome is Outcome.NOTHING_COPIED
@@ -157,7 +148,7 @@ def test_a_partition_that_cannot_be_settled_is_left_out_and_the_others_go_on(mon
         mm2.copy(0, 7, partition=partition)
     mm2.store(40)
     mm2.store(6, partition=1)
-    report = _run(mm2)
+    report = mm2.run()
     left_out, settled = report.decisions
     assert left_out.outcome is Outcome.UNSETTLED
     assert "ends at offset 12, and MirrorMaker 2 has copied up to 40" in left_out.reason
@@ -171,7 +162,7 @@ def test_a_target_with_other_records_is_left_out(monkeypatch: pytest.MonkeyPatch
     mm2.write(*VALUES)
     mm2.pair.log().append_values(b"of", b"others")
     mm2.store(5)
-    assert "none of the target's last 2 records" in _only(_run(mm2)).reason
+    assert "none of the target's last 2 records" in only(mm2.run()).reason
 
 
 def test_copies_of_records_without_a_time_are_searched_for_in_the_whole_target(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,14 +172,14 @@ def test_copies_of_records_without_a_time_are_searched_for_in_the_whole_target(m
         mm2.pair.source.log("t").append(build([value], timestamp=-1))
     mm2.copy(0, 9)
     mm2.store(5)
-    assert "none of the target's last 9 records" in _only(_run(mm2)).reason
+    assert "none of the target's last 9 records" in only(mm2.run()).reason
 
 
 def test_a_target_whose_configuration_cannot_be_read_is_left_out(mm2: FakeMirrorMaker) -> None:
     """It may be compacted, or have other timestamps: then the logs are compared otherwise."""
     refused = Action(errors={"paris.t": errors.TOPIC_AUTHORIZATION_FAILED})
     mm2.pair.target.control.add(lambda call: refused if call.api is Api.DESCRIBE_CONFIGS else None)
-    decision = _only(_run(mm2))
+    decision = only(mm2.run())
     assert decision.outcome is Outcome.UNSETTLED
     assert decision.reason.startswith("the configuration of the target's topic paris.t cannot be read: ")
 
@@ -197,23 +188,23 @@ def test_part_of_an_open_transaction_is_waited_for(mm2: FakeMirrorMaker) -> None
     source = mm2.pair.source.log("t")
     source.append_values(b"open", attributes=TRANSACTIONAL, producer_id=7)
     mm2.copy(9, 13)
-    decision = _only(_run(mm2))
+    decision = only(mm2.run())
     assert (decision.outcome, "a transaction is open in the source from 12" in decision.reason) == (
         Outcome.UNSETTLED,
         True,
     )
     source.end_transaction(7, commit=True)
-    assert _only(_run(mm2)).next_offset == 13
+    assert only(mm2.run()).next_offset == 13
 
 
 def test_an_open_transaction_of_others_in_the_target_is_waited_for(mm2: FakeMirrorMaker) -> None:
     pauses: list[float] = []
     mm2.pair.log().append_values(b"of others", attributes=TRANSACTIONAL, producer_id=7)
-    decision = _only(_run(mm2, pause=pauses.append))
+    decision = only(mm2.run(pause=pauses.append))
     assert decision.reason.startswith("a transaction is open in the target from offset 9 on")
     assert pauses == [0, 1, 1, 1, 1]
-    report = _run(mm2, pause=lambda _: mm2.pair.log().end_transaction(7, commit=True), while_it_writes=True)
-    assert _only(report).next_offset == 9
+    report = mm2.run(pause=lambda _: mm2.pair.log().end_transaction(7, commit=True), while_it_writes=True)
+    assert only(report).next_offset == 9
 
 
 def test_an_aborted_transaction_that_it_had_copied_is_passed(mm2: FakeMirrorMaker) -> None:
@@ -222,21 +213,21 @@ def test_an_aborted_transaction_that_it_had_copied_is_passed(mm2: FakeMirrorMake
     source.end_transaction(7, commit=False)
     mm2.write(b"behind", b"not copied")
     mm2.copy(9, 15)
-    decision = _only(_run(mm2))
+    decision = only(mm2.run())
     assert (decision.outcome, decision.next_offset) == (Outcome.SETTLED, 15)
     assert _copied(mm2.pair) == [*VALUES, b"aborted", b"behind", b"not copied"]
 
 
 def test_what_the_source_has_deleted_since_is_a_gap_and_the_rest_is_not_copied_again(mm2: FakeMirrorMaker) -> None:
     mm2.pair.source.log("t").delete_before(7)
-    decision = _only(_run(mm2))
+    decision = only(mm2.run())
     assert (decision.outcome, decision.next_offset) == (Outcome.SETTLED, 9)
     assert _copied(mm2.pair) == VALUES
 
 
 def test_deleted_records_that_were_not_copied_are_named(mm2: FakeMirrorMaker) -> None:
     mm2.pair.source.log("t").delete_before(11)
-    decision = _only(_run(mm2))
+    decision = only(mm2.run())
     assert decision.next_offset == 6
     assert decision.notes[0].startswith("the source has deleted offsets 6 to 10, which were not copied: on-gap decides")
     assert "gap" in (mm2.pair.copy().error or "")
@@ -247,7 +238,7 @@ def test_without_a_position_and_the_first_records_it_is_left_out(monkeypatch: py
     mm2.write(*VALUES)
     mm2.copy(0, 9)
     mm2.pair.log().delete_before(2)
-    reason = _only(_run(mm2)).reason
+    reason = only(mm2.run()).reason
     assert "stored no position, and the target's log begins at 2" in reason
     assert reason.endswith(STORE_FIRST)
 
@@ -258,12 +249,84 @@ def test_without_offset_syncs_the_stored_record_is_looked_for(monkeypatch: pytes
     mm2.pair.log().append_values(b"of others")
     mm2.copy(0, 9)
     mm2.store(5)
-    report = _run(mm2)
+    report = mm2.run()
     assert report.found.syncs_topic
-    match = _only(report).match
+    match = only(report).match
     assert match is not None
     assert (match.evidence, match.next_offset) == ("stored-record", 9)
     assert _copied(mm2.pair) == [b"of others", *VALUES]
+
+
+def test_without_a_position_records_of_others_are_not_taken_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source may have deleted what MirrorMaker 2 had copied: the user has to say which of both it is."""
+    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2.write(*VALUES)
+    mm2.pair.source.log("t").delete_before(3)
+    mm2.pair.log().append_values(b"of", b"others")
+    decision = only(mm2.run())
+    assert decision.outcome is Outcome.UNSETTLED
+    assert "stored no position, and none of the target's 2 records is a copy" in decision.reason
+    assert "--unmatched-from-start" in decision.reason
+    decision = only(mm2.run(unmatched_from_start=True))
+    assert (decision.outcome, decision.next_offset, decision.notes) == (Outcome.SETTLED, 3, ())
+    assert _copied(mm2.pair) == [b"of", b"others", *VALUES[3:]]
+
+
+def test_an_empty_source_is_begun_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2.write(*VALUES)
+    mm2.pair.source.log("t").delete_before(12)
+    mm2.pair.log().append_values(b"of others")
+    decision = only(mm2.run())
+    assert (decision.outcome, decision.next_offset, decision.notes) == (Outcome.SETTLED, 12, ())
+
+
+def test_copies_with_earlier_times_of_the_targets_brokers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer's clock may be ahead of theirs."""
+    mm2 = FakeMirrorMaker(monkeypatch)
+    for value in VALUES:
+        mm2.pair.source.log("t").append(build([value], timestamp=5_000_000))
+    mm2.pair.target.topics["paris.t"].configs["message.timestamp.type"] = "LogAppendTime"
+    for value in VALUES[:9]:
+        mm2.pair.log().append(build([value], timestamp=1_000))
+    mm2.store(5)
+    decision = only(mm2.run())
+    assert (decision.outcome, decision.next_offset) == (Outcome.SETTLED, 9), decision.reason
+
+
+def test_an_offset_sync_whose_record_was_compacted_away_gives_way_to_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2.write(*VALUES[:4])
+    mm2.pair.source.log("t").end_offset += 1
+    mm2.write(*VALUES[5:])
+    mm2.copy(0, 4, synced=(0,))
+    mm2.pair.log().append_values(VALUES[4])
+    mm2.sync(4, 4)
+    mm2.copy(5, 9)
+    mm2.store(5)
+    decision = only(mm2.run())
+    assert (decision.next_offset, decision.anchor) == (9, Pair(0, 0))
+    assert _copied(mm2.pair) == VALUES
+
+
+def test_an_index_that_cannot_be_written_leaves_out_what_it_concerns(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch, partitions=2)
+    for partition in range(2):
+        mm2.write(*VALUES, partition=partition)
+        mm2.copy(0, 7, partition=partition)
+        mm2.store(6, partition=partition)
+    write = Seeding.write_index
+
+    def fail_one(self: Seeding, seeds: Mapping[TopicPartition, Seed]) -> dict[TopicPartition, KafkaError]:
+        tp = TopicPartition("paris.t", 0)
+        return {**write(self, {one: seed for one, seed in seeds.items() if one != tp}), tp: KafkaTimeout("too late")}
+
+    monkeypatch.setattr(Seeding, "write_index", fail_one)
+    left_out, settled = mm2.run().decisions
+    assert left_out.reason == "its offset index could not be written: too late"
+    assert (settled.outcome, mm2.pair.committed(0), mm2.pair.committed(1)) == (Outcome.SETTLED, None, 7)
 
 
 def test_a_target_that_grows_while_it_is_compared_is_left_out(
@@ -277,7 +340,7 @@ def test_a_target_that_grows_while_it_is_compared_is_left_out(
         return decision
 
     monkeypatch.setattr(LogComparison, "decide", then_grow)
-    assert "its log ended at 9, and now ends at 10" in _only(_run(mm2)).reason
+    assert "its log ended at 9, and now ends at 10" in only(mm2.run()).reason
     assert mm2.pair.committed() is None
 
 
@@ -293,7 +356,7 @@ def test_offsets_are_translated_from_the_first_offset_sync_on(monkeypatch: pytes
     mm2.pair.log().append_values(b"of others")
     mm2.copy(3, 9, synced=(4,))
     mm2.store(5)
-    _run(mm2)
+    mm2.run()
     _copied(mm2.pair, **WAYS[way])
     with _translator(mm2.pair) as translator:
         found = translator.open({TopicPartition("t", 0): TopicPartition("paris.t", 0)})[TopicPartition("t", 0)]
@@ -319,58 +382,13 @@ def _translator(pair: FakePair) -> OffsetTranslator:
         {"bootstrap.servers": pair.source.bootstrap},
         {"bootstrap.servers": pair.target.bootstrap},
         CopyPolicy(exactly_once=pair.exactly_once),
-        timeout_ms=5_000,
+        timeout_ms=60_000,
     )
 
 
 def test_a_wrong_offset_sync_is_not_used(mm2: FakeMirrorMaker) -> None:
     """That of a target that was made again: the record there is another one."""
     mm2.sync(5, 2)
-    decision = _only(_run(mm2))
+    decision = only(mm2.run())
     assert (decision.next_offset, decision.anchor) == (9, None)
     assert _copied(mm2.pair) == VALUES
-
-
-# --- refusals
-
-
-def test_it_is_refused_while_something_writes(mm2: FakeMirrorMaker) -> None:
-    before = _state(mm2.pair)
-    with pytest.raises(FlowError, match=r"run still: something has stored positions meanwhile: mm2-offsets"):
-        _run(mm2, pause=lambda _: mm2.store(6))
-    with pytest.raises(FlowError, match=r"something has written to the target meanwhile: paris\.t-0"):
-        _run(mm2, pause=lambda _: mm2.copy(9, 10))
-    assert _state(mm2.pair)[1] == before[1]
-    report = _run(mm2, pause=lambda _: mm2.copy(10, 11), while_it_writes=True)
-    assert ["written to the target" in line for line in report.warnings] == [True]
-    assert _copied(mm2.pair) == VALUES
-
-
-def test_positions_are_found_by_their_usual_names_or_by_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    mm2 = FakeMirrorMaker(monkeypatch, positions="mirrormaker2-cluster-offsets", connector="paris->berlin.Source")
-    mm2.write(*VALUES)
-    mm2.copy(0, 9)
-    mm2.store(8)
-    found = _run(mm2, dry_run=True).found
-    assert (found.offsets_topic, found.connector) == ("mirrormaker2-cluster-offsets", "paris->berlin.Source")
-    assert found.worker_group == "mirrormaker2-cluster"
-    with pytest.raises(FlowError, match=r"no positions for the source paris .*none of other exists.*--offsets-topic"):
-        _run(mm2, deployment={"offsets_topic": "other"})
-    with pytest.raises(FlowError, match="no positions of connector x for the source paris"):
-        _run(mm2, deployment={"connector": "x"})
-
-
-def test_positions_of_two_connectors_are_not_chosen_from(mm2: FakeMirrorMaker) -> None:
-    mm2.connector = "another"
-    mm2.store(3)
-    with pytest.raises(FlowError, match=f"{CONNECTOR} in {POSITIONS}, another in {POSITIONS}; name one"):
-        _run(mm2)
-    assert _only(_run(mm2, deployment={"connector": CONNECTOR})).stored == 5
-
-
-def test_a_tombstone_forgets_a_position(mm2: FakeMirrorMaker) -> None:
-    mm2.store(1, topic="other")
-    mm2.store(None)
-    report = _run(mm2)
-    assert (_only(report).stored, _only(report).next_offset) == (None, 9)
-    assert report.not_selected == ["other"]

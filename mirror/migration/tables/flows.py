@@ -10,14 +10,15 @@ from mirror.cluster.keys import Key
 from mirror.config.naming import KeyPath
 from mirror.config.notices import WITHOUT_EFFECT
 from mirror.config.schema import CLIENT_KEYS
-from mirror.migration import equivalents, known_keys, precedence
-from mirror.migration.document import Table, Value
-from mirror.migration.entries import Setting, Settings, default
+from mirror.migration import known_keys, precedence
 from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.java_patterns import convert
+from mirror.migration.parsing.entries import Setting, Settings, default
 from mirror.migration.precedence import is_true
 from mirror.migration.references import how_to_set, references
 from mirror.migration.replications import Replication, with_default
+from mirror.migration.tables import equivalents
+from mirror.migration.tables.document import Table, Value
 
 _DEFAULT_POLICY: Final = "DefaultReplicationPolicy"
 _IDENTITY_POLICY: Final = "IdentityReplicationPolicy"
@@ -226,8 +227,9 @@ class FlowMapping:
                 sync = replication.of_checkpoint("sync.group.offsets.enabled")
                 synced = is_true(sync, otherwise=False)
                 table.add("sync", synced, sync)
-                interval = "sync.group.offsets.interval.seconds" if synced else "emit.checkpoints.interval.seconds"
-                self._number(table, "interval-ms", replication.of_checkpoint(interval), 1000)
+                intervals = ["emit.checkpoints", *(["sync.group.offsets"] if synced else [])]
+                settings = [replication.of_checkpoint(f"{one}.interval.seconds") for one in intervals]
+                self._number(table, "interval-ms", min(settings, key=_number_or_less), 1000)
                 self._flow.tables.append(table)
                 emit = replication.of_checkpoint("emit.checkpoints.enabled")
                 tools.add("checkpoints", value=True, origin=emit)
@@ -285,3 +287,9 @@ class FlowMapping:
     def _block(self, setting: Setting, meaning: str, action: str) -> None:
         meaning = f"the flow {self._flow.name} is not written: {meaning}"
         self._flow.obstacles.append(about(Kind.LEFT_OUT, setting, meaning, action))
+
+
+def _number_or_less(setting: Setting) -> int:
+    """Return the value; what is no number is less than any, so that it is the one that is named."""
+    text = setting.value.strip()
+    return int(text) if text.isascii() and text.isdecimal() else -1

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from mirror.config.naming import KeyPath, dotted
 from mirror.errors import printable
-from mirror.migration.entries import Setting
+from mirror.migration.parsing.entries import Setting
 
 Value: TypeAlias = str | int | bool | tuple[tuple[str, str], ...]
 """A list is one of texts, each with a comment, which may be empty."""

@@ -9,8 +9,8 @@ from typing import Final
 
 import yaml
 
-from mirror.migration.entries import shown
-from mirror.migration.reading import check_text, refuse
+from mirror.migration.parsing.entries import shown
+from mirror.migration.parsing.reading import check_text, refuse
 
 _MAX_NODES: Final = 20_000
 _MAX_DEPTH: Final = 50

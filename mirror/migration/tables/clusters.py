@@ -8,11 +8,12 @@ from typing import Final
 
 from mirror.cluster.auth.security import MECHANISMS, PROTOCOLS
 from mirror.config.schema import CLUSTER_KEYS, is_secret
-from mirror.migration import equivalents, known_keys
-from mirror.migration.document import Table
-from mirror.migration.entries import Setting, Settings, default
+from mirror.migration import known_keys
 from mirror.migration.findings import Finding, Kind, about
+from mirror.migration.parsing.entries import Setting, Settings, default
 from mirror.migration.references import how_to_set, references, secrets_file
+from mirror.migration.tables import equivalents
+from mirror.migration.tables.document import Table
 
 _STORE: Final = "JKS and PKCS12 stores are not read here"
 _STORES: Final = ("truststore", "keystore")

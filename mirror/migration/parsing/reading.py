@@ -8,8 +8,8 @@ from typing import Final
 
 from mirror.config.problems import plain
 from mirror.errors import ConfigError
-from mirror.migration.entries import Setting, Settings
-from mirror.migration.properties import MalformedEscape, Property, parse
+from mirror.migration.parsing.entries import Setting, Settings
+from mirror.migration.parsing.properties import MalformedEscape, Property, parse
 
 MAX_BYTES: Final = 1024 * 1024
 """A hundred clusters with all their flows take less."""

@@ -1,0 +1,1 @@
+"""The tables of our configuration that the settings of MirrorMaker 2 become, and their text."""

@@ -1,0 +1,114 @@
+"""Where MirrorMaker 2's positions are found, and when a takeover is refused. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.errors import FlowError
+from mirror.relay.model.ranges import Outcome as CopyOutcome
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.control import Action
+from tests.takeover.fake_mirrormaker import CONNECTOR, POSITIONS, FakeMirrorMaker, only
+
+VALUES = [b"%d" % number for number in range(12)]
+
+
+@pytest.fixture
+def mm2(monkeypatch: pytest.MonkeyPatch) -> FakeMirrorMaker:
+    """It has copied the first 9 of 12 records, and stored offset 5."""
+    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2.write(*VALUES)
+    mm2.copy(0, 9, synced=(0, 4))
+    mm2.store(5)
+    return mm2
+
+
+def _offsets(mm2: FakeMirrorMaker) -> list[str]:
+    return [f"{group} {tp}: {one}" for group, offsets in mm2.pair.target.groups.items() for tp, one in offsets.items()]
+
+
+def test_it_is_refused_while_something_writes(mm2: FakeMirrorMaker) -> None:
+    before = _offsets(mm2)
+    with pytest.raises(FlowError, match=r"run still: something has stored positions meanwhile: mm2-offsets"):
+        mm2.run(pause=lambda _: mm2.store(6))
+    with pytest.raises(FlowError, match=r"something has written to the target meanwhile: paris\.t-0"):
+        mm2.run(pause=lambda _: mm2.copy(9, 10))
+    assert _offsets(mm2) == before
+    report = mm2.run(pause=lambda _: mm2.copy(10, 11), while_it_writes=True)
+    assert ["written to the target" in line for line in report.warnings] == [True]
+    assert mm2.pair.copy().outcome is CopyOutcome.COMPLETE
+    assert mm2.pair.values() == VALUES
+
+
+def test_positions_are_found_by_their_usual_names_or_by_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch, positions="mirrormaker2-cluster-offsets", connector="paris->berlin.Source")
+    mm2.write(*VALUES)
+    mm2.copy(0, 9)
+    mm2.store(8)
+    found = mm2.run(dry_run=True).found
+    assert (found.offsets_topic, found.connector) == ("mirrormaker2-cluster-offsets", "paris->berlin.Source")
+    assert found.worker_group == "mirrormaker2-cluster"
+    with pytest.raises(FlowError, match=r"no positions for the source paris .*none of other exists.*--offsets-topic"):
+        mm2.run(deployment={"offsets_topic": "other"})
+    with pytest.raises(FlowError, match="no positions of connector x for the source paris"):
+        mm2.run(deployment={"connector": "x"})
+
+
+def test_positions_of_two_connectors_are_not_chosen_from(mm2: FakeMirrorMaker) -> None:
+    mm2.connector = "another"
+    mm2.store(3)
+    with pytest.raises(FlowError, match=f"{CONNECTOR} in {POSITIONS}, another in {POSITIONS}; name one"):
+        mm2.run()
+    assert only(mm2.run(deployment={"connector": CONNECTOR})).stored == 5
+
+
+def test_positions_may_be_on_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of Kafka Connect's workers, here beside the source."""
+    mm2 = FakeMirrorMaker(monkeypatch, positions="connect-offsets", on_source=True)
+    mm2.write(*VALUES)
+    mm2.copy(0, 9)
+    mm2.store(8)
+    with pytest.raises(FlowError, match=r"were found on berlin .*--offsets-cluster"):
+        mm2.run()
+    report = mm2.run(deployment={"offsets_cluster": "paris"})
+    assert (only(report).stored, only(report).next_offset) == (8, 9)
+    assert mm2.pair.copy().outcome is CopyOutcome.COMPLETE
+    assert mm2.pair.values() == VALUES
+    handed_back = mm2.hand_back(deployment={"offsets_cluster": "paris"})
+    assert handed_back.decisions[0].next_offset == 12
+    again = mm2.run(deployment={"offsets_cluster": "paris"})
+    assert only(again).stored == 11
+
+
+def test_a_position_under_other_bytes_gives_way_to_that_of_kafka_connect(mm2: FakeMirrorMaker) -> None:
+    """MirrorMaker 2 reads no other. They are in partitions of their own, in any order."""
+    mm2.store_under(b'["MirrorSourceConnector", {"cluster": "paris", "partition": 0, "topic": "t"}]', 11)
+    mm2.store_under(b'["MirrorSourceConnector",{"topic":"t","cluster":"paris","partition":0}]', 11)
+    assert only(mm2.run()).stored == 5
+
+
+def test_workers_that_cannot_be_asked_for_are_named(mm2: FakeMirrorMaker) -> None:
+    refused = Action(errors={"paris-mm2": errors.GROUP_AUTHORIZATION_FAILED})
+    mm2.pair.target.control.add(lambda call: refused if call.api is Api.DESCRIBE_GROUPS else None)
+    report = mm2.run()
+    assert only(report).next_offset == 9
+    assert report.warnings[0].startswith(
+        "whether MirrorMaker 2's workers run cannot be read from their group paris-mm2"
+    )
+
+
+def test_a_tombstone_forgets_a_position(mm2: FakeMirrorMaker) -> None:
+    mm2.store(1, topic="other")
+    mm2.store(None)
+    report = mm2.run()
+    assert (only(report).stored, only(report).next_offset) == (None, 9)
+    assert report.not_selected == ["other"]
+
+
+def test_a_tombstone_of_kafka_connect_counts_before_a_position_under_other_bytes(mm2: FakeMirrorMaker) -> None:
+    """MirrorMaker 2 would begin again: behind the other position, records that nothing has copied would be skipped."""
+    mm2.store(1, topic="other")
+    mm2.store_under(b'["MirrorSourceConnector", {"cluster": "paris", "partition": 0, "topic": "t"}]', 11)
+    mm2.store(None)
+    assert only(mm2.run()).stored is None
