@@ -16,7 +16,10 @@ from mirror.version import VERSION
 
 
 class _Lazy(NamedTuple):
-    """A subcommand that is imported when it is used, so that ``mirror --help`` does not import Spark."""
+    """A subcommand that is imported when it is used, so that ``mirror --help`` does not import Spark.
+
+    ``module`` is its module in ``mirror.cli.commands``.
+    """
 
     module: str
     attribute: str
@@ -24,25 +27,23 @@ class _Lazy(NamedTuple):
 
 
 _COMMANDS: Final = {
-    "run": _Lazy("mirror.cli.run", "run", "Copy what is new, once, as a Spark job."),
-    "stream": _Lazy("mirror.cli.run", "stream", "Follow topics, as a Spark stream, until it is stopped."),
-    "stop": _Lazy("mirror.cli.stop", "stop", "Stop a flow's stream in order, on whichever host it runs."),
-    "status": _Lazy("mirror.cli.status", "status", "Show progress and lag per partition, once or live."),
-    "report": _Lazy("mirror.cli.report", "report", "Write the report of the last run again: one HTML file."),
-    "plan": _Lazy("mirror.cli.plan", "plan", "Show what a run would copy and change; changes nothing."),
-    "drift": _Lazy("mirror.cli.drift", "drift", "Show what differs on both sides; the exit status says whether."),
-    "apply": _Lazy("mirror.cli.drift", "apply", "Bring topics, configurations and ACLs in step, once; copies nothing."),
-    "offsets": _Lazy("mirror.cli.offsets", "offsets", "Translate offsets between source and target, exactly."),
-    "groups": _Lazy("mirror.cli.groups", "groups", "Show consumer groups on both sides, and what is not in step."),
-    "forget": _Lazy("mirror.cli.forget", "forget", "Remove what a flow keeps on its clusters; never data."),
-    "check-config": _Lazy(
-        "mirror.cli.check_config", "check_config", "Check a configuration and show its effective values."
-    ),
-    "import": _Lazy("mirror.cli.import_file", "import_file", "Turn a MirrorMaker 2 configuration into one of ours."),
-    "lint": _Lazy("mirror.cli.lint", "lint", "Show what is wrong or surprising in a MirrorMaker 2 configuration."),
-    "takeover": _Lazy("mirror.cli.takeover", "takeover", "Begin where MirrorMaker 2 has stopped, in the same topics."),
-    "demo": _Lazy("mirror.cli.demo", "demo", "Copy generated data between two sandbox clusters."),
-    "sandbox": _Lazy("mirror.cli.sandbox", "app", "Start and stop real Kafka clusters on this machine."),
+    "run": _Lazy("run", "run", "Copy what is new, once, as a Spark job."),
+    "stream": _Lazy("run", "stream", "Follow topics, as a Spark stream, until it is stopped."),
+    "stop": _Lazy("stop", "stop", "Stop a flow's stream in order, on whichever host it runs."),
+    "status": _Lazy("status", "status", "Show progress and lag per partition, once or live."),
+    "report": _Lazy("report", "report", "Write the report of the last run again: one HTML file."),
+    "plan": _Lazy("plan", "plan", "Show what a run would copy and change; changes nothing."),
+    "drift": _Lazy("drift", "drift", "Show what differs on both sides; the exit status says whether."),
+    "apply": _Lazy("drift", "apply", "Bring topics, configurations and ACLs in step, once; copies nothing."),
+    "offsets": _Lazy("offsets", "offsets", "Translate offsets between source and target, exactly."),
+    "groups": _Lazy("groups", "groups", "Show consumer groups on both sides, and what is not in step."),
+    "forget": _Lazy("forget", "forget", "Remove what a flow keeps on its clusters; never data."),
+    "check-config": _Lazy("check_config", "check_config", "Check a configuration and show its effective values."),
+    "import": _Lazy("import_file", "import_file", "Turn a MirrorMaker 2 configuration into one of ours."),
+    "lint": _Lazy("lint", "lint", "Show what is wrong or surprising in a MirrorMaker 2 configuration."),
+    "takeover": _Lazy("takeover", "takeover", "Begin where MirrorMaker 2 has stopped, in the same topics."),
+    "demo": _Lazy("demo", "demo", "Copy generated data between two sandbox clusters."),
+    "sandbox": _Lazy("sandbox", "app", "Start and stop real Kafka clusters on this machine."),
 }
 
 
@@ -76,7 +77,7 @@ class LazyGroup(TyperGroup):
 
 def _load(name: str) -> Any:
     lazy = _COMMANDS[name]
-    found = getattr(importlib.import_module(lazy.module), lazy.attribute)
+    found = getattr(importlib.import_module(f"mirror.cli.commands.{lazy.module}"), lazy.attribute)
     if isinstance(found, typer.Typer):
         return typer.main.get_group(found)
     single = typer.Typer(add_completion=False)

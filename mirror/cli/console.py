@@ -6,7 +6,7 @@ import sys
 import traceback
 
 from mirror.errors import printable
-from mirror.spark.driver.error_report import error_lines, is_expected, unexpected_hint
+from mirror.spark.driver.output.error_report import error_lines, is_expected, unexpected_hint
 
 
 def print_error(error: Exception, *, debug: bool) -> None:

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
-import re2  # type: ignore[import-untyped]  # ships no types
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_serializer
 
 from mirror.config import positions, topic_configs
 from mirror.config.naming import suggestion
+from mirror.config.patterns import Pattern, matches
 from mirror.config.positions import Position
 from mirror.config.problems import HIDDEN, shown
 from mirror.config.topic_configs import CONFIGS_EXCLUDE
+from mirror.config.value_checks import (
+    SLOWEST_BYTES_PER_SECOND,
+    SMALLEST_SHARE_BYTES,
+    function_name,
+    no_limit_or_a_batch,
+    no_limit_or_enough,
+    not_zero,
+    record_headers,
+    text_of,
+)
 from mirror.errors import ConfigError, Problem
 from mirror.mirrormaker.names import DefaultPolicy
 from mirror.relay.model.policy import DEFAULT_EXACTLY_ONCE_BY, CopyPolicy
-
-_RE2: Final = re2.Options()
-_RE2.log_errors = False
-_MAX_PATTERN_LENGTH: Final = 10_000
-_UNSUPPORTED_BY_RE2: Final = ("invalid perl operator", "invalid escape sequence")
 
 Plain: TypeAlias = str | int | bool | list[str]
 Option: TypeAlias = Plain | SecretStr
@@ -43,101 +48,11 @@ _LEASE_MS: Final = 40_000
 minute, for which Spark restarts its processes that plan and commit. The lease is shorter than the minute after which
 Spark ends an idle worker and the copies that run in it."""
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
-SLOWEST_BYTES_PER_SECOND: Final = 1024
-"""At a lower rate, one batch of the usual maximum size would take a quarter of an hour."""
-
 _NAMES: Final = DefaultPolicy()
 _OWN_TOPIC: Final = re.compile(
     r"(.+\.)?mirror-(producers|(progress|offsets|groups|inventory)\.[A-Za-z0-9_-]+)\.internal"
 )
 """The topics of flows, also as copies. Each record of a copy would make another one in the topic of the next flow."""
-
-SMALLEST_SHARE_BYTES: Final = 65_536
-"""The smallest share of ``max-bytes-per-epoch`` that a partition gets, if its backlog is not smaller: a fair batch."""
-
-
-def _regular_expression(pattern: str) -> str:
-    if not pattern:
-        raise ValueError("an empty pattern matches nothing; write a name or a regular expression")
-    if len(pattern) > _MAX_PATTERN_LENGTH:
-        raise ValueError(f"not a regular expression: longer than {_MAX_PATTERN_LENGTH} characters")
-    try:
-        re2.compile(pattern, _RE2)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        hint = (
-            "; look-around and back-references are not supported (RE2)"
-            if reason.startswith(_UNSUPPORTED_BY_RE2)
-            else ""
-        )
-        raise ValueError(f"not a regular expression: {reason}{hint}") from None
-    except UnicodeEncodeError:
-        raise ValueError("not a regular expression: not text that UTF-8 can encode") from None
-    return pattern
-
-
-def why_no_pattern(pattern: str) -> str | None:
-    """Return why ``pattern`` is no regular expression of a configuration; None if it is one."""
-    try:
-        _regular_expression(pattern)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _not_zero(factor: int) -> int:
-    if factor == 0:
-        raise ValueError("must be -1 (the target's default) or a whole number from 1 to 32767")
-    return factor
-
-
-def _no_limit_or_enough(limit: int) -> int:
-    if 0 < limit < SLOWEST_BYTES_PER_SECOND:
-        raise ValueError(f"must be 0 (no limit) or a whole number of bytes from {SLOWEST_BYTES_PER_SECOND}")
-    return limit
-
-
-def _no_limit_or_a_batch(limit: int) -> int:
-    if 0 < limit < SMALLEST_SHARE_BYTES:
-        raise ValueError(f"must be 0 (no limit) or a whole number of bytes from {SMALLEST_SHARE_BYTES}")
-    return limit
-
-
-def _function(name: str) -> str:
-    module, colon, function = name.partition(":")
-    if name and not (colon and all(part.isidentifier() for part in [*module.split("."), function])):
-        raise ValueError('must be a function as "package.module:function", or "" for none')
-    return name
-
-
-def _headers(table: object) -> object:
-    """Check the whole table, without showing a wrong value in the error: it may be a secret."""
-    for name, value in table.items() if isinstance(table, dict) else ():
-        if not isinstance(value, str | SecretStr):
-            raise ValueError(f"the value of {shown(name)} must be text in quotes")  # noqa: TRY004 - as pydantic wants it
-        try:
-            (name + _text(value)).encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"{shown(name)} and its value must be text that UTF-8 can encode") from None
-    return table
-
-
-def _text(value: str | SecretStr) -> str:
-    return value.get_secret_value() if isinstance(value, SecretStr) else value
-
-
-Pattern: TypeAlias = Annotated[str, AfterValidator(_regular_expression)]
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled(patterns: tuple[str, ...]) -> tuple[Any, ...]:
-    """Compile each pattern once, by RE2, whose time is linear: with Python's ``re``, "(a+)+$" can take hours."""
-    return tuple(re2.compile(pattern, _RE2) for pattern in patterns)
-
-
-def matches(patterns: tuple[str, ...], name: str) -> bool:
-    """Return whether one of the regular expressions matches the whole name."""
-    return any(pattern.fullmatch(name) for pattern in _compiled(patterns))
 
 
 class ClusterConfig(BaseModel):
@@ -255,13 +170,13 @@ class FlowConfig(OwnTable):
     epoch_ms: int = Field(default=180_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     discovery_interval_ms: int = Field(default=1_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     refresh_ms: int = Field(default=60_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
-    replication_factor: Annotated[int, Field(ge=-1, le=_INT16_MAX), AfterValidator(_not_zero)] = Field(
+    replication_factor: Annotated[int, Field(ge=-1, le=_INT16_MAX), AfterValidator(not_zero)] = Field(
         default=-1, description="-1 (the target's default) or a whole number from 1 to 32767"
     )
-    max_bytes_per_second: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(_no_limit_or_enough)] = Field(
+    max_bytes_per_second: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(no_limit_or_enough)] = Field(
         default=0, description=f"0 (no limit) or a whole number of bytes from {SLOWEST_BYTES_PER_SECOND}"
     )
-    max_bytes_per_epoch: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(_no_limit_or_a_batch)] = Field(
+    max_bytes_per_epoch: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(no_limit_or_a_batch)] = Field(
         default=0, description=f"0 (no limit) or a whole number of bytes from {SMALLEST_SHARE_BYTES}"
     )
     max_partitions_in_parallel: int = Field(
@@ -270,10 +185,10 @@ class FlowConfig(OwnTable):
     compression: Literal["source", "none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="source", description='"source", "none", "gzip", "snappy", "lz4" or "zstd"'
     )
-    headers: Annotated[dict[str, str | SecretStr], BeforeValidator(_headers)] = Field(
+    headers: Annotated[dict[str, str | SecretStr], BeforeValidator(record_headers)] = Field(
         default_factory=dict, description="a table of texts, added to every record as its headers"
     )
-    transform: Annotated[str, AfterValidator(_function)] = Field(
+    transform: Annotated[str, AfterValidator(function_name)] = Field(
         default="", description='a function as "package.module:function", or "" for none'
     )
     configs: Literal["sync", "create", "off"] = Field(default="sync", description='"sync", "create" or "off"')
@@ -331,7 +246,7 @@ class FlowConfig(OwnTable):
             on_target_recreated=self.on_target_recreated,
             max_bytes_per_second=max(1, limit // tasks) if limit else 0,
             compression=None if self.compression == "source" else self.compression,
-            headers=tuple((name, _text(value).encode()) for name, value in self.headers.items()),
+            headers=tuple((name, text_of(value).encode()) for name, value in self.headers.items()),
             transform=self.transform,
             until_ms=until_ms,
             run=run,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mirror.cluster.types import TopicPartition
 from mirror.groups.decision import Reason
+from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.relay.offsets.index import Translation
 
 
@@ -64,8 +65,8 @@ class BackPosition:
     """Records of the target in front of the position, behind the last known copy: the source does not have them."""
     behind: int = 0
     """The same from the position to the next copy: the group does not read them on the source."""
-    read_again: int = 0
-    """Offsets of the source from the position on that the group has read on the target."""
+    read_again: CopyCount = NO_COPIES
+    """Records of the source from the position on that the group has read on the target."""
 
     @property
     def is_in_step(self) -> bool:
@@ -85,7 +86,8 @@ class BackPosition:
             (self.behind, "behind it that are not known as copies: the source may not have them"),
         ]
         lines = [f"{count} records of the target {text}" for count, text in counted if count]
-        lines += [f"{self.read_again} offsets are read again"] if self.read_again else []
+        at_most = "" if self.read_again.is_exact else "at most "
+        lines += [f"{at_most}{self.read_again.records} records are read again"] if self.read_again.records else []
         lines += ["the group still has members on the target"] if self.active_on_target else []
         return lines
 

@@ -38,6 +38,8 @@ class FlowClusters:
             self.source: Final = stack.enter_context(Admin(cluster_options(source_options)))
             self.target: Final = stack.enter_context(Admin(cluster_options(target_options)))
             self._clients: Final = stack.pop_all()
+        self.translator: Final = translator
+        """That of the flow's index."""
         self.of_source: Final = GroupReader(self.source, clock, TIMEOUT_MS)
         self.of_target: Final = GroupReader(self.target, clock, TIMEOUT_MS)
         self.logs: Final = FlowLogs(self.source, self.target, translator, clock, TIMEOUT_MS)

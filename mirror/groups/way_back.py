@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final, Self
 
@@ -16,10 +17,15 @@ from mirror.groups.commits import in_parts
 from mirror.groups.coordinators import CoordinatorCalls
 from mirror.groups.intents import ResumeKey, StoredIntents, encode_key, encode_resumed
 from mirror.groups.positions import reason_of
+from mirror.groups.routes import AlsoFed, CopyingFlow
 from mirror.groups.rules import GroupRules
-from mirror.groups.translation.logs import PartitionLogs
+from mirror.groups.translation.back_logs import BackLogs
+from mirror.groups.translation.both_ways import BothWaysLogs, BothWaysPartition
+from mirror.groups.translation.logs import PATIENCE, FlowLogs, PartitionLogs
 from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.offsets.copy_count import CopyCount
 from mirror.relay.offsets.index import UNKNOWN, Place
+from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
 from mirror.timing import Clock, Timer
 
@@ -30,7 +36,7 @@ _CALL_MS: Final = 8_000
 BackKey = tuple[str, TopicPartition]
 """A group, and a partition of the source."""
 
-FedBy = Callable[[str, str], str | None]
+FedBy = Callable[[str, str], CopyingFlow | None]
 """The flow that copies, to a topic of the source, a topic of the target; None if none does."""
 
 Found = tuple[list[BackPosition], list[str]]
@@ -49,13 +55,20 @@ class WayBack:
         rules: GroupRules,
         clock: Clock,
         fed_by: FedBy = lambda _source, _target: None,
+        also_fed: AlsoFed = lambda _flows, _source, _target: "",
     ) -> None:
         """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
+        self._flow: Final = flow
         self._rules: Final = rules
         self._fed_by: Final = fed_by
+        self._also_fed: Final = also_fed
         self._clock: Final = clock
         self._topic: Final = FlowTopic(target_options, group_topic_of(flow))
-        self._clusters: Final = FlowClusters(flow, source_options, target_options, policy, clock)
+        self._clients: Final = ExitStack()
+        clusters = FlowClusters(flow, source_options, target_options, policy, clock)
+        self._clusters: Final = self._clients.enter_context(clusters)
+        self._both_ways: Final[dict[str, BothWaysLogs]] = {}
+        """By the name of the flow that feeds the source."""
         self._commits: Final = CoordinatorCalls[tuple[str, int], Outcomes[TopicPartition, None]](
             clock, at_once=_AT_ONCE, patience_ms=_PATIENCE_MS
         )
@@ -64,7 +77,7 @@ class WayBack:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._clusters.close()
+        self._clients.close()
 
     def read(self) -> Found:
         """Return the positions of the groups, and lines about those that could not be read. Raises KafkaError."""
@@ -111,14 +124,49 @@ class WayBack:
                 topic = self._rules.source_topic(target.topic)
                 if topic is not None:
                     partitions[TopicPartition(topic, target.partition)] = target
-        logs = self._clusters.logs.open(partitions, {}, {}) if partitions else {}
+        logs = self._opened(partitions)
         sources = {target: source for source, target in partitions.items()}
         return [
-            self._translated_one(group, target, committed, sources[target], logs[sources[target]])
+            self._translated_one(group, target, committed, sources[target], logs[target])
             for group, found in sorted(at_target.items())
             for target, committed in sorted(found.items() if not isinstance(found, KafkaError) else ())
             if target in sources
         ]
+
+    def _opened(self, partitions: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, PartitionLogs]:
+        """Return what translates the offsets of the target, by its partitions. ``partitions``: by those of the source.
+
+        Where a flow of the other direction feeds a topic under the same name, these are the indexes of both.
+        """
+        fed: dict[str, tuple[CopyingFlow, dict[TopicPartition, TopicPartition]]] = {}
+        others: dict[TopicPartition, TopicPartition] = {}
+        for source, target in partitions.items():
+            other = self._fed_by(source.topic, target.topic)
+            if other is None:
+                others[source] = target
+            else:
+                fed.setdefault(other.name, (other, {}))[1][target] = source
+        opened = self._clusters.logs.open(others, {}, {}) if others else {}
+        found = {others[source]: logs for source, logs in opened.items()}
+        for other, by_target in fed.values():
+            try:
+                found |= self._both_ways_logs(other).open(by_target, {}, {})
+            except KafkaError as error:
+                problem = f"the index of flow {other.name}: {error}"
+                found |= {target: PartitionLogs(problem=problem) for target in by_target}
+        return found
+
+    def _both_ways_logs(self, other: CopyingFlow) -> BothWaysLogs:
+        """Return the logs as a round of ``other`` sees them, which goes from the target to the source."""
+        if other.name not in self._both_ways:
+            ends = self._clusters.target, self._clusters.source
+            options = other.source_options, other.target_options
+            translator = OffsetTranslator(other.name, *options, other.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
+            self._clients.enter_context(translator)
+            ahead = FlowLogs(*ends, translator, self._clock, TIMEOUT_MS)
+            back = BackLogs(*ends, self._clusters.translator, self._clock, TIMEOUT_MS)
+            self._both_ways[other.name] = BothWaysLogs(*ends, ahead, back, self._flow)
+        return self._both_ways[other.name]
 
     def _translated_one(
         self,
@@ -135,26 +183,31 @@ class WayBack:
             target_offset=committed.offset,
             source_offset=None,
             translation=UNKNOWN,
-            detail=logs.problem,
+            detail=logs.problem or self._also_fed_because(source, target),
             metadata=committed.metadata,
             active_on_target=self._clusters.of_target.is_active(group),
         )
-        if logs.offsets is None:
+        if position.detail or logs.offsets is None:
             return position
-        if other := self._fed_by(source.topic, target.topic):
-            return replace(position, detail=f"flow {other} copies {target} to {source}: the order is another one there")
+        if isinstance(logs, BothWaysPartition):
+            return _lowest(position, logs)
         try:
             found = logs.offsets.translate_back(committed.offset)
             if found.offset is None:
                 return replace(position, detail=logs.offsets.reason)
             again = logs.offsets.index.read_again(committed.offset, found.offset)
-            position = replace(position, translation=found, read_again=again)
+            position = replace(position, translation=found, read_again=CopyCount(again, is_exact=True))
             if found.place is Place.RECORD:
                 return position
             unmatched = logs.offsets.unmatched(committed.offset)
         except KafkaError as error:
             return replace(position, translation=UNKNOWN, detail=str(error))
         return replace(position, in_front=unmatched.in_front, behind=unmatched.behind)
+
+    def _also_fed_because(self, source: TopicPartition, target: TopicPartition) -> str:
+        other = self._fed_by(source.topic, target.topic)
+        flows = frozenset((self._flow,) if other is None else (self._flow, other.name))
+        return self._also_fed(flows, source.topic, target.topic)
 
     def _writable(self, groups: Iterable[str]) -> frozenset[str]:
         """Return the groups whose offsets this client may commit on the source, as far as that is known."""
@@ -227,6 +280,17 @@ class WayBack:
             f"{group}: the flow does not continue it on the target: {error}; resume it with --resume"
             for group, error in self._topic.write(records, TIMEOUT_MS).items()
         ]
+
+
+def _lowest(position: BackPosition, logs: BothWaysPartition) -> BackPosition:
+    """Return the position that skips nothing, where the source has the records in another order."""
+    try:
+        found, _ = logs.translate(position.target_offset)
+        if found.offset is None:
+            return replace(position, detail=logs.unknown_because)
+        return replace(position, translation=found, read_again=logs.read_again(position.target_offset, found.offset))
+    except KafkaError as error:
+        return replace(position, detail=str(error))
 
 
 def _errors(found: Mapping[str, Committed | KafkaError]) -> Iterable[tuple[str, KafkaError]]:

@@ -27,10 +27,10 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., None]], 
     """Puts a function in the place of the ``demo`` command."""
 
     def put(function: Callable[..., None]) -> None:
-        module = types.ModuleType("mirror_cli_test_command")
+        module = types.ModuleType("mirror.cli.commands.cli_test_command")
         module.demo = function  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setitem(frame._COMMANDS, "demo", frame._Lazy(module.__name__, "demo", "help"))
+        monkeypatch.setitem(frame._COMMANDS, "demo", frame._Lazy("cli_test_command", "demo", "help"))
 
     return put
 

@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mirror.cli.app import app
-from mirror.client import Admin, TopicPartition
+from mirror.client import Admin, Outcomes, TopicPartition
 from mirror.cluster.types import OffsetAndMetadata
+from mirror.errors import KafkaTimeout
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.origin.registry import prepare_registries, read_registry, registry_topic
 from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
@@ -122,6 +123,26 @@ def test_what_is_interrupted_is_completed_by_the_next_command(site: Site, refuse
     assert site.groups() == {"consumers", "mirror.other.3"}
     site.pair.target.control.clear()
     assert names(site.ask()["removed"]) == {refused}
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["of the call", "of each topic"])
+def test_a_late_timeout_keeps_the_list_of_what_was_removed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    def delete_topics(_: Admin, topics: list[str], **__: object) -> Outcomes[str, None]:
+        error = KafkaTimeout("no answer")
+        if whole:
+            raise error
+        return Outcomes({}, dict.fromkeys(topics, error))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Admin, "delete_topics", delete_topics)
+        result = site.forget("--json")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, names(found["failed"])) == (1, OWN_TOPICS)
+    assert {one["error"] for one in found["failed"]} == {"no answer"}
+    assert len(found["removed"]) == 3, "the groups"
+    assert names(site.ask()["removed"]) == OWN_TOPICS
 
 
 def test_a_flow_that_runs_is_not_forgotten_unless_it_is_forced(site: Site) -> None:

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from mirror.cli import groups as command
 from mirror.cli.app import app
+from mirror.cli.commands import groups as command
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.groups.back_positions import BackPosition, BackReason

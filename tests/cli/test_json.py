@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mirror.cli import run as run_command
 from mirror.cli.app import app
+from mirror.cli.commands import run as run_command
 from mirror.sandbox import pair
 from mirror.sandbox.process import Process
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job
 from mirror.spark.driver.job_options import JobOptions
-from mirror.spark.driver.submission import Submission
+from mirror.spark.driver.launch.submission import Submission
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example.toml"
 

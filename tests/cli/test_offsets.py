@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from typer.testing import CliRunner
 
-from mirror.cli import offsets as command
 from mirror.cli.app import app
+from mirror.cli.commands import offsets as command
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
+from mirror.spark import flow_admins
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.preflight import acl_lookup as authorized
-from mirror.spark.preflight import dry_run as forecast
 from mirror.spark.preflight import flow_checks as checks
 from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, configuration, use_fakes
 from tests.spark.ledger.test_results import result
@@ -34,7 +34,7 @@ class PlanHarness(FlowHarness):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanHarness:
-    use_fakes(tmp_path, monkeypatch, authorized, checks, forecast)
+    use_fakes(tmp_path, monkeypatch, authorized, checks, flow_admins)
     return PlanHarness(tmp_path, TOPICS)
 
 
@@ -150,7 +150,7 @@ def test_help_says_what_the_statuses_mean() -> None:
 
 
 def test_it_needs_no_spark() -> None:
-    script = "import sys, mirror.cli.plan; sys.exit('pyspark' in sys.modules)"
+    script = "import sys, mirror.cli.commands.plan; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from mirror.cli import status as command
-from mirror.cli import status_view
+from mirror.cli.commands import status as command
+from mirror.cli.views import status_view
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.progress.control import RunControl, control_partition
@@ -265,7 +265,7 @@ def test_in_a_terminal_each_reading_replaces_the_screen(site: StatusHarness, mon
     """Its height holds the ten worst of 30 partitions."""
     site.a.add_topic("orders", [10] * 30)
     out = StringIO()
-    console = Console(file=out, force_terminal=True, width=120, height=17, _environ={})
+    console = Console(file=out, force_terminal=True, width=120, height=18, _environ={})
     monkeypatch.setattr(command, "Terminal", lambda: console)
     site.looks = 3
     assert site.status("--watch").exit_code == 0
@@ -300,7 +300,7 @@ def test_text_of_another_client_is_printed_as_text(site: StatusHarness, argument
 
 
 def test_it_needs_no_spark_and_without_a_ledger_no_arrow() -> None:
-    script = "import sys, mirror.cli.status; sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
+    script = "import sys, mirror.cli.commands.status; sys.exit(bool({'pyspark', 'pyarrow'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
@@ -423,6 +423,6 @@ def test_rates_are_formatted_as_records_per_second(per_s: float | None, text: st
     assert status_view.rate(per_s) == text
 
 
-@pytest.mark.parametrize(("height", "flows", "rows"), [(24, 1, 18), (200, 1, 40), (24, 3, 3), (5, 1, 3), (60, 2, 24)])
+@pytest.mark.parametrize(("height", "flows", "rows"), [(24, 1, 17), (200, 1, 40), (24, 3, 3), (5, 1, 3), (60, 2, 23)])
 def test_as_many_rows_as_the_terminal_has_room_for(height: int, flows: int, rows: int) -> None:
     assert status_view.rows_for(height, flows) == rows

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.alignment.sync_state import SyncState
-from mirror.cli import status as command
-from mirror.cli import status_view
+from mirror.cli.commands import status as command
+from mirror.cli.views import status_view
 from mirror.groups.summary import GroupsSummary, HeldGroup
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.status import status_reader
@@ -102,3 +102,22 @@ def test_one_reading_says_what_else_is_in_step_and_what_is_left_out(site: Status
     ]
     (flow,) = json.loads(site.status("--json").stdout)["flows"]
     assert flow["sync"] == state.to_json()
+
+
+def test_watching_shows_in_one_line_what_is_in_step_and_what_is_left_out(site: StatusHarness) -> None:
+    """As it is after each round of the run; what is not in step comes first, since the line is cut off."""
+    site.looks = 3
+    ledger = Ledger.open(site.report, "f", "run-1")
+
+    def later(looks: int) -> None:
+        state = SyncState(not_local=1_000 * looks).after("topics", {}, 0, site.now_ms - 9_000)
+        ledger.write_sync(state.after("configs", {"refused": looks}, 0, site.now_ms - 8_000))
+
+    site.meanwhile = later
+    found = site.status("--watch").stdout.splitlines()
+    lines = [line for line in found if line.startswith("configs not in step")]
+    assert [line.replace("8 s", "N s").replace("9 s", "N s") for line in lines] == [
+        "configs not in step, N s ago: 1 refused; topics in step, N s ago; 1,000 records left out as not local",
+        "configs not in step, N s ago: 2 refused; topics in step, N s ago; 2,000 records left out as not local",
+    ]
+    assert not [line for line in site.status().stdout.splitlines() if "refused; topics" in line]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from mirror.cli import stop as command
 from mirror.cli.app import app
+from mirror.cli.commands import stop as command
 from mirror.relay.progress.control import RunControl, control_partition, from_offset
 from tests.cli.test_status import give
 from tests.spark import fakes

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from mirror.config.load import load
-from mirror.config.models import FlowConfig, matches
+from mirror.config.models import FlowConfig
+from mirror.config.patterns import matches
 from mirror.errors import ConfigError, MirrorError, printable
 
 from .conftest import CLUSTERS, FLOW, Load, Problems

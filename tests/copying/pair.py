@@ -228,7 +228,7 @@ class TwoClusters:
                 start=first[tp].offset if start is None else start,
                 end=last[tp].offset if end is None else end,
                 source_cluster_id=self.cluster_id,
-                topic_id=str(description.topic_id),
+                topic_id=str(description.topic_id or ""),
                 source_epoch=last[tp].leader_epoch,
             )
             for tp in tps

@@ -3,83 +3,65 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from mirror.client import TopicPartition
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupPosition
 from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
-from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.model.ranges import Outcome, Range
+from mirror.groups.way_back import WayBack
+from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
-from mirror.relay.origin.records import REGISTRY_TOPIC
-from mirror.relay.origin.registry import prepare_registries
-from mirror.relay.progress.committed import group_of
-from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, topic_of
-from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.runtime.clock import SystemClock
-from tests.fakes.cluster import FakeCluster, GroupOffset
-from tests.fakes.record_batches import build, values_of
+from tests.fakes.cluster import GroupOffset
 from tests.groups.sync_site import GROUP, only
+from tests.relay.both_directions import FLOWS, TP, A, B, CopiesBothWays
 from tests.relay.fake_pair import FakePair
 
-TP: Final = TopicPartition("both", 0)
-FLOWS: Final = "there", "back"
-OPTIONS: Final = {"default.api.timeout.ms": 30_000, "request.timeout.ms": 2_000}
-A, B = 0, 1
 
-
-class BothDirections:
-    """The topic ``both`` on two clusters, and a flow from each of them to the other."""
+class BothDirections(CopiesBothWays):
+    """Also brings a group over."""
 
     def __init__(self, pair: FakePair, way: Way) -> None:
-        self.clusters: Final[tuple[FakeCluster, FakeCluster]] = pair.source, pair.target
-        self.policy: Final = CopyPolicy(only_local=True, registers_producers=True, exactly_once_by=way)
-        for cluster, flow in zip(self.clusters, reversed(FLOWS), strict=True):
-            cluster.add_topic(TP.topic)
-            for topic in (topic_of(flow), offset_topic_of(flow), group_topic_of(flow)):
-                cluster.add_topic(topic)
-            cluster.add_topic(REGISTRY_TOPIC).configs["cleanup.policy"] = "compact"
-        for side, flow in enumerate(FLOWS):
-            prepare_registries(flow, *self._options(side), only_local=True)
+        super().__init__(pair, way)
         self.syncs: Final = [self._sync(side) for side in (A, B)]
 
-    def _options(self, side: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Of the flow that copies from ``side``: its source's, and its target's."""
-        ends = [{"bootstrap.servers": cluster.bootstrap, **OPTIONS} for cluster in self.clusters]
-        return ends[side], ends[1 - side]
-
-    def _sync(self, side: int) -> GroupSync:
+    @property
+    def _rules(self) -> GroupRules:
         def same(topic: str) -> str | None:
             return topic if topic == TP.topic else None
 
-        rules = GroupRules(includes=lambda group: group == GROUP, target_topic=same, source_topic=same)
-        source, target = self._options(side)
-        other = CopyingFlow(
-            name=FLOWS[1 - side],
-            source_options=target,
-            target_options=source,
+        return GroupRules(includes=lambda group: group == GROUP, target_topic=same, source_topic=same)
+
+    def _copying(self, side: int) -> CopyingFlow:
+        source, target = self.options(side)
+        return CopyingFlow(
+            name=FLOWS[side],
+            source_options=source,
+            target_options=target,
             policy=self.policy,
-            rules=rules,
+            rules=self._rules,
             writes=True,
         )
+
+    def way_back(self, side: int) -> WayBack:
+        """Of the flow that copies from ``side``."""
+        ends, other = self.options(side), self._copying(1 - side)
+        return WayBack(FLOWS[side], *ends, self.policy, self._rules, SystemClock(), lambda *_: other)
+
+    def _sync(self, side: int) -> GroupSync:
+        source, target = self.options(side)
+        other = self._copying(1 - side)
         partners = Partners(opposite=other.name, copying=(other,))
-        return GroupSync(FLOWS[side], source, target, self.policy, rules, SystemClock(), partners)
+        return GroupSync(FLOWS[side], source, target, self.policy, self._rules, SystemClock(), partners)
 
     def close(self) -> None:
         for sync in self.syncs:
             sync.close()
-
-    def write(self, side: int, *values: bytes) -> None:
-        """Young records, so that they go by sequence."""
-        data = build(values, producer_id=7, producer_epoch=0, base_sequence=0, timestamp=int(time.time() * 1000))
-        self.clusters[side].log(TP.topic).append(data)
 
     def copy_all(self) -> None:
         """Until each flow has passed what the other one has written, but for a last marker."""
@@ -87,33 +69,11 @@ class BothDirections:
             self.copy()
 
     def copy(self) -> None:
-        for side, flow in enumerate(FLOWS):
-            source, target = self.clusters[side], self.clusters[1 - side]
-            kept = target.groups[group_of(flow, TP)].get(TP)
-            copied = Range(
-                flow=flow,
-                topic=TP.topic,
-                target_topic=TP.topic,
-                partition=0,
-                start=0 if kept is None else kept.offset,
-                end=source.log(TP.topic).end_offset,
-                source_cluster_id=source.cluster_id,
-                topic_id=str(source.topics[TP.topic].topic_id),
-                first=0,
-            )
-            ends = self._options(side)
-            (result,) = copy_ranges([copied], source_options=ends[0], target_options=ends[1], policy=self.policy)
-            assert result.outcome is Outcome.COMPLETE, result.error
-
-    def values(self, side: int, start: int = 0, end: int | None = None) -> list[bytes]:
-        """The records of these offsets."""
-        return [
-            value
-            for one in self.clusters[side].log(TP.topic).batches()
-            if not one.is_control
-            for offset, value in enumerate(values_of(one.view), one.base_offset)
-            if start <= offset and (end is None or offset < end)
-        ]
+        """What each flow has to copy."""
+        for side in (A, B):
+            if self.progress(side) < self.clusters[side].log(TP.topic).end_offset:
+                result = self.copy_from(side)
+                assert result.outcome is Outcome.COMPLETE, result.error
 
     def committed(self, side: int) -> int:
         found = self.clusters[side].groups[GROUP].get(TP)
@@ -188,3 +148,43 @@ def test_without_the_other_flow_s_progress_nothing_is_guessed(site: BothDirectio
     site.consume(A, 1)
     position = site.round(A)
     assert (position.reason, position.detail) == (Reason.UNKNOWN, "flow back has no progress of both-0")
+
+
+def test_the_fence_of_one_flow_is_no_reason_for_a_fence_of_the_other_one(site: BothDirections) -> None:
+    """Its marker is an offset of that flow's source. Otherwise each run of either would write another one for ever."""
+    site.write(A, b"1", b"2")
+    site.write(B, b"3")
+    for _ in range(2):
+        site.copy()
+    at_rest = [cluster.log(TP.topic).end_offset for cluster in site.clusters]
+    for _ in range(3):
+        site.copy()
+    assert [cluster.log(TP.topic).end_offset for cluster in site.clusters] == at_rest
+    site.write(A, b"4")
+    site.copy_all()
+    assert site.values(A) == [b"1", b"2", b"3", b"4"]
+    assert sorted(site.values(B)) == [b"1", b"2", b"3", b"4"]
+
+
+def test_the_way_back_by_hand_skips_nothing_and_counts_what_is_read_again(site: BothDirections) -> None:
+    for number in range(3):
+        site.write(A, *(b"%d of A in %d" % (each, number) for each in range(3)))
+        site.write(B, *(b"%d of B in %d" % (each, number) for each in range(2)))
+        site.copy_all()
+    read = set(site.consume(A, 4))
+    assert site.round(A).reason is None
+    read |= set(site.consume(B, 5))
+    with site.way_back(A) as way_back:
+        (position,), problems = way_back.read()
+        assert (position.is_due, problems) == (True, []), position
+        (position,), problems = way_back.commit(resume=True)
+    assert (position.written, problems) == (True, []), position
+    assert site.committed(A) == position.translation.offset
+    rest = site.values(A, site.committed(A))
+    assert {*site.values(A)} - read <= set(rest), "nothing is skipped"
+    again = set(rest) & set(site.values(B, 0, site.committed(B)))
+    assert position.read_again == (len(again), True)
+    # Rounds move it only once it has read on: translated again, the position on the target would be in front of it.
+    at_rest = site.committed(A), site.committed(B)
+    assert [site.round(side).reason for side in (B, A, B)] == [None, Reason.BEHIND, None]
+    assert (site.committed(A), site.committed(B)) == at_rest

@@ -16,7 +16,7 @@ from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookup_results import StartPosition
+from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.position import FoundPosition
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import AnyBatch, Batch

@@ -35,9 +35,10 @@ class FakePair:
         source_brokers: int = 1,
         partitions: int = 1,
         exactly_once: bool = True,
+        source_release: str | None = None,
     ) -> None:
-        """``brokers`` are those of the target."""
-        self.source = FakeCluster(source_brokers, cluster_id="paris")
+        """``brokers`` are those of the target; ``source_release`` as in :class:`FakeCluster`."""
+        self.source = FakeCluster(source_brokers, cluster_id="paris", release=source_release)
         self.target = FakeCluster(brokers, cluster_id="berlin")
         # Clients of the same addresses share a network thread: one that an earlier test has left must not be found.
         number = next(_NUMBERS)
@@ -74,7 +75,7 @@ class FakePair:
             start=0 if kept is None else kept,
             end=self.source.log("t", partition).end_offset,
             source_cluster_id="paris",
-            topic_id=str(self.source.topics["t"].topic_id),
+            topic_id=str(self.source.topics["t"].topic_id) if self.source.has_topic_ids else "",
             first=first,
         )
 

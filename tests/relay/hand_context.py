@@ -28,7 +28,7 @@ from mirror.relay.partition.writers.continuation import Continuation
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookup_results import StartPosition
+from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.progress.target_loss import TargetLoss
@@ -127,7 +127,7 @@ class HandWriter:
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         assert self.closed is None
-        assert self.acquired
+        assert self.acquired or progress.ended, "without a fence, nothing but what is exact"
         assert not self.commits or self.commits[-1].future.done(), "commits do not overlap"
         assert timeout_ms > 0
         self.commits.append(Commit(progress, timeout_ms, len(self.sent)))

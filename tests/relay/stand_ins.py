@@ -19,7 +19,7 @@ from mirror.errors import ClientClosed
 from mirror.relay.batches.reencode import ReencodeResult, Steps
 from mirror.relay.futures import done, failed
 from mirror.relay.progress import flow_topic
-from mirror.relay.progress.lookups import ClusterLookups
+from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.task import copy_ranges, task, topic_rules, workers
 from mirror.relay.task.task import Task
 from mirror.runtime import thread

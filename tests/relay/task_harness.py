@@ -27,7 +27,7 @@ from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.progress.committed import to_offset
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookup_results import LogBounds, TargetTopics
+from mirror.relay.progress.lookup.lookup_results import LogBounds, TargetTopics
 from mirror.relay.task.additions import LoadAdditions
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.task import Task

@@ -79,7 +79,7 @@ class CreationRecorder:
             known.take(record.key, record.value)
         deleted = {topic for topic in topics for one in [known.topics.get(topic)] if one and one.deleting}
         if deleted:
-            remove_records(self._topic.options, self._flow, deleted, _TIMEOUT_MS)
+            remove_records(self._topic.options, self._flow, lambda: deleted, _TIMEOUT_MS)
 
     def _write(self, records: Mapping[str, KeyValue]) -> None:
         for error in self._topic.write(records, _TIMEOUT_MS).values():

@@ -318,8 +318,21 @@ class Deletions:
         """Remove what is stored about deleted topics; the next round tries again what was not."""
         if not topics:
             return []
+        ids = {topic.name: topic.decision.record.topic_id for topic in topics}
+
+        def names() -> set[str]:
+            """Return those that no run creates again: a preparation stores its intent before it creates a topic."""
+            self._read_inventory()
+            known = self._creations.topics
+            return {
+                name
+                for name, topic_id in ids.items()
+                if name not in self._creations.intents and name in known and known[name].topic_id == topic_id
+            }
+
         try:
-            remove_records(self._topic.options, self._flow, {topic.name for topic in topics}, TIMEOUT_MS)
+            remove_records(self._topic.options, self._flow, names, TIMEOUT_MS)
+            topics = [topic for topic in topics if topic.name in names()]
         except KafkaError as error:
             return [f"what is stored about deleted topics could not be removed: {error}"]
         now_ms = self._clock.unix_ms()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.flow_topic import (
@@ -17,17 +17,26 @@ from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 
 
-def remove_records(target_options: Mapping[str, object], flow: str, names: Collection[str], timeout_ms: int) -> int:
+def remove_records(
+    target_options: Mapping[str, object],
+    flow: str,
+    names: Callable[[], Collection[str]],
+    timeout_ms: int,
+) -> int:
     """Remove the records of the flow's topics whose keys have one of these ``names`` of target topics; return how many.
+
+    ``names`` is called again before anything is removed: it leaves out topics that are being created meanwhile, whose
+    records have the same keys.
 
     These are the progress and its anchors, the offset index, the positions that were committed for groups, and the
     configurations. Offsets that groups have committed for deleted topics are removed by the brokers. ``timeout_ms`` is
     for each of the four topics. Raises KafkaError: what was not removed then is by the next call.
     """
-    topics, removed = frozenset(names), 0
+    removed = 0
     for name in (topic_of(flow), offset_topic_of(flow), group_topic_of(flow), inventory_topic_of(flow)):
         topic = FlowTopic(target_options, name)
         found: dict[bytes, KeyValue] = {}
+        topics = frozenset(names())
         for record in topic.records(Timer(SystemClock(), timeout_ms)):
             key = bytes(record.key or b"")
             if topics.isdisjoint(_named_topics(key)):
@@ -36,6 +45,8 @@ def remove_records(target_options: Mapping[str, object], flow: str, names: Colle
                 found.pop(key, None)
             else:
                 found[key] = KeyValue(key, None)
+        still = frozenset(names())
+        found = {key: removal for key, removal in found.items() if not still.isdisjoint(_named_topics(key))}
         for error in topic.write(found, timeout_ms).values():
             raise error
         removed += len(found)

@@ -21,9 +21,11 @@ class Mark(enum.StrEnum):
     """How this flow knows an ACL of the target."""
 
     MAKING = "making"
-    """It is about to create it, or has."""
+    """It is about to create it. If it is there, others may have created the same one: it does not count as created."""
     MADE = "made"
     """It has created it."""
+    UNWANTED = "unwanted"
+    """It has created it and does not want it any more; the last round kept it because another flow may want it."""
     SEEN = "seen"
     """Others have: it was there when it was wanted."""
 
@@ -44,6 +46,12 @@ class Reason(enum.StrEnum):
     """It allows something that an ACL of the source denies, and that one is not on the target."""
     STAYS = "stays-for-now"
     """A denial that the source has deleted, while something that the source has deleted, too, is still allowed."""
+    CREATION_UNKNOWN = "creation-interrupted"
+    """The source does not want it any more, and it is not known whether this flow has created it."""
+    OTHER_FLOW = "wanted-by-other-flow"
+    """This flow has created it, and another one of the file still wants it. This is no drift."""
+    UNCERTAIN = "uncertain"
+    """This flow has created it, and it is not known whether another one of the file wants it."""
     UNKNOWN = "unknown"
     """The source's ACL has a type or an operation that this version does not know."""
     ONLY_ON_TARGET = "only-on-target"
@@ -68,7 +76,7 @@ class AclDifference:
     @property
     def is_drift(self) -> bool:
         """Whether the two sides are not in step because of it."""
-        return self.reason is not Reason.ONLY_ON_TARGET
+        return self.reason not in {Reason.ONLY_ON_TARGET, Reason.OTHER_FLOW}
 
     def held(self, reason: Reason, detail: str = "") -> AclDifference:
         """Return the same, with nothing being done."""
@@ -97,13 +105,17 @@ class Plan:
 
 
 def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, adopt: bool = False) -> Plan:
-    """Decide about each ACL. ``adopt``: the user wants those again that others have deleted on the target."""
+    """Decide about each ACL.
+
+    ``adopt``: the user wants those again that others have deleted on the target, and takes those for the flow's own
+    whose creation was interrupted.
+    """
     plan, there = Plan(), dict.fromkeys(at_target)
     for acl in wanted.acls:
         mark = known.get(acl)
         if acl in there:
-            plan.known[acl] = Mark.SEEN if mark in {None, Mark.SEEN} else Mark.MADE
-        elif mark in {None, Mark.MAKING} or adopt:
+            plan.known[acl] = Mark.MADE if mark is Mark.UNWANTED else mark or Mark.SEEN
+        elif mark in {None, Mark.MAKING, Mark.UNWANTED} or adopt:
             plan.known[acl] = Mark.MAKING
             plan.differences[acl] = AclDifference(acl=acl, change=Change.CREATE)
         else:
@@ -112,9 +124,13 @@ def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, ado
     for acl in there:
         if acl in wanted.acls:
             continue
-        if known.get(acl) in {Mark.MADE, Mark.MAKING}:
+        mark = known.get(acl)
+        if mark in {Mark.MADE, Mark.UNWANTED} or (mark is Mark.MAKING and adopt):
             plan.known[acl] = Mark.MADE
             plan.differences[acl] = AclDifference(acl=acl, change=Change.DELETE)
+        elif mark is Mark.MAKING:
+            plan.known[acl] = mark
+            plan.differences[acl] = AclDifference(acl=acl, reason=Reason.CREATION_UNKNOWN)
         elif acl.resource_type is ResourceType.TOPIC and _is_named(acl) and acl.name in wanted.topics:
             plan.differences[acl] = AclDifference(acl=acl, reason=Reason.ONLY_ON_TARGET)
     for acl in wanted.unknown:
@@ -135,6 +151,25 @@ def hold_back(plan: Plan, denials: Collection[AclBinding], known: Known) -> None
         if any(_limits(denial, acl) for denial in denials):
             plan.hold(acl, Reason.WAITS)
             forget(plan, acl, known)
+
+
+def keep_for_others(plan: Plan, wanted: Mapping[str, Collection[AclBinding] | None]) -> None:
+    """Delete nothing that another flow wants. ``wanted`` is what each wants by its inventory; None if it is unknown.
+
+    What is kept stays the flow's own: it is deleted once no other flow wants it. The inventory says that this flow does
+    not: otherwise two flows that have both created an ACL would keep it for each other.
+    """
+    for acl, one in list(plan.differences.items()):
+        if one.change is not Change.DELETE:
+            continue
+        users = [flow for flow, acls in wanted.items() if acls is not None and acl in acls]
+        unknown = [flow for flow, acls in wanted.items() if acls is None]
+        if users or unknown:
+            plan.known[acl] = Mark.UNWANTED
+        if users:
+            plan.hold(acl, Reason.OTHER_FLOW, ", ".join(users))
+        elif unknown:
+            plan.hold(acl, Reason.UNCERTAIN, f"the inventory of {', '.join(unknown)} cannot be read")
 
 
 def forget(plan: Plan, acl: AclBinding, known: Known) -> None:

@@ -8,20 +8,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from mirror.alignment.changes import TIMEOUT_MS
 from mirror.alignment.inventory_topic import InventoryTopic
 from mirror.alignment.permissions.changes import change
-from mirror.alignment.permissions.decision import Known, Mark, decide
+from mirror.alignment.permissions.decision import Change, Known, Mark, decide, keep_for_others
 from mirror.alignment.permissions.inventory import StoredAcls, encode_acls, encode_key
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.permissions.selection import AclRules, Sides, wanted
 from mirror.client import AclBinding, AclFilter, Admin, ResourceType
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout
-from mirror.relay.progress.flow_topic import KeyValue
-from mirror.timing import Clock
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, inventory_topic_of
+from mirror.timing import Clock, Timer
 
 _FENCED_MS: Final = 10_000
 """Nothing is changed later than this after the inventory was to be stored: a later run may have begun since."""
@@ -46,10 +46,12 @@ class AclAlignment:
         target_options: Mapping[str, object],
         rules: AclRules,
         clock: Clock,
+        others: Collection[str] = (),
     ) -> None:
         """``source`` and ``target`` are the names of the clusters, for users, and their clients.
 
-        ``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError.
+        ``target_options`` are dotted keys, of which those of the cluster are used. ``others`` are the other flows that
+        bring ACLs to this target: what they want is not deleted. Raises ConfigError.
         """
         self._source: Final = source
         self._target: Final = target
@@ -58,6 +60,7 @@ class AclAlignment:
         self._clock: Final = clock
         self._topic: Final = InventoryTopic(target_options, flow, transactional_id(flow), clock, TIMEOUT_MS)
         self._stored: Final = StoredAcls()
+        self._others: Final = {flow: FlowTopic(target_options, inventory_topic_of(flow)) for flow in others}
 
     def close(self) -> None:
         """Close the connections that the rounds have opened."""
@@ -117,6 +120,8 @@ class AclAlignment:
         )
         found = wanted(self.rules, sides)
         plan = decide(found, at_target, known, adopt=adopt)
+        if any(one.change is Change.DELETE for one in plan.differences.values()):
+            keep_for_others(plan, {flow: self._wanted_by(flow, topics) for flow in self._others})
         created = deleted = 0
         if write:
             until_ms = self._clock.now() + _FENCED_MS
@@ -140,6 +145,18 @@ class AclAlignment:
             changing=found.changing,
             time_ms=self._clock.unix_ms(),
         )
+
+    def _wanted_by(self, flow: str, topics: Mapping[str, object]) -> Collection[AclBinding] | None:
+        """Return the ACLs that another flow wants, by its inventory; None if that cannot be read."""
+        topic, stored = self._others[flow], StoredAcls()
+        if topic.tp.topic not in topics:
+            return ()  # it has brought none, or this user may not see that
+        try:
+            for record in topic.records(Timer(self._clock, TIMEOUT_MS)):
+                stored.take(record.key, record.value)
+        except KafkaError:
+            return None
+        return [acl for acl, mark in stored.known().items() if mark is not Mark.UNWANTED]
 
     def _groups(self) -> list[str]:
         """Return the groups of the source, of which those that this client may not describe are absent."""

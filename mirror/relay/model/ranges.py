@@ -120,7 +120,7 @@ class RangeResult:
     """Attempts after the first."""
     stuck_since_ms: int | None = None
     """Since when (ms since 1970) the first undelivered batch of an unfinished range has waited."""
-    story: CopyTimeline | None = None
+    timeline: CopyTimeline | None = None
     """The timeline of the copy; None if nothing was to be done."""
     withheld: dict[str, Any] | None = None
     """The open transaction that keeps source records from being copied, as plain values.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from mirror.relay.partition.commits import Commits
+from mirror.relay.partition.attempts.commits import Commits
 from mirror.relay.progress.anchors import NO_ANCHOR, Anchor, AnchorCount, is_due
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mirror.relay.partition.attempt import CopyAttempt
-from mirror.relay.partition.outbox import CommitCounts
+from mirror.relay.partition.attempts.attempt import CopyAttempt
+from mirror.relay.partition.attempts.outbox import CommitCounts
 from mirror.relay.partition.parts import CopyParts
 from mirror.relay.progress.committed import Progress
 

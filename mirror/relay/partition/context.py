@@ -20,7 +20,7 @@ from mirror.relay.offsets.segments import Segment
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookup_results import StartPosition
+from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.target_log import TargetMark
 
 if TYPE_CHECKING:

@@ -27,15 +27,15 @@ from mirror.relay.futures import as_mirror_error, done
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.offsets.runs import AppendedRuns
-from mirror.relay.partition.attempt import CopyAttempt
 from mirror.relay.partition.attempt_outcome import AttemptOutcome
+from mirror.relay.partition.attempts.attempt import CopyAttempt
+from mirror.relay.partition.attempts.outbox import CommitCounts
 from mirror.relay.partition.commit_recorder import CommitRecorder
 from mirror.relay.partition.context import CopyContext
-from mirror.relay.partition.copying import Copying
-from mirror.relay.partition.ending import Ending
-from mirror.relay.partition.opening import Opening
-from mirror.relay.partition.outbox import CommitCounts
 from mirror.relay.partition.parts import make_parts
+from mirror.relay.partition.phases.copying import Copying
+from mirror.relay.partition.phases.ending import Ending
+from mirror.relay.partition.phases.opening import Opening
 from mirror.relay.partition.states import PHASE_OF_STATE, CopyState
 from mirror.relay.partition.writers.continuation import Continuation
 from mirror.relay.progress.committed import Progress, StartChanged
@@ -363,6 +363,6 @@ class PartitionCopy:
                 if attempt is None:
                     complete = self.opening and self._opening.nothing_was_due
                 else:
-                    complete = self.range.open_ended and attempt.all_committed and not attempt.waits_to_send
+                    complete = self.range.open_ended and attempt.is_complete
                 self._end_attempt(now, self._retry.epoch_outcome(complete=complete))
         self.step(now)

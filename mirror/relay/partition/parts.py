@@ -10,15 +10,15 @@ from mirror.relay.batches.way_rules import WayChoice, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
 from mirror.relay.partition.anchoring import AnchorMaker
-from mirror.relay.partition.attempt import AttemptOwner
 from mirror.relay.partition.attempt_outcome import FailureClassifier
+from mirror.relay.partition.attempts.attempt import AttemptOwner
+from mirror.relay.partition.attempts.source_reader import SourceReader
 from mirror.relay.partition.context import CopyContext
 from mirror.relay.partition.delivery_deadline import DeliveryClock
 from mirror.relay.partition.gap_check import SourceGapCheck
 from mirror.relay.partition.offset_indexing import OffsetIndexing
 from mirror.relay.partition.result_recorder import ResultRecorder
 from mirror.relay.partition.retry import RetryController
-from mirror.relay.partition.source_reader import SourceReader
 from mirror.relay.partition.states import PendingCall, awaited_text
 from mirror.relay.partition.target_check import TargetLogCheck
 

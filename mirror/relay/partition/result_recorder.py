@@ -17,10 +17,10 @@ from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskObserver
-    from mirror.relay.partition.attempt import CopyAttempt
     from mirror.relay.partition.attempt_outcome import AttemptOutcome
-    from mirror.relay.partition.outbox import CommitCounts, Outbox
-    from mirror.relay.partition.source_reader import SourceReader
+    from mirror.relay.partition.attempts.attempt import CopyAttempt
+    from mirror.relay.partition.attempts.outbox import CommitCounts, Outbox
+    from mirror.relay.partition.attempts.source_reader import SourceReader
 
 
 class ResultRecorder:
@@ -264,7 +264,7 @@ class ResultRecorder:
         result.seconds = max(0.001, (now - self._began_ms) / 1000)
         if outcome.outcome is Outcome.UNFINISHED:
             result.stuck_since_ms = stuck_since_ms
-        result.story = self._timeline(now)
+        result.timeline = self._timeline(now)
         self._observer.range_finished(self._range, result)
 
     def interim_result(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> RangeResult:
@@ -275,7 +275,7 @@ class ResultRecorder:
         result.outcome, result.error = outcome.outcome, outcome.error or None
         result.stuck_since_ms = stuck_since_ms
         result.seconds = max(0.001, (now - self._began_ms) / 1000)
-        result.story = self._timeline(now)
+        result.timeline = self._timeline(now)
         self._observer.range_finished(self._range, result)
         return result
 

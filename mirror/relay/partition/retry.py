@@ -13,7 +13,7 @@ from mirror.relay.partition.result_recorder import ResultRecorder
 from mirror.relay.partition.states import FAILURE_BACKOFF_MS, unfinished
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.attempt import CopyAttempt
+    from mirror.relay.partition.attempts.attempt import CopyAttempt
 
 _STUCK_AFTER_INTERVALS: Final = 2
 """A batch that has waited this many commit intervals at an epoch's end is stuck: the next epoch inherits its age."""

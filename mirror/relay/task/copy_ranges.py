@@ -35,8 +35,8 @@ from mirror.relay.partition.search.position_search import LogPositionSearch
 from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.anchors import Anchor, AnchorKey
-from mirror.relay.progress.healing import TargetHealing
-from mirror.relay.progress.lookups import ClusterLookups
+from mirror.relay.progress.lookup.healing import TargetHealing
+from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.additions import load_additions
 from mirror.relay.task.epoch import HandOver

@@ -16,7 +16,7 @@ from mirror.client import TopicPartition
 from mirror.errors import ClientClosed, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.lookup_results import LogBounds
+from mirror.relay.progress.lookup.lookup_results import LogBounds
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch
 from mirror.relay.progress.target_loss import TargetLoss
 from mirror.timing import FOREVER_MS

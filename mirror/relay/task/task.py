@@ -29,9 +29,9 @@ from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookup_results import StartPosition
+from mirror.relay.progress.lookup.lookup_results import StartPosition
+from mirror.relay.progress.lookup.start_positions import StartPositions
 from mirror.relay.progress.progress_topic import ProgressRecord
-from mirror.relay.progress.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.task.additions import Additions
 from mirror.relay.task.epoch import EpochLifecycle, HandOver

@@ -20,7 +20,7 @@ from mirror.relay.partition.writers.sequence_writer import SequenceWriter, Share
 from mirror.relay.partition.writers.target_writer import ExactlyOnceWriter, TargetWriter
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.committer import ProgressCommitter
-from mirror.relay.progress.lookups import ClusterLookups
+from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.position import PositionSearch
 from mirror.relay.task.additions import LoadAdditions
 from mirror.relay.task.neighbours import Neighbours

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.alignment.deletions.creations import CreationRecorder
-from mirror.alignment.deletions.decision import CONFIRM_MS
+from mirror.alignment.deletions.decision import CONFIRM_MS, SETTLE_MS
 from mirror.alignment.deletions.deletion_rounds import Deletions
 from mirror.alignment.deletions.remains import remove_records
 from mirror.client import TopicPartition
@@ -230,10 +230,43 @@ def test_records_that_cannot_be_removed_are_removed_by_the_next_round(
     assert ProgressTopic(site.options, FLOW).read([TP]) == {}
 
 
+@pytest.mark.parametrize("at", ["before the progress is read", "after it was read"])
+def test_a_topic_that_is_created_again_while_the_last_records_are_removed_keeps_its_own(
+    site: DeletionSite, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Five minutes after a deletion, records are removed once more; their keys are those of the new topic's."""
+    site.prepare()
+    site.delete_at_source("t")
+    assert done(site.rounds()) == {"paris.t"}
+    plain, created = FlowTopic.records, list[str]()
+
+    def create_again() -> None:
+        created.append("paris.t")
+        site.pair.source.add_topic("t")
+        site.prepare()
+        site.pair.write(b"c")
+        assert site.pair.copy().records == 1
+
+    def records(topic: FlowTopic, timer: Timer) -> Iterator[Any]:
+        begins = topic.tp.topic == topic_of(FLOW) and not created
+        if begins and at.startswith("before"):
+            create_again()
+        yield from list(plain(topic, timer))
+        if begins and not created:
+            create_again()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowTopic, "records", records)
+        site.round(after_ms=SETTLE_MS)
+    assert created
+    assert ProgressTopic(site.options, FLOW).read([TP]) != {}
+    assert site.inventory().topics["paris.t"].deleted_ms == 0, "it is the new one that the inventory has"
+
+
 def test_topics_whose_names_begin_alike_keep_their_records(site: DeletionSite) -> None:
     site.prepare()
     topic = FlowTopic(site.options, topic_of(FLOW))
     topic.write({1: KeyValue(b'{"topic":"paris.t.x","partition":0}', b"{}")}, 10_000)
-    assert remove_records(site.options, FLOW, {"paris.t"}, 10_000) == 0
+    assert remove_records(site.options, FLOW, lambda: {"paris.t"}, 10_000) == 0
     assert names_in(site, topic_of(FLOW)) == {'{"topic":"paris.t.x","partition":0}'}
     assert pending(site.round(after_ms=CONFIRM_MS)) == set()

@@ -18,9 +18,17 @@ from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.polling import eventually
 
+USERS: Final = ("mirror", "alice", "bob", "carol")
+"""Who may log in at the listener LOGIN; the password is the name."""
+LOGIN: Final = "LOGIN"
+_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _PROPERTIES: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
+    "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.login.plain.sasl.jaas.config": (
+        f"{_MODULE} required {' '.join(f'user_{name}={name}' for name in USERS)};"
+    ),
 }
 
 Acl = tuple[str, str, str, str, str, str]
@@ -30,8 +38,19 @@ Acl = tuple[str, str, str, str, str, str]
 @contextlib.contextmanager
 def guarded() -> Iterator[Cluster]:
     """One broker that has an authorizer. A client without a login may do all."""
-    with Cluster(properties=_PROPERTIES, heap=jvm.BROKER) as cluster:
+    with Cluster(properties=_PROPERTIES, listeners={LOGIN: "SASL_PLAINTEXT"}, heap=jvm.BROKER) as cluster:
         yield cluster
+
+
+def login(cluster: Cluster, user: str) -> dict[str, str]:
+    """The keys with which a client is ``user``."""
+    return {
+        "bootstrap.servers": cluster.bootstrap(LOGIN),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": user,
+    }
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.spark.driver import batch_flow
-from mirror.spark.driver.acl_rounds import AclReports, AclRounds
+from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.ledger.results import FlowReport
 from mirror.wire.api import Api
 from tests.alignment.permissions.authorizer import group, topic

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.alignment.permissions.decision import Change, Mark, Plan, Reason, decide, hold_back
+from mirror.alignment.permissions.decision import Change, Mark, Plan, Reason, decide, hold_back, keep_for_others
 from mirror.alignment.permissions.selection import AclRules, Sides, Wanted, prefixes_of, wanted
 from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, ResourceType
 from tests.alignment.permissions.authorizer import allows, group, topic
@@ -38,12 +38,16 @@ def found(made: Plan) -> dict[AclBinding, Change | Reason | None]:
         (True, False, Mark.SEEN, Reason.REMOVED, Mark.SEEN),
         (True, True, None, None, Mark.SEEN),
         (True, True, Mark.SEEN, None, Mark.SEEN),
-        (True, True, Mark.MAKING, None, Mark.MADE),
+        (True, True, Mark.MAKING, None, Mark.MAKING),
         (True, True, Mark.MADE, None, Mark.MADE),
         (False, True, None, Reason.ONLY_ON_TARGET, None),
         (False, True, Mark.SEEN, Reason.ONLY_ON_TARGET, None),
-        (False, True, Mark.MAKING, Change.DELETE, Mark.MADE),
+        (False, True, Mark.MAKING, Reason.CREATION_UNKNOWN, Mark.MAKING),
         (False, True, Mark.MADE, Change.DELETE, Mark.MADE),
+        (True, False, Mark.UNWANTED, Change.CREATE, Mark.MAKING),
+        (True, True, Mark.UNWANTED, None, Mark.MADE),
+        (False, True, Mark.UNWANTED, Change.DELETE, Mark.MADE),
+        (False, False, Mark.UNWANTED, None, None),
         (False, False, Mark.MADE, None, None),
         (False, False, Mark.SEEN, None, None),
     ],
@@ -59,6 +63,23 @@ def test_what_others_have_deleted_on_the_target_is_created_again_by_hand_only() 
     assert found(plan([READ], [], {READ: Mark.MADE})) == {READ: Reason.REMOVED}
     made = plan([READ], [], {READ: Mark.MADE}, adopt=True)
     assert (found(made), made.known) == ({READ: Change.CREATE}, {READ: Mark.MAKING})
+
+
+def test_what_may_be_of_others_is_deleted_by_hand_only() -> None:
+    """An ACL has no id: others may have created the same one just before a run was killed that had begun to."""
+    made = plan([], [READ], {READ: Mark.MAKING}, adopt=True)
+    assert (found(made), made.known) == ({READ: Change.DELETE}, {READ: Mark.MADE})
+
+
+def test_what_another_flow_wants_is_deleted_when_that_does_not_want_it_any_more() -> None:
+    for others, reason in (({"g": [READ], "h": []}, Reason.OTHER_FLOW), ({"g": [], "h": None}, Reason.UNCERTAIN)):
+        made = plan([], [READ], {READ: Mark.MADE})
+        keep_for_others(made, others)
+        assert (found(made), made.known) == ({READ: reason}, {READ: Mark.UNWANTED})
+        assert made.differences[READ].is_drift is (reason is Reason.UNCERTAIN)
+    made = plan([], [READ], {READ: Mark.MADE})
+    keep_for_others(made, {"g": [DENIED], "h": []})
+    assert found(made) == {READ: Change.DELETE}
 
 
 def test_acls_of_the_target_s_own_resources_are_not_mentioned() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
@@ -43,12 +43,12 @@ class Site:
         self.source.close()
         self.target.close()
 
-    def alignment(self) -> AclAlignment:
+    def alignment(self, flow: str = FLOW, others: Collection[str] = ()) -> AclAlignment:
         """As of a run that begins now."""
         rules = AclRules(lambda name: f"paris.{name}", "paris.", ("",), self.takes_group)
         options = {"bootstrap.servers": self.pair.target.bootstrap}
         sides = ("paris", self.source), ("berlin", self.target)
-        self._open.append(AclAlignment(FLOW, *sides, options, rules, SystemClock()))
+        self._open.append(AclAlignment(flow, *sides, options, rules, SystemClock(), others))
         return self._open[-1]
 
     def round(self, *, write: bool = True, adopt: bool = False) -> AclReport:
@@ -237,8 +237,46 @@ def test_a_change_that_was_interrupted_is_continued(site: Site, monkeypatch: pyt
     assert site.round().is_in_step
     assert on(site.pair.target) == {COPY}
     site.pair.source.admin.acls = []
-    site.round()
-    assert on(site.pair.target) == set(), "it is the flow's own"
+    report = site.round()
+    if made:
+        assert reasons(report) == {COPY: "creation-interrupted"}, "others may have created it"
+        assert on(site.pair.target) == {COPY}
+        site.round(adopt=True)
+    assert on(site.pair.target) == set()
+
+
+def test_what_another_flow_of_the_file_wants_stays(site: Site) -> None:
+    """Two flows bring the ACLs of groups, which have the same names: the first has created it."""
+    site.pair.target.add_topic(inventory_topic_of("other"))
+    site.takes_group = lambda _: True
+    site.pair.source.admin.groups["billing"] = FakeGroup()
+    site.source.create_acls([group("billing")])
+    first, second = site.alignment(others=["other"]), site.alignment("other", others=[FLOW])
+    assert (first.round().created, second.round().created) == (1, 0)
+    site.pair.source.admin.acls = []
+    report = first.round()
+    assert (reasons(report), report.is_in_step) == ({group("billing"): "wanted-by-other-flow"}, True)
+    assert report.differences[0].detail == "other"
+    assert on(site.pair.target) == {group("billing")}
+    second.round()
+    assert first.round().deleted == 1
+    assert on(site.pair.target) == set()
+
+
+def test_two_flows_that_have_created_an_acl_do_not_keep_it_for_each_other(site: Site) -> None:
+    """Both had begun before it was there, so each has it in its inventory as created."""
+    site.pair.target.add_topic(inventory_topic_of("other"))
+    site.takes_group = lambda _: True
+    site.pair.source.admin.groups["billing"] = FakeGroup()
+    site.source.create_acls([group("billing")])
+    first, second = site.alignment(others=["other"]), site.alignment("other", others=[FLOW])
+    assert first.round().created == 1
+    site.pair.target.admin.acls = []
+    assert second.round().created == 1
+    site.pair.source.admin.acls = []
+    assert reasons(first.round()) == {group("billing"): "wanted-by-other-flow"}
+    assert second.round().deleted == 1
+    assert on(site.pair.target) == set()
 
 
 def test_a_source_that_shows_no_topics_for_a_moment_loses_no_acl(site: Site) -> None:

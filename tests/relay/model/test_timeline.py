@@ -20,10 +20,10 @@ from tests.relay.copy_harness import CopyHarness, made
 from tests.relay.hand_context import TARGET
 
 
-def story_of(run: CopyHarness) -> CopyTimeline:
-    story = run.result.story
-    assert story is not None
-    return story
+def timeline_of(run: CopyHarness) -> CopyTimeline:
+    timeline = run.result.timeline
+    assert timeline is not None
+    return timeline
 
 
 def test_phases_add_up_to_the_time_of_the_copy() -> None:
@@ -40,14 +40,16 @@ def test_phases_add_up_to_the_time_of_the_copy() -> None:
     run.ack_all()
     run.commit()
     run.ended_with(Outcome.COMPLETE)
-    story = story_of(run)
-    assert story.phases == {
+    timeline = timeline_of(run)
+    assert timeline.phases == {
         CopyPhase.FENCING: 70,
         CopyPhase.FETCHING: 300,
         CopyPhase.PRODUCING: 30,
         CopyPhase.COMMITTING: 12,  # begun with the last batch, and its acknowledgement is part of it
     }
-    assert story.ended_ms - story.began_ms == sum(story.phases.values()), "nothing is left out, nothing counted twice"
+    assert timeline.ended_ms - timeline.began_ms == sum(timeline.phases.values()), (
+        "nothing is left out, nothing counted twice"
+    )
 
 
 def test_lag_before_and_after_is_in_records_and_time() -> None:
@@ -59,11 +61,11 @@ def test_lag_before_and_after_is_in_records_and_time() -> None:
     run.clock.advance(1_000)
     run.commit()
     run.ended_with(Outcome.COMPLETE)
-    story = story_of(run)
-    assert (story.lag_before, story.late_before_ms) == (10, 5_000)
-    assert (story.lag_after, story.late_after_ms) == (8, 6_000), "as old as the last one copied, a second later"
-    assert [point[1:3] for point in story.curve] == [[0, 10], [2, 10]]
-    assert (story.commits, story.commit_ms, story.commit_max_ms) == (1, 1_000, 1_000)
+    timeline = timeline_of(run)
+    assert (timeline.lag_before, timeline.late_before_ms) == (10, 5_000)
+    assert (timeline.lag_after, timeline.late_after_ms) == (8, 6_000), "as old as the last one copied, a second later"
+    assert [point[1:3] for point in timeline.curve] == [[0, 10], [2, 10]]
+    assert (timeline.commits, timeline.commit_ms, timeline.commit_max_ms) == (1, 1_000, 1_000)
 
 
 def test_lag_without_a_commit_is_the_initial_lag_grown_older() -> None:
@@ -72,9 +74,9 @@ def test_lag_without_a_commit_is_the_initial_lag_grown_older() -> None:
     run.fetch(batch(build([b"0", b"1"], timestamp=run.clock.unix_ms() - 5_000)), stable_end=10)
     run.clock.advance(2_000)
     run.fetch(made(2, 1), stable_end=13)
-    story = run.copy.recorder.timeline.snapshot(run.clock.now())
-    assert (story.lag_before, story.late_before_ms) == (10, 5_000)
-    assert (story.lag_after, story.late_after_ms) == (13, 7_000)
+    timeline = run.copy.recorder.timeline.snapshot(run.clock.now())
+    assert (timeline.lag_before, timeline.late_before_ms) == (10, 5_000)
+    assert (timeline.lag_after, timeline.late_after_ms) == (13, 7_000)
 
 
 def test_commit_before_the_first_response_does_not_set_the_lag() -> None:
@@ -85,10 +87,10 @@ def test_commit_before_the_first_response_does_not_set_the_lag() -> None:
     run.ack_all()
     run.commit()
     run.ended_with(Outcome.COMPLETE)
-    story = story_of(run)
-    assert (story.commits, story.lag_before, story.lag_after) == (2, 2, 0)
-    assert [point[1:3] for point in story.curve] == [[0, 2], [2, 2]]
-    assert [span["name"] for span in story.spans] == [SpanName.CATCH_UP]
+    timeline = timeline_of(run)
+    assert (timeline.commits, timeline.lag_before, timeline.lag_after) == (2, 2, 0)
+    assert [point[1:3] for point in timeline.curve] == [[0, 2], [2, 2]]
+    assert [span["name"] for span in timeline.spans] == [SpanName.CATCH_UP]
 
 
 def test_catch_up_span_ends_when_the_lag_is_zero() -> None:
@@ -100,7 +102,7 @@ def test_catch_up_span_ends_when_the_lag_is_zero() -> None:
     (span,) = run.context.observer.spans
     assert span["name"] == SpanName.CATCH_UP
     assert span["records"] == 2
-    assert story_of(run).spans == [span]
+    assert timeline_of(run).spans == [span]
     assert run.context.observer.results == [run.result]
 
 
@@ -129,14 +131,14 @@ def test_retry_event_has_error_and_backoff() -> None:
     run.ack_all()
     run.commit()
     run.ended_with(Outcome.COMPLETE)
-    story = story_of(run)
-    (retry,) = story.events
+    timeline = timeline_of(run)
+    (retry,) = timeline.events
     assert retry["name"] == EventName.RETRY
     assert retry["attempt"] == 2
     assert "too late" in retry["error"]
     assert 0 < retry["backoff_ms"] <= 2_000
-    assert [span["name"] for span in story.spans] == [SpanName.ATTEMPT, SpanName.CATCH_UP]
-    assert "too late" in story.spans[0]["error"]
+    assert [span["name"] for span in timeline.spans] == [SpanName.ATTEMPT, SpanName.CATCH_UP]
+    assert "too late" in timeline.spans[0]["error"]
 
 
 def test_leader_change_is_an_event_but_the_first_leader_is_not() -> None:
@@ -160,19 +162,19 @@ def test_consecutive_throttling_is_one_event() -> None:
     for _ in range(3):
         chronicle.throttled(200)
     chronicle.throttled(0)
-    story = chronicle.snapshot(0)
-    (event,) = story.events
-    assert event["throttle_ms"] == story.throttled_ms == 600
+    timeline = chronicle.snapshot(0)
+    (event,) = timeline.events
+    assert event["throttle_ms"] == timeline.throttled_ms == 600
 
 
 def test_events_are_bounded_and_dropped_ones_are_counted() -> None:
     chronicle = a_chronicle()
     for number in range(MAX_EVENTS + 7):
         chronicle.add_event(EventName.RETRY, attempt=number)
-    story = chronicle.snapshot(0)
-    assert len(story.events) == MAX_EVENTS
-    assert story.events_left_out == 7
-    assert story.events[-1]["attempt"] == MAX_EVENTS + 6
+    timeline = chronicle.snapshot(0)
+    assert len(timeline.events) == MAX_EVENTS
+    assert timeline.events_left_out == 7
+    assert timeline.events[-1]["attempt"] == MAX_EVENTS + 6
 
 
 def test_curve_is_bounded_and_keeps_its_ends() -> None:

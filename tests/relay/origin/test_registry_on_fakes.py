@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError, NotRetriable
 from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.way import Way
 from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, producer_records
 from mirror.relay.origin.registration import open_registration
 from mirror.relay.origin.registry import (
@@ -20,6 +24,7 @@ from mirror.relay.origin.registry import (
     write_records,
 )
 from tests.fakes.cluster import FakeCluster
+from tests.relay.both_directions import A, B, CopiesBothWays
 from tests.relay.fake_pair import FLOW, FakePair
 
 
@@ -172,3 +177,45 @@ def test_a_process_registers_an_id_again_only_after_another_election(pair: FakeP
     assert [register_in_a_task() for _ in range(3)] == [1, 1, 1]
     log.move(log.leader)
     assert [register_in_a_task() for _ in range(2)] == [2, 2]
+
+
+@pytest.mark.parametrize("way", [Way.SEQUENCES, Way.TRANSACTIONS])
+def test_nothing_comes_back_when_an_election_loses_what_the_registry_says_of_it(pair: FakePair, way: Way) -> None:
+    """The flow has read the producer id that is lost, and has not passed the batch under it."""
+    both = CopiesBothWays(pair, way)
+    both.write(A, b"a1")
+    both.write(B, b"b1")
+    for side in (A, B, A):
+        assert both.copy_from(side).outcome is Outcome.COMPLETE
+    both.write(B, b"b2")
+    under_a_new_id = replace(both.policy, exactly_once=False)
+    assert both.copy_from(B, under_a_new_id).outcome is Outcome.COMPLETE
+    assert both.values(A) == [b"a1", b"b1", b"b2"]
+    both.begin_run(A)
+    _lose_last(pair.source)
+    result = both.copy_from(A)
+    assert result.outcome is Outcome.FAILED
+    assert "has lost records" in str(result.error)
+    assert both.values(B) == [b"b1", b"a1", b"b2"]
+    both.write(B, b"b3")
+    assert both.copy_from(B).outcome is Outcome.COMPLETE, "the flow that writes there goes on"
+    assert both.values(A) == [b"a1", b"b1", b"b2", b"b3"]
+
+
+@pytest.mark.parametrize("way", [Way.SEQUENCES, Way.TRANSACTIONS])
+def test_each_record_that_a_flow_leaves_out_is_counted_once(pair: FakePair, way: Way) -> None:
+    both, left_out = CopiesBothWays(pair, way), Counter[str]()
+    for number in range(3):
+        for side in (A, B):
+            both.write(side, *(b"%d-%d-%d" % (side, number, each) for each in range(4 + number)))
+        for side in (A, B):
+            left_out += _left_out(both.copy_from(side))
+    for side in (A, B):
+        left_out += _left_out(both.copy_from(side))
+    assert sorted(both.values(A)) == sorted(both.values(B))
+    assert left_out == {"there": 15, "back": 15}
+
+
+def _left_out(result: RangeResult) -> Counter[str]:
+    assert result.outcome is Outcome.COMPLETE, result.error
+    return Counter({result.flow: result.skipped.get("not-local", 0)})

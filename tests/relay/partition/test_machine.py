@@ -173,7 +173,7 @@ def test_copy_that_catches_up_commits_after_its_interval() -> None:
 def test_large_transaction_is_committed_before_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_TRANSACTION_BYTES == 64 * 1024 * 1024
     limit = 3 * made(0).size
-    monkeypatch.setattr("mirror.relay.partition.commits.MAX_TRANSACTION_BYTES", limit)
+    monkeypatch.setattr("mirror.relay.partition.attempts.commits.MAX_TRANSACTION_BYTES", limit)
     run = CopyHarness(10**6).opened(0)
     for offset in range(3):
         assert run.committing is None
@@ -186,7 +186,7 @@ def test_large_transaction_is_committed_before_its_interval(monkeypatch: pytest.
 
 
 def test_at_least_once_sends_any_number_of_bytes_without_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirror.relay.partition.commits.MAX_TRANSACTION_BYTES", made(0).size)
+    monkeypatch.setattr("mirror.relay.partition.attempts.commits.MAX_TRANSACTION_BYTES", made(0).size)
     run = CopyHarness(10**6, atomic=False).opened(0)
     for offset in range(4):
         run.fetch(made(offset), stable_end=1_000)

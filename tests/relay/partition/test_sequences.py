@@ -11,7 +11,7 @@ from mirror.errors import BrokerError, Fenced, KafkaTimeout, OffsetOutOfRange, O
 from mirror.relay.batches.way_rules import HOLD_MS, WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
-from mirror.relay.partition import commits
+from mirror.relay.partition.attempts import commits
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged, ProgressTotals, Searched
 from mirror.relay.progress.position import TargetLogCut
@@ -236,6 +236,31 @@ def test_range_without_records_moves_the_progress_under_a_fence() -> None:
     assert run.ended_with(Outcome.COMPLETE).end == 2
 
 
+def test_markers_behind_an_attempt_that_has_ended_need_no_fence() -> None:
+    """Two flows that feed each other would answer each other's fences with fences."""
+    run = harness(2).opened_with(replace(claimed(0), ended=True))
+    run.fetch(made(0, attributes=CONTROL), made(1, attributes=CONTROL))
+    run.advance(1_000)
+    assert not run.writer.acquisitions
+    committed = run.commit()
+    assert (committed.offset, committed.ended, committed.generation) == (2, True, 5)
+    assert run.ended_with(Outcome.COMPLETE).end == 2
+
+
+def test_what_follows_markers_is_sent_under_a_fence() -> None:
+    run = harness().opened_with(replace(claimed(0), ended=True))
+    run.fetch(made(0, attributes=CONTROL))
+    run.advance(1_000)
+    assert run.commit().offset == 1
+    run.fetch(made(1, attributes=CONTROL), young(run, 2))
+    assert not run.sent
+    run.acquired(claimed(1))
+    assert run.sent == [[b"2"]]
+    run.ack()
+    run.advance(1_000)
+    assert run.commit().offset == 3
+
+
 def test_fence_that_takes_too_long_expires() -> None:
     run = harness().opened_with(claimed(0))
     run.fetch(young(run, 0))
@@ -413,6 +438,16 @@ def test_copy_that_has_not_acquired_its_partition_ends_at_the_hand_over() -> Non
     run = harness().opened_with(claimed(4))
     run.fetch(stable_end=4)
     assert run.copy.hand_over(run.clock.now()).outcome is Outcome.COMPLETE
+    run.closed()
+    assert run.copy.done
+
+
+def test_copy_that_has_only_passed_offsets_is_complete_at_the_hand_over() -> None:
+    """Their commit may not be due yet: the next epoch passes them again."""
+    run = harness().opened_with(replace(claimed(0), ended=True))
+    run.fetch(made(0, attributes=CONTROL))
+    result = run.copy.hand_over(run.clock.now())
+    assert (result.outcome, result.end, run.writer.commits) == (Outcome.COMPLETE, 0, [])
     run.closed()
     assert run.copy.done
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.cluster.group_offset_calls import CommitGroupOffsets, GroupOffsets
+from mirror.cluster.calls.group_offset_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.model.way import Way

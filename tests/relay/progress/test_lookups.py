@@ -11,8 +11,8 @@ from mirror.client import TopicPartition
 from mirror.errors import FlowError
 from mirror.relay.progress.committed import Progress, StartChanged
 from mirror.relay.progress.gaps import GapKind, SourceState, find_gap
-from mirror.relay.progress.lookup_results import LogBounds
-from mirror.relay.progress.lookups import ClusterLookups
+from mirror.relay.progress.lookup.lookup_results import LogBounds
+from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.api import Api

@@ -12,7 +12,7 @@ from mirror.client import TopicPartition
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import NO_TOTALS
-from mirror.relay.progress.lookup_results import LogBounds
+from mirror.relay.progress.lookup.lookup_results import LogBounds
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery
 from mirror.relay.task.position_searches import PositionSearches
 from tests.relay.copy_harness import progress_at

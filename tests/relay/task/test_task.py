@@ -225,10 +225,10 @@ def test_followed_partition_with_nothing_to_fetch_is_idle(followed: TaskHarness)
     followed.target.committed = dict.fromkeys(range(20), 2)
     results = followed.copy(until_ms=began + 60_000)
     for result in results:
-        assert result.story is not None
-        assert result.story.phases["idle"] >= 55_000, result.story.phases
-        assert result.story.phases.get("fetching", 0) == 0
-        assert (result.story.lag_before, result.story.lag_after) == (0, 0)
+        assert result.timeline is not None
+        assert result.timeline.phases["idle"] >= 55_000, result.timeline.phases
+        assert result.timeline.phases.get("fetching", 0) == 0
+        assert (result.timeline.lag_before, result.timeline.lag_after) == (0, 0)
 
 
 def test_followed_source_without_responses_fails_only_its_partition(followed: TaskHarness) -> None:

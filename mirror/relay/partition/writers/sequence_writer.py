@@ -250,14 +250,15 @@ class SequenceWriter:
         self._shared.post_batch(self._tp, batch, callback, created_ms=created_ms, chain=self._chain)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
-        """Commit the lazy progress. The claim of a fenced attempt is another one, or is behind it."""
-        lazy = replace(
-            progress,
-            way=Way.SEQUENCES,
-            producer_id=self.producer_id,
-            earlier_ids=frozenset(),
-            attempt=self._claim_epoch,
-        )
+        """Commit the lazy progress. The claim of a fenced attempt is another one, or is behind it.
+
+        Before the partition is acquired, it is that of the attempt that has ended, moved over what is not sent.
+        """
+        lazy = replace(progress, way=Way.SEQUENCES, earlier_ids=frozenset())
+        if self.acquired:
+            lazy = replace(lazy, producer_id=self.producer_id, attempt=self._claim_epoch)
+        elif (opened := self._opened_with) is not None:
+            lazy = replace(lazy, producer_id=opened.producer_id, attempt=opened.attempt)
         return self._committer.commit(self._tp, to_offset(lazy), timeout_ms)
 
     def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:

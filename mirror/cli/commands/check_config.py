@@ -1,0 +1,78 @@
+"""``mirror check-config``: check a whole configuration, and show its effective values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from mirror.cli.console import print_warning
+from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.config.effective import configured_keys, effective_config
+from mirror.config.exposed import unencrypted_credentials
+from mirror.config.load import load
+from mirror.config.naming import KeyPath, dotted
+from mirror.config.notices import notices
+from mirror.spark.driver.output.terminal import Terminal
+
+_WHOLE: Final = frozenset({"headers", "configs-overrides"})
+"""Tables of a flow that are shown as one value."""
+
+
+def check_config(
+    config: Config,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a configuration and show its effective values, with overrides and defaults; secrets stay hidden.
+
+    A key without effect is a warning. A transform has to be importable here.
+
+    Exit status: 0 valid, 1 not valid.
+    """
+    loaded = load(config, secrets_dir=secrets_dir, why_not_loaded=why_not_loaded)
+    without_effect = (line for flow in loaded.flows.values() for line in notices(loaded, flow))
+    for line in dict.fromkeys([*without_effect, *unencrypted_credentials(loaded, loaded.clusters)]):
+        print_warning(line)
+    tables = effective_config(loaded)
+    if as_json:
+        print(json.dumps(tables, indent=2, ensure_ascii=False))
+        return
+    console = Terminal()
+    configured = configured_keys(loaded)
+    for section, entries in tables.items():
+        for name, settings in entries.items():
+            console.print(_table((section, name), settings, configured))
+
+
+def why_not_loaded(transform: str) -> str | None:
+    """Return why ``transform`` cannot be imported here, or None if it can. Imports the copying code only if called."""
+    from mirror.spark.preflight import transform_check
+
+    return transform_check.why_not_loaded(transform)
+
+
+def _table(path: KeyPath, settings: Mapping[str, object], configured: Collection[KeyPath]) -> Table:
+    table = Table(title=Text(".".join(path)), title_justify="left", title_style="bold")
+    table.add_column("key", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("")
+    for key, value in settings.items():
+        inner = value if isinstance(value, Mapping) and key not in _WHOLE else {}
+        for option, plain in inner.items():
+            table.add_row(Text(dotted((key, option))), _value(plain), _mark((*path, key, option) in configured))
+        if not inner:
+            table.add_row(Text(key), _value(value), _mark((*path, key) in configured))
+    return table
+
+
+def _mark(configured: bool) -> Text:
+    return Text("" if configured else "default", style="dim")
+
+
+def _value(value: object) -> Text:
+    # Text, not str: rich would read "[.-]" of a regular expression as markup.
+    return Text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,120 @@
+"""``mirror drift`` and ``mirror apply``: show what differs on the two sides of a flow, and bring it in step once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mirror.cli.console import print_error, print_warning
+from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir
+from mirror.config.load import load
+from mirror.errors import MirrorError
+from mirror.spark.driver.output.terminal import Terminal
+from mirror.spark.preflight import drift as sides
+from mirror.spark.preflight.flow_checks import check_flows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.preflight.drift import FlowDrift
+
+IN_STEP: Final = 0
+COULD_NOT_LOOK: Final = 1
+DRIFT: Final = 3
+
+
+def drift(
+    config: Config,
+    flow: Flow = None,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show how topics, partitions, configurations and ACLs of both sides differ. Changes nothing.
+
+    Exit status: 0 both sides are in step, 3 they differ, 1 they could not be compared, 2 wrong usage.
+    """
+    _each(config, flow, secrets_dir, sides.read_drift, as_json=as_json, debug=debug)
+
+
+def apply(
+    config: Config,
+    flow: Flow = None,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Also replace configurations that others have set on the target, and restore ACLs they have deleted.",
+        ),
+    ] = False,
+    max_deletions: Annotated[
+        int | None,
+        typer.Option("--max-deletions", min=1, help="Delete up to so many topics that the source has deleted."),
+    ] = None,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Create missing topics and partitions, and bring configurations and ACLs in step, once and without Spark.
+
+    Copies nothing. What others have set on the target, or deleted there, stays as it is, unless --adopt is given. With
+    on-topic-deleted = "delete", topics are deleted whose source topics were, after 10 s.
+
+    Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage.
+    """
+    _each(
+        config,
+        flow,
+        secrets_dir,
+        lambda loaded, one: sides.apply(loaded, one, adopt=adopt, max_deletions=max_deletions),
+        as_json=as_json,
+        debug=debug,
+    )
+
+
+def _each(
+    config: Path,
+    flow: str | None,
+    secrets_dir: Path | None,
+    compare: Callable[[MirrorConfig, FlowConfig], FlowDrift],
+    *,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    """Compare each flow, and print what differs. Raises typer.Exit with the exit status."""
+    loaded = load(config, secrets_dir=secrets_dir)
+    flows = loaded.select(flow)
+    findings = check_flows(loaded, flows)
+    found: list[FlowDrift] = []
+    errors: dict[str, str] = {}
+    for one in flows:
+        try:
+            if error := findings.unreachable.get(one.name):
+                raise error
+            found.append(compare(loaded, one))
+        except MirrorError as error:
+            # The other flows are still compared.
+            errors[one.name] = str(error)
+            print_error(error, debug=debug)
+    if as_json:
+        print(json.dumps({"flows": [one.to_json() for one in found], "errors": errors}, indent=2))
+    else:
+        _print(found)
+    for one_drift in found:
+        for line in (*findings.warnings.get(one_drift.flow, []), *one_drift.warnings):
+            print_warning(f"flow {one_drift.flow}: {line}")
+    if errors:
+        raise typer.Exit(COULD_NOT_LOOK)
+    raise typer.Exit(IN_STEP if all(one.is_in_step for one in found) else DRIFT)
+
+
+def _print(found: list[FlowDrift]) -> None:
+    console = Terminal()
+    for one in found:
+        state = "in step" if one.is_in_step else "not in step"
+        for line in (f"flow {one.flow}: {one.source} to {one.target}: {state}", *one.lines()):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,171 @@
+"""``mirror groups``: show where consumer groups are on both sides, and what is not in step."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from mirror.cli.console import print_warning
+from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.cli.views.groups_view import LogEnds, View, view_of
+from mirror.cli.views.watching import show_repeatedly
+from mirror.cli.views.way_back_view import view_back
+from mirror.config.flow_rules import source_options, target_options
+from mirror.config.load import load
+from mirror.errors import FlowError, KafkaError, printable
+from mirror.groups.sync import GroupSync
+from mirror.groups.way_back import WayBack
+from mirror.runtime.clock import SystemClock
+from mirror.spark.driver import job_options
+from mirror.spark.driver.output.terminal import Terminal
+from mirror.spark.driver.rounds.group_rounds import also_fed, feeding_flow, partners_of, rules_of
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig
+    from mirror.groups.rules import GroupRules
+
+IN_STEP: Final = 0
+NOT_IN_STEP: Final = 3
+_EVERY_S: Final = 5.0
+_OTHER_LINES: Final = 8
+"""Lines of a screen besides those of groups: the time, the title, the table's frame, how many are left out."""
+_MIN_ROWS: Final = 3
+
+pause = time.sleep
+"""Waits between two readings; tests replace it."""
+
+Read = Callable[[int | None], View]
+"""Reads both clusters for a view with at most so many lines in its table; None: all. Raises KafkaError."""
+
+
+def groups(
+    config: Config,
+    flow: Annotated[str, typer.Option(job_options.FLOW.name, help="The flow whose groups are shown.")],
+    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")] = None,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Show where the target's groups would continue on the source.")
+    ] = False,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="With --reverse: commit these positions on the source, for a failback.")
+    ] = False,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="First take this group's offsets on the target for the flow's own.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Read again and again, until Ctrl-C.")] = False,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where consumer groups are on both sides, how far they lag, and what is not in step, and why.
+
+    A group that a consumer has taken over on the target is left alone from then on. --resume GROUP has the flow write
+    it again, once the source's group has passed the target's. --reverse --commit commits on the source where the
+    target's groups are: never for a group with members there, and never back. Otherwise the command changes nothing.
+
+    With --watch a cluster that does not answer is shown, and read again; with --json, too, each reading is a line.
+
+    Exit status: 0 all groups are in step (with --watch: ended by Ctrl-C), 3 some are not, 1 could not read,
+    2 wrong usage.
+    """
+    if commit and (watch or not reverse):
+        raise typer.BadParameter("needs --reverse, and not --watch", param_hint="--commit")
+    loaded = load(config, secrets_dir=secrets_dir)
+    (chosen,) = loaded.select(flow)
+    rules = rules_of(chosen)
+    if resume is not None:
+        _check_resumed(resume, chosen, rules, reverse=reverse)
+    rules = _only(rules, group)
+    clients = (chosen.name, source_options(loaded, chosen), target_options(loaded, chosen), chosen.copy_policy())
+    if reverse:
+        feeding = feeding_flow(loaded, chosen), also_fed(loaded, chosen)
+        with WayBack(*clients, rules, SystemClock(), *feeding) as way_back:
+            ask = partial(way_back.commit, resume=chosen.groups.sync) if commit else way_back.read
+            back = partial(view_back, chosen, committed=commit)
+            _show(lambda _: back(*ask()), chosen.name, watch=watch, as_json=as_json)
+    with GroupSync(*clients, rules, SystemClock(), partners_of(loaded, chosen)) as sync:
+        if resume is not None:
+            _resume(sync, resume)
+        with LogEnds(loaded, chosen) as ends:
+
+            def read(most: int | None) -> View:
+                return view_of(chosen, sync.round(write=False), ends, group or (), most)
+
+            _show(read, chosen.name, watch=watch, as_json=as_json)
+
+
+def _check_resumed(group: str, flow: FlowConfig, rules: GroupRules, *, reverse: bool) -> None:
+    """Raise BadParameter if a group cannot be resumed."""
+    if reverse:
+        raise typer.BadParameter("--resume is for the way from the source to the target: leave out --reverse")
+    if not rules.includes(group):
+        raise typer.BadParameter(f"flow {flow.name} does not include group {printable(group)} (include, exclude)")
+
+
+def _resume(sync: GroupSync, group: str) -> None:
+    """Raises FlowError if there is nothing to resume."""
+    count = sync.resume(group)
+    if not count:
+        raise FlowError(f"group {printable(group)} has no offsets on the target that the flow could continue")
+    partitions = "1 partition is" if count == 1 else f"{count} partitions are"
+    line = f"group {printable(group)}: {partitions} the flow's again; its next round continues there"
+    print(f"mirror: {line}", file=sys.stderr)
+
+
+def _only(rules: GroupRules, wanted: list[str] | None) -> GroupRules:
+    if not wanted:
+        return rules
+    return replace(rules, includes=lambda name: name in wanted and rules.includes(name))
+
+
+def _show(read: Read, flow: str, *, watch: bool, as_json: bool) -> NoReturn:
+    """Print what ``read`` returns. Raises typer.Exit with the exit status."""
+    if watch:
+        try:
+            _watch_json(read, flow) if as_json else _watch(read, flow)
+        except KeyboardInterrupt:
+            raise typer.Exit(IN_STEP) from None
+    document, table, warnings, in_step = read(None)
+    if as_json:
+        print(json.dumps(document, indent=2))
+    else:
+        Terminal().print(table)
+    for line in warnings:
+        print_warning(line)
+    raise typer.Exit(IN_STEP if in_step else NOT_IN_STEP)
+
+
+def _watch_json(read: Read, flow: str) -> NoReturn:
+    while True:
+        try:
+            document = {**read(None)[0], "error": None}
+        except KafkaError as error:
+            document = {"flow": flow, "error": str(error)}
+        print(json.dumps(document), flush=True)
+        pause(_EVERY_S)
+
+
+def _watch(read: Read, flow: str) -> NoReturn:
+    last = Group()
+
+    def view(console: Terminal) -> Group:
+        nonlocal last
+        most = max(_MIN_ROWS, console.height - _OTHER_LINES) if console.is_terminal else None
+        now = f"{datetime.now().astimezone():%H:%M:%S}"
+        try:
+            _, table, warnings, _ = read(most)
+        except KafkaError as error:
+            failed = Text(f"{now} flow {flow}: {error}; retrying", style="red")
+            return Group(failed, last) if console.is_terminal else Group(failed)
+        last = Group(Text(now, style="dim"), *(Text(line, style="yellow") for line in warnings), table)
+        return last
+
+    show_repeatedly(view, lambda: pause(_EVERY_S), Terminal())

@@ -1,0 +1,100 @@
+"""``mirror import``: turn a MirrorMaker 2 configuration into one of ours."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mirror.cli.options import AsJson
+from mirror.cli.views import findings
+from mirror.cli.views.findings import SourceFile
+from mirror.errors import MigrationError
+from mirror.migration.configuration import Imported
+from mirror.migration.findings import Kind
+from mirror.migration.importing import import_source, read
+from mirror.migration.stores import find_keytool, to_pem
+from mirror.migration.tables.clusters import is_conversion
+from mirror.migration.written_files import Destination, write_all
+
+_INCOMPLETE = 3
+_INCOMPLETE_KINDS = {Kind.LEFT_OUT, Kind.TO_DO}
+_DEFAULT = Path("mirror.toml")
+
+
+def import_file(
+    file: SourceFile,
+    write: Annotated[
+        Path | None, typer.Option("--write", dir_okay=False, help="Write the configuration to this path, with secrets.")
+    ] = None,
+    convert_stores: Annotated[
+        bool, typer.Option("--convert-stores", help="Write the certificates and keys of Java's stores as PEM files.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a MirrorMaker 2 file into a configuration, in which each line names its origin.
+
+    Without --write, the configuration is printed, and the findings on stderr. With it, passwords and keys are written
+    to the folder NAME-secrets beside the configuration, which only its owner can read. What cannot be carried over is
+    listed with what to do, and so is what MirrorMaker 2 itself ignores.
+
+    Exit status: 0 all flows are carried over, 1 the file cannot be read or no flow can be carried over, 3 something is
+    left out or left to do.
+    """
+    target = Destination(write or _DEFAULT)
+    imported = import_source(
+        read(findings.read_source(file), str(file)),
+        name=file.name,
+        certificates_folder=str(target.certificates_dir),
+    )
+    if convert_stores and write is None:
+        raise typer.BadParameter("needs --write", param_hint="--convert-stores")
+    if imported.file is not None and write is not None:
+        converted = _converted(imported) if convert_stores else {}
+        write_all(target, imported.file, converted, overwrite=overwrite)
+        imported.findings = [finding for finding in imported.findings if not (converted and is_conversion(finding))]
+    if as_json:
+        print(json.dumps(_as_json(imported, target if write else None), indent=2, ensure_ascii=False))
+    else:
+        _print(imported, target if write else None)
+    if imported.file is None:
+        raise MigrationError(f"{file}: no flow can be carried over; the findings say why")
+    if any(finding.kind in _INCOMPLETE_KINDS for finding in imported.findings):
+        raise typer.Exit(_INCOMPLETE)
+
+
+def _converted(imported: Imported) -> dict[Path, bytes]:
+    if not imported.stores:
+        return {}
+    keytool = find_keytool()
+    return {Path(store.pem): to_pem(store, keytool) for store in imported.stores}
+
+
+def _print(imported: Imported, written: Destination | None) -> None:
+    file = imported.file
+    if file is not None and written is None:
+        print(file.text)
+    elif file is not None and written is not None:
+        print(f"written: {written.path}, with the flows {', '.join(file.flows)}")
+        secrets = ""
+        if file.secrets:
+            print(f"written: {len(file.secrets)} secrets in {written.secrets_dir}")
+            secrets = f" --secrets-dir {written.secrets_dir}"
+        print(f"check it: mirror check-config --config {written.path}{secrets}")
+    findings.print_findings(imported.findings, sys.stdout if written else sys.stderr)
+
+
+def _as_json(imported: Imported, written: Destination | None) -> dict[str, Any]:
+    file = imported.file
+    return {
+        "path": str(written.path) if file and written else None,
+        "secrets_dir": str(written.secrets_dir) if file and file.secrets and written else None,
+        "flows": list(file.flows) if file else [],
+        "secrets": sorted(file.secrets) if file else [],
+        "text": file.text if file else None,
+        "findings": findings.as_json(imported.findings),
+    }

@@ -1,0 +1,74 @@
+"""``mirror offsets``: translate offsets of a partition between source and target."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Final
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from mirror.cli.console import print_warning
+from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.cli.views.place_texts import MEANINGS
+from mirror.client import TopicPartition
+from mirror.config.flow_rules import source_options, target_options
+from mirror.config.load import load
+from mirror.relay.offsets.index import Place, Translation
+from mirror.relay.offsets.translator import OffsetTranslator
+from mirror.spark.driver import job_options
+from mirror.spark.driver.output.terminal import Terminal
+
+ALL_KNOWN: Final = 0
+SOME_UNKNOWN: Final = 3
+
+
+def offsets(
+    config: Config,
+    flow: Annotated[str, typer.Option(job_options.FLOW.name, help="The flow that copies the topic.")],
+    topic: Annotated[str, typer.Argument(help="The source topic.")],
+    partition: Annotated[int, typer.Argument(min=0, help="The partition.")],
+    wanted: Annotated[list[int], typer.Argument(metavar="OFFSET...", min=0, help="Offsets of the source.")],
+    reverse: Annotated[bool, typer.Option("--reverse", help="The offsets are those of the target topic.")] = False,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which offsets of the target are those of the source, or with --reverse the other way. Changes nothing.
+
+    Every answer is exact: an offset without a record is that of the next record, and what cannot be known is unknown.
+
+    Exit status: 0 all translated, 3 an offset is unknown or not copied yet, 1 could not read, 2 wrong usage.
+    """
+    loaded = load(config, secrets_dir=secrets_dir)
+    (copied,) = loaded.select(flow)
+    source = TopicPartition(topic, partition)
+    target = TopicPartition(copied.target_topic(topic), partition)
+    clusters = source_options(loaded, copied), target_options(loaded, copied)
+    with OffsetTranslator(copied.name, *clusters, copied.copy_policy()) as translator:
+        found = translator.open({source: target})[source]
+        translate = found.translate_back if reverse else found.translate
+        translations = {offset: translate(offset) for offset in wanted}
+    names = ("target", "source") if reverse else ("source", "target")
+    if as_json:
+        documents = [
+            {names[0]: offset, names[1]: other, "place": place.value} for offset, (place, other) in translations.items()
+        ]
+        heading = {"flow": copied.name, "topic": topic, "target_topic": target.topic, "partition": partition}
+        print(json.dumps({**heading, "offsets": documents, "reason": found.reason}, indent=2))
+    else:
+        Terminal().print(_table(f"flow {copied.name}: {source} to {target}", names, translations))
+        if found.reason and any(one.place is Place.UNKNOWN for one in translations.values()):
+            print_warning(found.reason)
+    incomplete = {Place.UNKNOWN, Place.NOT_COPIED} & {one.place for one in translations.values()}
+    raise typer.Exit(SOME_UNKNOWN if incomplete else ALL_KNOWN)
+
+
+def _table(title: str, names: tuple[str, str], translations: dict[int, Translation]) -> Table:
+    table = Table(title=Text(title), title_justify="left")
+    for name in names:
+        table.add_column(name, justify="right")
+    table.add_column("remarks")
+    for offset, (place, other) in translations.items():
+        table.add_row(f"{offset}", "" if other is None else f"{other}", MEANINGS[place])
+    return table

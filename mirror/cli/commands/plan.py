@@ -1,0 +1,201 @@
+"""``mirror plan``: show what a run would copy and change, without Spark and without changing anything."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import typer
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from mirror.cli.console import print_error
+from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir
+from mirror.config.load import load
+from mirror.errors import FlowError, MirrorError
+from mirror.runtime.clock import SystemClock
+from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
+from mirror.spark.driver.output.terminal import Terminal
+from mirror.spark.preflight.dry_run import Action, FlowForecast, PartitionForecast, forecast
+from mirror.spark.preflight.flow_checks import check_flows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.preflight.flow_checks import Findings
+
+NOTHING_TO_DO: Final = 0
+COULD_NOT_PLAN: Final = 1
+SOMETHING_TO_DO: Final = 3
+
+_STYLES: Final = {Action.COPY: "green", Action.WAIT: "yellow", Action.FAIL: "red"}
+_MAX_NAMES_SHOWN: Final = 5
+"""Topics named in a line; of the others only the number is given."""
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+
+
+def plan(
+    config: Config,
+    flow: Flow = None,
+    report_dir: ReportDir = DEFAULT_REPORT_DIR,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a run would copy and change now: the backlog, how it is copied, and how long it takes. Changes nothing.
+
+    The time is estimated from the rate of earlier runs in --report-dir.
+
+    Exit status: 0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not plan,
+    2 wrong usage.
+    """
+    loaded = load(config, secrets_dir=secrets_dir)
+    flows = loaded.select(flow)
+    findings = check_flows(loaded, flows)
+    forecasts: list[FlowForecast] = []
+    errors: dict[str, str] = {}
+    for flow_config in flows:
+        try:
+            forecasts.append(_forecast(loaded, flow_config, findings, report_dir))
+        except MirrorError as error:
+            # The other flows are still shown.
+            errors[flow_config.name] = str(error)
+            print_error(_with_flow_name(flow_config, error), debug=debug)
+    if as_json:
+        documents = [_to_json(flow_forecast, findings) for flow_forecast in forecasts]
+        print(json.dumps({"flows": documents, "errors": errors}, indent=2))
+    else:
+        console = Terminal()
+        for flow_forecast in forecasts:
+            _print(flow_forecast, findings, console)
+    if errors:
+        raise typer.Exit(COULD_NOT_PLAN)
+    raise typer.Exit(SOMETHING_TO_DO if any(flow_forecast.to_do for flow_forecast in forecasts) else NOTHING_TO_DO)
+
+
+def _forecast(config: MirrorConfig, flow: FlowConfig, findings: Findings, report_dir: Path) -> FlowForecast:
+    if error := findings.unreachable.get(flow.name):
+        raise error
+    return forecast(config, flow, wall_ms=SystemClock().unix_ms(), ledger=report_dir / "ledger" / flow.name)
+
+
+class _ErrorOfFlow(FlowError):
+    """An error of flow flow, with the flow's name in each line."""
+
+    several_lines = True
+
+
+def _with_flow_name(flow: FlowConfig, error: MirrorError) -> FlowError:
+    prefix = f"flow {flow.name}: "
+    lines = [line if line.startswith(prefix) else prefix + line for line in str(error).splitlines()]
+    error_of_flow = _ErrorOfFlow("\n".join(lines))
+    error_of_flow.__cause__ = error
+    return error_of_flow
+
+
+def _to_json(flow: FlowForecast, findings: Findings) -> dict[str, object]:
+    left_out = [{"topic": topic, "reason": why} for topic, why in findings.left_out.get(flow.flow, {}).items()]
+    warnings = [*findings.warnings.get(flow.flow, []), *flow.warnings]
+    return {**flow.to_json(), "left_out": left_out, "warnings": warnings}
+
+
+def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
+    def say(text: str) -> None:
+        # Topic names are not markup, and lines are not truncated.
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    shown = [partition for partition in flow.partitions if partition.action is not Action.NOTHING]
+    console.print(_table(flow, shown))
+    if len(shown) < len(flow.partitions):
+        say(f"{len(flow.partitions) - len(shown)} of {len(flow.partitions)} partitions have nothing to copy")
+    for reason, topics in _reasons(shown).items():
+        say(f"{reason} ({_listed(topics)})")
+    for reason, topics in _by_reason(findings.left_out.get(flow.flow, {})).items():
+        say(f"left out, since {reason}: {_listed(topics)}")
+    if flow.records:
+        say(f"estimated time: {_time(flow)}")
+    for line in _changes(flow):
+        say(line)
+    for line in (*findings.warnings.get(flow.flow, []), *flow.warnings):
+        say(f"warning: {line}")
+    if not flow.to_do:
+        say("nothing to do")
+
+
+def _changes(flow: FlowForecast) -> Iterator[str]:
+    """Yield what a run would change on both clusters, besides what it copies."""
+    yield from (f"on {flow.target}: {line}" for line in flow.changes)
+    yield from (f"on {flow.source}: {line}" for line in flow.source_changes)
+    for found in (flow.alignment, flow.acls):
+        yield from (f"on {flow.target}: {line}" for line in (found.lines() if found is not None else ()))
+
+
+def _table(flow: FlowForecast, shown: list[PartitionForecast]) -> Table:
+    title = Text(f"flow {flow.flow}: {flow.source} to {flow.target}")
+    table = Table(title=title, title_justify="left", show_footer=True)
+    table.add_column("topic", "to copy", overflow="fold")
+    table.add_column("partition", justify="right")
+    table.add_column("records", f"{flow.records:,}", justify="right")
+    table.add_column("bytes", _size(flow.bytes), justify="right")
+    table.add_column("path")
+    table.add_column("action")
+    errors = any(partition.error for partition in shown)
+    if errors:
+        table.add_column("remarks", overflow="fold")
+    for partition in shown:
+        table.add_row(
+            Text(partition.topic),
+            f"{partition.partition}",
+            f"{partition.records:,}",
+            _size(partition.bytes),
+            partition.way.value,
+            Text(partition.action.value, style=_STYLES.get(partition.action, "")),
+            *([Text(partition.error or "")] if errors else []),
+        )
+    return table
+
+
+def _by_reason(left_out: dict[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for topic, reason in left_out.items():
+        found.setdefault(reason, []).append(topic)
+    return found
+
+
+def _reasons(shown: list[PartitionForecast]) -> dict[str, list[str]]:
+    """Return why batches are not all passed on as bytes: reason -> its topics."""
+    topics_of: dict[str, dict[str, None]] = {}
+    for partition in shown:
+        for reason in partition.reasons:
+            topics_of.setdefault(f"{partition.way.value}: {reason}", {})[partition.topic] = None
+    return {reason: list(topics) for reason, topics in topics_of.items()}
+
+
+def _listed(topics: list[str]) -> str:
+    more = f" and {len(topics) - _MAX_NAMES_SHOWN} more" if len(topics) > _MAX_NAMES_SHOWN else ""
+    return ", ".join(topics[:_MAX_NAMES_SHOWN]) + more
+
+
+def _size(size: int | None) -> str:
+    return "unknown" if size is None else decimal(size)
+
+
+def _time(flow: FlowForecast) -> str:
+    origin = "as in earlier runs" if flow.overhead_measured else "as measured elsewhere on two cores"
+    start = f"{flow.overhead_seconds:.0f} s of it are Spark's start, {origin}"
+    if flow.seconds is None or flow.bytes_per_second is None:
+        why = " (no earlier run in the report folder shows a rate)" if flow.bytes is not None else ""
+        return f"unknown{why}; {start}"
+    return f"{_duration(flow.seconds)}, copying at {decimal(int(flow.bytes_per_second))}/s; {start}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < _MINUTE_S:
+        return f"{seconds:.0f} s"
+    if seconds < _HOUR_S:
+        return f"{seconds / _MINUTE_S:.0f} min"
+    return f"{seconds / _HOUR_S:.1f} h"

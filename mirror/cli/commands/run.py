@@ -1,0 +1,106 @@
+"""``mirror run`` and ``mirror stream``: submit a replication job to Spark and wait for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import datetime
+from typing import Annotated, Never
+
+import typer
+
+from mirror.cli.commands.check_config import why_not_loaded
+from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir
+from mirror.config.load import load
+from mirror.sandbox import die_with_owner
+from mirror.sandbox.java import find_java
+from mirror.spark.driver.job_options import ALL, AVAILABLE_NOW, DEFAULT_REPORT_DIR, JobOptions
+from mirror.spark.driver.launch.master_check import check_master
+from mirror.spark.driver.launch.submission import DEFAULT_MASTER, Submission, is_local
+from mirror.spark.driver.output.progress_lines import stamped
+
+Master = Annotated[str, typer.Option("--master", help="Where Spark runs the tasks.")]
+AllPartitions = Annotated[bool, typer.Option(ALL.name, help=ALL.help)]
+AvailableNow = Annotated[bool, typer.Option(AVAILABLE_NOW.name, help=AVAILABLE_NOW.help)]
+
+
+def run(
+    config: Config,
+    flow: Flow = None,
+    report_dir: ReportDir = DEFAULT_REPORT_DIR,
+    secrets_dir: SecretsDir = None,
+    master: Master = DEFAULT_MASTER,
+    all_partitions: AllPartitions = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Copy each flow's topics up to where they end now, one flow after the other, and print the results.
+
+    With --json the command prints the content of summary.json at the end, or nothing if no flow was started.
+
+    Exit status: 0 every partition complete, 1 could not run, 2 wrong usage, 3 some partitions did not complete,
+    130 or 143 interrupted.
+    """
+    options = JobOptions(
+        config=config,
+        flow=flow,
+        report_dir=report_dir,
+        secrets_dir=secrets_dir,
+        all_partitions=all_partitions,
+        as_json=as_json,
+        debug=debug,
+    )
+    _submit(options, master, stream=False)
+
+
+def stream(
+    config: Config,
+    flow: Flow = None,
+    report_dir: ReportDir = DEFAULT_REPORT_DIR,
+    secrets_dir: SecretsDir = None,
+    master: Master = DEFAULT_MASTER,
+    available_now: AvailableNow = False,
+    all_partitions: AllPartitions = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Follow each flow's topics, new ones included, until Ctrl-C, SIGTERM or `mirror stop`; all flows concurrently.
+
+    With --json the command prints one line per completed epoch of a flow, and the content of summary.json as the last
+    line.
+
+    Exit status: 0 ended in order, 1 could not run, 2 wrong usage, 3 ended with partitions that did not complete or
+    because another run took over, 130 or 143 interrupted: it did not end within shutdown-timeout-ms.
+    """
+    options = JobOptions(
+        config=config,
+        flow=flow,
+        report_dir=report_dir,
+        secrets_dir=secrets_dir,
+        available_now=available_now,
+        all_partitions=all_partitions,
+        as_json=as_json,
+        debug=debug,
+    )
+    _submit(options, master, stream=True)
+
+
+def _submit(options: JobOptions, master: str, *, stream: bool) -> Never:
+    """Submit the job, and exit with its status. Raises MirrorError if it cannot be started."""
+    # A wrong configuration or a missing Java is reported now, not after Spark has started.
+    importable = why_not_loaded if is_local(master) else None  # executors elsewhere may have other packages
+    flows = load(options.config, secrets_dir=options.secrets_dir, why_not_loaded=importable).select(options.flow)
+    check_master(master)
+    find_java()
+    # If this process is killed with SIGKILL, only the guard ends Spark.
+    guard = [sys.executable, "-I", "-S", die_with_owner.__file__, str(os.getpid())]
+    grace_s = max(flow.shutdown_timeout_ms for flow in flows) / 1000 if stream else None
+    arguments = options.to_arguments()
+    submission = Submission(
+        arguments, master, options.report_dir, guard=guard, stream_grace_s=grace_s, on_progress=_print_progress
+    )
+    raise typer.Exit(submission.run())
+
+
+def _print_progress(text: str) -> None:
+    print(stamped(text, datetime.now().astimezone(), terminal=sys.stderr.isatty()), file=sys.stderr, flush=True)

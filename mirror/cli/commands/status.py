@@ -1,0 +1,113 @@
+"""``mirror status``: show progress and lag per partition, once or live."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from mirror.cli.options import AsJson, Config, Flow, ReportDir, SecretsDir
+from mirror.cli.views import status_view
+from mirror.cli.views.watching import show_repeatedly
+from mirror.config.load import load
+from mirror.errors import KafkaError
+from mirror.spark.driver.job_options import ALL, DEFAULT_REPORT_DIR, MAX_PARTITIONS_SHOWN
+from mirror.spark.driver.output.terminal import Terminal
+from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader, read_status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirror.spark.status.flow_status import FlowStatus
+
+pause = time.sleep
+"""Waits between two readings; tests replace it."""
+
+
+def status(
+    config: Config,
+    flow: Flow = None,
+    report_dir: ReportDir = DEFAULT_REPORT_DIR,
+    secrets_dir: SecretsDir = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Read again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two readings with --watch.")] = 2.0,
+    all_partitions: Annotated[
+        bool, typer.Option(ALL.name, help=f"Show all partitions, not only the {MAX_PARTITIONS_SHOWN} worst.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far each flow is: progress and lag per partition, and which run copies it now. Changes nothing.
+
+    With --watch also show how fast and how late each partition is copied, when it will have caught up, and whether that
+    is before the source's retention deletes records; unhealthy partitions come first.
+
+    With --json and --watch the command prints one line for each reading.
+
+    Exit status: 0 read, 1 could not read.
+    """
+    loaded = load(config, secrets_dir=secrets_dir)
+    flows = loaded.select(flow)
+    if not watch:
+        statuses = [read_status(loaded, flow_config, report_dir=report_dir) for flow_config in flows]
+        if as_json:
+            print(json.dumps({"flows": [status_.to_json() for status_ in statuses]}, indent=2))
+        else:
+            Terminal().print(status_view.once(statuses, None if all_partitions else MAX_PARTITIONS_SHOWN))
+        return
+    with ExitStack() as stack:
+        readers = [
+            stack.enter_context(
+                StatusReader(loaded, flow_config, report_dir=report_dir, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
+            )
+            for flow_config in flows
+        ]
+        try:
+            _watch_json(readers, every) if as_json else _watch(readers, every, all_partitions=all_partitions)
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
+
+
+def _read(readers: Sequence[StatusReader]) -> tuple[list[FlowStatus], dict[str, KafkaError]]:
+    """Return the statuses, and the errors by flow of the clusters that did not answer: --watch continues after them."""
+    statuses: list[FlowStatus] = []
+    errors: dict[str, KafkaError] = {}
+    for reader in readers:
+        try:
+            statuses.append(reader.read())
+        except KafkaError as error:
+            errors[reader.flow.name] = error
+    return statuses, errors
+
+
+def _watch_json(readers: Sequence[StatusReader], every: float) -> None:
+    while True:
+        statuses, errors = _read(readers)
+        document = {
+            "flows": [status_.to_json() for status_ in statuses],
+            "errors": {name: str(error) for name, error in errors.items()},
+        }
+        print(json.dumps(document), flush=True)
+        pause(every)
+
+
+def _watch(readers: Sequence[StatusReader], every: float, *, all_partitions: bool) -> NoReturn:
+    def view(console: Terminal) -> Group:
+        statuses, errors = _read(readers)
+        most = MAX_PARTITIONS_SHOWN
+        if console.is_terminal:
+            follows = any(reader.flow.follows_groups for reader in readers)
+            most = status_view.rows_for(console.height - 1, len(readers), groups=follows)
+        return _view(statuses, errors, None if all_partitions else most, console.width)
+
+    show_repeatedly(view, lambda: pause(every), Terminal())
+
+
+def _view(statuses: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
+    at = Text(f"{datetime.now().astimezone():%H:%M:%S}", style="dim")
+    return Group(status_view.live(statuses, errors, most, width), at)

@@ -1,0 +1,131 @@
+"""``mirror stop``: stop the runs of flows in order, on whichever host they run."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mirror.cli.options import AsJson, Config, Flow, SecretsDir
+from mirror.client import Admin
+from mirror.config.load import load
+from mirror.errors import MirrorError, printable
+from mirror.spark.run_control import RunControlClient
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.progress.control import RunControl
+
+_POLL_INTERVAL_S = 0.5
+pause = time.sleep
+"""Waits between two polls; tests replace it."""
+_SPARK_SHUTDOWN_S = 10.0
+"""The time that Spark may take to end after a flow's shutdown-timeout-ms."""
+
+
+def stop(
+    config: Config,
+    flow: Flow = None,
+    secrets_dir: SecretsDir = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run reports its end.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Stop the stream (or run) of each flow in order: it commits what the target has acknowledged, and its progress.
+
+    The command is sent through the target cluster, so it works from any host. A run without a sign of life for a minute
+    has died; the command does not wait for it.
+
+    Exit status: 0 all have ended, or nothing ran; 1 the command could not be sent; 3 sent, but a run has not ended
+    within shutdown-timeout-ms and 10 seconds.
+    """
+    loaded = load(config, secrets_dir=secrets_dir)
+    with ExitStack() as stack:
+        # The command is sent to all flows before waiting for any of them.
+        requests = [_StopRequest(stack, loaded, flow_config) for flow_config in loaded.select(flow)]
+        outcomes = [request.outcome(wait=wait) for request in requests]
+    if as_json:
+        print(json.dumps(outcomes, indent=2))
+    for outcome in () if as_json else outcomes:
+        print(printable(_line(outcome)))
+    states = {outcome["state"] for outcome in outcomes}
+    raise typer.Exit(1 if "unknown" in states else 3 if wait and "requested" in states else 0)
+
+
+class _StopRequest:
+    """A stop command to the run of one flow, which is sent when this is created."""
+
+    def __init__(self, stack: ExitStack, config: MirrorConfig, flow: FlowConfig) -> None:
+        self._flow = flow
+        self._deadline_s = time.monotonic() + flow.shutdown_timeout_ms / 1000 + _SPARK_SHUTDOWN_S
+        self._error: MirrorError | None = None
+        self._found: RunControl | None = None
+        self._silent_ms: int | None = None
+        try:
+            admin = stack.enter_context(Admin(config.clusters[flow.target].client_options()))
+            self._control = RunControlClient(admin, flow.name)
+            self._found = self._control.stop()
+        except MirrorError as error:
+            self._error = error
+
+    def outcome(self, *, wait: bool) -> dict[str, Any]:
+        """Return the outcome as JSON values.
+
+        ``state`` is "nothing runs", "requested", "ended", "taken over", "gone" or (with ``error``) "unknown".
+        """
+        state = ""
+        try:
+            state = "nothing runs" if self._found is None else self._result(self._found, wait=wait)
+        except MirrorError as error:
+            self._error = error
+        if self._error is not None:
+            return {"flow": self._flow.name, "state": "unknown", "error": str(self._error)}
+        if self._found is None:
+            return {"flow": self._flow.name, "state": state}
+        since = datetime.fromtimestamp(self._found.since_ms / 1000, UTC).isoformat(timespec="seconds")
+        run = {"run": self._found.run, "host": self._found.host, "since": since}
+        silent = {} if self._silent_ms is None else {"silent_seconds": self._silent_ms // 1000}
+        return {"flow": self._flow.name, **run, "state": state, **silent}
+
+    def _result(self, found: RunControl, *, wait: bool) -> str:
+        now_ms = _unix_ms()
+        self._silent_ms = found.silent_ms(now_ms)
+        if found.is_dead(now_ms):
+            self._control.mark_ended(found)
+            return "gone"
+        if wait:
+            return self._await_end(found)
+        pause(_POLL_INTERVAL_S)
+        if (control := self._control.read()) is not None and control.run == found.run and not control.stop:
+            self._control.stop()  # the run's own renewal has overwritten the command
+        return "requested"
+
+    def _await_end(self, found: RunControl) -> str:
+        while time.monotonic() < self._deadline_s:
+            control = self._control.read()
+            if control is None or (control.run == found.run and control.ended):
+                return "ended"
+            if control.run != found.run:
+                return "taken over"
+            if not control.stop:
+                self._control.stop()  # a record of the run has overwritten the command
+            pause(_POLL_INTERVAL_S)
+        return "requested"
+
+
+def _unix_ms() -> int:
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
+def _line(outcome: dict[str, Any]) -> str:
+    if "error" in outcome:
+        return f"{outcome['flow']}: the command could not be sent: {outcome['error']}"
+    if "run" not in outcome:
+        return f"{outcome['flow']}: nothing runs"
+    dead = f"no sign of life for {outcome.get('silent_seconds')} s: it has died or cannot reach the target"
+    texts = {"requested": "stop requested", "taken over": "ended: another run took over", "gone": dead}
+    state = texts.get(outcome["state"], outcome["state"])
+    return f"{outcome['flow']}: run {outcome['run']} on {outcome['host']}, since {outcome['since']}: {state}"

@@ -1,0 +1,1 @@
+"""What the subcommands show: tables, lines and JSON documents."""

@@ -1,0 +1,359 @@
+"""The tables of ``mirror status``, and the format of its times and rates."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import operator
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from mirror.client import TopicPartition
+from mirror.errors import brief
+from mirror.relay.model.way_notes import PartitionWay, way_notes
+from mirror.relay.progress.open_transactions import describe_oldest
+from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
+from mirror.spark.driver.output.tables import worst_groups
+from mirror.telemetry.lag.lags import LagState, worst_first
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from mirror.alignment.sync_state import KindState
+    from mirror.errors import KafkaError
+    from mirror.relay.progress.control import RunControl
+    from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
+
+MIN_PARTITIONS_SHOWN: Final = 3
+"""Partitions of a flow that are shown even on a small terminal."""
+_OTHER_LINES: Final = 7
+"""Lines of a flow besides its partitions: up to four above the table, its head, the number left out, a blank line."""
+_GROUP_LINES: Final = 2
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_STYLES: Final = {
+    LagState.LOSING: "bold red",
+    LagState.NO_LEADER: "red",
+    LagState.STUCK: "red",
+    LagState.FALLING_BEHIND: "yellow",
+    LagState.BEHIND: "yellow",
+    LagState.NOT_BEGUN: "cyan",
+    LagState.CATCHING_UP: "cyan",
+    LagState.CAUGHT_UP: "green",
+}
+_COLUMNS: Final = ("state", "topic", "p", "lag", "late", "copied/s", "new/s", "to drain", "to loss")
+_TOPIC_COLUMN: Final = 1
+_MIN_TOPIC_WIDTH, _MIN_ERROR_WIDTH = 12, 40
+"""Minimum widths of the columns with the topic and the last error. If they do not fit, errors are below the table."""
+_WIDE_TERMINAL: Final = 100
+_MAX_TRANSACTIONS_SHOWN: Final = 3
+"""Open transactions of a flow that are shown; a live view shows one."""
+_LOSS_WARNING_S: Final = 3_600.0
+"""A loss of records within this time is highlighted."""
+_MIN_WITHOUT_FRACTION: Final = 10
+"""Smaller numbers are shown with one decimal place."""
+_UNKNOWN: Final = "-"
+_MAX_NAMES_SHOWN: Final = 5
+"""Partitions of a topic that share a line; an ellipsis stands for the others."""
+
+
+def rows_for(height: int, flows: int, *, groups: bool = False) -> int:
+    """Return how many partitions of each flow fit a terminal of ``height`` lines, up to the maximum.
+
+    ``groups``: some flow has lines about its consumer groups.
+    """
+    others = _OTHER_LINES + (_GROUP_LINES if groups else 0)
+    return min(MAX_PARTITIONS_SHOWN, max(MIN_PARTITIONS_SHOWN, height // max(1, flows) - others))
+
+
+def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
+    """Return the view of one reading, without rates: the ``most`` partitions of each flow with most lag, or all."""
+    parts: list[RenderableType] = []
+    for flow in statuses:
+        parts += [
+            _head(flow),
+            _once(flow, most),
+            *_last_errors(flow, most),
+            *_ways(flow),
+            *_target_losses(flow, most),
+            *_open_transactions(flow, _MAX_TRANSACTIONS_SHOWN),
+            *_groups(flow),
+            *([] if flow.groups is None else map(Text, worst_groups(flow.groups, flow.flow))),
+            *_sync(flow),
+        ]
+    return Group(*parts)
+
+
+def _groups(flow: FlowStatus) -> list[Text]:
+    """Return a line about the consumer groups after the last round of a run, and one about a problem of that."""
+    if flow.groups is None:
+        return []
+    longest = f", the longest for {duration(flow.groups.oldest_ms / 1000)}" if flow.groups.oldest_ms else ""
+    ago = _ago(flow.groups.time_ms, flow.time_ms)
+    line = f"consumer groups, {ago}: {flow.groups.counts()}{longest if flow.groups.sync else ''}"
+    return [
+        Text(line),
+        *(Text(f"consumer groups: {brief(problem)}", style="yellow") for problem in flow.groups.problems[:1]),
+    ]
+
+
+def _sync(flow: FlowStatus) -> list[Text]:
+    """Return a line for each kind of differences that is not in step, one for those that are, and what is left out."""
+    if flow.sync is None:
+        return []
+    in_step = [kind for kind, state in flow.sync.kinds.items() if state.in_step]
+    last_ms = min((flow.sync.kinds[kind].time_ms for kind in in_step), default=0)
+    left_out = flow.sync.not_local
+    return [
+        *([Text(f"{', '.join(in_step)} in step, {_ago(last_ms, flow.time_ms)}")] if in_step else []),
+        *(
+            Text(f"{kind} not in step, {_ago(state.time_ms, flow.time_ms)}: {state.words()}{_last_sync(state, flow)}")
+            for kind, state in flow.sync.kinds.items()
+            if not state.in_step
+        ),
+        *([Text(f"{left_out:,} records left out as not local")] if left_out else []),
+    ]
+
+
+def _sync_line(flow: FlowStatus, width: int) -> list[Text]:
+    """Return the same in one line that fits ``width``, what is not in step first."""
+    lines = [line.plain for line in _sync(flow)]
+    lines.sort(key=lambda line: " not in step, " not in line)
+    return [_truncated("; ".join(lines), width)] if lines else []
+
+
+def _last_sync(state: KindState, flow: FlowStatus) -> str:
+    """Return when everything was compared for the last time, if that was not in the last round."""
+    if state.synced_ms == state.time_ms:
+        return ""
+    at = _ago(state.synced_ms, flow.time_ms) if state.synced_ms else "never by this run"
+    return f"; last compared completely {at}"
+
+
+def _last_errors(flow: FlowStatus, most: int | None) -> list[Text]:
+    """Return the last errors: one line for each topic and reason, up to ``most``, and the number of further lines."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for partition in flow.partitions:
+        if line := _last_error(partition, flow.time_ms):
+            grouped.setdefault((partition.topic, line), []).append(f"{partition.partition}")
+    lines = [Text(f"{topic}-{_listed(numbers)}: {line}") for (topic, line), numbers in grouped.items()]
+    left = 0 if most is None else max(0, len(lines) - most)
+    return [*lines[:most], *([Text(f"{left:,} more topics have errors (--all)", style="dim")] if left else [])]
+
+
+def _ways(flow: FlowStatus) -> list[Text]:
+    """Return a line for each reason why partitions go in transactions, unless the flow says so."""
+    ways = (PartitionWay(f"{_tp(partition)}", partition.way, partition.way_reason) for partition in flow.partitions)
+    return [Text(line) for line in way_notes(ways)]
+
+
+def _target_losses(flow: FlowStatus, most: int | None) -> list[Text]:
+    """Return a line for each partition whose target lost records that were copied again, up to ``most``."""
+    losses = [f"{_tp(partition)}: {partition.target_loss}" for partition in flow.partitions if partition.target_loss]
+    return [Text(line) for line in losses[:most]]
+
+
+def _listed(numbers: list[str]) -> str:
+    return ", ".join([*numbers[:_MAX_NAMES_SHOWN], *(["..."] if len(numbers) > _MAX_NAMES_SHOWN else [])])
+
+
+def _once(flow: FlowStatus, most: int | None) -> Table:
+    order = [
+        (
+            not partition.lag.state.unhealthy,
+            partition.lag.records is not None,
+            -(partition.lag.records or 0),
+            *_tp(partition),
+        )
+        for partition in flow.partitions
+    ]
+    lagging = [
+        partition for _, partition in sorted(zip(order, flow.partitions, strict=True), key=operator.itemgetter(0))
+    ]
+    shown = lagging[:most]
+    table = Table(caption=_more(flow, len(shown)), caption_justify="left")
+    for name in ("state", "topic", "partition", "progress", "source end", "lag", "committed"):
+        table.add_column(name, justify="left" if name in {"state", "topic", "committed"} else "right", overflow="fold")
+    for partition in shown:
+        lag = partition.lag.records
+        # Text, not str: a topic's name is never markup.
+        table.add_row(
+            Text(partition.lag.state.value, style=_STYLES[partition.lag.state]),
+            Text(partition.topic),
+            Text(f"{partition.partition}"),
+            Text("none yet" if partition.progress is None else f"{partition.progress:,}"),
+            Text("no leader" if partition.end is None else f"{partition.end:,}"),
+            Text("unknown" if lag is None else f"{lag:,}", style="green" if lag == 0 else "yellow"),
+            Text("" if partition.committed_ms is None else _ago(partition.committed_ms, flow.time_ms)),
+        )
+    return table
+
+
+def live(statuses: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
+    """Return the view of repeated readings: the ``most`` worst partitions of each flow, or all.
+
+    ``errors`` are by flow, for flows that could not be read; ``width`` is the terminal's, in columns.
+    """
+    parts: list[RenderableType] = []
+    for flow in statuses:
+        shown = _worst(flow.partitions, len(flow.partitions) if most is None else most)
+        parts += [
+            _head(flow),
+            _summary(flow),
+            *_groups(flow),
+            *_sync_line(flow, width),
+            *_live(shown, flow.time_ms, width),
+            *_open_transactions(flow, 1),
+        ]
+        more = _more(flow, len(shown))
+        parts += [Text(more, style="dim"), Text()] if more else [Text()]
+    parts += [Text(f"flow {name}: {error}; retrying", style="red") for name, error in errors.items()]
+    return Group(*parts)
+
+
+def _live(shown: Sequence[PartitionStatus], now_ms: int, width: int) -> list[RenderableType]:
+    """Return a table with one line per partition, and the last errors in it or, on a narrow terminal, below."""
+    rows = [_cells(partition) for partition in shown]
+    gap = 2 if width >= _WIDE_TERMINAL else 1
+    columns = zip(_COLUMNS, *([cell.plain for cell in row] for row in rows), strict=True)
+    widths = [max(map(cell_len, column)) for column in columns]
+    left = max(_MIN_TOPIC_WIDTH, width - sum(widths) + widths[_TOPIC_COLUMN] - gap * (len(_COLUMNS) - 1))
+    errors = [_last_error(partition, now_ms) for partition in shown]
+    beside = any(errors) and left - gap - _MIN_TOPIC_WIDTH >= _MIN_ERROR_WIDTH
+    topic = min(widths[_TOPIC_COLUMN], left - gap - _MIN_ERROR_WIDTH if beside else left)
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
+    for name in _COLUMNS:
+        table.add_column(name, justify="left" if name in {"state", "topic"} else "right", no_wrap=True)
+    if beside:
+        table.add_column("last error", no_wrap=True)
+    for row, line in zip(rows, errors, strict=True):
+        row[_TOPIC_COLUMN].truncate(topic, overflow="ellipsis")
+        table.add_row(*row, *([_truncated(line, left - topic - gap)] if beside else []))
+    with_error = [(partition, line) for partition, line in zip(shown, errors, strict=True) if line]
+    below = [] if beside else with_error[:MIN_PARTITIONS_SHOWN]
+    return [table, *(_truncated(f"{_tp(partition)}: {line}", width) for partition, line in below)]
+
+
+def _cells(partition: PartitionStatus) -> list[Text]:
+    # Text, not str: rich would read markup in a topic's name.
+    lag = partition.lag
+    left = lag.state is not LagState.CAUGHT_UP  # a partition that has caught up has nothing to drain or lose
+    return [
+        Text(lag.state.value, style=_STYLES[lag.state]),
+        Text(partition.topic),
+        Text(f"{partition.partition}"),
+        Text(_UNKNOWN if lag.records is None else f"{lag.records:,}"),
+        Text(duration(lag.seconds)),
+        Text(rate(lag.copied_per_s)),
+        Text(rate(lag.produced_per_s)),
+        Text(duration(lag.drain_s) if left else ""),
+        Text(duration(lag.loss_s) if left else "", style=_warning(lag.loss_s)),
+    ]
+
+
+def _warning(loss_s: float | None) -> str:
+    return "" if loss_s is None or loss_s >= _LOSS_WARNING_S else "yellow" if loss_s > 0 else "bold red"
+
+
+def _truncated(line: str, width: int) -> Text:
+    text = Text(line, style="dim")
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def _worst(partitions: Sequence[PartitionStatus], most: int) -> list[PartitionStatus]:
+    return heapq.nsmallest(most, partitions, key=lambda partition: worst_first(_tp(partition), partition.lag))
+
+
+def _tp(partition: PartitionStatus) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def _head(flow: FlowStatus) -> Text:
+    run = (
+        "nothing runs" if flow.run is None else f"run {flow.run.run} on {flow.run.host}{_seen(flow.run, flow.time_ms)}"
+    )
+    stopping = ", stop requested" if flow.run is not None and flow.run.stop else ""
+    unknown = f", {flow.totals.unknown} partitions not begun or not known" if flow.totals.unknown else ""
+    lag = f"{flow.totals.records:,} behind{unknown}"
+    return Text(f"flow {flow.flow}: {flow.source} to {flow.target}; {lag}; {run}{stopping}")
+
+
+def _seen(run: RunControl, now_ms: int) -> str:
+    silent_ms = run.silent_ms(now_ms)
+    if silent_ms is None:
+        return ""  # written by a version that does not report it
+    if run.is_dead(now_ms):
+        return f", not seen for {duration(silent_ms // 1000)}: it has died or cannot reach the target"
+    return f", seen {_ago(run.seen_ms, now_ms)}"
+
+
+def _summary(flow: FlowStatus) -> Text:
+    """Return the flow's second line: its rates, its worst partition's times, and the partitions in each state."""
+    totals = flow.totals
+    drain = "never drained" if totals.drain_s == math.inf else f"drained in {duration(totals.drain_s)}"
+    behind = (partition.lag for partition in flow.partitions if partition.lag.state is not LagState.CAUGHT_UP)
+    loss_s = min((lag.loss_s for lag in behind if lag.loss_s is not None), default=None)
+    words = [
+        f"copied {rate(totals.copied_per_s)}/s, new {rate(totals.produced_per_s)}/s",
+        *([f"up to {duration(totals.seconds)} late"] if totals.seconds else []),
+        *([drain] if totals.drain_s else []),
+        *([f"{duration(loss_s)} to the first loss" if loss_s > 0 else "losing records"] if loss_s is not None else []),
+    ]
+    line = Text("; ".join(words) + "; ")
+    for place, (state, count) in enumerate(totals.states.items()):
+        line.append(", " if place else "").append(f"{count:,} {state.value}", style=_STYLES[state])
+    return line
+
+
+def _open_transactions(flow: FlowStatus, most: int) -> list[Text]:
+    """Return a line for each of the ``most`` oldest open transactions of the source: no lag counts their records."""
+    open_ = (partition.withheld for partition in flow.partitions)
+    found = {transaction.tp: transaction for transaction in open_ if transaction and transaction.is_noteworthy}
+    return [Text(line, style="yellow") for line in describe_oldest(found, most)]
+
+
+def _last_error(partition: PartitionStatus, now_ms: int) -> str:
+    error = partition.last_error
+    if error is None:
+        return ""
+    line = " ".join(error.line.split())
+    return line if error.time_ms >= now_ms else f"{_ago(error.time_ms, now_ms)}: {line}"
+
+
+def _more(flow: FlowStatus, shown: int) -> str | None:
+    left = len(flow.partitions) - shown
+    return f"{left:,} more partitions, none of them worse (--all)" if left else None
+
+
+def duration(seconds: float | None) -> str:
+    """Format a time with two or three digits: ``4.2 s``, ``35 min``, ``6.9 d``, ``never``, ``-`` if it is unknown."""
+    if seconds is None:
+        return _UNKNOWN
+    if math.isinf(seconds):
+        return "never"
+    size = abs(seconds)
+    # At least two of a unit: "90 s" is more precise than "2 min".
+    count, unit = next(((size / unit_s, name) for unit_s, name in _UNITS if size >= 2 * unit_s), (size, "s"))
+    sign = "-" if seconds < 0 else ""
+    return f"{sign}{count:.0f} {unit}" if count >= _MIN_WITHOUT_FRACTION or not count else f"{sign}{count:.1f} {unit}"
+
+
+def rate(per_s: float | None) -> str:
+    """Format records per second: ``0``, ``0.3``, ``12``, ``1,234``; ``-`` if it is unknown."""
+    if per_s is None:
+        return _UNKNOWN
+    return f"{per_s:,.0f}" if per_s >= _MIN_WITHOUT_FRACTION or not per_s else f"{per_s:.1f}"
+
+
+def _ago(time_ms: int, now_ms: int) -> str:
+    seconds = max(0, (now_ms - time_ms) // 1000)
+    for unit_s, unit in _UNITS:
+        if seconds >= 2 * unit_s:
+            return f"{seconds // unit_s} {unit} ago"
+    return f"{seconds} s ago"

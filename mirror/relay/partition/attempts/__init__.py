@@ -1,0 +1,1 @@
+"""One attempt to copy a range: its commits, its batches in flight, and what it reads."""

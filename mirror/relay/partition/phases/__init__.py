@@ -1,0 +1,1 @@
+"""What the machine does in its states: opens an attempt, copies, and ends it. No I/O."""

@@ -1,0 +1,164 @@
+"""Opens one attempt at a partition: fences earlier ones or reads only, and finds out where the copy starts. No I/O.
+
+In transactions an attempt fences when it opens. By sequences it does so once it has something to send
+(:mod:`.acquisition`); :meth:`Opening.note_acquisition` records these requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
+from mirror.relay.futures import as_mirror_error
+from mirror.relay.model.way import Way
+from mirror.relay.partition.expiries import expiry_error
+from mirror.relay.partition.parts import CopyParts
+from mirror.relay.partition.states import CopyState, result_of
+from mirror.relay.progress.committed import Beginning, Progress
+
+if TYPE_CHECKING:
+    from mirror.relay.partition.writers.target_writer import TargetWriter
+    from mirror.relay.progress.lookup.lookup_results import StartPosition
+    from mirror.relay.progress.target_loss import TargetLoss
+
+
+class Opened(NamedTuple):
+    """Where an attempt begins."""
+
+    progress: Progress
+    commit_required: bool
+    """Whether to commit it before anything is sent."""
+    loss: TargetLoss | None = None
+    """What the target has lost: then ``progress`` is an anchor, or the flow's start."""
+
+
+class Opening:
+    """The opening of one attempt, from its creation until :meth:`step` returns where the copy starts."""
+
+    def __init__(self, parts: CopyParts, writer: TargetWriter, now: int, *, after_failure: bool) -> None:
+        """``after_failure``: an attempt before this one has expired or failed."""
+        self.state = CopyState.OPENING
+        """OPENING, then RESOLVING_PROGRESS."""
+        self.began_ms = now
+        self._parts: Final = parts
+        self._writer: Final = writer
+        self._after_failure: Final = after_failure
+        self._found: Progress | None = None
+        self._shrunk_to: int | None = None
+        self._acquisition_noted = False
+        parts.call.begin(writer.open(parts.clock.left_ms()))
+
+    def step(self, now: int) -> Opened | None:
+        """Return where the attempt begins, once that is known; None before.
+
+        Raises DeliveryTimeout if the target has not answered in time, ProgressChanged if another attempt has changed
+        the progress meanwhile, MirrorError for what else has failed.
+        """
+        if self.state is CopyState.OPENING:
+            return self._take_progress(now)
+        return self._take_start(now)
+
+    # --- the progress
+
+    def _take_progress(self, now: int) -> Opened | None:
+        future = self._parts.call.pop_done()
+        if future is None:
+            return None
+        error = future.exception()
+        self._note_fences(answered=error is None)
+        if isinstance(error, KafkaTimeout):
+            raise self._expired(DeliveryPhase.FENCING, error, now)
+        if error is not None:
+            raise as_mirror_error(error)
+        self._found = found = future.result()
+        recorder, tracker = self._parts.recorder, self._parts.target_check.tracker
+        recorder.on_progress_found(found)
+        if found is not None and found.offset >= self._parts.copy.range.end and tracker.verified is None:
+            # No batch will follow what the target's log may lack, and a leader that is away delays nothing.
+            tracker.verified, recorder.is_committed = found.target, True
+            return self._begin_at(found)
+        self._resolve(now)
+        return None
+
+    def _note_fences(self, *, answered: bool) -> None:
+        timeout_ms = self._parts.context.timeouts.request_timeout_ms
+        in_doubt = self._writer.fences_in_doubt
+        self._parts.failures.on_fenced_others(in_doubt, answered=answered, request_timeout_ms=timeout_ms)
+
+    def note_acquisition(self, *, acquired: bool) -> None:
+        """Note, once, the fencing requests of a writer by sequences, which fences after it was opened."""
+        if self._writer.way is Way.SEQUENCES and not self._acquisition_noted:
+            self._acquisition_noted = True
+            self._note_fences(answered=acquired)
+
+    # --- the start
+
+    def _resolve(self, now: int) -> None:
+        self.state = CopyState.RESOLVING_PROGRESS
+        parts, found = self._parts, self._found
+        mark = (None if found is None else found.target) or parts.target_check.tracker.verified
+        self._shrunk_to = parts.target_check.shrunk_to(mark, atomic=self._writer.atomic)
+        left_ms = max(1, parts.clock.left_ms() - (now - self.began_ms))
+        parts.call.begin(parts.context.resolve_start(parts.copy, found, mark, left_ms, self._shrunk_to))
+
+    def _take_start(self, now: int) -> Opened | None:
+        parts = self._parts
+        future = parts.call.pop_done()
+        if future is None:
+            return None
+        if isinstance(error := future.exception(), KafkaTimeout):
+            if not self.nothing_was_due:
+                raise self._expired(DeliveryPhase.METADATA, error, now)
+            self.began_ms = now
+            self._resolve(now)  # nothing is to be copied: a leader that is away delays nothing
+            return None
+        start: StartPosition = result_of(future)
+        parts.target_check.begin(start, self._shrunk_to)
+        if start.progress is not None and start.loss is not None:
+            # What an attempt of before commits late is beyond what the target holds now.
+            anchored = replace(start.progress, target=start.mark, generation=parts.context.unix_ms())
+            return self._begin_at(anchored, commit_required=True, loss=start.loss)
+        if self._found is not None and start.progress is not None:
+            parts.recorder.is_committed = True
+            return self._begin_at(replace(start.progress, target=start.mark))
+        parts.recorder.target_end = start.target_end
+        # Progress is committed before the first record. A flow that may not commit would copy everything again in each
+        # run, and one that begins at its source's end would begin at a later end each time.
+        # The planned leader epoch detects a log that is cut back and grows again before a record of it is read. A copy
+        # from offset 0 needs none: no log is cut back below that.
+        copied = parts.copy.range
+        epoch = copied.source_epoch if copied.fresh_start else None
+        progress = start.progress or parts.recorder.progress_at(copied.fresh_start, epoch)
+        # What an attempt of before commits late must not count for this copy.
+        now_ms = parts.context.unix_ms()
+        progress = replace(progress, target=start.mark, generation=now_ms)
+        if start.progress is None:
+            beginning = None if start.mark is None else Beginning(progress.offset, start.mark.end)
+            progress = replace(progress, series=now_ms, beginning=beginning)
+        return self._begin_at(progress, commit_required=True, loss=start.loss)
+
+    def _begin_at(self, progress: Progress, *, commit_required: bool = False, loss: TargetLoss | None = None) -> Opened:
+        recorder = self._parts.recorder
+        if recorder.begin_at(progress) or recorder.has_unreported_counts(progress):
+            # The planner sends an empty range to have its progress committed again before brokers delete it.
+            ended = progress.offset >= self._parts.reader.end
+            expires = recorder.needs_renewal(progress, self._parts.policy.renew_ms)
+            commit_required = commit_required or ended or expires
+        return Opened(progress, commit_required, loss)
+
+    def _expired(self, phase: DeliveryPhase, error: KafkaTimeout, now: int) -> DeliveryTimeout:
+        age_ms = self._parts.clock.age_ms(now - self.began_ms)
+        return expiry_error(self._parts.copy.target, phase, error, age_ms=age_ms)
+
+    @property
+    def nothing_was_due(self) -> bool:
+        """Whether it has only begun to follow, and the plan had nothing to copy, or all of it is committed already."""
+        copied, found = self._parts.copy.range, self._found
+        if not copied.open_ended or self._after_failure:
+            return False
+        if self.state is CopyState.RESOLVING_PROGRESS and found is not None:
+            # The copies of the epoch before go on after the plan was made. What was stuck is below the planned end.
+            of_same_topic = not self._parts.recorder.is_of_recreated_topic(found)
+            return of_same_topic and copied.start <= copied.source_end <= found.offset
+        return self.state is CopyState.OPENING and copied.stuck_since_ms is None and copied.source_end == copied.start

@@ -1,0 +1,173 @@
+"""Finds where a task's copies start: queries the target for all of them concurrently, without a thread for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from mirror.client import TopicPartition
+from mirror.errors import KafkaTimeout
+from mirror.relay.futures import done, or_else, then
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.lookup.lookup_results import LogBounds, StartPosition, TargetTopics
+from mirror.relay.progress.lookup.lookups import ClusterLookups
+from mirror.relay.progress.progress_topic import ProgressRecord
+from mirror.relay.progress.target_log import TargetMark, is_other_topic
+
+_TOPICS_MAX_AGE_MS: Final = 500
+"""A description of the topics serves all copies that start within this time."""
+_FIRST_READ_TIMEOUT_MS: Final = 3_000
+"""How long a partition whose log is empty waits for the progress topic before it starts without its record."""
+
+ProgressRecords = dict[TopicPartition, ProgressRecord]
+
+
+class _Comparison(NamedTuple):
+    """The comparison of a mark with the present leader's log."""
+
+    current: TargetMark
+    """The mark with the present leader's epoch; valid if ``holds``."""
+    cut: int
+    """The offset at which the mark's leader epoch ends in that log; -1 if the topic is another one."""
+    holds: bool
+
+
+class StartPositions:
+    """The start positions of one task's copies."""
+
+    def __init__(self, lookups: ClusterLookups, submit: Callable[..., Future[Any]], now: Callable[[], int]) -> None:
+        """``submit`` runs a call in a thread that may block."""
+        self._lookups: Final = lookups
+        self._submit: Final = submit
+        self._now: Final = now
+        self._started: Final[set[TopicPartition]] = set()
+        self._topics: Future[TargetTopics] | None = None
+        self._topics_requested_ms = 0
+        self._first_read: Future[ProgressRecords] | None = None
+        self._full_read: Future[ProgressRecords] | None = None
+
+    def add_targets(self, targets: Collection[TopicPartition]) -> None:
+        """Find start positions of these partitions, too: what was read of the others does not have them."""
+        self._lookups.add_targets(targets)
+        self._topics = self._first_read = self._full_read = None
+
+    def resolve_start(
+        self,
+        tp: TopicPartition,
+        progress: Progress | None,
+        mark: TargetMark | None,
+        timeout_ms: int,
+        shrunk_to: int | None = None,
+    ) -> Future[StartPosition]:
+        """Find where the copy into ``tp`` starts, given its progress and its last known state of the target's log.
+
+        ``shrunk_to`` is an offset at which the log has acknowledged a batch although it had reached further.
+        """
+        lookups = self._lookups
+        if tp in self._started:
+            # Its last attempt failed: the shared description may be older than a recreated topic.
+            topics = lookups.target_topics([tp.topic], timeout_ms)
+        else:
+            topics = self._target_topics(timeout_ms)
+        self._started.add(tp)
+        if progress is not None and mark is not None:
+
+            def check(comparison: _Comparison) -> Future[StartPosition]:
+                cut, current = comparison.cut, comparison.current
+                if comparison.holds and shrunk_to is None:
+                    return done(StartPosition(progress, current.end, current))
+                return self._submit(lookups.check_suspect_log, tp, progress, mark, cut, current, shrunk_to)
+
+            return then(self._compare(tp, mark, topics, timeout_ms), check)
+        bounds = lookups.target_bounds(tp, timeout_ms)
+        if progress is None:
+            self._progress_records()  # begin to read them, while the other calls are in flight
+
+        def begin(described: TargetTopics, log: LogBounds) -> Future[StartPosition]:
+            current = TargetMark(topic_id=described.topic_id(tp), end=log.end, leader_epoch=log.leader_epoch)
+            if progress is not None:
+                return done(StartPosition(progress, log.end, current))
+            return self._without_progress(tp, log, mark, current)
+
+        return then(topics, lambda described: then(bounds, lambda log: begin(described, log)))
+
+    def compare(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+        """Compare ``mark`` with the present leader's log; return the mark for it, or None if records are missing."""
+        comparison = self._compare(tp, mark, self._target_topics(timeout_ms), timeout_ms)
+        return then(comparison, lambda found: done(found.current if found.holds else None))
+
+    def _compare(
+        self, tp: TopicPartition, mark: TargetMark, topics: Future[TargetTopics], timeout_ms: int
+    ) -> Future[_Comparison]:
+        def compare(described: TargetTopics) -> Future[_Comparison]:
+            # Use the described epoch: the leader that answers leads in this epoch, or in a later one.
+            topic_id, epoch = described.topic_id(tp), described.leader_epoch(tp)
+            epoch = mark.leader_epoch if epoch is None else epoch
+            current = replace(mark, topic_id=topic_id or mark.topic_id, leader_epoch=epoch)
+            if is_other_topic(mark, topic_id):
+                return done(_Comparison(current, -1, holds=False))
+            ends = self._lookups.epoch_end(tp, mark.leader_epoch, timeout_ms)
+            return then(ends, lambda end: done(_Comparison(current, end, holds=end >= mark.end)))
+
+        return then(topics, compare)
+
+    # --- without progress
+
+    def _without_progress(
+        self, tp: TopicPartition, log: LogBounds, mark: TargetMark | None, current: TargetMark
+    ) -> Future[StartPosition]:
+        resolve = self._lookups.resolve_start
+        if log.end > 0 or mark is not None:
+            return then(
+                self._progress_records(),
+                lambda records: self._submit(resolve, tp, log, records.get(tp), mark, current),
+            )
+
+        # This log never held a record, so no progress was lost, unless the progress topic has one of an earlier log.
+        def begin(records: ProgressRecords | None) -> Future[StartPosition]:
+            if records is not None:
+                return self._submit(resolve, tp, log, records.get(tp), mark, current)
+            return done(StartPosition(None, log.end, current, deferred_check=self._deferred_check(tp, current)))
+
+        first: Future[ProgressRecords | None] = then(self._read_first(), done)
+        return then(or_else(first, KafkaTimeout, lambda: done(None)), begin)
+
+    def _deferred_check(self, tp: TopicPartition, current: TargetMark) -> Future[None]:
+        def check(records: ProgressRecords) -> Future[None]:
+            self._lookups.check_recreated(tp, records.get(tp), current)
+            return done(None)
+
+        return then(self._read_until_success(), check)
+
+    def _read_until_success(self) -> Future[ProgressRecords]:
+        """Read the progress topic until that succeeds; each read takes as long as a call may take."""
+        return or_else(self._progress_records(), KafkaTimeout, self._read_until_success)
+
+    # --- shared by all copies of the task
+
+    def _target_topics(self, timeout_ms: int) -> Future[TargetTopics]:
+        now = self._now()
+        if self._topics is None or _failed(self._topics) or now - self._topics_requested_ms > _TOPICS_MAX_AGE_MS:
+            self._topics, self._topics_requested_ms = self._lookups.target_topics(None, timeout_ms), now
+        return self._topics
+
+    def _read_first(self) -> Future[ProgressRecords]:
+        """Read the progress topic within a short time, once."""
+        first = self._first_read
+        if first is None or (_failed(first) and not isinstance(first.exception(), KafkaTimeout)):
+            self._first_read = first = self._submit(self._lookups.read_progress_records, _FIRST_READ_TIMEOUT_MS)
+        return first
+
+    def _progress_records(self) -> Future[ProgressRecords]:
+        """Read the progress topic. If it is unavailable, all copies wait for the same call, not one after the other."""
+        if self._full_read is None or _failed(self._full_read):
+            self._full_read = or_else(
+                self._read_first(), KafkaTimeout, lambda: self._submit(self._lookups.read_progress_records)
+            )
+        return self._full_read
+
+
+def _failed(future: Future[Any]) -> bool:
+    return future.done() and future.exception() is not None
