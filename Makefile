@@ -50,6 +50,11 @@ install: $(INSTALLED) ## make .venv with all that is locked in requirements.txt
 brokers: $(INSTALLED)
 	@$(BIN)/mirror sandbox fetch
 
+# Each is 25 to 50 MB. Without these a test would fetch them, within its time.
+.PHONY: older
+older: $(INSTALLED)
+	@PYTHONPATH=. $(BIN)/python -m tests.releases.releases
+
 # For the tests of the report. Where it cannot be installed, they fail with the same advice: nothing is left out silently.
 browser:
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
@@ -166,7 +171,7 @@ isolation: brokers ## measure what sick partitions and throttled targets cost th
 takeovers: brokers ## kill MirrorMaker 2 20 times in each of four ways, take its topics over and give them back (an hour)
 	$(BIN)/pytest -p no:randomly -s tests/takeover/kill_campaign.py $(ARGUMENTS)
 
-cluster: brokers prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (35 minutes)
+cluster: brokers older prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (35 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

@@ -17,7 +17,9 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 from mirror.sandbox.cluster import Cluster
+from mirror.sandbox.fetch import KAFKA_VERSION
 from tests import jvm
+from tests.releases import releases
 from tests.stalls import Stalls
 
 # How long an example takes says something about this machine's load, not about the code. The same examples each time,
@@ -208,6 +210,7 @@ class NewCluster(Protocol):
         brokers: int = 1,
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
+        release: str = KAFKA_VERSION,
     ) -> Cluster: ...
 
 
@@ -227,15 +230,20 @@ def target_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def new_cluster() -> Iterator[NewCluster]:
-    """``new_cluster(brokers=1, properties=None, listeners=None)``: a cluster that the test may harm."""
+    """``new_cluster(brokers=1, properties=None, listeners=None, release="4.3.0")``: a cluster that the test may harm.
+
+    The releases are those of tests/releases/releases.py.
+    """
     with contextlib.ExitStack() as running:
 
         def start(
             brokers: int = 1,
             properties: Mapping[str, str] | None = None,
             listeners: Mapping[str, str] | None = None,
+            release: str = KAFKA_VERSION,
         ) -> Cluster:
-            return running.enter_context(Cluster(brokers, properties=properties, listeners=listeners, heap=jvm.BROKER))
+            cluster = releases.cluster(release, brokers, properties=properties, listeners=listeners)
+            return running.enter_context(cluster)
 
         yield start
 

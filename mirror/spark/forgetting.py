@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import Admin, Outcomes
-from mirror.errors import BrokerError, FlowError, KafkaError, KafkaTimeout, printable
+from mirror.errors import BrokerError, FlowError, KafkaError, printable
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.origin.records import REGISTRY_TOPIC, source_removal
 from mirror.relay.origin.registry import read_registry, registry_topic, write_records
@@ -165,14 +165,15 @@ class _Removal:
         describe: Callable[..., Outcomes[str, Any]],
         delete: Callable[..., Outcomes[str, None]],
     ) -> None:
-        """Remove those ``resources`` that exist. Raises KafkaTimeout."""
+        """Remove those ``resources`` that exist. What fails is in the list, with what was removed before."""
         names = [one.name for one in resources]
-        described = describe(names, partial=True, timeout_ms=_TIMEOUT_MS)
+        described = _outcomes(names, describe)
         there = [name for name in names if name in described]
-        deleted = Outcomes[str, None](dict.fromkeys(there), {})
+        deleted = Outcomes[str, Any](dict.fromkeys(there), {})
         if there and not self._found.dry_run:
-            deleted = delete(there, partial=True, timeout_ms=_TIMEOUT_MS)
-        failed = _real_errors(described.failed) | _real_errors(deleted.failed)
+            deleted = _outcomes(there, delete)
+        errors = described.failed | deleted.failed
+        failed = {name: error for name, error in errors.items() if not _is_missing(error)}
         for one in resources:
             if one.name in failed:
                 self._found.failed.append(_failed(one, failed[one.name]))
@@ -199,12 +200,12 @@ def _noted(resource: Resource, found: Forgotten) -> Iterator[None]:
         found.failed.append(_failed(resource, error))
 
 
-def _real_errors(failed: dict[str, KafkaError]) -> dict[str, KafkaError]:
-    """Return the errors other than that something does not exist. Raises KafkaTimeout."""
-    for error in failed.values():
-        if isinstance(error, KafkaTimeout):
-            raise error
-    return {name: error for name, error in failed.items() if not _is_missing(error)}
+def _outcomes(names: list[str], call: Callable[..., Outcomes[str, Any]]) -> Outcomes[str, Any]:
+    """Return the outcomes of a call; an error of the whole call is one of each name."""
+    try:
+        return call(names, partial=True, timeout_ms=_TIMEOUT_MS)
+    except KafkaError as error:
+        return Outcomes({}, dict.fromkeys(names, error))
 
 
 def _is_missing(error: KafkaError) -> bool:

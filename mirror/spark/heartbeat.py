@@ -20,7 +20,8 @@ _JOIN_S: Final = 2.0
 class Heartbeat:
     """Renews the run's control record every :data:`HEARTBEAT_INTERVAL_MS` while the block runs, in a thread of its own.
 
-    If the target does not answer, the next renewal tries again.
+    What another process has overwritten in the record is committed again then. If the target does not answer, the
+    next renewal tries again.
     """
 
     def __init__(self, control: RunControlClient, *, every_ms: int = HEARTBEAT_INTERVAL_MS) -> None:
@@ -37,11 +38,11 @@ class Heartbeat:
         self.stop()
 
     def stop(self) -> None:
-        """Stop renewing. Call this before the run records its end: a renewal under way would undo that."""
+        """Stop renewing."""
         self._stopped.set()
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
             with contextlib.suppress(KafkaError):
-                self._control.renew()
+                self._control.sync()

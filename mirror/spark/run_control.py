@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.errors import KafkaError
 from mirror.relay.progress.control import RunControl, control_partition, from_offset
+from mirror.spark.control_decision import Decision, decide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,35 +40,72 @@ def _unix_ms() -> int:
     return int(datetime.now(UTC).timestamp() * 1000)
 
 
+class RunRecord:
+    """What a run wants its control record to say: one for all clients of the run in its process. Thread-safe."""
+
+    def __init__(self, run: str) -> None:
+        now_ms = _unix_ms()
+        self.run: Final = run
+        self.claimed = False
+        """Whether the flow's record was this run's at any time."""
+        self.writing: Final = threading.Lock()
+        """Who holds it may read the record and commit it again."""
+        self._changing: Final = threading.Lock()
+        self._wanted = RunControl(run=run, host=socket.gethostname(), since_ms=now_ms, seen_ms=now_ms)
+
+    @property
+    def wanted(self) -> RunControl:
+        """The record that the run wants now."""
+        return self._wanted
+
+    def want(self, *, epoch: int = 0, added: int = 0, stop: bool = False, ended: bool = False) -> None:
+        """Want this, too; numbers never decrease, and a stop or an end is final."""
+        with self._changing:
+            old = self._wanted
+            self._wanted = replace(
+                old,
+                epoch=max(old.epoch, epoch),
+                added=max(old.added, added),
+                stop=old.stop or stop or ended,
+                ended=old.ended or ended,
+            )
+
+
 class RunControlClient:
     """Reads and writes the control record of one flow on its target. Thread-safe, as Admin is.
 
-    One change at a time reads the record and commits it again, so that a heartbeat undoes no other change of this
-    client. One of another process may still overwrite a change; so commands are read again, and repeated.
+    In the process of a run only :meth:`sync` writes its record, one thread at a time, as :func:`decide` says; all that
+    the run wants stays wanted. So another process that overwrites a part of it is corrected by the next :meth:`sync`,
+    and a thread that is late undoes nothing.
     """
 
-    def __init__(self, admin: Admin, flow: str, run: str = "") -> None:
-        """``admin`` is the target's. Without a ``run``, the record may only be read, and its run be stopped."""
+    def __init__(self, admin: Admin, flow: str, run: str = "", record: RunRecord | None = None) -> None:
+        """``admin`` is the target's. Without a ``run``, the record may only be read, and its run be stopped.
+
+        ``record`` is the run's, if it has several clients.
+        """
         self._admin: Final = admin
         self._flow: Final = flow
-        self.run: Final = run
-        self._changing: Final = threading.Lock()
+        self._record: Final = record or RunRecord(run)
+        self.run: Final = self._record.run
 
     def read(self, timeout_ms: int = _CLUSTER_CALL_TIMEOUT_MS) -> RunControl | None:
         """Return the flow's control record, or None if there is none. Raises KafkaError."""
         group, tp = control_partition(self._flow)
         return from_offset(self._admin.group_offsets(group, [tp], timeout_ms=timeout_ms).get(tp))
 
+    # --- the run itself
+
     def claim(self) -> RunControl | None:
         """Make this run the one that copies the flow. Return the run that it takes over from, unless that has ended.
 
         Raises KafkaError.
         """
-        previous = self.read()
-        if previous is not None and previous.run == self.run:
-            return None
-        now_ms = _unix_ms()
-        self._commit(RunControl(run=self.run, host=socket.gethostname(), since_ms=now_ms, seen_ms=now_ms))
+        with self._record.writing:
+            previous = self.read()
+            if previous is None or previous.run != self.run:
+                self._commit(replace(self._record.wanted, seen_ms=_unix_ms()))
+            self._record.claimed = True
         return previous if previous is not None and previous.other_run_active(self.run) else None
 
     def claim_or_warn(self, warn: Callable[[str], None]) -> bool:
@@ -81,61 +119,76 @@ class RunControlClient:
             warn(takeover_message(previous))
         return True
 
-    def request_new_plan(self, epoch: int) -> None:
-        """End ``epoch`` of this run early, so that the next one is planned now. Raises KafkaError."""
-        with self._changing:
-            if (control := self._own()) is not None:
-                self._commit(replace(control, epoch=epoch + 1))
+    def sync(self) -> Decision:
+        """Read the record, commit it again if it is not as this run wants it, and return what was decided.
 
-    def announce_additions(self, count: int) -> bool:
+        To be called every few seconds, also so that the record does not expire. Raises KafkaError.
+        """
+        with self._record.writing:
+            return self._sync(_CLUSTER_CALL_TIMEOUT_MS)
+
+    def request_new_plan(self, epoch: int) -> None:
+        """End ``epoch`` of this run early, so that the next one is planned now. Raises KafkaError.
+
+        The next :meth:`sync` repeats it, if that fails.
+        """
+        self._record.want(epoch=epoch + 1)
+        self.sync()
+
+    def announce_additions(self, count: int) -> None:
         """Have the running tasks read what was added to their epoch for the ``count``-th time in this run.
 
-        Return whether the record had that count already: another process that changed the record meanwhile may have
-        overwritten it, so it is announced until it is read. Raises KafkaError.
+        Raises KafkaError. The next :meth:`sync` repeats it, if that fails.
         """
-        with self._changing:
-            control = self._own()
-            if control is None or control.added >= count:
-                return control is not None
-            self._commit(replace(control, added=count))
-            return False
+        self._record.want(added=count)
+        self.sync()
 
-    def renew(self) -> None:
-        """Commit this run's record again with the current time, also so that it does not expire. Raises KafkaError."""
-        with self._changing:
-            if (control := self._own()) is not None:
-                self.renew_from(control)
+    def end(self) -> None:
+        """Record that this run has ended. Raises KafkaError.
 
-    def renew_from(self, control: RunControl) -> None:
-        """Renew ``control``, which is this run's record and was just read. Raises KafkaError."""
-        if not control.ended:
-            self._commit(replace(control, seen_ms=_unix_ms()))
+        If another thread is writing, and does not come to its end within 2 s, that thread records it.
+        """
+        self._record.want(ended=True)
+        if self._record.writing.acquire(timeout=_END_TIMEOUT_MS / 1000):
+            try:
+                self._sync(_END_TIMEOUT_MS)
+            finally:
+                self._record.writing.release()
 
-    def mark_ended(self, control: RunControl) -> None:
-        """Record that the run of ``control`` has ended, because it died. Raises KafkaError."""
-        if self.read() == control.stopped():
-            self._commit(control.stopped(ended=True))
+    def _sync(self, timeout_ms: int) -> Decision:
+        while True:
+            wanted = self._record.wanted
+            try:
+                found = self.read(timeout_ms)
+                decision = decide(found, wanted, claimed=self._record.claimed, unix_ms=_unix_ms())
+                if decision.commit is not None:
+                    self._commit(decision.commit, timeout_ms)
+                if decision.fenced_by is None:
+                    self._record.claimed = True
+            except KafkaError:
+                if self._record.wanted == wanted:
+                    raise
+            else:
+                if self._record.wanted == wanted:
+                    return decision
+
+    # --- other processes
 
     def stop(self) -> RunControl | None:
         """Ask the run that copies this flow to end in order, and return its record; None if no run copies it.
 
         Raises KafkaError.
         """
-        with self._changing:
-            control = self.read()
-            if control is None or control.ended or (self.run and control.run != self.run):
-                return None
-            self._commit(control.stopped())
-            return control
+        control = self.read()
+        if control is None or control.ended:
+            return None
+        self._commit(control.stopped())
+        return control
 
-    def end(self) -> None:
-        """Record that this run has ended. Raises KafkaError."""
-        if (control := self._own(_END_TIMEOUT_MS)) is not None:
-            self._commit(control.stopped(ended=True), _END_TIMEOUT_MS)
-
-    def _own(self, timeout_ms: int = _CLUSTER_CALL_TIMEOUT_MS) -> RunControl | None:
-        control = self.read(timeout_ms)
-        return control if control is not None and control.run == self.run else None
+    def mark_ended(self, control: RunControl) -> None:
+        """Record that the run of ``control`` has ended, because it died. Raises KafkaError."""
+        if self.read() == control.stopped():
+            self._commit(control.stopped(ended=True))
 
     def _commit(self, control: RunControl, timeout_ms: int = _CLUSTER_CALL_TIMEOUT_MS) -> None:
         group, tp = control_partition(self._flow)

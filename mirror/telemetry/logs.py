@@ -83,7 +83,7 @@ def log_partition(result: RangeResult, epoch: SpanId, attempt: int) -> None:
     labels = {"flow": result.flow, "topic": result.topic, "partition": result.partition}
     for expiry in result.expiries:
         log_event(logging.WARNING, "expired", span, **labels, **expiry)
-    for event in result.story.events if result.story else ():
+    for event in result.timeline.events if result.timeline else ():
         fields = {name: value for name, value in event.items() if name != "name"}
         log_event(logging.INFO, event["name"].removeprefix("mirror."), span, **labels, **fields)
     if result.outcome is not Outcome.COMPLETE:

@@ -186,7 +186,7 @@ class TaskTelemetry:
 def is_idle(result: RangeResult) -> bool:
     """Return whether nothing happened to the partition. Of a stream's thousands, idle ones have no span."""
     quiet = result.outcome is Outcome.COMPLETE and not (result.records or result.expiries or result.skipped)
-    return quiet and not (result.story and (result.story.events or result.story.spans))
+    return quiet and not (result.timeline and (result.timeline.events or result.timeline.spans))
 
 
 def _bytes_of(snapshot: TaskSnapshot) -> dict[str, int]:

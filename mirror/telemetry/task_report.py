@@ -1,6 +1,6 @@
 """What one attempt of a task reports besides its results: where and when it ran, and its measurements.
 
-The report travels as plain values with the results and is stored in the ledger (``told-<epoch>.json``).
+The report travels as plain values with the results and is stored in the ledger (``task-reports-<epoch>.json``).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ without Spark, in one epoch after the other; ``mirrormaker`` (MirrorMaker 2 with
 ``mirrormaker-default`` (as it comes). They run one after the other, on clusters of their own, and may be repeated; by
 default ``mirror`` and ``mirrormaker``. ``rate`` records of 100 bytes a second are spread evenly over the partitions, by
 one producer without linger. Measured is from a record's own time (ms, set when it is handed to the producer) to when
-another client has it. Prints percentiles, the CPU seconds of the copier's processes and of the target's broker, and of
-a task the requests a second by API; the first 20 s after the first record arrived are left out, and the gap between
+another client has it. Prints percentiles, the CPU seconds of the copier's processes and of both brokers, and of a
+task the requests a second by API; the first 20 s after the first record arrived are left out, and the gap between
 epochs is in. Results go to results-latency.json, or to the file of ``--output``. Each record's (name, seconds since the
 first one, partition, latency in ms) goes to the file of ``--records``, as JSON lines.
 """
@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -61,7 +61,10 @@ class Feeding(threading.Thread):
         self.partitions = partitions
         self.over = threading.Event()
         self.sent = 0
-        self._producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "log_level": 0})
+        # Otherwise a source that does not answer for long gets records twice, as if the copy had doubled them.
+        self._producer = Producer(
+            {"bootstrap.servers": address, "linger.ms": 0, "log_level": 0, "enable.idempotence": True}
+        )
 
     def run(self) -> None:
         began = time.monotonic()
@@ -105,6 +108,20 @@ class Reading(threading.Thread):
 def create(address: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=60)
+
+
+def records_in(address: str, partitions: int) -> int:
+    """Return how many records the source has: those that the copy can copy.
+
+    librdkafka's idempotent producer may report the first record of a new partition as delivered, without an offset,
+    although the log does not have it.
+    """
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "ends", "log_level": 0})
+    try:
+        marks = [consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=30) for n in range(partitions)]
+        return sum(high - low for low, high in marks)
+    finally:
+        consumer.close()
 
 
 @dataclass(frozen=True)
@@ -177,10 +194,12 @@ STREAMS: Final[dict[str, Callable[[Load], contextlib.AbstractContextManager[int]
 
 
 class Meter:
-    """What the copier's processes and the target's broker have used since it was made."""
+    """What the copier's processes and both brokers have used since it was made."""
 
-    def __init__(self, copier: int, broker: int, requests: Path) -> None:
-        self._copier, self._broker, self._requests = psutil.Process(copier), psutil.Process(broker), requests
+    def __init__(self, processes: Mapping[str, int], requests: Path) -> None:
+        """``processes``: the ids by what their figures are called."""
+        self._processes = {name: psutil.Process(process) for name, process in processes.items()}
+        self._requests = requests
         self._began = time.monotonic()
         self._first = self._read()
 
@@ -192,7 +211,7 @@ class Meter:
         return cpu | {f"{name}/s": value / seconds for name, value in used.items() if name not in cpu and value}
 
     def _read(self) -> dict[str, float]:
-        found = {"copier_cpu_s": _cpu(self._copier), "target_cpu_s": _cpu(self._broker)}
+        found = {f"{name}_cpu_s": _cpu(process) for name, process in self._processes.items()}
         if self._requests.exists():
             found |= json.loads(self._requests.read_text(encoding="utf-8"))
         return found
@@ -235,14 +254,16 @@ def measure(
             assert reading.found, f"{name} copied nothing within {START_WITHIN_S} s"
             begins = reading.found[0][0] + WARM_S
             time.sleep(WARM_S)
-            meter = Meter(copier, next(iter(b.pids.values())), requests_file(load))
+            brokers = {name: next(iter(cluster.pids.values())) for name, cluster in (("source", a), ("target", b))}
+            meter = Meter({"copier": copier, **brokers}, requests_file(load))
             time.sleep(seconds)
             used = meter.figures()
             ends = time.monotonic()
             feeding.over.set()
             feeding.join()
+            appended = records_in(a.bootstrap_servers, partitions)
             deadline = time.monotonic() + 30
-            while len(reading.found) < feeding.sent and time.monotonic() < deadline:
+            while len(reading.found) < appended and time.monotonic() < deadline:
                 time.sleep(0.2)
         reading.over.set()
         reading.join()
@@ -252,7 +273,7 @@ def measure(
             lines.writelines(f"{json.dumps([name, at - began, tp, ms])}\n" for at, tp, ms in reading.found)
     found = sorted(ms for at, _, ms in reading.found if begins <= at <= ends)
     percentiles = {f"p{q}": found[min(len(found) - 1, int(len(found) * q / 100))] for q in (50, 90, 99, 99.9)}
-    missing = feeding.sent - len(reading.found)
+    missing = appended - len(reading.found)
     return {**percentiles, "max": found[-1], "records": len(found), "missing": missing, **used}
 
 

@@ -83,7 +83,8 @@ def child(source: str, target: str) -> None:
 
 def copy(flow: str, source: str, target: str, settings: TelemetrySettings) -> dict[str, float]:
     with Admin({"bootstrap.servers": source}) as admin:
-        cluster_id, topic_id = admin.describe_cluster().cluster_id, str(admin.describe_topics([TOPIC])[TOPIC].topic_id)
+        # A release before 2.8 has no topic ids.
+        cluster_id, topic_id = admin.describe_cluster().cluster_id, admin.describe_topics([TOPIC])[TOPIC].topic_id
         ends = admin.list_offsets({TopicPartition(TOPIC, number): LATEST for number in range(PARTITIONS)})
     ranges = [
         Range(
@@ -94,7 +95,7 @@ def copy(flow: str, source: str, target: str, settings: TelemetrySettings) -> di
             start=0,
             end=end.offset,
             source_cluster_id=cluster_id,
-            topic_id=topic_id,
+            topic_id=str(topic_id or ""),
         )
         for tp, end in ends.items()
     ]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from mirror.cluster.group_offset_calls import offset_commit_request
+from mirror.cluster.calls.group_offset_calls import offset_commit_request
 from mirror.cluster.types import OffsetAndMetadata
 from mirror.cluster.types import TopicPartition as Tp
 from mirror.wire.api import Api

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tests.campaign.both_ways.campaign import play
 from tests.campaign.both_ways.layouts import LAYOUTS
-from tests.campaign.both_ways.verification import NUMBERS_EACH, findings
+from tests.campaign.both_ways.verification import NUMBERS_EACH, findings, foreign_records, left_out_findings
 from tests.campaign.chaos.compare import NUMBER, Record
 
 
@@ -68,3 +68,15 @@ def test_what_is_wrong_is_found(on_a: list[Record], on_b: list[Record], expected
     assert len(found) == len(expected)
     for line, beginning in zip(found, expected, strict=True):
         assert line.startswith(beginning), line
+
+
+@pytest.mark.parametrize(
+    ("count", "disturbed", "wrong"),
+    [(3, False, False), (3, True, False), (2, True, False), (2, False, True), (4, True, True)],
+)
+def test_the_count_of_records_that_are_left_out_is_exact_unless_processes_are_killed(
+    count: int, disturbed: bool, wrong: bool
+) -> None:
+    foreign = foreign_records({("a", "t"): [[A1, B1, B2], [B1]], ("b", "t"): [[B1], [A2]]}, "t", {0: "a", 1: "b"})
+    assert foreign == {"a": 3, "b": 1}
+    assert bool(left_out_findings({("a", "b"): count, ("b", "a"): 1}, foreign, disturbed=disturbed)) == wrong

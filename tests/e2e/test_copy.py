@@ -189,7 +189,7 @@ def _shape(site: Site) -> None:
         assert started < ended
         for result in each["partitions"]:
             # Where nothing was to be done nothing is told of how it went.
-            assert isinstance(result.pop("story"), dict | None)
+            assert isinstance(result.pop("timeline"), dict | None)
             assert {key: type(value) for key, value in result.items()} == RESULT
             assert (result["outcome"], result["flow"]) == ("complete", each["flow"])
             assert result["records"] <= result["end"] - result["start"]

@@ -220,7 +220,7 @@ def test_a_run_with_a_sick_partition_is_one_tree_of_spans_over_driver_and_execut
         told = results[span.attributes["mirror.topic"], span.attributes["mirror.partition"]]
         assert span.attributes["mirror.outcome"] == told["outcome"]
         assert abs(span.ended_ms - span.began_ms - told["seconds"] * 1000) <= CLOSE_MS
-        assert span.began_ms == told["story"]["began_ms"]
+        assert span.began_ms == told["timeline"]["began_ms"]
     (late,) = [span for span in taken.named("mirror.partition") if span.attributes["mirror.topic"] == sick]
     (told,) = results[sick, 0]["expiries"]
     (expiry,) = [event for event in late.events if event[0] == "mirror.delivery.expired"]

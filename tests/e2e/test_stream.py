@@ -107,7 +107,7 @@ def test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order(
 
 
 def _said(site: Site) -> str:
-    return "".join(path.read_text() for path in site.report.glob("ledger/f/*/said.jsonl"))
+    return "".join(path.read_text() for path in site.report.glob("ledger/f/*/messages.jsonl"))
 
 
 @pytest.mark.cluster

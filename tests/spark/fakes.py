@@ -51,6 +51,8 @@ from mirror.relay.model.observer import TaskObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.committed import Progress, ProgressStore, group_of, to_offset
+from mirror.wire.api import Api
+from mirror.wire.versions import BrokerVersions
 
 V = TypeVar("V")
 
@@ -160,6 +162,17 @@ class Admin:
         timeout_ms: int | None = None,  # noqa: ARG002  (the real one's face)
     ) -> ClusterDescription:
         return ClusterDescription(self.cluster.state()["id"], 1, (Broker(1, self.cluster.server, 9092),))
+
+    def describe_versions(
+        self,
+        brokers: Iterable[int],
+        *,
+        partial: bool = False,  # noqa: ARG002  (the real one's face)
+        timeout_ms: int | None = None,  # noqa: ARG002
+    ) -> Outcomes[int, BrokerVersions]:
+        """Those of this client itself."""
+        own = BrokerVersions({api.spec.key: (api.spec.low, api.spec.high) for api in Api})
+        return Outcomes(dict.fromkeys(brokers, own), {})
 
     def list_topics(
         self,

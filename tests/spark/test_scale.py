@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.relay.model.ranges import RangeResult
+from mirror.spark.discovery.comparison import compare
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
@@ -17,7 +18,7 @@ from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import join_results
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.flow_checks import ClusterTopics, find_problems
-from mirror.spark.preflight.target_topics import prepare_topics
+from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.connection import ServerConnection
@@ -107,7 +108,7 @@ def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
 
 @pytest.mark.timed
 @pytest.mark.slow
-def test_to_prepare_10_000_topics_again_costs_a_look_at_both_sides(watch: Stopwatch) -> None:
+def test_to_compare_10_000_topics_costs_the_metadata_of_both_sides(watch: Stopwatch) -> None:
     """A stream does it every refresh-ms, also beside topics that cannot be copied."""
     a, b = FakeCluster(brokers=3, cluster_id="a"), FakeCluster(brokers=3, cluster_id="b")
     names = [f"orders-{number}" for number in range(MANY)]
@@ -120,7 +121,12 @@ def test_to_prepare_10_000_topics_again_costs_a_look_at_both_sides(watch: Stopwa
         b.add_topic(f"a.{name}_x")
     before, found = TargetTopics(copyable=dict.fromkeys(names, 1)), list[TargetTopics]()
     source, target = FakeAdmin(a), FakeAdmin(b)
-    seconds = watch.time(lambda: found.append(prepare_topics(ONE, source, target, before).targets))
+
+    def prepare_again() -> None:
+        lacking, _ = compare(ONE, source, target, before).since(before)
+        found.append(prepare_new_topics(ONE, source, target, before, lacking).targets)
+
+    seconds = watch.time(prepare_again)
     (again,) = found
     assert (len(again.copyable), len(again.obstacles), again.version) == (MANY + 200, 200, before.version)
     assert seconds < AGAIN_WITHIN_S

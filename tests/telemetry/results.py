@@ -27,7 +27,7 @@ def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: Any) -> 
         "bytes": 5_000,
         "seconds": 2.0,
         "outcome": outcome,
-        "story": CopyTimeline(began_ms=AT_MS + 100, ended_ms=AT_MS + 2_100, lag_before=100, lag_after=0),
+        "timeline": CopyTimeline(began_ms=AT_MS + 100, ended_ms=AT_MS + 2_100, lag_before=100, lag_after=0),
     }
     return RangeResult(**{**values, **more})
 
@@ -69,7 +69,7 @@ def expired(partition: int, **story: Any) -> RangeResult:
         error="too late",
         expiries=[{**error.describe(), "time_ms": AT_MS + 6_100, "start": 50, "end": 60}],
         retries=1,
-        story=timeline,
+        timeline=timeline,
     )
 
 

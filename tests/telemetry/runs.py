@@ -63,7 +63,7 @@ def copied(
         CopyPhase.PRODUCING: ms // 2,
         CopyPhase.COMMITTING: ms // 8,
     }
-    story = CopyTimeline(
+    timeline = CopyTimeline(
         began_ms=began,
         ended_ms=began + ms,
         lag_before=records,
@@ -89,14 +89,14 @@ def copied(
         bytes=(last - start) * record_bytes,
         seconds=seconds,
         outcome=Outcome.COMPLETE,
-        story=story,
+        timeline=timeline,
     )
 
 
-def story(one: RangeResult) -> CopyTimeline:
+def timeline_of(one: RangeResult) -> CopyTimeline:
     """Its timeline, which must exist."""
-    assert one.story is not None
-    return one.story
+    assert one.timeline is not None
+    return one.timeline
 
 
 def healthy(partition: int = 0) -> RangeResult:
@@ -110,7 +110,7 @@ def healthy(partition: int = 0) -> RangeResult:
 def expired() -> RangeResult:
     """Two expiries: the first is got over, the second is not."""
     one = copied("orders", 3, 2_400_000, seconds=300, stalls=((0.1, 0.5), (0.62, 1.0)), upto=0.37, start=51_000)
-    its, at = story(one), BEGAN_MS
+    its, at = timeline_of(one), BEGAN_MS
     last_error = BrokerError("Produce to paris.orders-3: NOT_LEADER_OR_FOLLOWER (error 6)", 6)
     one.expiries = [
         expiry(DeliveryCause.NO_ANSWER, DeliveryPhase.IN_FLIGHT, at + 146_000, 207_512, may_have_been_written=True),
@@ -134,7 +134,7 @@ def expired() -> RangeResult:
 def fenced() -> RangeResult:
     one = copied("payments", 1, 300_000, seconds=21, upto=0.6)
     one.outcome, one.error = Outcome.FENCED, "InitProducerId for mirror.paris-berlin.paris.payments.1: PRODUCER_FENCED"
-    story(one).events = [happened(EventName.FENCED, story(one).ended_ms, error=str(Fenced(one.error, 90)))]
+    timeline_of(one).events = [happened(EventName.FENCED, timeline_of(one).ended_ms, error=str(Fenced(one.error, 90)))]
     return one
 
 
@@ -142,7 +142,7 @@ def with_a_gap() -> RangeResult:
     """The source had deleted what comes next; the flow goes on behind it."""
     one = copied("clicks", 0, 900_000, seconds=33, start=44_000)
     one.gaps = {"retention": 12_400, "markers": 3}
-    story(one).events = [happened(EventName.GAP, BEGAN_MS + 400, kind="retention", offsets=12_400)]
+    timeline_of(one).events = [happened(EventName.GAP, BEGAN_MS + 400, kind="retention", offsets=12_400)]
     return one
 
 
@@ -154,7 +154,7 @@ def failed_by_a_gap() -> RangeResult:
 
 def throttled() -> RangeResult:
     one = copied("audit.log", 0, 700_000, seconds=190, stalls=((0.2, 0.3), (0.5, 0.7)))
-    its = story(one)
+    its = timeline_of(one)
     its.throttled_ms = 61_000
     its.events = [happened(EventName.THROTTLED, BEGAN_MS + each * SECOND, throttle_ms=12_200) for each in (40, 96, 130)]
     its.phases = {"fencing": 200, "fetching": 11_000, "memory": 61_000, "producing": 109_000, "committing": 8_000}
@@ -225,11 +225,11 @@ def long_stream() -> FlowReportData:
     """A stream of ten hours: four minutes of catch-up, then a little lag now and then."""
     partitions = [healthy(number) for number in range(3)]
     for one in partitions:
-        first = story(one)
+        first = timeline_of(one)
         offset, _, size = first.curve[-1][1:]
         hours = [BEGAN_MS + number * 600_000 for number in range(1, 61)]
         later = [[time_ms, offset + 20 * at, offset + 20 * at + at % 3, size + at] for at, time_ms in enumerate(hours)]
-        one.story = replace(first, curve=[*first.curve, *later])
+        one.timeline = replace(first, curve=[*first.curve, *later])
     return view(partitions, outcome=Outcome.COMPLETE, epochs=200, covered_epochs=200, ended_ms=BEGAN_MS + 36_000_000)
 
 
@@ -238,8 +238,8 @@ def hostile_run() -> FlowReportData:
     bad = replace(expired(), topic=HOSTILE, target_topic=HOSTILE, error=HOSTILE, flow=HOSTILE)
     bad.expiries = [{**one, "cause": HOSTILE, "last_error": HOSTILE, HOSTILE: HOSTILE} for one in bad.expiries]
     bad.deep, bad.gaps = {HOSTILE: 1}, {HOSTILE: 2}
-    bad.story = replace(
-        story(bad), phases={HOSTILE: 9_000}, events=[{"time_ms": BEGAN_MS, "name": HOSTILE, "error": HOSTILE}]
+    bad.timeline = replace(
+        timeline_of(bad), phases={HOSTILE: 9_000}, events=[{"time_ms": BEGAN_MS, "name": HOSTILE, "error": HOSTILE}]
     )
     return view([bad, healthy(1)], flow=HOSTILE, error=HOSTILE)
 

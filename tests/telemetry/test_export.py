@@ -64,7 +64,7 @@ def a_task_of(asked: TelemetrySettings, *results: RangeResult, follows: bool = F
     telemetry = TaskTelemetry(asked, epoch=EPOCH, flow="f", task=0, attempt=0, follows=follows, clock=SystemClock())
     telemetry.task_started(look)
     for one in results:
-        for span in one.story.spans if one.story else ():
+        for span in one.timeline.spans if one.timeline else ():
             telemetry.span_ended(a_range(one.partition), span)
         telemetry.range_finished(a_range(one.partition), one)
     return telemetry

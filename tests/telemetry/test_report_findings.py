@@ -22,7 +22,7 @@ from mirror.relay.partition.states import EPOCH_ENDED
 from mirror.relay.progress import target_log
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind, other_source_text
-from mirror.relay.progress.lookups import ClusterLookups
+from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.ledger import obstacles, results
 from mirror.spark.ledger.attempts import Attempt
@@ -177,9 +177,9 @@ def test_partition_has_its_findings(one: RangeResult, keys: list[str]) -> None:
 
 def test_complete_partition_can_have_findings() -> None:
     one = runs.healthy()
-    assert one.story is not None
+    assert one.timeline is not None
     changes = [{"time_ms": number, "name": "mirror.leader_change"} for number in range(4)]
-    one.story = replace(one.story, events=changes, lag_after=7, late_after_ms=6 * 60_000)
+    one.timeline = replace(one.timeline, events=changes, lag_after=7, late_after_ms=6 * 60_000)
     assert [(each.key, each.members) for each in find("f", [one])] == [
         ("behind", [(0, "7 records behind, the oldest for 6 min")]),
         ("flapping", [(0, "4 changes")]),
@@ -233,20 +233,22 @@ def test_advice_has_steps_in_whole_sentences(each: Advice) -> None:
 def test_slowest_partitions_were_active_longest() -> None:
     partitions = [runs.healthy(0), runs.idle(), runs.expired(), runs.throttled(), runs.failed_by_a_gap()]
     assert slowest(partitions, 3) == [2, 3, 0]
-    resting = replace(runs.healthy(0), story=replace(runs.story(runs.healthy(0)), phases={"idle": 10**9, "fencing": 5}))
+    resting = replace(
+        runs.healthy(0), timeline=replace(runs.timeline_of(runs.healthy(0)), phases={"idle": 10**9, "fencing": 5})
+    )
     assert slowest([resting, runs.healthy(1)], 2) == [1, 0], "what is caught up is not slow"
 
 
 def test_slowest_partitions_have_an_explanation() -> None:
     (said,) = phases.explain_slowest("paris-berlin", [runs.healthy(0), runs.healthy(1)])
     assert said.startswith("All 2 spent most time waiting for the target's acknowledgements")
-    one = replace(runs.story(runs.healthy()), phases={"fetching": 70, "producing": 30, "idle": 900})
-    (said,) = phases.explain_slowest("paris-berlin", [replace(runs.healthy(), story=one)])
+    one = replace(runs.timeline_of(runs.healthy()), phases={"fetching": 70, "producing": 30, "idle": 900})
+    (said,) = phases.explain_slowest("paris-berlin", [replace(runs.healthy(), timeline=one)])
     assert said.startswith("It spent most time waiting for the source")
     assert "[flows.paris-berlin.consumer]" in said
     assert phases.explain_slowest("f", [runs.idle()]) == []
     following = replace(one, lag_before=0, lag_after=0)
-    assert phases.explain_slowest("f", [replace(runs.healthy(), story=following)]) == [], "nothing was to be fetched"
+    assert phases.explain_slowest("f", [replace(runs.healthy(), timeline=following)]) == [], "nothing was to be fetched"
 
 
 def test_every_phase_has_a_meaning() -> None:

@@ -34,7 +34,7 @@ def epoch(number: int, **more: Any) -> RangeResult:
     )
     return RangeResult(
         flow="f", topic="t", target_topic="a.t", partition=0, start=first, end=first + 100, records=100, bytes=1_000,
-        **{"story": timeline, **more},
+        **{"timeline": timeline, **more},
     )  # fmt: skip
 
 
@@ -95,9 +95,9 @@ def test_overlapping_attempts_make_one_curve() -> None:
 
 def test_history_without_timelines_has_none() -> None:
     history = PartitionHistory(max_points=10)
-    history.add(epoch(0, story=None))
+    history.add(epoch(0, timeline=None))
     assert (history.timeline(), history.expiries()) == (None, [])
-    history.add(epoch(0, story=None), [{"time_ms": 3, "name": "mirror.earlier_attempt"}])
+    history.add(epoch(0, timeline=None), [{"time_ms": 3, "name": "mirror.earlier_attempt"}])
     timeline = history.timeline()
     assert timeline is not None
     assert timeline.events == [{"time_ms": 3, "name": "mirror.earlier_attempt"}]
@@ -108,7 +108,7 @@ def test_curve_starts_with_the_lag_at_the_beginning() -> None:
     curve = [[BASE + 700, 40, 40, 0], [BASE + 900, 90, 140, 500], [BASE + 1_300, 140, 140, 1_000]]
     timeline = CopyTimeline(began_ms=BASE, ended_ms=BASE + 1_300, lag_before=100, curve=curve)
     history = PartitionHistory(max_points=10)
-    history.add(epoch(0, story=timeline))
+    history.add(epoch(0, timeline=timeline))
     assert [(time - BASE, left) for time, left, _, _ in history.points()] == [
         (0, 100),
         (700, 100),
@@ -121,7 +121,7 @@ def test_catch_up_is_an_event() -> None:
     span = {"name": "mirror.catch_up", "began_ms": BASE, "ended_ms": BASE + 1_300, "records": 5, "bytes": 70}
     other = {"name": "mirror.attempt", "began_ms": BASE, "ended_ms": BASE + 3, "attempt": 1, "error": "x"}
     history = PartitionHistory(max_points=10)
-    history.add(epoch(0, story=CopyTimeline(began_ms=BASE, spans=[other, span])))
+    history.add(epoch(0, timeline=CopyTimeline(began_ms=BASE, spans=[other, span])))
     timeline = history.timeline()
     assert timeline is not None
     about = {"took_ms": 1_300, "records": 5, "bytes": 70}

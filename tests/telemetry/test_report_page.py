@@ -115,7 +115,7 @@ def test_page_data_equal_the_results() -> None:
     expired = next(part for part in flow["parts"] if part["topic"] == "orders" and part["number"] == 3)
     assert (expired["outcome"], expired["expired"], expired["retries"]) == ("expired", 2, 1)
     assert expired["expiries"] == runs.expired().expiries
-    assert expired["events"] == runs.story(runs.expired()).events
+    assert expired["events"] == runs.timeline_of(runs.expired()).events
     assert expired["curve"][:4] == [800, 2_400_000, 51_000, 0], "times count from the run's start"
     assert sum(expired["curve"][1::4]) == expired["after"] == 1_512_000
     assert [flow["titles"][number] for number in expired["findings"]] == ["Expired: no leader on the target"]
@@ -209,9 +209,9 @@ def test_page_of_an_endless_stream_is_small() -> None:
     """Epochs without end: each partition with all the points, events and expiries that its history may have."""
     flow = runs.large_run(500)
     for one in flow.partitions:
-        if one.story is not None:
-            one.story.curve = [[runs.BEGAN_MS + each, each, each + 10, each] for each in range(0, 480_000, 1_000)]
-            one.story.events = runs.story(runs.throttled()).events * 60
+        if one.timeline is not None:
+            one.timeline.curve = [[runs.BEGAN_MS + each, each, each + 10, each] for each in range(0, 480_000, 1_000)]
+            one.timeline.events = runs.timeline_of(runs.throttled()).events * 60
             one.expiries = runs.expired().expiries * 100
     assert len(render([flow], MADE_MS).encode()) < 6_200_000
 

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
 from mirror.errors import ConfigError
-from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.telemetry.settings import TelemetrySettings, is_sampled
 from mirror.telemetry.traces.ids import epoch_id

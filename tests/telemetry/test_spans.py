@@ -158,7 +158,7 @@ def test_partition_span_counts_what_the_target_had_lost() -> None:
 
 
 def test_result_without_a_timeline_has_a_span() -> None:
-    span = partition_span(TASK, result(0, Outcome.FAILED, error="no leader", story=None))
+    span = partition_span(TASK, result(0, Outcome.FAILED, error="no leader", timeline=None))
     assert (span.began_ms, span.ended_ms, span.error) == (TASK.began_ms, TASK.ended_ms, "no leader")
 
 

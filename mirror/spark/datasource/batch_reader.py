@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from mirror.client import Admin
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.rows import TaskRows, partitions_of
+from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.history import read_history
@@ -50,10 +50,7 @@ class RangesReader(TaskRows, DataSourceReader):
 
     def _plan(self) -> Plan:
         config, flow = self.options.load()
-        with (
-            Admin(config.clusters[flow.source].client_options()) as source,
-            Admin(config.clusters[flow.target].client_options()) as target,
-        ):
+        with open_admins(config, flow) as (source, target):
             request = PlanRequest(
                 flow=flow,
                 now_ms=SystemClock().unix_ms(),

@@ -12,13 +12,14 @@ from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.open_transactions import describe_oldest
+from mirror.spark.control_decision import Decision, fences
 from mirror.spark.datasource.live_config import LiveConfig
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
 from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.history import RunHistory, read_history
 from mirror.spark.planning.snapshot import DrainBounds, PlanRequest, make_plan
-from mirror.spark.run_control import RunControlClient, new_run_id, takeover_message
+from mirror.spark.run_control import RunControlClient, RunRecord, new_run_id, takeover_message
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.plan import Plan
 
 _RENEW_MS: Final = 3_600_000
-"""Idle partitions' progress, and the run's control commands, are committed again once an hour, or sooner if the target
-forgets offsets sooner."""
+"""Idle partitions' progress is committed again once an hour, or sooner if the target forgets offsets sooner."""
 _OFFSETS_TIMEOUT_MS: Final = 10_000
 """A partition whose leader does not return its offsets by then waits for the next plan; the others do not wait."""
 
@@ -60,7 +60,7 @@ class EpochPlanner:
         self._heartbeat: Heartbeat | None = None
         self._flow: str | None = None
         self._config: MirrorConfig | None = None
-        self._control_committed_ms: int | None = None
+        self._run_record: Final = RunRecord(self.run)
         self._messages: set[str] = set()
         self._idle: list[RangeResult] = []
         self._initial: Container[TopicPartition] | None = None
@@ -83,7 +83,7 @@ class EpochPlanner:
             return None
         if not self._options.run and self._heartbeat is None:
             # In a notebook no driver script of this project sends the heartbeat.
-            self._heartbeat = self._resources.enter_context(Heartbeat(RunControlClient(target, flow.name, self.run)))
+            self._heartbeat = self._resources.enter_context(Heartbeat(self._control(target, flow.name)))
         self.epoch_ms = flow.epoch_ms
         self.renew_ms = min(_RENEW_MS, recommit_after_ms(target))
         # A flow with an end or a limit per epoch gets ranges with an end.
@@ -146,7 +146,7 @@ class EpochPlanner:
             self._heartbeat.stop()
         if self._admins is not None and self._flow is not None and not self._options.run:
             with contextlib.suppress(KafkaError):
-                RunControlClient(self._admins[1], self._flow, self.run).end()
+                self._control(self._admins[1], self._flow).end()
         self._resources.close()
         self._live_config.close()
 
@@ -178,7 +178,7 @@ class EpochPlanner:
     def _clusters(self, config: MirrorConfig, flow: FlowConfig) -> tuple[Admin, Admin]:
         if self._config is None or config.clusters != self._config.clusters:
             self._resources.close()
-            self._resources, self._admins, self._control_committed_ms, self._heartbeat = ExitStack(), None, None, None
+            self._resources, self._admins, self._heartbeat = ExitStack(), None, None
             self._messages.clear()
         self._config = config
         if self._admins is None:
@@ -186,39 +186,32 @@ class EpochPlanner:
             self._admins = self._resources.enter_context(Admin(source)), self._resources.enter_context(Admin(target))
         return self._admins
 
-    def _is_over(self, flow: FlowConfig, target: Admin) -> bool:
-        """Return whether this run was stopped, or another run has taken over.
+    def _control(self, target: Admin, flow: str) -> RunControlClient:
+        return RunControlClient(target, flow, record=self._run_record)
 
-        The first plan claims the flow if the driver's script has not done so, but not from a run that began later: then
-        each of the two would regard itself as fenced. The flow is claimed again if the target forgot the claim, or if
-        another run had it and has ended. The claim is renewed before the target forgets it.
-        """
-        client = RunControlClient(target, flow.name, self.run)
+    def _is_over(self, flow: FlowConfig, target: Admin) -> bool:
+        """Return whether this run was stopped, or another run has taken over."""
+        client = self._control(target, flow.name)
         try:
-            control = client.read()
-            claimed_ms = self._control_committed_ms
-            if (
-                control is not None
-                and control.other_run_active(self.run)
-                and (claimed_ms is not None or control.run > self.run)
-            ):
-                return True
-            if control is None or control.run != self.run:
-                before = client.claim()
-                self._control_committed_ms = self._clock.now()
-                if before is not None:
-                    self._add_message_once(takeover_message(before))
-                return False
-            if claimed_ms is not None and self._clock.now() - claimed_ms >= self.renew_ms:
-                client.renew()
-                self._control_committed_ms = None
-            self._control_committed_ms = self._control_committed_ms or self._clock.now()
+            decision = self._read_control(client) if self._options.run else client.sync()
         except KafkaError as error:
             self._add_message_once(
                 f"whether another run copies this flow, and whether this run is to stop, cannot be read: {error}"
             )
             return False
-        return control.stop
+        if decision.took_over is not None:
+            self._add_message_once(takeover_message(decision.took_over))
+        return decision.stop or decision.fenced_by is not None
+
+    def _read_control(self, client: RunControlClient) -> Decision:
+        """Decide without a change: where a driver's script claims the flow, no other process writes the record."""
+        control = client.read()
+        if control is None:
+            return Decision()
+        if control.run == self.run:
+            self._run_record.claimed = True
+            return Decision(stop=control.stop)
+        return Decision(fenced_by=control if fences(control, self.run, claimed=self._run_record.claimed) else None)
 
     def _add_message_once(self, line: str) -> None:
         """Add a message to the ledger, once until the clusters' configuration changes."""

@@ -105,7 +105,10 @@ def plan_additions(
     }
     try:
         offsets = SourceOffsets(flow, topics, source, call_timeout_ms=_OFFSETS_TIMEOUT_MS)
-        progress = ProgressStore(target, flow.name).read(offsets.target_partitions())
+    except KafkaTimeout:
+        return [], set(wanted)
+    progress = ProgressStore(target, flow.name).read(offsets.target_partitions())
+    try:
         partitions = offsets.partitions([tp for tp in wanted if is_initial(tp)])
     except KafkaTimeout:
         return [], set(wanted)

@@ -12,11 +12,12 @@ from mirror.spark.discovery.additions import assign, grown, lacking, lasting_tas
 from mirror.spark.discovery.pace import pause_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from mirror.client import Admin, OffsetAndMetadata, TopicDescription
     from mirror.config.models import FlowConfig
     from mirror.relay.model.ranges import Range
+    from mirror.spark.discovery.comparison import Comparison
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
@@ -34,8 +35,11 @@ _MOST_COMMITTED: Final = 500
 class Prepare(Protocol):
     """Prepares target topics, and writes the result into the ledger."""
 
-    def __call__(self, topics: Mapping[str, TopicDescription] | None = None) -> TargetTopics:
-        """Prepare those of these source topics, or all of the flow; return all that is prepared. Raises MirrorError."""
+    def __call__(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
+        """Prepare these source topics, drop those that are ``gone``, and return all that is prepared.
+
+        Raises MirrorError.
+        """
         ...
 
 
@@ -47,13 +51,13 @@ class NewPartitions:
         self.announced = 0
         """How often ranges were added to epochs of this run."""
         self.targets = targets
-        """The last preparation."""
+        """The last preparation. Other threads may read it."""
         self._first: Final = targets
         self._new: dict[TopicPartition, int] = {}
         self._epoch: int | None = None
         self._added: set[TopicPartition] = set()
-        self.confirmed = True
-        """Whether the control record is known to have :attr:`announced`."""
+        self.refused = ""
+        """The last line about partitions that the target refuses to have added."""
 
     def is_initial(self, tp: TopicPartition) -> bool:
         """Whether the source had ``tp`` when the stream began."""
@@ -132,16 +136,18 @@ class TopicWatch:
         if not unprepared(self._flow, topics, targets):
             self._known.append(listing.digest)
 
-    def refresh(self) -> None:
-        """Prepare all topics of the flow again, also those that could not be prepared. Raises MirrorError."""
-        self._new.update(self._prepare())
+    def settle(self, comparison: Comparison) -> None:
+        """Prepare what a comparison of all topics has found, and have it copied. Raises MirrorError."""
+        if (targets := self._new.targets) is not None:
+            lacking, gone = comparison.since(targets)
+            self._new.update(self._prepare(lacking, gone))
+            if gone:
+                self._known.clear()  # one that has come back meanwhile is new
         self.update_epoch()
 
     def update_epoch(self) -> None:
         """Have the running epoch copy what its plan lacks, or plan another one. Raises KafkaError."""
         new = self._new
-        if not new.confirmed:
-            new.confirmed = self._control.announce_additions(new.announced)
         plan = self._running_plan() if new.any else None
         if plan is None or not (wanted := new.wanted(plan)):
             return
@@ -151,26 +157,32 @@ class TopicWatch:
             new.settle(wanted)
             return
         ranges, waiting = plan_additions(self._flow, wanted, new.is_initial, self._source, self._target)
-        self._add(plan, ranges)
-        new.settle(wanted - waiting)
+        refused = self._add(plan, ranges)
+        new.settle(wanted - waiting - refused)
 
-    def _add(self, plan: Plan, ranges: list[Range]) -> None:
+    def _add(self, plan: Plan, ranges: list[Range]) -> set[TopicPartition]:
+        """Add ranges to the epoch of ``plan``; return the source partitions that the target refuses to have added.
+
+        They are tried again: the permission may come later than the topic, and the next epoch much later.
+        """
         if not ranges:
-            return
+            return set()
         offsets = {one.target: one.to_offset() for one in assign(plan, ranges, self._control.run)}
         refused = self._commit(offsets)
+        copied = [one for one in ranges if TopicPartition(one.target_topic, one.partition) not in refused]
         if refused:
             error = next(iter(refused.values()))
-            self._report(f"new on the source, and left to the next epoch ({_counted(len(refused))}): {error}")
-        if refused.keys() >= offsets.keys():
-            return
-        self._new.announced += 1
-        self._new.confirmed = False
-        self._control.announce_additions(self._new.announced)
-        copied = [one for one in ranges if TopicPartition(one.target_topic, one.partition) not in refused]
-        names = sorted({one.topic for one in copied})
-        shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
-        self._report(f"new on the source, and copied from now on: {shown} ({_counted(len(copied))})")
+            line = f"new on the source, and refused by the target, so tried again ({_counted(len(refused))}): {error}"
+            if line != self._new.refused:
+                self._report(line)
+            self._new.refused = line
+        if copied:
+            self._new.announced += 1
+            self._control.announce_additions(self._new.announced)
+            names = sorted({one.topic for one in copied})
+            shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
+            self._report(f"new on the source, and copied from now on: {shown} ({_counted(len(copied))})")
+        return {TopicPartition(one.topic, one.partition) for one in ranges if one not in copied}
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, KafkaError]:
         """Commit offsets of the control group; return the errors of those that are refused alone. Raises KafkaError."""

@@ -17,18 +17,19 @@ from mirror.relay.origin.registry import prepare_registries
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
-from mirror.spark.driver.acl_rounds import AclReports, AclRounds
-from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
-from mirror.spark.driver.group_checkpoints import CheckpointedRounds
-from mirror.spark.driver.periodic_rounds import problem_of
-from mirror.spark.driver.progress_bar import ProgressBar
+from mirror.spark.discovery.comparison import compare
+from mirror.spark.driver.output.progress_bar import ProgressBar
+from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
+from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
+from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
+from mirror.spark.driver.rounds.periodic_rounds import problem_of
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.preflight.flow_alignment import creation_recorder
-from mirror.spark.preflight.target_topics import prepare_topics
+from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.lag_monitor import measure_index, record_lags
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     from mirror.client import TopicDescription, TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
-    from mirror.spark.driver.console import Consoles
+    from mirror.spark.discovery.comparison import Comparison
+    from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.telemetry.run import RunTelemetry
@@ -228,25 +230,48 @@ class FlowRunner:
         self._consoles.progress(f"flow {flow.name}: preparing its topics on cluster {flow.target}")
         for line in self._findings.warnings.get(flow.name, []):
             self._warn(flow, line)
-        return self.prepare_again(self._config, flow)
+        return self._prepare(self._config, flow)
 
     def prepare_again(
+        self, config: MirrorConfig, flow: FlowConfig, before: TargetTopics, topics: Mapping[str, TopicDescription]
+    ) -> TargetTopics:
+        """Prepare these source topics with the configuration that a stream uses now, and print new warnings.
+
+        ``before`` is the result of the last preparation, which the result has, too. Raises MirrorError.
+        """
+        return self._prepare(config, flow, before, topics)
+
+    def compare(self, config: MirrorConfig, flow: FlowConfig, before: TargetTopics) -> Comparison:
+        """Compare all topics of a stream with the preparation ``before``; the flow's own topics are prepared again.
+
+        Raises MirrorError.
+        """
+        with self._clusters(config, flow) as (source, target):
+            for line in prepare_own_topics(flow, source, target):
+                self._warn(flow, line)
+            return compare(flow, source, target, before)
+
+    @contextlib.contextmanager
+    def _clusters(self, config: MirrorConfig, flow: FlowConfig) -> Iterator[tuple[Admin, Admin]]:
+        source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
+        with Admin(source_options) as source, Admin(target_options) as target:
+            yield source, target
+
+    def _prepare(
         self,
         config: MirrorConfig,
         flow: FlowConfig,
         before: TargetTopics | None = None,
         topics: Mapping[str, TopicDescription] | None = None,
     ) -> TargetTopics:
-        """Prepare the target topics with the configuration that a stream uses now, and print new warnings.
-
-        ``before`` is the result of the last preparation; with ``topics``, only these are prepared besides. Raises
-        MirrorError.
-        """
-        source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
-        with Admin(source_options) as source, Admin(target_options) as target:
+        with self._clusters(config, flow) as (source, target):
             recorder = creation_recorder(config, flow)
-            prepared = prepare_topics(flow, source, target, before, topics, recorder=recorder)
+            if before is None or topics is None:
+                prepared = prepare_topics(flow, source, target, recorder)
+            else:
+                prepared = prepare_new_topics(flow, source, target, before, topics, recorder)
         if before is None and flow.registers_producers:
+            source_options, target_options = self._options_of(flow.source), self._options_of(flow.target)
             prepare_registries(flow.name, source_options, target_options, only_local=flow.only_local)
         self.created.add(flow.name, prepared.created)
         for line in prepared.warnings:

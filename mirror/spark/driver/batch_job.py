@@ -19,14 +19,14 @@ from mirror.config.exposed import unencrypted_credentials
 from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.spark.driver.batch_flow import FlowRunner
-from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.error_report import error_lines
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
-from mirror.spark.driver.report_file import ReportFile
-from mirror.spark.driver.report_lock import locked
+from mirror.spark.driver.launch.submission import BEGAN
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.output.error_report import error_lines
+from mirror.spark.driver.output.tables import flow_results
+from mirror.spark.driver.report.report_file import ReportFile
+from mirror.spark.driver.report.report_lock import locked
 from mirror.spark.driver.session import session
-from mirror.spark.driver.submission import BEGAN
-from mirror.spark.driver.tables import flow_results
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
@@ -60,7 +60,7 @@ def parse(argv: Sequence[str]) -> JobOptions:
 def main(argv: Sequence[str]) -> int:
     """Run the job with the arguments ``argv``, print its errors, and return the exit status."""
     consoles = Consoles()
-    # Under spark-submit, sys.stderr is not stderr (mirror.spark.driver.console).
+    # Under spark-submit, sys.stderr is not stderr (mirror.spark.driver.output.console).
     with contextlib.redirect_stderr(consoles.err.file):
         options = parse(argv)
     if options.as_json:

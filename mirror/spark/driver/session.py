@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from mirror.spark.datasource.sink import MirrorSink
 from mirror.spark.datasource.source import RangesSource
-from mirror.spark.driver.submission import DEFAULT_MASTER, LOOPBACK, is_local
+from mirror.spark.driver.launch.submission import DEFAULT_MASTER, LOOPBACK, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,23 +19,24 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
-from mirror.spark.driver.acl_rounds import AclReports, AclRounds
-from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds
-from mirror.spark.driver.group_checkpoints import CheckpointedRounds
-from mirror.spark.driver.group_rounds import GroupReports
-from mirror.spark.driver.periodic_rounds import PeriodicRounds
+from mirror.spark.driver.output.stream_progress import StreamProgress
+from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
+from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds
+from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
+from mirror.spark.driver.rounds.group_rounds import GroupReports
+from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
 from mirror.spark.driver.stream_monitor import StreamMonitor
-from mirror.spark.driver.stream_progress import StreamProgress
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.live_config_store import remove_socket
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
-from mirror.spark.run_control import RunControlClient
+from mirror.spark.run_control import RunControlClient, RunRecord
 from mirror.spark.status.lag_monitor import LagMonitor
 from mirror.telemetry.metrics.record_results import record_groups, record_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -46,8 +47,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupsReport
     from mirror.spark.driver.batch_flow import FlowRunner
-    from mirror.spark.driver.console import Consoles
-    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.results import FlowReport
     from mirror.telemetry.run import RunTelemetry
 
@@ -90,6 +90,7 @@ class StreamFlow:
         self._start: Callable[[], StreamingQuery] | None = None
         self._starts = 0
         self._monitor: StreamMonitor | None = None
+        self._record: Final = RunRecord(self._options.run)
         self._sync_lock: Final = threading.Lock()
         self._resources: Final = contextlib.ExitStack()
 
@@ -100,7 +101,7 @@ class StreamFlow:
         runner.align(self._flow, self.report)
         runner.align_acls(self._flow, self.report)
         self._on_prepared(targets)
-        claimed = self._claim()
+        self._claim()
         self._consoles.progress(self._prefixed("planning"))
         options = self._options.to_spark()
         ranges = spark.readStream.format(SOURCE_FORMAT).options(**options).load()
@@ -114,10 +115,12 @@ class StreamFlow:
         self._start_query()
 
         def prepare(
-            config: MirrorConfig, flow: FlowConfig, topics: Mapping[str, TopicDescription] | None
+            config: MirrorConfig, flow: FlowConfig, topics: Mapping[str, TopicDescription], gone: Collection[str]
         ) -> TargetTopics:
-            before = self._ledger.targets()
-            if (targets := runner.prepare_again(config, flow, before, topics)) != before:
+            before = targets = self._ledger.targets() or TargetTopics()
+            if topics:
+                targets = runner.prepare_again(config, flow, before, topics)
+            if (targets := targets.without(gone)) != before:
                 self._ledger.write_targets(targets)
             self._on_prepared(targets)
             return targets
@@ -126,9 +129,10 @@ class StreamFlow:
             self._options,
             self._ledger,
             prepare,
+            runner.compare,
             self._warn,
             self._progress.on_news,
-            claimed=claimed,
+            record=self._record,
             finds_topics=not available_now,
         )
         self._monitor = self._resources.enter_context(monitor)
@@ -149,12 +153,8 @@ class StreamFlow:
             self._resources.enter_context(rounds)
 
         if self._flow.aligns_topics:
-
-            def open_alignment() -> AlignmentRounds:
-                return AlignmentRounds(self._options.load_live, runner.created, beside_copies=True)
-
             alignment = PeriodicRounds(
-                open_alignment,
+                lambda: AlignmentRounds(self._options.load_live, runner.created, beside_copies=True),
                 self._flow.sync_interval_ms,
                 self._on_alignment,
                 self._warn,
@@ -229,10 +229,10 @@ class StreamFlow:
         self._starts += 1
         self._query = self._start()
 
-    def _claim(self) -> bool:
+    def _claim(self) -> None:
         """Claim the flow before the query starts, because its planner would do so only seconds later."""
         with Admin(self._config.clusters[self._flow.target].client_options()) as target:
-            return RunControlClient(target, self._flow.name, self._options.run).claim_or_warn(self._warn)
+            RunControlClient(target, self._flow.name, record=self._record).claim_or_warn(self._warn)
 
     def _warn(self, line: str) -> None:
         self._consoles.warning(self._prefixed(line))
@@ -363,7 +363,7 @@ class StreamFlow:
         failure = self._failure()
         target_options = self._config.clusters[self._flow.target].client_options()
         with contextlib.suppress(MirrorError), Admin(target_options) as target:
-            RunControlClient(target, self._flow.name, self._options.run).end()
+            RunControlClient(target, self._flow.name, record=self._record).end()
         remove_socket(self._ledger.path)  # Spark may have killed the planner
         remove_folder(self._options.run)  # and the tasks' processes
         self.report.ended = datetime.now(UTC)

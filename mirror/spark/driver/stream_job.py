@@ -26,12 +26,12 @@ from mirror.spark.driver.batch_job import (
     summarized,
     warn_of_unencrypted_credentials,
 )
-from mirror.spark.driver.console import Consoles
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
-from mirror.spark.driver.report_file import ReportFile
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.output.tables import flow_results
+from mirror.spark.driver.report.report_file import ReportFile
 from mirror.spark.driver.session import use_cheap_checkpoints
 from mirror.spark.driver.stream_flow import StreamFlow
-from mirror.spark.driver.tables import flow_results
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status

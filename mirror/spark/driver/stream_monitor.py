@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
+from mirror.backoff import Backoff
 from mirror.client import Admin
 from mirror.errors import MirrorError
-from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, POLL_INTERVAL_MS
-from mirror.runtime.clock import SystemClock
+from mirror.relay.progress.control import POLL_INTERVAL_MS
+from mirror.runtime.clock import process_rng
+from mirror.spark.discovery.comparison import Comparison
 from mirror.spark.discovery.topic_watch import NewPartitions, TopicWatch
-from mirror.spark.run_control import RunControlClient
+from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.run_control import RunControlClient, takeover_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from types import TracebackType
 
     from mirror.client import TopicDescription
@@ -22,31 +27,53 @@ if TYPE_CHECKING:
     from mirror.relay.progress.control import RunControl
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.ledger.ledger import Ledger
-    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.run_control import RunRecord
 
-    PrepareTopics = Callable[[MirrorConfig, FlowConfig, Mapping[str, TopicDescription] | None], TargetTopics]
+    PrepareTopics = Callable[[MirrorConfig, FlowConfig, Mapping[str, TopicDescription], Collection[str]], TargetTopics]
+    CompareTopics = Callable[[MirrorConfig, FlowConfig, TargetTopics], Comparison]
 
 _JOIN_S: Final = 5.0
+"""How long the end of a stream waits for the threads: one may be waiting for a cluster that does not answer."""
+_MAX_BACKOFF_MS: Final = 30_000
+"""Work on topics that fails each time is tried this often: a listing of all topics is not free for the brokers."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """What one thread does until the end."""
+
+    run: Callable[[MirrorConfig, FlowConfig], None]
+    backoff: Backoff
+    failures: int = 0
+    """How often it has failed in a row."""
+    reported: str = ""
+    """The last error, until it succeeds."""
+
+    def succeed(self) -> None:
+        """Have the next failure count as the first, and its error be reported."""
+        self.reported, self.failures = "", 0
 
 
 class StreamMonitor:
-    """Up to two threads for one flow, so that the preparation of topics does not delay control commands."""
+    """Up to three threads for one flow: no work on topics delays control commands, no comparison a new topic."""
 
     def __init__(
         self,
         options: FlowOptions,
         ledger: Ledger,
         prepare: PrepareTopics,
+        compare: CompareTopics,
         warn: Callable[[str], None],
         report: Callable[[str], None],
         *,
-        claimed: bool,
+        record: RunRecord,
         finds_topics: bool = True,
     ) -> None:
-        """``prepare`` prepares the target topics (None: all) and writes the result into the ledger.
+        """``prepare`` prepares target topics, drops others, and writes the result into the ledger.
 
-        ``warn`` is called from both threads, ``report`` with a line about new partitions from one of them. ``claimed``
-        is whether this run has claimed the flow already. ``finds_topics``: new topics are found and copied; a run that
+        Only one thread calls it. Another one calls ``compare``, which compares all topics with the last preparation.
+        ``warn`` is called from all threads, ``report`` with a line about new partitions from one of them. ``record``
+        is what this run wants its control record to say. ``finds_topics``: new topics are found and copied; a run that
         only copies what there is when it begins must not have its epochs ended early for them.
         """
         self.fenced_by: RunControl | None = None
@@ -56,17 +83,27 @@ class StreamMonitor:
         self._options: Final = options
         self._ledger: Final = ledger
         self._prepare: Final = prepare
+        self._compare: Final = compare
         self._warn: Final = warn
         self._report: Final = report
-        self._refreshed_s = time.monotonic()
-        """When all topics were prepared the last time; discovery that fails does not put it off."""
+        self._compared_s = time.monotonic()
+        """When the last comparison of all topics began; the preparation of the start was one."""
         self._new: Final = NewPartitions(ledger.targets())
-        self._claimed = claimed
-        self._unix_ms: Final = SystemClock().unix_ms
+        self._comparisons: Final = deque[Comparison](maxlen=1)
+        """The last one, until what it has found is prepared; a later one has found that, too."""
+        self._record: Final = record
         self._ended: Final = threading.Event()
+        rng = process_rng()
+        self._discovery: Final = _Task(self._discover_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
+        comparison = _Task(self._compare_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
+        self._control: Final = _Task(self._follow_control, Backoff(POLL_INTERVAL_MS, POLL_INTERVAL_MS, rng))
+        self._tasks: Final = [
+            self._control,
+            *([self._discovery, comparison] if finds_topics else []),
+        ]
         self._threads: Final = [
-            threading.Thread(target=self._repeat, args=(monitor,), name=f"mirror-watch-{options.flow}", daemon=True)
-            for monitor in (self._follow_control, *([self._refresh_topics] if finds_topics else []))
+            threading.Thread(target=self._repeat, args=(task,), name=f"mirror-watch-{options.flow}", daemon=True)
+            for task in self._tasks
         ]
 
     def __enter__(self) -> Self:
@@ -76,71 +113,79 @@ class StreamMonitor:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._ended.set()
+        until_s = time.monotonic() + _JOIN_S
         for thread in self._threads:
-            thread.join(_JOIN_S)
+            thread.join(max(0.0, until_s - time.monotonic()))
 
     def stop(self) -> None:
         """Request that the tasks end in order. The target receives the command as soon as it answers."""
         self.stop_requested = True
 
-    def _repeat(self, monitor: Callable[[MirrorConfig, FlowConfig], None]) -> None:
-        """Call ``monitor`` until the end. An error is reported once, until another one occurs or a call succeeds."""
-        reported = ""
+    def _repeat(self, task: _Task) -> None:
+        """Run ``task`` until the end, after failures less and less often (KIP-580).
+
+        An error is reported once, by whichever thread meets it first, until another one occurs or the task succeeds.
+        """
         while not self._ended.is_set():
             try:
-                monitor(*self._options.load_live())
-                reported = ""
+                task.run(*self._options.load_live())
+                task.succeed()
             except Exception as error:  # noqa: BLE001 - without this thread nothing could end the stream in order
                 line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
-                if line != reported:
+                if line not in {each.reported for each in self._tasks}:
                     self._warn(line)
-                reported = line
-                self._ended.wait(POLL_INTERVAL_MS / 1000)
+                task.reported = line
+                task.failures += 1
+                self._ended.wait(task.backoff.after(task.failures) / 1000)
 
     # --- control commands
 
     def _follow_control(self, config: MirrorConfig, flow: FlowConfig) -> None:
         with Admin(config.clusters[flow.target].client_options()) as target:
-            client = RunControlClient(target, flow.name, self._options.run)
-            while not self._ended.wait(POLL_INTERVAL_MS / 1000):
+            client = RunControlClient(target, flow.name, record=self._record)
+            while not self._ended.is_set():
                 self._follow_once(client)
+                self._control.succeed()
+                self._ended.wait(POLL_INTERVAL_MS / 1000)
 
     def _follow_once(self, client: RunControlClient) -> None:
-        control = client.read()
-        if control is not None and control.run == self._options.run:
-            self._claimed = True
-            self.stop_requested = self.stop_requested or control.stop
-            if self.stop_requested and not control.stop:
-                client.stop()
-            elif (control.silent_ms(self._unix_ms()) or 0) >= HEARTBEAT_INTERVAL_MS:
-                client.renew_from(control)
-        elif control is not None and control.other_run_active(self._options.run):
-            # Before this run has claimed the flow, the record of a dead run may still exist; it began earlier.
-            self.fenced_by = control if self._claimed or control.run > self._options.run else None
-        elif self.stop_requested:
-            client.claim()  # the target forgot the record, or another run had it: the tasks need the command
+        if self.stop_requested:
+            self._record.want(stop=True)
+        decision = client.sync()
+        self.fenced_by = decision.fenced_by or self.fenced_by
+        self.stop_requested = self.stop_requested or decision.stop
+        if decision.took_over is not None:
+            self._warn(takeover_message(decision.took_over))
 
     # --- topics
 
-    def _refresh_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """Discover new topics for ``refresh_ms``, then prepare all, and return to load the live configuration."""
+    def _discover_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        """Discover and prepare topics for ``refresh_ms``, then return to load the live configuration."""
         source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
         with Admin(source_options) as source, Admin(target_options) as target:
             watch = self._watch(config, flow, source, target)
-            pause_ms = flow.discovery_interval_ms
-            while (left_s := self._refreshed_s + flow.refresh_ms / 1000 - time.monotonic()) > 0:
-                if self._ended.wait(min(left_s, pause_ms / 1000)):
-                    return
+            pause_ms, until_s = flow.discovery_interval_ms, time.monotonic() + flow.refresh_ms / 1000
+            while not self._ended.wait(pause_ms / 1000):
                 pause_ms = watch.discover()
-            self._refreshed_s = time.monotonic()
-            watch.refresh()
+                self._discovery.failures = 0
+                if self._comparisons:  # what fails now is found by the next comparison
+                    watch.settle(self._comparisons.pop())
+                if time.monotonic() >= until_s:
+                    return
+
+    def _compare_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        """Wait until ``refresh_ms`` are over since the last comparison of all topics, and compare them."""
+        left_s = self._compared_s + flow.refresh_ms / 1000 - time.monotonic()
+        if not self._ended.wait(max(0.0, left_s)):
+            self._compared_s = time.monotonic()
+            self._comparisons.append(self._compare(config, flow, self._new.targets or TargetTopics()))
 
     def _watch(self, config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> TopicWatch:
-        def prepare(topics: Mapping[str, TopicDescription] | None = None) -> TargetTopics:
-            return self._prepare(config, flow, topics)
+        def prepare(topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
+            return self._prepare(config, flow, topics, gone)
 
         def cpu_ms() -> int:
             return time.thread_time_ns() // 1_000_000 + source.network().busy_ms + target.network().busy_ms
 
-        control = RunControlClient(target, flow.name, self._options.run)
+        control = RunControlClient(target, flow.name, record=self._record)
         return TopicWatch(flow, source, target, self._ledger, control, prepare, self._new, self._report, cpu_ms)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
     from mirror.relay.model.ranges import RangeResult
-    from mirror.spark.driver.console import Consoles
+    from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan

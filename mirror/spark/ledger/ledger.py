@@ -8,7 +8,7 @@ ledger is for information only: the committed progress is on the target. Every f
     <report dir>/ledger/<flow>/<run>/
         plan-<epoch>.json        by the source: ranges, and results without a task
         results-<epoch>.parquet  by the sink: one row per range and attempt
-        told-<epoch>.json        by the sink: the measurements of its tasks
+        task-reports-<epoch>.json  by the sink: the measurements of its tasks
         error.json               by the source: why planning failed; removed once it succeeds
         idle.json                by a stream's source: its last plan, if that has no tasks
         targets.json             by the script: which target topics are prepared, and why others are not
@@ -17,7 +17,7 @@ ledger is for information only: the committed progress is on the target. Every f
         sync.json                by the script: what else is in step, and what is not
         overhead.json            by the script: how long a run did not copy
         config.socket            by a stream's source: the path of the socket that serves its configuration
-        said.jsonl               by a stream's source: messages for the user
+        messages.jsonl           by a stream's source: messages for the user
 
 A scheduled run is one epoch, 0. A stream's epochs count from 1.
 """
@@ -51,7 +51,7 @@ MAX_EPOCHS: Final = 200
 """How many epochs of a stream it keeps: ten hours of three-minute epochs."""
 _GROUPS: Final = "groups.json"
 _SYNC: Final = "sync.json"
-_MESSAGES: Final = "said.jsonl"
+_MESSAGES: Final = "messages.jsonl"
 _IDLE: Final = "idle.json"
 _FIRST_TARGETS: Final = "targets-first.json"
 _OVERHEAD: Final = "overhead.json"

@@ -72,6 +72,14 @@ class TargetTopics:
         )
         return both.following(previous)
 
+    def without(self, topics: Collection[str]) -> TargetTopics:
+        """Return a copy that has none of these source topics."""
+        return replace(
+            self,
+            copyable={topic: count for topic, count in self.copyable.items() if topic not in topics},
+            obstacles={topic: obstacle for topic, obstacle in self.obstacles.items() if topic not in topics},
+        )
+
     def why_not_copied(self, topic: str, partition: int) -> tuple[Outcome, str] | None:
         """Return why a partition cannot be copied now, or None if it can.
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 _COUNTS: Final = pa.map_(pa.string(), pa.int64())
 _MAPS: Final = ("skipped", "deep", "gaps")
 _LISTS: Final = ("expiries", "target_losses")
-_TIMELINE: Final = "story"
+_TIMELINE: Final = "timeline"
+_EARLIER_TIMELINE: Final = "story"
+"""The name of the same column in the ledgers of version 0.2.0."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -51,14 +53,14 @@ SCHEMA: Final = pa.schema(
         ("expiries", pa.string()),
         ("retries", pa.int32()),
         ("stuck_since_ms", pa.int64()),
-        ("story", pa.string()),
+        ("timeline", pa.string()),
         ("traceback", pa.string()),
         ("way", pa.string()),
         ("way_reason", pa.string()),
         ("target_losses", pa.string()),
     ]
 )
-"""The fields of ``RangeResult`` (lists and ``story`` as JSON), with the epoch, task and attempt."""
+"""The fields of ``RangeResult`` (lists and ``timeline`` as JSON), with the epoch, task and attempt."""
 
 
 def results_file(ledger: Path, epoch: int) -> Path:
@@ -73,7 +75,7 @@ def write_results(ledger: Path, attempts: Iterable[Attempt], epoch: int) -> None
 
 def task_reports_file(ledger: Path, epoch: int) -> Path:
     """Return the path of the task reports of ``epoch`` in a ledger's folder."""
-    return ledger / f"told-{epoch:08}.json"
+    return ledger / f"task-reports-{epoch:08}.json"
 
 
 def write_task_reports(ledger: Path, reports: Iterable[TaskReport], epoch: int) -> None:
@@ -99,7 +101,7 @@ def _row(attempt: Attempt, epoch: int) -> dict[str, Any]:
         traceback=attempt.traceback,
         outcome=str(attempt.result.outcome),
     )
-    timeline = attempt.result.story
+    timeline = attempt.result.timeline
     timeline_json = None if timeline is None else json.dumps(field_values(timeline), separators=(",", ":"))
     return {**row, **{name: json.dumps(row[name]) for name in _LISTS}, _TIMELINE: timeline_json}
 
@@ -115,5 +117,7 @@ def _attempt(row: dict[str, Any]) -> Attempt:
     row.update({name: dict(row[name]) for name in _MAPS})
     # Ledgers of an older version have no timeline, no way and no losses of the target.
     row.update({name: json.loads(row.get(name) or "[]") for name in _LISTS})
-    row[_TIMELINE] = CopyTimeline(**json.loads(row[_TIMELINE])) if row.get(_TIMELINE) else None
+    earlier = row.pop(_EARLIER_TIMELINE, None)  # a run reads the ledgers of earlier runs, maybe of an older version
+    timeline = row.get(_TIMELINE) or earlier
+    row[_TIMELINE] = CopyTimeline(**json.loads(timeline)) if timeline else None
     return Attempt(task, attempt, RangeResult(**{**row, "outcome": Outcome(row["outcome"])}), traceback)

@@ -61,7 +61,7 @@ def unhealthy_after(attempts: Iterable[Attempt], run: str, epoch: int) -> dict[T
 
 
 def _health_after(attempt: Attempt, run: str, epoch: int) -> PartitionHealth:
-    result, timeline = attempt.result, attempt.result.story
+    result, timeline = attempt.result, attempt.result.timeline
     own_id = partition_id(epoch_id(result.flow, run, epoch), result.topic, result.partition, attempt.attempt)
     since_ms = first_trace = None
     if timeline is not None:

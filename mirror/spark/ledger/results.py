@@ -99,10 +99,10 @@ class FlowReport:
 
 def _summary_of(result: RangeResult) -> dict[str, Any]:
     """Return the result's fields without those that only the report draws; unknown figures are None, and never 0."""
-    values, timeline = asdict(replace(result, story=None)), result.story
+    values, timeline = asdict(replace(result, timeline=None)), result.timeline
     values |= dict.fromkeys(_UNKNOWN_FIGURES[result.counted])
     if timeline is not None:
-        values["story"] = {**asdict(replace(timeline, curve=[], traces=[])), "curve": None, "traces": None}
+        values["timeline"] = {**asdict(replace(timeline, curve=[], traces=[])), "curve": None, "traces": None}
     return values
 
 

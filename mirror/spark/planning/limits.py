@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from mirror.config.models import SMALLEST_SHARE_BYTES
+from mirror.config.value_checks import SMALLEST_SHARE_BYTES
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport
 from mirror.client import Admin
 from mirror.runtime.clock import SystemClock
+from mirror.spark.flow_admins import open_admins
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.flow_acls import acls_of, compare_acls
 from mirror.spark.preflight.flow_alignment import compare_sides, creation_recorder, rounds_of
@@ -75,10 +76,7 @@ class FlowDrift:
 
 def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
     """Compare both sides and change nothing. Raises FlowError if no topic matches, KafkaError."""
-    with (
-        Admin(config.clusters[flow.source].client_options()) as source,
-        Admin(config.clusters[flow.target].client_options()) as target,
-    ):
+    with open_admins(config, flow) as (source, target):
         topics = source.list_topics()
         wanted = {name: topics[name] for name in select_topics(flow, topics)}
         found = inspect_topics(flow, wanted, source, target)
@@ -107,10 +105,7 @@ def apply(
     made while a run of the flow is alive. Raises FlowError if no topic matches, KafkaError, and Fenced if a run begins
     meanwhile.
     """
-    with (
-        Admin(config.clusters[flow.source].client_options()) as source,
-        Admin(config.clusters[flow.target].client_options()) as target,
-    ):
+    with open_admins(config, flow) as (source, target):
         prepared = prepare_topics(flow, source, target, recorder=creation_recorder(config, flow))
         configs = AlignmentReport()
         if flow.aligns_topics:

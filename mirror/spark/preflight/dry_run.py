@@ -10,6 +10,7 @@ from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.origin.registry import read_registry, registry_topic
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
+from mirror.spark.flow_admins import open_admins
 from mirror.spark.planning.history import bytes_per_second, overhead_seconds, read_history
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
@@ -152,10 +153,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     cluster cannot be read.
     """
     request = PlanRequest(flow=flow, now_ms=wall_ms, history=read_history(flow, ledger))
-    with (
-        Admin(config.clusters[flow.source].client_options()) as source,
-        Admin(config.clusters[flow.target].client_options()) as target,
-    ):
+    with open_admins(config, flow) as (source, target):
         snapshot = take_snapshot(request, source, target)
         topics = inspect_topics(flow, snapshot.topics, source, target)
         snapshot = snapshot.with_targets(flow, topics.targets)

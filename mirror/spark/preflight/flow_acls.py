@@ -12,6 +12,7 @@ from mirror.config.flow_rules import target_options
 from mirror.groups.own_groups import is_own_group
 from mirror.mirrormaker.names import DefaultPolicy
 from mirror.runtime.clock import SystemClock
+from mirror.spark.flow_admins import open_admins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,18 +42,19 @@ def acls_of(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin
     """Yield the rounds of ``flow`` over clients that the caller closes. Raises ConfigError."""
     options = target_options(config, flow)
     sides = (flow.source, source), (flow.target, target)
-    with closing(AclAlignment(flow.name, *sides, options, acl_rules(flow), SystemClock())) as rounds:
+    others = [
+        other.name
+        for other in config.flows.values()
+        if other.acls.sync and other.target == flow.target and other.name != flow.name
+    ]
+    with closing(AclAlignment(flow.name, *sides, options, acl_rules(flow), SystemClock(), others)) as rounds:
         yield rounds
 
 
 @contextmanager
 def open_acls(config: MirrorConfig, flow: FlowConfig) -> Iterator[AclAlignment]:
     """Yield the rounds of ``flow``, with clients of their own. Raises ConfigError."""
-    with (
-        Admin(config.clusters[flow.source].client_options()) as source,
-        Admin(config.clusters[flow.target].client_options()) as target,
-        acls_of(config, flow, source, target) as rounds,
-    ):
+    with open_admins(config, flow) as (source, target), acls_of(config, flow, source, target) as rounds:
         yield rounds
 
 

@@ -16,6 +16,7 @@ from mirror.client import Admin
 from mirror.config.flow_rules import target_options
 from mirror.errors import Fenced, KafkaError
 from mirror.runtime.clock import SystemClock
+from mirror.spark.flow_admins import open_admins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -114,11 +115,7 @@ def rounds_of(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Adm
 @contextmanager
 def open_rounds(config: MirrorConfig, flow: FlowConfig) -> Iterator[FlowRounds]:
     """Yield the rounds of ``flow``, with clients of their own. Raises ConfigError."""
-    with (
-        Admin(config.clusters[flow.source].client_options()) as source,
-        Admin(config.clusters[flow.target].client_options()) as target,
-        rounds_of(config, flow, source, target) as rounds,
-    ):
+    with open_admins(config, flow) as (source, target), rounds_of(config, flow, source, target) as rounds:
         yield rounds
 
 

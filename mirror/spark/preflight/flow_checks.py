@@ -22,10 +22,13 @@ from mirror.errors import FlowError, KafkaTimeout, MirrorError
 from mirror.spark.planning.range_planner import select_topics, source_topic_for, topics_left_out, unmatched_patterns
 from mirror.spark.preflight.acl_check import FlowPermissions, MissingPermissions, missing_permissions
 from mirror.spark.preflight.acl_lookup import look_up_permissions
+from mirror.spark.preflight.old_brokers import read_versions, topics_without_ids, why_no_target
 from mirror.spark.preflight.transform_check import why_not_loaded
 
 if TYPE_CHECKING:
+    from mirror.client import ClusterDescription
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.wire.versions import BrokerVersions
 
 T = TypeVar("T")
 
@@ -40,6 +43,10 @@ class ClusterTopics:
 
     cluster_id: str
     topics: frozenset[str]
+    without_ids: frozenset[str] = frozenset()
+    """Those that have no id."""
+    versions: Mapping[str, BrokerVersions] = field(default_factory=dict)
+    """By broker, as far as they answered."""
 
 
 Clusters = Mapping[str, ClusterTopics | MirrorError]
@@ -118,7 +125,11 @@ def describe_clusters(
 
     def describe(name: str) -> ClusterTopics:
         with Admin(config.clusters[name].client_options()) as admin:
-            return ClusterTopics(_cluster_id(name, admin), frozenset(admin.list_topics()))
+            cluster = _describe_cluster(name, admin)
+            versions = read_versions(admin, cluster.brokers)
+            topics = admin.list_topics()
+        without_ids = frozenset(topic for topic, one in topics.items() if one.topic_id is None)
+        return ClusterTopics(cluster.cluster_id, frozenset(topics), without_ids, versions)
 
     def on_slow(name: str, seconds: float) -> None:
         if on_waiting is not None:
@@ -187,12 +198,7 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: C
             continue
         if left_out := topics_left_out(flow, source.topics):
             findings.left_out[flow.name] = left_out
-        problems: list[str] = []
-        if isinstance(target, ClusterTopics) and source.cluster_id == target.cluster_id:
-            problems.append(
-                f"flow {flow.name}: {flow.source} and {flow.target} are two names of one cluster (cluster id"
-                f" {source.cluster_id}), which would be copied into itself; correct a bootstrap.servers"
-            )
+        problems = _about_target(flow, source, target) if isinstance(target, ClusterTopics) else []
         try:
             wanted = select_topics(flow, source.topics)
         except FlowError as error:
@@ -200,11 +206,24 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: C
         else:
             clashes, warnings = _find_clashes(config, flow, wanted, clusters)
             problems += clashes
-            findings.warnings[flow.name] = [*unmatched_patterns(flow, wanted), *warnings]
+            unguarded = topics_without_ids(flow.source, source.without_ids.intersection(wanted))
+            findings.warnings[flow.name] = [*unmatched_patterns(flow, wanted), *warnings, *unguarded]
         if problems:
             findings.problems[flow.name] = problems
     _find_cycles(config, flows, clusters, findings)
     return findings
+
+
+def _about_target(flow: FlowConfig, source: ClusterTopics, target: ClusterTopics) -> list[str]:
+    problems = []
+    if source.cluster_id == target.cluster_id:
+        problems.append(
+            f"flow {flow.name}: {flow.source} and {flow.target} are two names of one cluster (cluster id"
+            f" {source.cluster_id}), which would be copied into itself; correct a bootstrap.servers"
+        )
+    if (why := why_no_target(flow.target, target.versions)) is not None:
+        problems.append(f"flow {flow.name}: {why}")
+    return problems
 
 
 def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters, findings: Findings) -> None:
@@ -285,10 +304,10 @@ def _find_clashes(
     return problems, warnings
 
 
-def _cluster_id(cluster: str, admin: Admin) -> str:
-    """Return the cluster's id. The first call to a cluster: its timeout is reported with the configured name."""
+def _describe_cluster(cluster: str, admin: Admin) -> ClusterDescription:
+    """Describe the cluster. This is the first call to it, so its timeout is reported with the configured name."""
     try:
-        return admin.describe_cluster().cluster_id
+        return admin.describe_cluster()
     except KafkaTimeout as error:
         raise FlowError(
             f"cluster {cluster} does not answer: {error}; check its bootstrap.servers, and that it runs"

@@ -49,8 +49,6 @@ def prepare_topics(
     flow: FlowConfig,
     source: Admin,
     target: Admin,
-    before: TargetTopics | None = None,
-    topics: Mapping[str, TopicDescription] | None = None,
     recorder: CreationRecorder | None = None,
 ) -> Prepared:
     """Prepare every target topic of ``flow``, and the topics that it writes itself on both clusters. Idempotent.
@@ -59,16 +57,10 @@ def prepare_topics(
     ``configs`` keys select, and with the flow's replication factor. A topic with fewer partitions than its source is
     extended. A topic that cannot be prepared becomes an obstacle, and does not stop the other topics.
 
-    The warnings also say what the two configurations will do to the records. ``before`` is the result of the previous
-    preparation: if it is given, only topics that are new since then are compared, so that the call costs little more
-    than the metadata of both clusters, however many topics there are. With ``topics`` of the source, which the flow
-    copies, only these are prepared, and the result has all others as ``before`` has them. ``recorder`` stores what is
-    created.
+    The warnings also say what the two configurations will do to the records. ``recorder`` stores what is created.
 
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
-    if topics is not None and before is not None:
-        return _prepare_new(flow, source, target, before, topics, recorder)
     _, on_source = flow_topics.prepare(flow_topics.on_source(flow), source)  # first: heartbeats are copied, too
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
@@ -76,23 +68,32 @@ def prepare_topics(
     preparation = _Preparation(flow, wanted, source, target, recorder)
     preparation.create()
     preparation.extend()
-    targets = preparation.targets().following(before)
-    new = [name for name, count in targets.copyable.items() if count and not (before and before.copyable.get(name))]
-    warnings = [*preparation.warnings(new), *own, *on_source]
-    if before is None:
-        warnings += broker_retention.warnings(flow, target)
+    targets = preparation.targets()
+    copyable = [name for name, count in targets.copyable.items() if count]
+    warnings = [*preparation.warnings(copyable), *own, *on_source, *broker_retention.warnings(flow, target)]
     created = {name: topic.configs for name, topic in preparation.created.items()}
     return Prepared(targets, warnings, created)
 
 
-def _prepare_new(
+def prepare_own_topics(flow: FlowConfig, source: Admin, target: Admin) -> list[str]:
+    """Prepare the topics that ``flow`` writes itself on both clusters, and return the warnings. Raises KafkaError."""
+    _, on_source = flow_topics.prepare(flow_topics.on_source(flow), source)
+    _, on_target = flow_topics.prepare(flow_topics.on_target(flow), target)
+    return [*on_target, *on_source]
+
+
+def prepare_new_topics(
     flow: FlowConfig,
     source: Admin,
     target: Admin,
     before: TargetTopics,
     topics: Mapping[str, TopicDescription],
-    recorder: CreationRecorder | None,
+    recorder: CreationRecorder | None = None,
 ) -> Prepared:
+    """Prepare the target topics of these source ``topics``, which ``flow`` copies, as :func:`prepare_topics` does.
+
+    The result has all other topics as the preparation ``before`` has them. Raises KafkaError.
+    """
     preparation = _Preparation(flow, topics, source, target, recorder)
     # To list all topics of the target costs more than all else; brokers refuse collisions with others than the flow's.
     preparation.create(rivals={flow.target_topic(name) for name in before.copyable})

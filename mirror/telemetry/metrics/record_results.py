@@ -26,7 +26,7 @@ def record_results(metrics: MetricStore, flow: str, results: Iterable[RangeResul
         for expiry in result.expiries:
             phase, cause = expiry.get("phase", ""), expiry.get("cause", "")
             metrics.add(instruments.EXPIRIES, 1, flow=flow, topic=result.topic, phase=phase, cause=cause)
-        for phase, ms in result.story.phases.items() if result.story else ():
+        for phase, ms in result.timeline.phases.items() if result.timeline else ():
             metrics.add(instruments.PHASES, ms / 1000, flow=flow, phase=phase)
     for topic, sums in by_topic.items():
         metrics.add(instruments.SENT, sums["records"], flow=flow, topic=topic)

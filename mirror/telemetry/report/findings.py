@@ -63,7 +63,7 @@ def unhealthy_partitions(findings: Iterable[Finding]) -> set[int]:
 
 def active_ms(result: RangeResult) -> int:
     """Return how long the copy was active: its time without the time in which it had caught up."""
-    phases = result.story.phases if result.story is not None else {}
+    phases = result.timeline.phases if result.timeline is not None else {}
     return sum(ms for phase, ms in phases.items() if phase != CopyPhase.IDLE) if phases else int(result.seconds * 1000)
 
 
@@ -126,7 +126,7 @@ def _missing_records(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
 
 
 def _slowdowns(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
-    timeline = result.story
+    timeline = result.timeline
     if timeline is None:
         return
     ms = max(1, active_ms(result))

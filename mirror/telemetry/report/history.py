@@ -34,10 +34,10 @@ class PartitionHistory:
     def add(self, result: RangeResult, events: Iterable[dict[str, Any]] = ()) -> None:
         """Add the result of an attempt or epoch, with further ``events``. Call this for the oldest one first."""
         self._add_expiries(result.expiries)
-        events = [*(result.story.events if result.story else ()), *_catch_up_events(result.story), *events]
-        if result.story is None and not events:
+        events = [*(result.timeline.events if result.timeline else ()), *_catch_up_events(result.timeline), *events]
+        if result.timeline is None and not events:
             return
-        timeline = result.story or CopyTimeline()
+        timeline = result.timeline or CopyTimeline()
         self._timeline = _joined(self._timeline or CopyTimeline(), timeline, events)
         self._add_points(_complete_curve(timeline))
         self._bytes += result.bytes

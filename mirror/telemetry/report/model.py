@@ -33,6 +33,6 @@ class FlowReportData:
     partitions: list[RangeResult] = field(default_factory=list)
     """One result per partition, with the counts of the whole run.
 
-    Its timeline (``story``) is joined over all epochs and attempts
+    Its timeline is joined over all epochs and attempts
     (:class:`mirror.telemetry.report.history.PartitionHistory`).
     """

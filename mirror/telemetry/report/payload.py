@@ -35,7 +35,7 @@ def thinned_curves(flows: Sequence[FlowReportData], unhealthy: Sequence[set[int]
 
 
 def _points(result: RangeResult) -> list[Point]:
-    curve = result.story.curve if result.story is not None else []
+    curve = result.timeline.curve if result.timeline is not None else []
     return [(time_ms, max(0, end - offset), offset, size) for time_ms, offset, end, size in curve]
 
 
@@ -72,7 +72,7 @@ def events_per_partition(flows: Sequence[FlowReportData]) -> int:
     """Return how many events, and how many expiries, the page may have per partition, so that all fit into it."""
     results = [result for flow in flows for result in flow.partitions]
     counts = [len(result.expiries) for result in results]
-    counts += [len(result.story.events) for result in results if result.story is not None]
+    counts += [len(result.timeline.events) for result in results if result.timeline is not None]
     limit = max(counts, default=1)
     while limit > 1 and sum(min(count, limit) for count in counts) > MAX_EVENTS:
         limit = limit * 3 // 4
@@ -86,7 +86,7 @@ def _partition_values(
 
     Times are in ms; those of the curve count from ``origin_ms``.
     """
-    timeline = result.story
+    timeline = result.timeline
     values: dict[str, Any] = {
         "topic": result.topic,
         "target": result.target_topic,

@@ -60,13 +60,13 @@ def time_by_phase(partitions: Iterable[RangeResult]) -> dict[str, int]:
     """Return the time that all partitions spent in each phase, in ms, in the order of :data:`MEANINGS`."""
     spent = Counter[str]()
     for result in partitions:
-        if result.story is not None:
-            spent.update(result.story.phases)
+        if result.timeline is not None:
+            spent.update(result.timeline.phases)
     return {phase: spent[phase] for phase in [*MEANINGS, *(spent.keys() - MEANINGS.keys())] if spent[phase] > 0}
 
 
 def _had_backlog(result: RangeResult) -> bool:
-    timeline = result.story
+    timeline = result.timeline
     return timeline is not None and max(timeline.lag_before or 0, timeline.lag_after or 0) > 0
 
 
@@ -74,7 +74,7 @@ def explain_slowest(flow: str, slow: Sequence[RangeResult]) -> list[str]:
     """Return one explanation for each phase that takes most of the time of some of the slowest partitions."""
     dominant = Counter[str]()
     for result in slow:
-        phases = result.story.phases if result.story else {}
+        phases = result.timeline.phases if result.timeline else {}
         spent = {phase: ms for phase, ms in phases.items() if phase != CopyPhase.IDLE}
         longest = max(spent, key=lambda phase: spent[phase], default="")
         if longest == CopyPhase.FETCHING and not _had_backlog(result):

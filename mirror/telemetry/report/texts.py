@@ -147,7 +147,7 @@ def _unknown(results: Sequence[RangeResult], *incomplete: CountBasis) -> str:
 
 
 def _remaining(results: Sequence[RangeResult]) -> Tile:
-    timelines = [result.story for result in results if result.story is not None]
+    timelines = [result.timeline for result in results if result.timeline is not None]
     before = [timeline.lag_before for timeline in timelines if timeline.lag_before is not None]
     after = [timeline.lag_after for timeline in timelines if timeline.lag_after is not None]
     late_ms = max((timeline.late_after_ms or 0 for timeline in timelines), default=0)

@@ -128,8 +128,8 @@ def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
                 "mirror.expired": any(result.expiries for result in results) or None,
                 "mirror.records": sum(result.records for result in results),
                 "mirror.bytes": sum(result.bytes for result in results),
-                "mirror.lag.before": _sum(result.story.lag_before for result in results if result.story),
-                "mirror.lag.after": _sum(result.story.lag_after for result in results if result.story),
+                "mirror.lag.before": _sum(result.timeline.lag_before for result in results if result.timeline),
+                "mirror.lag.after": _sum(result.timeline.lag_after for result in results if result.timeline),
             }
         ),
         error=_first_error(results),
@@ -170,7 +170,7 @@ def task_span(facts: TaskFacts, results: Iterable[RangeResult]) -> Span:
 
 def partition_span(facts: TaskFacts, result: RangeResult) -> Span:
     """Return the span of one partition's copy in this task."""
-    timeline = result.story or CopyTimeline()
+    timeline = result.timeline or CopyTimeline()
     return Span(
         name=PARTITION,
         id=partition_id(facts.epoch, result.topic, result.partition, facts.attempt),
@@ -338,8 +338,8 @@ def task_spans(facts: TaskFacts, results: Iterable[RangeResult]) -> Iterator[Spa
     for result in results:
         span = partition_span(facts, result)
         yield span
-        if result.story is not None:
-            yield from (subspan(span.id, result.flow, entry) for entry in result.story.spans)
+        if result.timeline is not None:
+            yield from (subspan(span.id, result.flow, entry) for entry in result.timeline.spans)
 
 
 def _key(text: str) -> str:

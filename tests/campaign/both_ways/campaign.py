@@ -36,7 +36,7 @@ from tests import jvm
 from tests.campaign.both_ways.layouts import LAYOUTS
 from tests.campaign.both_ways.producers import KINDS, LocalProducers
 from tests.campaign.both_ways.stream import KEYS, BothWaysStream
-from tests.campaign.both_ways.verification import Logs, findings
+from tests.campaign.both_ways.verification import Logs, findings, foreign_records, left_out_findings
 from tests.campaign.chaos.compare import Record
 from tests.campaign.chaos.kafka_side import Place
 from tests.campaign.chaos.reader import read, transactions_ended
@@ -75,9 +75,10 @@ class BothWaysRound:
         self._console: Final = console
         self._clusters: Final = clusters
         self._addresses: Final = {name: cluster.bootstrap_servers for name, cluster in clusters.items()}
-        self._origins: Final = LAYOUTS[layout].origins(TOPIC)
+        self._layout: Final = LAYOUTS[layout]
+        self._origins: Final = self._layout.origins(TOPIC)
         keys = f'exactly-once-by = "{by}"\n{KEYS}'
-        self._stream: Final = BothWaysStream(folder, self._addresses, dict(LAYOUTS[layout].flows(TOPIC, keys)))
+        self._stream: Final = BothWaysStream(folder, self._addresses, dict(self._layout.flows(TOPIC, keys)))
 
     def play(self, seconds: float, seed: int) -> list[str]:
         """Return the findings."""
@@ -108,6 +109,8 @@ class BothWaysRound:
         logs = self._read()
         self.counts["records"] = sum(len(records) for parts in logs.values() for records in parts)
         wrong += findings(logs, self._origins, TOPIC, cluster_of)
+        if self._layout.naming == "identity":
+            wrong += self._compare_counts(foreign_records(logs, TOPIC, cluster_of))
         return [*wrong, *(line for one in producers for line in one.lost(logs))]
 
     # --- faults
@@ -153,6 +156,15 @@ class BothWaysRound:
             )
 
         eventually(copied, within_s=120, every_s=2, what="the first copies")
+
+    def _compare_counts(self, foreign: Mapping[str, int]) -> list[str]:
+        """Compare what the flows report as not local with what their sources have of others."""
+        left_out = {
+            (source, target): self._stream.left_out(f"{source}-{target}") for source, target in self._layout.edges
+        }
+        for (source, target), count in left_out.items():
+            self._console.print(f"  {source}-{target}: {count} of {foreign[source]} records reported as not local")
+        return left_out_findings(left_out, foreign, disturbed=any(self.counts[fault] for fault in FAULTS))
 
     def _records(self) -> dict[tuple[str, str], list[Record]]:
         return {topic: [one for records in parts for one in records] for topic, parts in self._read().items()}

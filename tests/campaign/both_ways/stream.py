@@ -17,6 +17,7 @@ from typing import Any, Final
 import psutil
 
 from mirror.sandbox.process import _GUARD
+from mirror.spark.ledger.ledger import Ledger
 from tests import jvm
 from tests.e2e.site import MARK, Site
 
@@ -109,6 +110,11 @@ class BothWaysStream:
             for flow, one in results
             if one["outcome"] == "failed"
         ]
+
+    def left_out(self, flow: str) -> int:
+        """Return how many records the runs of ``flow`` have left out as not local, by what they report."""
+        reports = (ledger.sync() for ledger in Ledger.runs(self.site.report, flow))
+        return sum(report.not_local for report in reports if report is not None)
 
     def last_lines(self) -> str:
         """Return the end of its output."""

@@ -29,6 +29,29 @@ def by_producer(records: Iterable[Record]) -> dict[int, list[Record]]:
     return found
 
 
+def foreign_records(logs: Logs, topic: str, cluster_of: Mapping[int, str]) -> dict[str, int]:
+    """Return how many records of ``topic`` on each cluster were produced on another one: what local flows leave out."""
+    return {
+        cluster: sum(cluster_of.get(producer_of(one)) != cluster for records in parts for one in records)
+        for (cluster, name), parts in logs.items()
+        if name == topic
+    }
+
+
+def left_out_findings(
+    left_out: Mapping[tuple[str, str], int], foreign: Mapping[str, int], *, disturbed: bool
+) -> list[str]:
+    """Return a line for each flow (source, target) that reports a wrong count of records as not local.
+
+    In a ``disturbed`` round it may be too small: what a killed process has counted since its last report is lost.
+    """
+    return [
+        f"{source}-{target} reports {count} records as not local, and {source} has {foreign[source]}"
+        for (source, target), count in left_out.items()
+        if count > foreign[source] or (count < foreign[source] and not disturbed)
+    ]
+
+
 def findings(
     logs: Logs, origins: Mapping[Topic, frozenset[str]], produced_into: str, cluster_of: Mapping[int, str]
 ) -> list[str]:

@@ -7,9 +7,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirror import client
@@ -19,6 +19,7 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
+from tests.campaign.elections.election import CALL_S, UncleanElection
 from tests.campaign.measurements.healthy_copy import whole
 from tests.polling import eventually
 
@@ -36,9 +37,6 @@ PROPERTIES: Final = {
     "transaction.state.log.min.isr": "1",
 }
 _WRITERS_PAUSE_S: Final = 0.01
-_CALL_S: Final = 10
-_METADATA_S: Final = 3
-_ATTEMPTS: Final = 10
 
 
 class ElectionSite:
@@ -50,6 +48,7 @@ class ElectionSite:
         # Broker 3 answers at any time.
         self.steady: Final = self.address.split(",")[2]
         self.admin: Final = AdminClient({"bootstrap.servers": self.steady})
+        self._election: Final = UncleanElection(cluster, TARGET, PARTITIONS, {1, 2}, self.steady)
         self.written: Final[list[list[bytes]]] = [[] for _ in range(PARTITIONS)]
 
     def create(self) -> None:
@@ -64,7 +63,7 @@ class ElectionSite:
             ),
         ]
         for future in self.admin.create_topics(topics).values():
-            future.result(_CALL_S)
+            future.result(CALL_S)
 
     # --- writing and copying
 
@@ -80,7 +79,7 @@ class ElectionSite:
                     values.append(b"%d-%d" % (partition, len(values)))
                     producer.produce(SOURCE, values[-1], partition=partition)
                 producer.poll(0)
-            assert producer.flush(_CALL_S) == 0
+            assert producer.flush(CALL_S) == 0
 
         thread = threading.Thread(target=write, daemon=True)
         thread.start()
@@ -88,7 +87,7 @@ class ElectionSite:
             yield
         finally:
             stopping.set()
-            thread.join(2 * _CALL_S)
+            thread.join(2 * CALL_S)
 
     def copy(self, policy: CopyPolicy) -> list[RangeResult]:
         """Copy everything that the source has now."""
@@ -101,82 +100,18 @@ class ElectionSite:
 
     # --- the election
 
-    def leader(self) -> int:
-        """Return the broker that leads all partitions of the copy; 0 if there is none."""
-        found = {partition.leader for partition in self._partitions()}
-        return found.pop() if len(found) == 1 else 0
-
-    def in_sync(self) -> set[int]:
-        """Return the brokers that are in sync in at least one partition of the copy."""
-        return {broker for partition in self._partitions() for broker in partition.isrs}
-
-    def _partitions(self) -> list[Any]:
-        # A client of its own, which knows no other broker yet: it would go on asking one that is stopped.
-        admin = AdminClient({"bootstrap.servers": self.steady})
-        metadata = _asked_again(lambda: admin.list_topics(TARGET, timeout=_METADATA_S))
-        return list(metadata.topics[TARGET].partitions.values())
-
-    def high_watermarks(self) -> list[int]:
-        """Return the end of what is acknowledged, of each partition of the copy."""
-        consumer = Consumer({"bootstrap.servers": self.steady, "group.id": "elections"})
-        try:
-            return [self._high_watermark(consumer, number) for number in range(PARTITIONS)]
-        finally:
-            consumer.close()
-
-    def _high_watermark(self, consumer: Consumer, partition: int) -> int:
-        place = TopicPartition(TARGET, partition)
-        _, end = _asked_again(lambda: consumer.get_watermark_offsets(place, timeout=_METADATA_S))
-        return int(end)
-
     def elect_uncleanly(self, alone: int) -> list[int]:
         """Have the follower elected when the leader alone has ``alone`` offsets more; return how many each lost."""
-        eventually(lambda: self.in_sync() == {1, 2} and self.leader(), within_s=60, what="both replicas in sync")
-        leader = self.leader()
-        follower = 3 - leader
         self._await_copied(alone)
-        self.cluster.pause(follower)
-        try:
-            eventually(lambda: self.in_sync() == {leader}, within_s=30, what="an ISR of the leader alone")
-            self._await_copied(alone)
-            acknowledged = self.high_watermarks()
-            self.cluster.kill(leader)
-        finally:
-            self.cluster.resume(follower)
-        eventually(lambda: self._elected(follower), within_s=60, what="an unclean election")
-        lost = [max(0, end - begins) for end, begins in zip(acknowledged, self._beginnings(follower), strict=True)]
-        self.cluster.restart(leader)
-        return lost
+        return self._election.elect(lambda: self._await_copied(alone))
 
     def _await_copied(self, count: int) -> None:
-        before = self.high_watermarks()
+        before = self._election.high_watermarks()
         eventually(
-            lambda: all(end >= old + count for end, old in zip(self.high_watermarks(), before, strict=True)),
+            lambda: all(end >= old + count for end, old in zip(self._election.high_watermarks(), before, strict=True)),
             within_s=60,
             what="records that are acknowledged",
         )
-
-    def _elected(self, follower: int) -> bool:
-        if self.leader() == follower:
-            return True
-        places = [TopicPartition(TARGET, number) for number in range(PARTITIONS)]
-        with contextlib.suppress(KafkaException, TimeoutError):  # the follower may not have registered yet
-            self.admin.elect_leaders(ElectionType.UNCLEAN, places).result(_CALL_S)
-        return False
-
-    def _beginnings(self, broker: int) -> list[int]:
-        """Return where the last leader epoch begins in the logs of ``broker``."""
-        data = self.cluster.directory / f"broker-{broker}" / "data"
-
-        def epochs(partition: int) -> list[str]:
-            checkpoint = data / f"{TARGET}-{partition}" / "leader-epoch-checkpoint"
-            return checkpoint.read_text(encoding="ascii").splitlines()[2:]
-
-        def newest(partition: int) -> int:
-            eventually(lambda: epochs(partition), what="an epoch of the new leader")
-            return int(epochs(partition)[-1].split()[1])
-
-        return [newest(partition) for partition in range(PARTITIONS)]
 
     # --- verification
 
@@ -202,14 +137,6 @@ class ElectionSite:
             consumer.close()
         msg = f"the copy's partition {partition} was not read to its end"
         raise AssertionError(msg)
-
-
-def _asked_again(call: Callable[[], Any]) -> Any:
-    """Repeat ``call``: the client may ask the broker that is stopped."""
-    for _ in range(_ATTEMPTS):
-        with contextlib.suppress(KafkaException):
-            return call()
-    return call()
 
 
 def difference(wanted: list[bytes], found: list[bytes]) -> str:

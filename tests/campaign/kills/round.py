@@ -80,7 +80,7 @@ class KillRound:
             self.target.create(name, cleanup_policy="compact")
         with Admin({"bootstrap.servers": self.source.address}) as admin:
             topics = admin.describe_topics([topic.topic for topic in self.topics])
-            ids = {name: str(topic.topic_id) for name, topic in topics.items()}
+            ids = {name: str(topic.topic_id or "") for name, topic in topics.items()}
             self._ids = admin.describe_cluster().cluster_id, ids
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from functools import partial
 
@@ -10,14 +9,12 @@ import pytest
 
 from mirror.errors import ConfigError
 from mirror.relay.model.ranges import OPEN_END, Outcome
-from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.epoch_planner import EpochPlanner
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
-from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
 from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
 from tests.spark.fakes import Cluster
@@ -35,14 +32,32 @@ def test_every_partition_is_followed_even_without_new_records(site: EpochsHarnes
     assert site.ledger.plan(1) == plan
 
 
-def test_the_first_plan_claims_the_flow_and_names_the_run_that_it_fences(site: EpochsHarness) -> None:
-    assert site.orders("run-0").claim() is None
-    site.epochs.plan(1, drains=False)
+def _without_driver(site: EpochsHarness) -> EpochPlanner:
+    """A query in a notebook, which no script of this project has started."""
+    return EpochPlanner(replace(site.options, run=""), site.ledger, SystemClock())
+
+
+def test_the_first_plan_of_a_notebook_claims_the_flow_and_names_the_run_that_it_fences(site: EpochsHarness) -> None:
+    assert site.orders("0").claim() is None
+    epochs = _without_driver(site)
+    epochs.plan(1, drains=False)
     told = site.orders().read()
     assert told is not None
-    assert told.run == "run-1"
+    assert told.run == epochs.run
     (line,) = site.ledger.messages()
-    assert line.startswith("took over from run run-0 on ")
+    assert line.startswith("took over from run 0 on ")
+
+
+@pytest.mark.parametrize("before", [None, "run-0", "run-0, ended"])
+def test_a_driver_is_the_only_one_that_writes_its_control_record(site: EpochsHarness, before: str | None) -> None:
+    if before is not None:
+        other = site.orders("run-0")
+        other.claim()
+        if before.endswith("ended"):
+            other.end()
+    found = site.orders().read()
+    assert site.epochs.plan(1, drains=False) is not None
+    assert site.orders().read() == found
 
 
 def test_a_query_without_a_driver_script_sends_its_own_heartbeat_and_end(
@@ -51,7 +66,7 @@ def test_a_query_without_a_driver_script_sends_its_own_heartbeat_and_end(
     """As in a notebook. With a script, that says it."""
     monkeypatch.setattr("mirror.spark.heartbeat.HEARTBEAT_INTERVAL_MS", 5)
     monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Heartbeat", partial(Heartbeat, every_ms=5))
-    epochs = EpochPlanner(replace(site.options, run=""), site.ledger, SystemClock())
+    epochs = _without_driver(site)
     epochs.plan(1, drains=False)
     began = site.orders().read()
     assert began is not None
@@ -84,6 +99,7 @@ def test_the_first_plan_does_not_claim_the_flow_from_a_later_run(site: EpochsHar
 
 @pytest.mark.parametrize("by", ["stop", "another run"])
 def test_a_stopped_or_fenced_run_plans_nothing_more(site: EpochsHarness, by: str) -> None:
+    site.orders("run-1").claim()
     assert site.epochs.plan(1, drains=False) is not None
     if by == "stop":
         assert site.orders().stop() is not None
@@ -94,22 +110,24 @@ def test_a_stopped_or_fenced_run_plans_nothing_more(site: EpochsHarness, by: str
 
 
 def test_a_flow_that_another_run_had_and_ended_is_claimed_again(site: EpochsHarness) -> None:
-    site.epochs.plan(1, drains=False)
+    epochs = _without_driver(site)
+    epochs.plan(1, drains=False)
     site.orders("run-2").claim()
     site.orders("run-2").end()
-    assert site.epochs.plan(2, drains=False) is not None
+    assert epochs.plan(2, drains=False) is not None
     told = site.orders().read()
     assert told is not None
-    assert (told.run, told.stop) == ("run-1", False)
+    assert (told.run, told.stop) == (epochs.run, False)
 
 
 def test_a_control_record_that_the_target_forgot_is_committed_again(site: EpochsHarness) -> None:
-    site.epochs.plan(1, drains=False)
+    epochs = _without_driver(site)
+    epochs.plan(1, drains=False)
     with site.b.change() as state:
         state["groups"].clear()
-    assert site.epochs.plan(2, drains=False) is not None
+    assert epochs.plan(2, drains=False) is not None
     assert site.orders().stop() is not None
-    assert site.epochs.plan(3, drains=False) is None
+    assert epochs.plan(3, drains=False) is None
 
 
 def test_an_ended_run_is_neither_stopped_nor_fenced(site: EpochsHarness) -> None:
@@ -347,31 +365,3 @@ def test_a_stream_that_can_copy_nothing_writes_the_reason_into_the_ledger(site: 
     site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     site.epochs.plan(1, drains=False)
     assert (site.ledger.last_planned_epoch(), site.ledger.idle_plan(), site.ledger.idle_plan_ns()) == (1, None, None)
-
-
-def test_a_heartbeat_in_flight_does_not_undo_the_end_of_the_query(
-    site: EpochsHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A renewal has read the orders and is about to write them as the query ends."""
-    under_way, ended = threading.Event(), threading.Event()
-    goes_on, end = RunControlClient.renew_from, RunControlClient.end
-
-    def held_up(orders: RunControlClient, read: RunControl) -> None:
-        under_way.set()
-        ended.wait(0.5)
-        goes_on(orders, read)
-
-    def end_first(orders: RunControlClient) -> None:
-        end(orders)
-        ended.set()
-
-    monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Heartbeat", partial(Heartbeat, every_ms=5))
-    epochs = EpochPlanner(replace(site.options, run=""), site.ledger, SystemClock())
-    epochs.plan(1, drains=False)
-    monkeypatch.setattr(RunControlClient, "renew_from", held_up)
-    monkeypatch.setattr(RunControlClient, "end", end_first)
-    assert under_way.wait(10)
-    epochs.close()
-    found = site.orders().read()
-    assert found is not None
-    assert found.ended

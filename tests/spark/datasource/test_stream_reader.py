@@ -64,9 +64,10 @@ def test_an_early_plan_is_replaced_if_a_target_topic_was_prepared_since(site: Ep
 
 
 def test_an_early_plan_is_dropped_once_the_run_is_over(site: EpochsHarness) -> None:
+    site.orders("run-1").claim()  # as the driver's script does
     reader, end = _planned_early(site)
     assert site.ledger.last_planned_epoch() == 1, "it is not begun yet"
-    site.orders().stop()
+    assert site.orders().stop() is not None
     assert reader.latestOffset(end, None) == end  # type: ignore[arg-type]
     reader.stop()
 

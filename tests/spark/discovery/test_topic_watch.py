@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.client import Outcomes
-from mirror.errors import BrokerError
+from mirror.errors import BrokerError, KafkaTimeout
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.progress.control import control_partition
 from mirror.relay.task.added_ranges import added_ranges
+from mirror.spark.discovery.comparison import Comparison, compare
 from mirror.spark.discovery.topic_watch import NewPartitions, TopicWatch
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.preflight.target_topics import prepare_topics
+from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
 from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
 from tests.spark.fakes import FOLDER, Admin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from mirror import client
     from mirror.client import OffsetAndMetadata, TopicDescription, TopicPartition
-    from mirror.spark.ledger.obstacles import TargetTopics
 
 
 class Stream:
@@ -36,8 +37,8 @@ class Stream:
         self.control = site.orders("run-1")
         self.control.claim()
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
-        self.prepared: list[list[str] | None] = []
-        self.prepare()
+        self.prepared: list[list[str]] = []
+        site.ledger.write_targets(prepare_topics(self.flow, self.source, self.target).targets)
         if planned:
             self.plan(1)
         self.new = NewPartitions(site.ledger.targets())
@@ -51,13 +52,23 @@ class Stream:
         report, cpu = self.lines.append, lambda: self.cpu_ms
         return TopicWatch(self.flow, *clusters, site.ledger, self.control, self.prepare, self.new, report, cpu)
 
-    def prepare(self, topics: Mapping[str, TopicDescription] | None = None) -> TargetTopics:
+    def prepare(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
         """As the driver does (StreamFlow)."""
-        self.prepared.append(None if topics is None else sorted(topics))
+        self.prepared.append(sorted(topics))
         before = self.site.ledger.targets()
-        prepared = prepare_topics(self.flow, self.source, self.target, before, topics)
-        self.site.ledger.write_targets(prepared.targets)
-        return prepared.targets
+        assert before is not None
+        prepared = prepare_new_topics(self.flow, self.source, self.target, before, topics)
+        self.site.ledger.write_targets(targets := prepared.targets.without(gone))
+        return targets
+
+    def compare(self) -> Comparison:
+        """As another thread of the driver does each ``refresh-ms``."""
+        targets = self.new.targets
+        assert targets is not None
+        return compare(self.flow, self.source, self.target, targets)
+
+    def refresh(self) -> None:
+        self.watch.settle(self.compare())
 
     def plan(self, epoch: int) -> None:
         plan = self.site.epochs.plan(epoch, drains=False)
@@ -163,9 +174,9 @@ def test_only_what_is_new_is_prepared_between_two_preparations_of_all(stream: St
     stream.site.a.add_topic("orders-new", [5]).add_topic("clicks", [1])
     stream.watch.discover()
     stream.watch.discover()
-    assert stream.prepared == [None, ["orders-new"]]
-    stream.watch.refresh()
-    assert stream.prepared == [None, ["orders-new"], None]
+    assert stream.prepared == [["orders-new"]]
+    stream.refresh()
+    assert stream.prepared == [["orders-new"], []]
     assert stream.target_topics() == {"a.orders": 2, "a.orders-new": 1}
 
 
@@ -174,9 +185,9 @@ def test_an_overwritten_announcement_is_repeated(stream: Stream) -> None:
     before = stream.control.read()
     assert before is not None
     stream.watch.discover()
-    stream.control._commit(before)  # a heartbeat that had read the record before
+    stream.control._commit(before)  # `mirror stop` had read the record before
     assert stream.added(1) == {}
-    stream.watch.discover()
+    stream.control.sync()  # as the driver does each second
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
     assert len(stream.lines) == 1
 
@@ -236,11 +247,11 @@ def test_a_new_partition_is_copied_from_its_first_record(
         stream.site.b.set_moods({"refused": '{"a.orders-new": "not now"}'})
     stream.site.a.add_topic("orders-new", [5])
     if not new:
-        stream.prepare()
+        stream.refresh()
         stream.new = NewPartitions(stream.site.ledger.targets())
         stream.site.b.set_moods({})
         stream.watch = stream.begin_watch()
-        stream.watch.refresh()
+        stream.refresh()
     stream.watch.discover()
     assert stream.added(1) == {("orders-new", 0): (0 if new else 5, OPEN_END)}
 
@@ -249,10 +260,16 @@ def test_a_limited_flow_plans_again(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Its planner decides what has a place in an epoch."""
     stream = new_stream(tmp_path, monkeypatch, "max-partitions-in-parallel = 1\n")
     stream.site.a.add_topic("orders-new", [5])
+    before = stream.control.read()
+    assert before is not None
     stream.watch.discover()
     assert (stream.ended(), stream.added(1)) == (2, {})
     stream.watch.discover()
     assert stream.ended() == 2
+    stream.control._commit(before)  # `mirror stop` had read the record before
+    assert stream.ended() == 0
+    stream.control.sync()  # as the driver does each second
+    assert stream.ended() == 2, "the running epoch ends, and not only by its time"
 
 
 def test_a_task_that_may_end_early_gets_nothing(stream: Stream) -> None:
@@ -277,10 +294,10 @@ def test_a_failed_topic_creation_is_retried(stream: Stream, what: str) -> None:
     (settled,) = plan.results_without_task
     assert (settled.topic, settled.partition, settled.outcome) == (*tp, Outcome.FAILED)
     assert "not now" in str(settled.error)
-    stream.watch.refresh()
+    stream.refresh()
     assert (stream.ended(), stream.added(2)) == (0, {}), "nothing is done for what cannot be copied"
     site.b.set_moods({})
-    stream.watch.refresh()
+    stream.refresh()
     assert (stream.target_topics(), stream.added(2)) == (there, {tp: (0, OPEN_END)})
     stream.plan(3)
     assert stream.planned() == {*BEFORE, tp}
@@ -289,7 +306,7 @@ def test_a_failed_topic_creation_is_retried(stream: Stream, what: str) -> None:
 def test_a_target_topic_that_is_deleted_while_the_stream_runs_is_created_again(stream: Stream) -> None:
     with stream.site.b.change() as state:
         del state["topics"]["a.orders"]
-    stream.watch.refresh()
+    stream.refresh()
     assert stream.target_topics() == {"a.orders": 2}
 
 
@@ -336,17 +353,70 @@ def test_many_offsets_are_committed_in_portions(stream: Stream, monkeypatch: pyt
     assert stream.added(1) == {("orders-new", number): (0, OPEN_END) for number in range(3)}
 
 
-def test_a_partition_that_cannot_be_added_keeps_no_other_one_from_it(stream: Stream) -> None:
-    """The next epoch's plan has it, and reports what keeps it from being copied."""
+def test_a_partition_that_cannot_be_added_keeps_no_other_one_from_it_and_is_tried_again(stream: Stream) -> None:
+    """Its permission may come later than it; the next epoch may be minutes away."""
     stream.site.a.add_topic("orders-new", [5]).add_topic("orders-secret", [5])
     stream.site.b.set_moods({"uncommittable": '["a.orders-secret"]'})
     stream.watch.discover()
     stream.watch.discover()
     assert stream.added(1) == {("orders-new", 0): (0, OPEN_END)}
     refused, added = stream.lines
-    assert "left to the next epoch (1 partition): " in refused
+    assert "refused by the target, so tried again (1 partition): " in refused
     assert "no Read on a.orders-secret" in refused
     assert added.endswith(": orders-new (1 partition)")
+    stream.site.b.set_moods({})
+    stream.watch.discover()
+    assert stream.added(1).keys() == {("orders-new", 0), ("orders-secret", 0)}
+
+
+def test_what_discovery_has_prepared_during_a_comparison_is_left_to_it(stream: Stream) -> None:
+    """The comparison has seen a topic with fewer partitions, and another one not at all."""
+    stream.site.a.add_topic("orders-new", [5])
+    with stream.site.a.change() as state:
+        orders = state["topics"].pop("orders")
+    stale = stream.compare()
+    assert stale.lacking.keys() == {"orders-new"}
+    assert stale.gone == {"orders"}
+    stream.site.a.add_topic("orders-new", [5, 6])
+    with stream.site.a.change() as state:
+        state["topics"]["orders"] = orders
+    stream.site.a.add_topic("orders", [10, 20, 30])
+    stream.watch.discover()
+    before = stream.new.targets
+    stream.watch.settle(stale)
+    assert stream.new.targets == before
+    assert before is not None
+    assert before.copyable == {"orders": 3, "orders-new": 2}
+    assert stream.site.ledger.targets() == before
+
+
+def test_a_deleted_topic_that_comes_back_is_new(stream: Stream) -> None:
+    """Also if the source says the same as before a comparison had found it deleted."""
+    stream.watch.discover()
+    with stream.site.a.change() as state:
+        orders = state["topics"].pop("orders")
+    stream.site.a.add_topic("orders-other", [1])
+    stream.watch.discover()
+    stale = stream.compare()
+    with stream.site.a.change() as state:
+        state["topics"]["orders"] = orders
+        del state["topics"]["orders-other"]
+    stream.watch.settle(stale)
+    assert (stream.new.targets or TargetTopics()).copyable.keys() == {"orders-other"}
+    stream.watch.discover()
+    assert (stream.new.targets or TargetTopics()).copyable == {"orders-other": 1, "orders": 2}
+
+
+def test_a_target_that_does_not_answer_is_an_error(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a silent leader of the source is waited for in silence."""
+
+    def silent(*_: object, **__: object) -> None:
+        raise KafkaTimeout("no answer")
+
+    monkeypatch.setattr("mirror.spark.discovery.additions.ProgressStore.read", silent)
+    stream.site.a.add_topic("orders-new", [5])
+    with pytest.raises(KafkaTimeout, match="no answer"):
+        stream.watch.discover()
 
 
 def test_a_new_topic_whose_name_collides_is_an_obstacle(stream: Stream) -> None:

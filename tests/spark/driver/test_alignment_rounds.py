@@ -13,7 +13,7 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
 from mirror.spark.driver import batch_flow
-from mirror.spark.driver.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
+from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.ledger.results import FlowReport
 from mirror.wire.api import Api
 from tests.fakes import errors

@@ -13,7 +13,7 @@ from mirror.groups.positions import GroupsReport, GroupState
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_flow
 from mirror.spark.driver.batch_flow import FlowRunner
-from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.output.console import Consoles
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan

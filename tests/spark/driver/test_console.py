@@ -13,14 +13,14 @@ import pytest
 
 from mirror.errors import FlowError
 from mirror.spark.driver.batch_job import summarized
-from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.report_lock import locked
-from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE
+from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.report.report_lock import locked
 from mirror.spark.ledger.results import FlowReport
 
 SCRIPT = """
 import os, subprocess, sys, warnings
-from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.output.console import Consoles
 
 consoles = Consoles()
 if "--json" in sys.argv:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
-from mirror.spark.driver.group_rounds import also_fed, feeding_flow, partners_of
+from mirror.spark.driver.rounds.group_rounds import also_fed, feeding_flow, partners_of
 
 
 def _flow(name: str, naming: str, **more: Any) -> FlowConfig:
@@ -22,8 +22,9 @@ def _config(*flows: FlowConfig) -> MirrorConfig:
 def test_only_a_flow_of_the_other_direction_with_the_same_names_feeds_the_source() -> None:
     for back, expected in (("identity", "BA"), ("prefix", None)):
         flows = {name: _flow(name, naming) for name, naming in (("AB", "identity"), ("BA", back), ("CA", "identity"))}
-        find = feeding_flow(MirrorConfig.model_construct(clusters={}, flows=flows), flows["AB"])
-        assert find("orders", "orders") == expected
+        find = feeding_flow(_config(*flows.values()), flows["AB"])
+        found = find("orders", "orders")
+        assert (found and found.name) == expected
         assert find("clicks", "clicks") is None
 
 

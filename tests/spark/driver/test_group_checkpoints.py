@@ -13,7 +13,7 @@ from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import Fenced
 from mirror.mirrormaker.records import Checkpoint, CheckpointKey
 from mirror.relay.progress.flow_topic import group_topic_of
-from mirror.spark.driver.group_checkpoints import CheckpointedRounds
+from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.wire.api import Api
 from mirror.wire.decode import records_of
 from mirror.wire.encode import BatchBuilder

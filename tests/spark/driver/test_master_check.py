@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.errors import FlowError
-from mirror.spark.driver.master_check import check_master
-from mirror.spark.driver.submission import is_local
+from mirror.spark.driver.launch.master_check import check_master
+from mirror.spark.driver.launch.submission import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

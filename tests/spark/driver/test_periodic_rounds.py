@@ -13,9 +13,9 @@ import pytest
 from mirror.errors import Fenced, KafkaError
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
-from mirror.spark.driver import periodic_rounds
-from mirror.spark.driver.group_rounds import GroupReports
-from mirror.spark.driver.periodic_rounds import PeriodicRounds
+from mirror.spark.driver.rounds import periodic_rounds
+from mirror.spark.driver.rounds.group_rounds import GroupReports
+from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
 
 WITHIN_S: Final = 20
 

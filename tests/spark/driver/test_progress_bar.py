@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.relay.progress.committed import Progress, ProgressStore
-from mirror.spark.driver import progress_bar as module
-from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.progress_bar import ProgressBar
-from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.driver.output import progress_bar as module
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.output.progress_bar import ProgressBar
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
 from tests.spark.fakes import FOLDER, Admin, Cluster

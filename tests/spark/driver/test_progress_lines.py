@@ -14,11 +14,11 @@ from rich.progress import Progress
 
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import OPEN_END
-from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.progress_bar import _Records
-from mirror.spark.driver.progress_lines import Cadence, copied, followed, planned, stamped
-from mirror.spark.driver.stream_progress import StreamProgress
-from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.output.progress_bar import _Records
+from mirror.spark.driver.output.progress_lines import Cadence, copied, followed, planned, stamped
+from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.telemetry.lag.lags import LagState, LagTotals
@@ -118,7 +118,7 @@ def test_a_stream_writes_progress_lines_into_a_log(
     tmp_path: Path, consoles: Consoles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1_000]
-    monkeypatch.setattr("mirror.spark.driver.stream_progress._now_ms", lambda: now[0])
+    monkeypatch.setattr("mirror.spark.driver.output.stream_progress._now_ms", lambda: now[0])
     progress = StreamProgress("f", consoles)
     progress.on_status(status())
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[])

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from mirror.errors import FlowError
-from mirror.spark.driver.report_lock import locked
-from mirror.spark.driver.submission import Submission
+from mirror.spark.driver.launch.submission import Submission
+from mirror.spark.driver.report.report_lock import locked
 
 HOLDING = """
 import signal, sys
 from pathlib import Path
-from mirror.spark.driver.report_lock import locked
+from mirror.spark.driver.report.report_lock import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     signal.pause()

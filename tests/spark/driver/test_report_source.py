@@ -14,9 +14,9 @@ import pytest
 from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.spark.driver import report_file
-from mirror.spark.driver.report_file import ReportFile
-from mirror.spark.driver.report_source import ReportSource
+from mirror.spark.driver.report import report_file
+from mirror.spark.driver.report.report_file import ReportFile
+from mirror.spark.driver.report.report_source import ReportSource
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.plan import Plan
@@ -75,10 +75,10 @@ def test_a_scheduled_run_has_the_timelines_of_its_partitions(tmp_path: Path) -> 
 
 def second_epoch(one: RangeResult) -> RangeResult:
     """The same partition, a thousand records and ten minutes later."""
-    story = runs.story(one)
-    curve = [[time + 600_000, at + 1_000, end + 1_000, size] for time, at, end, size in story.curve]
-    later = replace(story, began_ms=story.began_ms + 600_000, ended_ms=story.ended_ms + 600_000, curve=curve)
-    return replace(one, start=one.end, end=one.end + 1_000, story=later)
+    timeline = runs.timeline_of(one)
+    curve = [[time + 600_000, at + 1_000, end + 1_000, size] for time, at, end, size in timeline.curve]
+    later = replace(timeline, began_ms=timeline.began_ms + 600_000, ended_ms=timeline.ended_ms + 600_000, curve=curve)
+    return replace(one, start=one.end, end=one.end + 1_000, timeline=later)
 
 
 def test_a_stream_s_epochs_are_one_curve(tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ def test_a_stream_s_epochs_are_one_curve(tmp_path: Path) -> None:
     (one,) = view.partitions
     assert (view.epochs, view.covered_epochs, view.ended_ms) == (2, 2, None)
     assert one.records == 2 * first.records
-    story = runs.story(one)
-    assert len(story.curve) == 202
-    assert story.curve[-1][3] == 2 * first.bytes
-    assert story.began_ms == runs.BEGAN_MS
+    timeline = runs.timeline_of(one)
+    assert len(timeline.curve) == 202
+    assert timeline.curve[-1][3] == 2 * first.bytes
+    assert timeline.began_ms == runs.BEGAN_MS
 
 
 def test_each_epoch_of_a_stream_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,10 +119,10 @@ def test_each_epoch_of_a_stream_is_read_once(tmp_path: Path, monkeypatch: pytest
 
 def test_an_earlier_attempt_is_an_event(tmp_path: Path) -> None:
     whole = runs.healthy()
-    lost = replace(whole, outcome=Outcome.FAILED, error="the executor went away", story=None)
+    lost = replace(whole, outcome=Outcome.FAILED, error="the executor went away", timeline=None)
     write(tmp_path, "r1", [whole], 0, Attempt(0, 0, lost))
     summary(tmp_path, [whole])
-    (event,) = runs.story(only(tmp_path).partitions[0]).events
+    (event,) = runs.timeline_of(only(tmp_path).partitions[0]).events
     assert event["time_ms"] > 0
     del event["time_ms"]
     error = {"outcome": "failed", "error": "the executor went away"}
@@ -169,12 +169,12 @@ def test_folders_of_other_versions_are_read_as_far_as_they_go(tmp_path: Path) ->
     told = json.loads(path.read_text())
     del told["flows"][0]["run"]
     told["flows"][0]["partitions"][0] |= {"new": 1}
-    told["flows"][0]["partitions"][0]["story"] |= {"newer": 2, "curve": None, "traces": None}
+    told["flows"][0]["partitions"][0]["timeline"] |= {"newer": 2, "curve": None, "traces": None}
     path.write_text(json.dumps(told))
     (one,) = only(tmp_path).partitions
     assert one.records == runs.healthy().records
-    assert runs.story(one).curve == []
-    assert runs.story(one).phases == runs.story(runs.healthy()).phases
+    assert runs.timeline_of(one).curve == []
+    assert runs.timeline_of(one).phases == runs.timeline_of(runs.healthy()).phases
 
 
 def test_the_groups_are_those_of_the_last_round(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_an_epoch_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     summary(tmp_path, [second])
     view = only(tmp_path)
     assert (view.epochs, view.covered_epochs) == (2, 1)
-    assert len(runs.story(view.partitions[0]).curve) == 101
+    assert len(runs.timeline_of(view.partitions[0]).curve) == 101
 
 
 def test_a_flow_of_an_earlier_job_is_in_the_ledger(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_stream_writes_the_report_at_intervals(tmp_path: Path, monkeypatch: py
         now[0] += takes[0]
         return b""
 
-    monkeypatch.setattr("mirror.spark.driver.report_file.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("mirror.spark.driver.report.report_file.time.monotonic", lambda: now[0])
     monkeypatch.setattr(report_file, "render_report", rendered)
     summary(tmp_path, [])
     report = kept(tmp_path)

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from mirror.cluster.auth.security import SECURITY_KEYS
+from mirror.spark.driver.launch.submission import is_local
 from mirror.spark.driver.session import local_only_settings, worker_settings
-from mirror.spark.driver.submission import is_local
 
 CONFIG: Final = Path(__file__).parents[3] / "config"
 DEFAULTS: Final = sorted(CONFIG.rglob("spark-defaults.conf"))

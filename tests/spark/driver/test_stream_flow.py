@@ -14,7 +14,7 @@ from mirror.alignment.deletions.report import Deletion, DeletionReport
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport, Difference
 from mirror.relay.model.ranges import Outcome
-from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.results import FlowReport

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import pytest
 
+from mirror.backoff import Backoff
+from mirror.errors import KafkaTimeout
 from mirror.relay.progress.control import POLL_INTERVAL_MS, RunControl
+from mirror.spark.control_decision import Decision
 from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.discovery.comparison import Comparison, compare
+from mirror.spark.discovery.topic_watch import TopicWatch
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
-from mirror.spark.preflight.target_topics import prepare_topics
-from mirror.spark.run_control import RunControlClient
+from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
+from mirror.spark.run_control import RunControlClient, RunRecord
 from tests.polling import eventually
 from tests.spark.epochs_harness import CONFIG, new_epochs_harness
 from tests.spark.fakes import FOLDER, Admin, Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from mirror import client
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig
+    from mirror.spark.driver.stream_monitor import CompareTopics
+
+
+def target() -> client.Admin:
+    return cast("client.Admin", Admin({"bootstrap.servers": "b:1"}))
 
 
 def orders(run: str) -> RunControlClient:
-    return RunControlClient(Admin({"bootstrap.servers": "b:1"}), "f", run)  # type: ignore[arg-type]  # what is used of it
+    return RunControlClient(target(), "f", run)
 
 
 @pytest.fixture
@@ -48,16 +59,25 @@ def watch(options: FlowOptions, *, claimed: bool) -> StreamMonitor:
     def prepare(*_: object) -> TargetTopics:
         return TargetTopics()
 
-    return StreamMonitor(options, Ledger(options.ledger), prepare, lambda _: None, lambda _: None, claimed=claimed)
+    def ignore(_: str) -> None:
+        pass
+
+    record = RunRecord(options.run)
+    record.claimed = claimed
+    return StreamMonitor(options, Ledger(options.ledger), prepare, nothing_differs, ignore, ignore, record=record)
+
+
+def nothing_differs(_: object, __: object, before: TargetTopics) -> Comparison:
+    return Comparison(before, {}, frozenset())
 
 
 def test_a_stream_renews_its_control_record(options: FlowOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     given = list[RunControl]()
 
     class Counted(RunControlClient):
-        def renew_from(self, orders: RunControl) -> None:
-            given.append(orders)
-            super().renew_from(orders)
+        def _commit(self, control: RunControl, timeout_ms: int = 0) -> None:
+            given.append(control)
+            super()._commit(control, timeout_ms)
 
     monkeypatch.setattr("mirror.spark.driver.stream_monitor.RunControlClient", Counted)
     orders("run-2").claim()
@@ -82,13 +102,21 @@ def test_heartbeats_are_sent_until_the_run_ends(options: FlowOptions) -> None:
     before = seen()
     with Heartbeat(of_run, every_ms=5):
         eventually(lambda: seen() > before, what="a sign of life")
-        of_run.stop()
-        eventually(lambda: (told := of_run.read()) is not None and told.stop, what="the stop, which nothing undoes")
     of_run.end()
     told = of_run.read()
-    with Heartbeat(of_run, every_ms=1):
-        began = time.monotonic()
-        eventually(lambda: time.monotonic() - began > 0.1, what="some signs' time")
+    assert told is not None
+    assert told.ended
+    syncs = list[Decision]()
+
+    class Counted(RunControlClient):
+        def sync(self) -> Decision:
+            syncs.append(super().sync())
+            return syncs[-1]
+
+    record = RunRecord(options.run)
+    record.want(ended=True)
+    with Heartbeat(Counted(target(), "f", record=record), every_ms=1):
+        eventually(lambda: len(syncs) > 3, what="some heartbeats")
     assert of_run.read() == told, "what has ended stays so"
 
 
@@ -142,44 +170,142 @@ def test_a_run_that_copies_what_there_is_ends_no_epoch_for_new_topics(
 
     monkeypatch.setattr("mirror.spark.driver.stream_monitor.RunControlClient", Counted)
     options.config.write_text(CONFIG + "refresh-ms = 1000\n")
+
+    def compare(*given: object) -> Comparison:
+        prepared.append(given)
+        return Comparison(TargetTopics(), {}, frozenset())
+
     ledger, ignore = Ledger(options.ledger), list[str]().append
-    monitor = StreamMonitor(options, ledger, prepare, ignore, ignore, claimed=True, finds_topics=False)
+    monitor = StreamMonitor(
+        options, ledger, prepare, compare, ignore, ignore, record=RunRecord("run-2"), finds_topics=False
+    )
     with monitor:
         eventually(lambda: len(reads) > 3, what="control commands, which are followed all the same")
     assert prepared == []
 
 
-@pytest.mark.parametrize("refresh_ms", [1_000, 60_000])
-def test_new_topics_are_looked_for_and_what_could_not_be_created_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refresh_ms: int
-) -> None:
-    """The first is found by a look, the second by a preparation of all topics."""
-    site = new_epochs_harness(tmp_path, monkeypatch)
-    monkeypatch.setattr("mirror.spark.driver.stream_monitor.Admin", Admin)
-    site.config.write_text(f"{CONFIG.replace('orders', 'orders.*')}refresh-ms = {refresh_ms}\n")
-    source, target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
-    warned = list[str]()
+class Site:
+    """A stream of two fake clusters, whose driver has begun to copy."""
 
-    def prepare(_: object, flow: FlowConfig, topics: Mapping[str, TopicDescription] | None) -> TargetTopics:
-        found = prepare_topics(flow, source, target, site.ledger.targets(), topics).targets
-        site.ledger.write_targets(found)
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, refresh_ms: int) -> None:
+        self.site = site = new_epochs_harness(folder, monkeypatch)
+        monkeypatch.setattr("mirror.spark.driver.stream_monitor.Admin", Admin)
+        site.config.write_text(f"{CONFIG.replace('orders', 'orders.*')}refresh-ms = {refresh_ms}\n")
+        self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
+        flow = site.options.load()[1]
+        site.ledger.write_targets(prepare_topics(flow, self.source, self.target).targets)
+        self.control = site.orders("run-1")
+        self.control.claim()
+        assert site.epochs.plan(1, drains=False) is not None
+        self.warned, self.news = list[str](), list[str]()
+
+    def monitor(self, compare: CompareTopics | None = None) -> StreamMonitor:
+        return StreamMonitor(
+            self.site.options,
+            self.site.ledger,
+            self.prepare,
+            compare or self.compare,
+            self.warned.append,
+            self.news.append,
+            record=RunRecord("run-1"),
+        )
+
+    def prepare(
+        self, _: object, flow: FlowConfig, topics: Mapping[str, TopicDescription], gone: Collection[str]
+    ) -> TargetTopics:
+        before = self.site.ledger.targets()
+        assert before is not None
+        found = prepare_new_topics(flow, self.source, self.target, before, topics).targets.without(gone)
+        self.site.ledger.write_targets(found)
         return found
 
-    prepare(None, site.options.load()[1], None)
-    control = site.orders("run-1")
-    control.claim()
-    assert site.epochs.plan(1, drains=False) is not None
-    site.b.set_moods({"refused": '{"a.orders-late": "not now"}'})
+    def compare(self, _: object, flow: FlowConfig, before: TargetTopics) -> Comparison:
+        return compare(flow, self.source, self.target, before)
 
-    def added(count: int) -> bool:
-        record = control.read()
-        return record is not None and record.added == count
+    def added(self) -> int:
+        record = self.control.read()
+        return 0 if record is None else record.added
 
-    monitor = StreamMonitor(site.options, site.ledger, prepare, warned.append, warned.append, claimed=True)
-    with monitor:
-        site.a.add_topic("orders-new", [5]).add_topic("orders-late", [5])
-        eventually(lambda: added(1), what="the new topic")
-        site.b.set_moods({})
+
+@pytest.mark.parametrize("refresh_ms", [1_000, 60_000])
+def test_new_topics_are_discovered_and_what_could_not_be_created_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refresh_ms: int
+) -> None:
+    """The first is found by discovery, the second by a comparison of all topics."""
+    site = Site(tmp_path, monkeypatch, refresh_ms)
+    site.site.b.set_moods({"refused": '{"a.orders-late": "not now"}'})
+    with site.monitor():
+        site.site.a.add_topic("orders-new", [5]).add_topic("orders-late", [5])
+        eventually(lambda: site.added() == 1, what="the new topic")
+        site.site.b.set_moods({})
         if refresh_ms == 1_000:
-            eventually(lambda: added(2), what="the topic that could not be created")
-    assert [line for line in warned if "copied from now on" not in line] == []
+            eventually(lambda: site.added() == 2, what="the topic that could not be created")
+    assert site.warned == []
+
+
+def test_a_comparison_of_all_topics_delays_no_new_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes seconds for thousands of topics, and may wait for a cluster: neither holds up anything, nor the end."""
+    site = Site(tmp_path, monkeypatch, 1_000)
+    began, released = threading.Event(), threading.Event()
+    monkeypatch.setattr("mirror.spark.driver.stream_monitor._JOIN_S", 0.1)
+
+    def slow(_: object, __: object, before: TargetTopics) -> Comparison:
+        began.set()
+        assert released.wait(60)
+        return nothing_differs(None, None, before)
+
+    try:
+        with site.monitor(slow):
+            eventually(began.is_set, what="a comparison")
+            site.site.a.add_topic("orders-new", [5])
+            eventually(lambda: site.added() == 1, what="the new topic")
+            assert not released.is_set()
+    finally:
+        released.set()
+    assert site.warned == []
+
+
+def test_an_error_of_several_threads_is_reported_once_and_met_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-580: a listing of all topics that fails after it was decoded is not repeated each second."""
+    site = Site(tmp_path, monkeypatch, 1_000)
+    waits = list[int]()
+
+    class Counted(Backoff):
+        def after(self, failures: int) -> int:
+            waits.append(failures)
+            super().after(failures)
+            return 1
+
+    def fail(*_: object) -> NoReturn:
+        raise KafkaTimeout("cluster a does not answer")
+
+    monkeypatch.setattr("mirror.spark.driver.stream_monitor.Backoff", Counted)
+    monkeypatch.setattr(TopicWatch, "discover", fail)
+    with site.monitor(fail):
+        eventually(lambda: max(waits, default=0) >= 2, what="more failures in a row")
+    assert site.warned == ["cluster a does not answer"]
+
+
+def test_an_error_that_comes_back_after_the_control_record_was_read_again_is_reported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, monkeypatch, 60_000)
+    failing, calls = threading.Event(), list[bool]()
+
+    def sync(_: RunControlClient) -> Decision:
+        calls.append(failing.is_set())
+        if failing.is_set():
+            raise KafkaTimeout("cluster b does not answer")
+        return Decision()
+
+    monkeypatch.setattr(RunControlClient, "sync", sync)
+    failing.set()
+    with site.monitor():
+        eventually(lambda: len(site.warned) == 1, what="the first outage")
+        failing.clear()
+        eventually(lambda: calls[-2:] == [False, False], what="two calls that succeed")
+        failing.set()
+        eventually(lambda: len(site.warned) == 2, what="the second outage")
+    assert site.warned == ["cluster b does not answer"] * 2

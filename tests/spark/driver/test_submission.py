@@ -19,8 +19,8 @@ import pyspark
 import pytest
 
 from mirror.errors import FlowError
-from mirror.spark.driver import submission
-from mirror.spark.driver.submission import PYTHON, STDERR_PIPE, STDOUT_PIPE, TERMINALS, Submission
+from mirror.spark.driver.launch import submission
+from mirror.spark.driver.launch.submission import PYTHON, STDERR_PIPE, STDOUT_PIPE, TERMINALS, Submission
 from tests.polling import eventually
 
 SCRIPT = Path(submission.__file__).with_name("python.sh")
@@ -92,7 +92,7 @@ def test_the_command_is_this_environment_s_spark_submit() -> None:
 @pytest.mark.parametrize("name", ["replicate.py", "stream.py"])
 def test_what_is_installed_is_what_the_checkout_has(name: str) -> None:
     checkout = Path(__file__).parents[3] / "jobs" / name
-    installed = Path(submission.__file__).parents[1] / "jobs" / name
+    installed = Path(submission.__file__).parents[2] / "jobs" / name
     assert [ast.dump(each) for each in ast.parse(installed.read_text()).body[1:]] == [
         ast.dump(each) for each in ast.parse(checkout.read_text()).body[1:]
     ]
@@ -286,7 +286,7 @@ import os, sys
 from dataclasses import dataclass
 from pathlib import Path
 from mirror.sandbox import die_with_owner
-from mirror.spark.driver.submission import Submission
+from mirror.spark.driver.launch.submission import Submission
 
 @dataclass(frozen=True, slots=True)
 class Sleeping(Submission):

@@ -7,8 +7,8 @@ from io import StringIO
 from typing import Any
 
 from mirror.groups.summary import GroupsSummary, HeldGroup
-from mirror.spark.driver.tables import flow_results, worst_groups
-from mirror.spark.driver.terminal import Terminal
+from mirror.spark.driver.output.tables import flow_results, worst_groups
+from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.results import FlowReport
 
 

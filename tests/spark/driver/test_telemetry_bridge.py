@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 
 

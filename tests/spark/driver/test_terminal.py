@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mirror.spark.driver.terminal import PLAIN_WIDTH, Terminal
+from mirror.spark.driver.output.terminal import PLAIN_WIDTH, Terminal
 
 HOSTILE = "ev\x1b]0;title\x07\x1b[2J\x9b31m\u202egpj\r\nflow f: 0 behind\t[red]"
 SHOWN = r"ev\x1b]0;title\x1b[2J\x9b31m\u202egpj\nflowf:0behind\t[red]"

@@ -17,9 +17,9 @@ from mirror.relay.model.ranges import Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver.batch_flow import FlowRunner
-from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.error_report import error_lines
 from mirror.spark.driver.job_options import JobOptions
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics

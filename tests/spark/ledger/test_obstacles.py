@@ -11,10 +11,11 @@ import pytest
 from mirror.client import NewTopic, Outcomes
 from mirror.errors import BrokerError
 from mirror.relay.model.ranges import Outcome
+from mirror.spark.discovery.comparison import compare
 from mirror.spark.ledger.obstacles import NOT_PREPARED, Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
-from mirror.spark.preflight.target_topics import prepare_topics
+from mirror.spark.preflight.target_topics import Prepared, prepare_new_topics, prepare_topics
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
@@ -42,7 +43,16 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
 
 
 def prepared(pair: PlannerHarness, before: TargetTopics | None = None, one: FlowConfig = ALL) -> TargetTopics:
-    return prepare_topics(one, pair.source, pair.target, before).targets
+    if before is None:
+        return prepare_topics(one, pair.source, pair.target).targets
+    return again(pair, one, before).targets
+
+
+def again(pair: PlannerHarness, one: FlowConfig, before: TargetTopics) -> Prepared:
+    """Prepare what a comparison with the preparation ``before`` finds, as a stream does."""
+    lacking, gone = compare(one, pair.source, pair.target, before).since(before)
+    found = prepare_new_topics(one, pair.source, pair.target, before, lacking)
+    return replace(found, targets=found.targets.without(gone))
 
 
 def planned(pair: PlannerHarness, targets: TargetTopics | None, one: FlowConfig = ALL) -> Plan:
@@ -195,10 +205,10 @@ def test_a_later_preparation_changes_new_topics_only(pair: PlannerHarness, monke
         return plain(self, wanted, **options)
 
     monkeypatch.setattr(Admin, "describe_configs", counted)
-    assert prepare_topics(everything, pair.source, pair.target, first.targets).warnings == []
+    assert again(pair, everything, first.targets).warnings == []
     assert asked == []
     pair.a.add_topic("new", [5], configs={"min.insync.replicas": "9"})
-    (line,) = prepare_topics(everything, pair.source, pair.target, first.targets).warnings
+    (line,) = again(pair, everything, first.targets).warnings
     assert "a.new: min.insync.replicas = 9" in line
     assert asked == ["a.new", "new"]
 

@@ -40,7 +40,7 @@ def test_health_keeps_the_first_incomplete_epoch() -> None:
 
 
 def test_a_stuck_partition_keeps_its_age() -> None:
-    stuck = attempt(Outcome.UNFINISHED, stuck_since_ms=77, story=None)
+    stuck = attempt(Outcome.UNFINISHED, stuck_since_ms=77, timeline=None)
     assert unhealthy_after([stuck], "run", 3) == {ONE: PartitionHealth(77, 77, trace(3), trace(3))}
 
 
@@ -69,9 +69,9 @@ def test_a_scheduled_run_reads_the_health_after_the_run_before(tmp_path: Path) -
 
 
 def test_a_timeline_survives_the_ledger(tmp_path: Path) -> None:
-    story = CopyTimeline(
+    timeline = CopyTimeline(
         began_ms=1, ended_ms=2, curve=[[1, 2, 3, 4]], phases={"idle": 1}, traces=["t"], spans=[{"name": "s"}]
     )
     ledger = Ledger.open(tmp_path, "f", "1")
-    ledger.write_attempts([attempt(story=story), attempt(story=None)])
-    assert [each.result.story for each in ledger.attempts()] == [story, None]
+    ledger.write_attempts([attempt(timeline=timeline), attempt(timeline=None)])
+    assert [each.result.timeline for each in ledger.attempts()] == [timeline, None]

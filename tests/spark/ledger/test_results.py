@@ -17,8 +17,8 @@ from mirror.client import TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.spark.driver.progress_bar import copied
-from mirror.spark.driver.tables import flow_table, remarks
+from mirror.spark.driver.output.progress_bar import copied
+from mirror.spark.driver.output.tables import flow_table, remarks
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import MAX_RUNS, Ledger, PlanningError
@@ -150,7 +150,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
     one.way, one.way_reason = "sequences", "records are younger than 12 h"
-    one.story = CopyTimeline(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
+    one.timeline = CopyTimeline(began_ms=1, phases={"idle": 2}, curve=[[1, 2, 3, 4]], traces=["a trace"])
     summary = Summary(tmp_path / "deep" / "er", pytest.fail)
     assert summary.content is None
     summary.write([report(one)])
@@ -178,7 +178,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
             "target_losses": [],
             "retries": 1,
             "stuck_since_ms": None,
-            "story": {**asdict(CopyTimeline(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
+            "timeline": {**asdict(CopyTimeline(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
             "counted": "records",
             "withheld": None,
             "way": "sequences",
@@ -251,6 +251,15 @@ def test_results_of_a_ledger_without_ways_are_read() -> None:
     older = pa.BufferOutputStream()
     pq.write_table(table.drop_columns(["way", "way_reason", "target_losses"]), older)
     assert from_parquet(bytes(older.getvalue())) == [Attempt(0, 0, result(0))]
+
+
+def test_a_timeline_of_version_0_2_is_read() -> None:
+    """The next run reads since when a partition is unhealthy in the ledger of the run before."""
+    attempts = [Attempt(0, 0, result(0)), Attempt(0, 0, result(1, timeline=None))]
+    table = pq.read_table(pa.BufferReader(to_parquet(attempts, 7)))
+    older = pa.BufferOutputStream()
+    pq.write_table(table.rename_columns({"timeline": "story"}), older)
+    assert from_parquet(bytes(older.getvalue())) == attempts
 
 
 def test_totals_of_a_stream_have_the_losses_of_all_epochs() -> None:

@@ -16,8 +16,8 @@ from mirror.client import TopicPartition
 from mirror.relay.model.ranges import CountBasis, Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.driver import batch_flow as flow_run
-from mirror.spark.driver.console import Consoles
-from mirror.spark.driver.tables import flow_table
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.output.tables import flow_table
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, StreamTotals, join_results

@@ -8,7 +8,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.config.models import SMALLEST_SHARE_BYTES
+from mirror.config.value_checks import SMALLEST_SHARE_BYTES
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.planning.limits import Backlog, apply_limits, fair_order
 from tests.spark.planning.test_packing import backlog

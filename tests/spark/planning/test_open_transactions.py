@@ -8,7 +8,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import ConnectionFailed
-from mirror.spark.driver.tables import remarks
+from mirror.spark.driver.output.tables import remarks
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import join_results
 from mirror.spark.planning import open_transactions
@@ -35,7 +35,7 @@ MINUTE = 60_000
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> test_snapshot.PlannerHarness:
     """Two partitions that end at 10; behind the second one 5 records of a transaction that is open for 12 minutes."""
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.preflight.dry_run.Admin", fakes.Admin)
+    monkeypatch.setattr("mirror.spark.flow_admins.Admin", fakes.Admin)
     pair = test_snapshot.PlannerHarness(tmp_path)
     pair.a.add_topic("orders", [10, 10]).begin_transaction("orders", 1, 5, start=NOW_MS - 12 * MINUTE)
     return pair

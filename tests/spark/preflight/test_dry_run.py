@@ -11,6 +11,7 @@ from mirror.config.models import FlowConfig
 from mirror.errors import AuthorizationFailed
 from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
+from mirror.spark import flow_admins
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.preflight import dry_run as module
@@ -33,7 +34,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(module, "Admin", fakes.Admin)
+    monkeypatch.setattr(flow_admins, "Admin", fakes.Admin)
     return PlannerHarness(tmp_path)
 
 

@@ -17,7 +17,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job
 from mirror.spark.driver.batch_flow import FlowRunner
-from mirror.spark.driver.console import Consoles
+from mirror.spark.driver.output.console import Consoles
 from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.preflight import acl_lookup as authorized
 from mirror.spark.preflight import flow_checks as checks

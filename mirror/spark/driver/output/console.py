@@ -24,10 +24,10 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from pyspark import SparkContext
 
 from mirror.errors import printable
-from mirror.spark.driver.error_report import error_lines, is_expected, unexpected_hint
-from mirror.spark.driver.progress_lines import stamped
-from mirror.spark.driver.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
-from mirror.spark.driver.terminal import Terminal
+from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.driver.output.error_report import error_lines, is_expected, unexpected_hint
+from mirror.spark.driver.output.progress_lines import stamped
+from mirror.spark.driver.output.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -160,7 +160,7 @@ def _piped(variable: str) -> IO[str] | None:
     if not pipe:
         return None
     file = Path(pipe).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  (open as long as the script runs)
-    # The first byte shows the reader that the pipe has been opened (mirror.spark.driver.submission).
+    # The first byte shows the reader that the pipe has been opened (mirror.spark.driver.launch.submission).
     file.write("\0")
     file.flush()
     return file

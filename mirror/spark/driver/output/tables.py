@@ -17,7 +17,7 @@ from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.target_loss import loss_text
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
-from mirror.spark.driver.progress_lines import span
+from mirror.spark.driver.output.progress_lines import span
 
 if TYPE_CHECKING:
     from mirror.groups.summary import GroupsSummary, HeldGroup

@@ -56,18 +56,19 @@ def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:
     opposite = opposite_of(config, flow)
     return Partners(
         opposite=None if opposite is None else opposite.name,
-        copying=tuple(
-            CopyingFlow(
-                name=other.name,
-                source_options=source_options(config, other),
-                target_options=target_options(config, other),
-                policy=other.copy_policy(),
-                rules=rules_of(other),
-                writes=other.groups.sync,
-            )
-            for other in brought_back_by(config, flow)
-        ),
+        copying=tuple(_copying_flow(config, other) for other in brought_back_by(config, flow)),
         also_fed=also_fed(config, flow),
+    )
+
+
+def _copying_flow(config: MirrorConfig, flow: FlowConfig) -> CopyingFlow:
+    return CopyingFlow(
+        name=flow.name,
+        source_options=source_options(config, flow),
+        target_options=target_options(config, flow),
+        policy=flow.copy_policy(),
+        rules=rules_of(flow),
+        writes=flow.groups.sync,
     )
 
 
@@ -94,12 +95,13 @@ def also_fed(config: MirrorConfig, flow: FlowConfig) -> AlsoFed:
 def feeding_flow(config: MirrorConfig, flow: FlowConfig) -> FedBy:
     """Return what finds the flow that copies, to a topic of ``flow``'s source, one of its target; None if none does."""
     others = [one for one in config.flows.values() if (one.source, one.target) == (flow.target, flow.source)]
+    copying = {one.name: _copying_flow(config, one) for one in others}
 
-    def find(source_topic: str, target_topic: str) -> str | None:
+    def find(source_topic: str, target_topic: str) -> CopyingFlow | None:
         feeding = (
             one for one in others if one.includes(target_topic) and one.target_topic(target_topic) == source_topic
         )
-        return next((one.name for one in feeding), None)
+        return next((copying[one.name] for one in feeding), None)
 
     return find
 

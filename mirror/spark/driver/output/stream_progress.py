@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from mirror.spark.driver.progress_lines import FIRST_INTERVAL_MS, Cadence, followed, planned
+from mirror.spark.driver.output.progress_lines import FIRST_INTERVAL_MS, Cadence, followed, planned
 
 if TYPE_CHECKING:
     from mirror.errors import MirrorError
-    from mirror.spark.driver.console import Consoles
+    from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.status.flow_status import FlowStatus
 

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self
 
 from mirror.errors import FlowError
-from mirror.spark.driver.report_lock import locked
+from mirror.spark.driver.report.report_lock import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ DEFAULT_MASTER: Final = "local[*,4]"
 BEGAN: Final = "MIRROR_JOB_BEGAN_MS"
 """Variable of the script's environment: when it was submitted, in ms since 1970."""
 
-_JOBS: Final = Path(__file__).parents[1] / "jobs"
+_JOBS: Final = Path(__file__).parents[2] / "jobs"
 """The installed scripts: an installed wheel does not have those of the checkout."""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _PYTHON_SCRIPT: Final = Path(__file__).with_name("python.sh")

@@ -80,7 +80,7 @@ class RunReader:
 
     def _superseded(self, attempt: Attempt, epoch: int) -> dict[str, Any]:
         """Return the event for an attempt with a later one: its executor was lost, or it was slower than the other."""
-        timeline, result = attempt.result.story, attempt.result
+        timeline, result = attempt.result.timeline, attempt.result
         attributes = {
             "task": attempt.task,
             "attempt": attempt.attempt,
@@ -127,7 +127,7 @@ class RunReader:
             return result
         in_history = {json.dumps(expiry, sort_keys=True) for expiry in history.expiries()}
         earlier = [expiry for expiry in result.expiries if json.dumps(expiry, sort_keys=True) not in in_history]
-        return replace(result, story=history.timeline() or result.story, expiries=[*earlier, *history.expiries()])
+        return replace(result, timeline=history.timeline() or result.timeline, expiries=[*earlier, *history.expiries()])
 
 
 class ReportSource:
@@ -201,7 +201,7 @@ class ReportSource:
         """Return the data of a run that is in the ledger, but no longer in the summary."""
         reader = self._reader(flow, ledger.path.name)
         results = [reader.with_timeline(result) for result in reader.results()]
-        timelines = [result.story for result in results if result.story is not None]
+        timelines = [result.timeline for result in results if result.timeline is not None]
         error = ledger.error()
         began_ms = min((timeline.began_ms for timeline in timelines), default=_first_ms(ledger))
         return FlowReportData(
@@ -234,9 +234,9 @@ def _ms(text: str) -> int:
 
 def _result(values: Mapping[str, Any]) -> RangeResult:
     """Read a result from the summary. Keys that this version does not know are ignored."""
-    timeline = CopyTimeline(**_fields_of(CopyTimeline, values["story"])) if values.get("story") else None
+    timeline = CopyTimeline(**_fields_of(CopyTimeline, values["timeline"])) if values.get("timeline") else None
     enums = {"outcome": Outcome(values["outcome"]), "counted": CountBasis(values.get("counted") or CountBasis.RECORDS)}
-    return RangeResult(**{"end": values["start"], **_fields_of(RangeResult, values), **enums, "story": timeline})
+    return RangeResult(**{"end": values["start"], **_fields_of(RangeResult, values), **enums, "timeline": timeline})
 
 
 def _fields_of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,15 +12,15 @@ from rich.text import Text
 from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.progress.committed import ProgressStore
-from mirror.spark.driver import progress_lines
-from mirror.spark.driver.progress_lines import Cadence
+from mirror.spark.driver.output import progress_lines
+from mirror.spark.driver.output.progress_lines import Cadence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from mirror.relay.model.ranges import Range
-    from mirror.spark.driver.console import Consoles
+    from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
 

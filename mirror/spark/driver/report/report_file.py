@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
 
-from mirror.spark.driver.report_source import ReportSource
+from mirror.spark.driver.report.report_source import ReportSource
 from mirror.spark.ledger.atomic_write import write_atomically
 
 if TYPE_CHECKING:

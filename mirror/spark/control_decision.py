@@ -1,0 +1,55 @@
+"""Decides what a run does about the control record of its flow. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, RunControl
+
+
+class Decision(NamedTuple):
+    """What follows from a control record."""
+
+    commit: RunControl | None = None
+    """The record to commit, if there is anything to change."""
+    fenced_by: RunControl | None = None
+    """The record of another run that has taken over."""
+    took_over: RunControl | None = None
+    """The record of the run that this one takes over from, which is not known to have ended."""
+    stop: bool = False
+    """Whether this run is to end."""
+
+
+def decide(found: RunControl | None, wanted: RunControl, *, claimed: bool, unix_ms: int) -> Decision:
+    """Compare the record ``found`` on the target with the one that a run wants there.
+
+    ``claimed`` is whether the run's record was there before. What another process has written into the run's record
+    since then is kept: ``mirror stop`` commits all of a record that it has read a moment ago. So nothing of it goes
+    back, and what it lacks of ``wanted`` is committed again.
+    """
+    if found is not None and fences(found, wanted.run, claimed=claimed):
+        return Decision(fenced_by=found)
+    if found is None or found.run != wanted.run:
+        if wanted.ended:
+            return Decision(stop=True)
+        took_over = found if found is not None and not found.ended else None
+        return Decision(replace(wanted, seen_ms=unix_ms), took_over=took_over, stop=wanted.stop)
+    merged = replace(
+        found,
+        epoch=max(found.epoch, wanted.epoch),
+        added=max(found.added, wanted.added),
+        stop=found.stop or wanted.stop,
+        ended=found.ended or wanted.ended,
+    )
+    if not merged.ended and (merged != found or (found.silent_ms(unix_ms) or 0) >= HEARTBEAT_INTERVAL_MS):
+        merged = replace(merged, seen_ms=unix_ms)
+    return Decision(merged if merged != found else None, stop=merged.stop)
+
+
+def fences(found: RunControl, run: str, *, claimed: bool) -> bool:
+    """Whether the record ``found`` says that another run has taken over from ``run``.
+
+    Before ``run`` has claimed the flow, the record of a dead run may still be there; that one began earlier.
+    """
+    return found.other_run_active(run) and (claimed or found.run > run)

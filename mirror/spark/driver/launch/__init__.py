@@ -1,0 +1,1 @@
+"""How a job is started: its submission to Spark, and the check of its master."""

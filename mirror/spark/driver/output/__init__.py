@@ -1,0 +1,1 @@
+"""The output of the jobs and of the command line: tables, progress, errors."""

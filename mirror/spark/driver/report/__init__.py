@@ -1,0 +1,1 @@
+"""``report.html`` in the report folder, and the lock of that folder."""

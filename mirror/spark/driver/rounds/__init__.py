@@ -1,0 +1,1 @@
+"""The rounds that run beside the copies of a flow: consumer groups, topics, ACLs."""

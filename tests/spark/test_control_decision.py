@@ -1,0 +1,91 @@
+"""What a run does about the control record that it finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, RunControl
+from mirror.spark.control_decision import Decision, decide
+
+NOW = 1_800_000_000_000
+OWN = RunControl(run="run-2", host="h", since_ms=5, seen_ms=NOW)
+EARLIER, LATER = replace(OWN, run="run-1"), replace(OWN, run="run-3")
+
+
+def of(found: RunControl | None, wanted: RunControl = OWN, *, claimed: bool = True) -> Decision:
+    return decide(found, wanted, claimed=claimed, unix_ms=NOW)
+
+
+def test_nothing_is_committed_while_the_record_is_as_wanted_and_young() -> None:
+    assert of(replace(OWN, seen_ms=NOW - HEARTBEAT_INTERVAL_MS + 1)) == Decision()
+
+
+def test_a_record_is_renewed_in_time() -> None:
+    assert of(replace(OWN, seen_ms=NOW - HEARTBEAT_INTERVAL_MS)).commit == OWN
+
+
+@pytest.mark.parametrize("change", [{"epoch": 4}, {"added": 2}, {"stop": True}])
+def test_what_another_process_has_overwritten_is_committed_again(change: dict[str, Any]) -> None:
+    wanted = replace(OWN, **change)
+    assert of(OWN, wanted).commit == wanted
+    assert of(wanted, wanted).commit is None
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_missing_record_and_that_of_a_run_that_has_ended_are_replaced(claimed: bool) -> None:
+    wanted = replace(OWN, epoch=4, stop=True)
+    for found in (None, EARLIER.stopped(ended=True), LATER.stopped(ended=True)):
+        assert of(found, wanted, claimed=claimed) == Decision(wanted, stop=True)
+
+
+def test_a_run_that_has_ended_claims_nothing() -> None:
+    for found in (None, EARLIER.stopped(ended=True), LATER):
+        assert of(found, OWN.stopped(ended=True)).commit is None
+
+
+def test_the_record_of_a_dead_run_fences_no_run_that_has_not_claimed_the_flow() -> None:
+    assert of(EARLIER, claimed=False) == Decision(OWN, took_over=EARLIER)
+    assert of(EARLIER, claimed=True) == Decision(fenced_by=EARLIER)
+    assert of(LATER, claimed=False) == Decision(fenced_by=LATER)
+
+
+def test_a_command_to_stop_is_kept_and_reported() -> None:
+    assert of(OWN.stopped(), replace(OWN, epoch=4)) == Decision(replace(OWN, epoch=4).stopped(), stop=True)
+
+
+RECORDS = st.builds(
+    RunControl,
+    run=st.sampled_from(["run-1", "run-2", "run-3"]),
+    host=st.just("h"),
+    since_ms=st.just(5),
+    epoch=st.integers(0, 3),
+    added=st.integers(0, 3),
+    stop=st.booleans(),
+    ended=st.booleans(),
+    seen_ms=st.sampled_from([0, NOW - 60_000, NOW]),
+)
+
+
+@given(found=st.none() | RECORDS, wanted=RECORDS, claimed=st.booleans())
+def test_a_committed_record_takes_nothing_back_and_needs_no_further_commit(
+    found: RunControl | None, wanted: RunControl, claimed: bool
+) -> None:
+    wanted = replace(wanted, run="run-2", stop=wanted.stop or wanted.ended)
+    decision = of(found, wanted, claimed=claimed)
+    if (commit := decision.commit) is None:
+        return
+    assert commit.run == "run-2"
+    assert (commit.epoch, commit.added, commit.stop, commit.ended) >= (wanted.epoch, wanted.added, False, False)
+    assert commit.stop >= wanted.stop
+    assert commit.ended >= wanted.ended
+    if found is not None and found.run == "run-2":
+        assert commit.epoch >= found.epoch
+        assert commit.added >= found.added
+        assert commit.stop >= found.stop
+        assert commit.ended >= found.ended
+    assert of(commit, wanted, claimed=True).commit is None

@@ -1,0 +1,130 @@
+"""The control record of a run, which several threads of its process change while other processes do, too."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirror.errors import KafkaTimeout
+from mirror.relay.progress.control import RunControl
+from mirror.spark import run_control
+from mirror.spark.run_control import RunControlClient, RunRecord
+from tests.spark.fakes import FOLDER, Admin, Cluster
+
+if TYPE_CHECKING:
+    from mirror import client
+
+OPTIONS = {"bootstrap.servers": "b:1"}
+
+
+@pytest.fixture(autouse=True)
+def _target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    Cluster("b:1", tmp_path).make()
+
+
+def _client(record: RunRecord | None = None) -> RunControlClient:
+    return RunControlClient(cast("client.Admin", Admin(OPTIONS)), "f", record=record)
+
+
+class Held(RunControlClient):
+    """Its next commit waits until it is released."""
+
+    def __init__(self, record: RunRecord) -> None:
+        super().__init__(cast("client.Admin", Admin(OPTIONS)), "f", record=record)
+        self.begun = threading.Event()
+        self.released = threading.Event()
+
+    def _commit(self, control: RunControl, timeout_ms: int = 0) -> None:
+        self.begun.set()
+        assert self.released.wait(60)
+        super()._commit(control, timeout_ms)
+
+
+class Recorded(Held):
+    """Commits are kept in order."""
+
+    def __init__(self, record: RunRecord, commits: list[RunControl]) -> None:
+        super().__init__(record)
+        self._commits = commits
+
+    def _commit(self, control: RunControl, timeout_ms: int = 0) -> None:
+        super()._commit(control, timeout_ms)
+        self._commits.append(control)
+
+
+def _read() -> RunControl:
+    found = _client().read()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_thread_that_is_late_does_not_undo_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    """It has read the record, and commits it when the run ends, which waits for it for a while."""
+    monkeypatch.setattr(run_control, "_END_TIMEOUT_MS", 60_000 if waits else 50)
+    record, commits = RunRecord("run-1"), list[RunControl]()
+    _client(record).claim()
+    late, last = Recorded(record, commits), Recorded(record, commits)
+    last.released.set()
+    watch = threading.Thread(target=late.request_new_plan, args=(3,))
+    end = threading.Thread(target=last.end)
+    watch.start()
+    assert late.begun.wait(60)
+    end.start()
+    end.join(0.2 if waits else 60)
+    assert end.is_alive() == waits
+    late.released.set()
+    for thread in (watch, end):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert [each.ended for each in commits] == [False, True], "the end is the last commit, whoever has to make it"
+    assert _read() == commits[-1]
+    assert _read().epoch == 4
+
+
+def test_two_threads_of_a_run_lose_none_of_their_changes() -> None:
+    record = RunRecord("run-1")
+    _client(record).claim()
+    late = Held(record)
+    watch = threading.Thread(target=late.request_new_plan, args=(3,))
+    other = threading.Thread(target=_client(record).announce_additions, args=(2,))
+    watch.start()
+    assert late.begun.wait(60)
+    other.start()
+    late.released.set()
+    for thread in (watch, other):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert (_read().epoch, _read().added) == (4, 2)
+
+
+def test_a_request_that_could_not_be_committed_is_committed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = RunRecord("run-1")
+    client_ = _client(record)
+    client_.claim()
+    with monkeypatch.context() as patched:
+        patched.setattr(RunControlClient, "_commit", _fail)
+        with pytest.raises(KafkaTimeout):
+            client_.request_new_plan(3)
+    client_.sync()
+    assert _read().epoch == 4
+
+
+def _fail(*_: object) -> None:
+    raise KafkaTimeout("the coordinator does not answer")
+
+
+def test_what_mirror_stop_overwrites_is_committed_again() -> None:
+    record = RunRecord("run-1")
+    client_ = _client(record)
+    client_.claim()
+    read_before = _read()
+    client_.request_new_plan(3)
+    _client()._commit(read_before.stopped())
+    assert _read().epoch == 0
+    assert client_.sync().stop
+    assert (_read().epoch, _read().stop) == (4, True)
