@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
@@ -42,10 +43,13 @@ class ProducerCore:
         self._metadata = loop.metadata
         self._transactions = Transactions(settings, loop) if settings.transactional_id is not None else None
         self._identity = IdempotentIdentity(settings.cluster, loop.rng)
-        expiry = Expiry(loop.metadata, loop.network, settings.delivery_timeout_ms, self._waits_for_coordinator)
-        self.batches = Accumulator(settings.delivery_timeout_ms, expiry, release, self._on_batch_lost)
-        responses = ProduceResponseHandler(settings, loop, self.batches, self._transactions)
         self._gate = None if ask_id is None else ProducerIdGate(ask_id)
+        # No methods of its own: what refers to itself is freed by a collection only, which stops all threads.
+        waits = partial(_waits_for_coordinator, self._gate, self._transactions, self._identity)
+        expiry = Expiry(loop.metadata, loop.network, settings.delivery_timeout_ms, waits)
+        lost = partial(_on_batch_lost, self._transactions)
+        self.batches = Accumulator(settings.delivery_timeout_ms, expiry, release, lost)
+        responses = ProduceResponseHandler(settings, loop, self.batches, self._transactions)
         identity = self._transactions or self._identity
         self._sender = Sender(settings, loop, self.batches, responses, identity, self._gate)
         self._topic_waits: list[AwaitTopicEvent] = []
@@ -189,23 +193,6 @@ class ProducerCore:
                 event.last_error = error
                 self._metadata.request_update()
 
-    def _waits_for_coordinator(self, queue: PartitionQueue) -> tuple[DeliveryPhase, KafkaError | None] | None:
-        """Return the phase in which a partition waits for a producer id or a coordinator, with the last error."""
-        if self._gate is not None and queue.identity is not None and self._gate.holds_back(queue.identity.producer_id):
-            return DeliveryPhase.FENCING, KafkaTimeout(f"producer id {queue.identity.producer_id} is not admitted yet")
-        if self._transactions is not None:
-            return self._transactions.blocking_phase(queue.tp)
-        if queue.identity is None and self._identity.identity is None:
-            return DeliveryPhase.FENCING, self._identity.last_error
-        return None
-
-    def _on_batch_lost(self, batch: ProducerBatch, error: KafkaError) -> None:
-        if self._transactions is not None:
-            if batch.sequence is not None:
-                # In doubt or refused: the log lacks it, or may lack it, and only a new epoch restarts sequences at 0.
-                self._transactions.batch_lost()
-            self._transactions.failed(error)
-
     # --- the end
 
     def _fail_all(self, error: KafkaError) -> None:
@@ -232,3 +219,24 @@ class ProducerCore:
 
 def _refused(error: KafkaError) -> bool:
     return isinstance(error, BrokerError) and verdict(error.code) is ErrorAction.FATAL
+
+
+def _waits_for_coordinator(
+    gate: ProducerIdGate | None, transactions: Transactions | None, identity: IdempotentIdentity, queue: PartitionQueue
+) -> tuple[DeliveryPhase, KafkaError | None] | None:
+    """Return the phase in which a partition waits for a producer id or a coordinator, with the last error."""
+    if gate is not None and queue.identity is not None and gate.holds_back(queue.identity.producer_id):
+        return DeliveryPhase.FENCING, KafkaTimeout(f"producer id {queue.identity.producer_id} is not admitted yet")
+    if transactions is not None:
+        return transactions.blocking_phase(queue.tp)
+    if queue.identity is None and identity.identity is None:
+        return DeliveryPhase.FENCING, identity.last_error
+    return None
+
+
+def _on_batch_lost(transactions: Transactions | None, batch: ProducerBatch, error: KafkaError) -> None:
+    if transactions is not None:
+        if batch.sequence is not None:
+            # In doubt or refused: the log lacks it, or may lack it, and only a new epoch restarts sequences at 0.
+            transactions.batch_lost()
+        transactions.failed(error)

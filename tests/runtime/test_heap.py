@@ -59,7 +59,7 @@ heap.copy_collection.on_begin(1, busy=False)
 copy = Copy()
 copy.itself, seen = copy, weakref.ref(copy)
 del copy
-heap.copy_collection.on_begin(999, busy={busy})
+heap.copy_collection.on_begin(9_999, busy={busy})
 left = seen() is not None
 heap.copy_collection.on_begin(1, busy=True)
 assert seen() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from mirror.backoff import Backoff
@@ -24,25 +25,14 @@ _SIZE: Final = 256
 
 
 class CoordinatorClient:
-    """Finds the coordinator of each request and sends it.
+    """Finds the coordinator of each request and sends it."""
 
-    ``answered`` or ``failed`` is called at the end of each request, unless it was dropped meanwhile.
-    """
-
-    def __init__(
-        self,
-        settings: ClusterSettings,
-        loop: ClusterLoop,
-        answered: Callable[[CoordinatorRequest, Any, int], None],
-        failed: Callable[[CoordinatorRequest, KafkaError, int], None],
-    ) -> None:
+    def __init__(self, settings: ClusterSettings, loop: ClusterLoop) -> None:
         self._settings = settings
         self._metadata = loop.metadata
         self._coordinators = loop.coordinators
         self._network = loop.network
         self._pool = loop.coordinator_pool
-        self._answered = answered
-        self._failed = failed
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, loop.rng))
         self._concurrent = 0
         self._request_number = 0
@@ -58,10 +48,19 @@ class CoordinatorClient:
         """Return ms until the next request may be sent; 0 if it may now."""
         return self._state.wait_ms(now)
 
-    def begin(self, coordinator_request: CoordinatorRequest, *, max_version: int | None, now: int) -> Poll:
+    def begin(
+        self,
+        coordinator_request: CoordinatorRequest,
+        *,
+        answered: Callable[[CoordinatorRequest, Any, int], None],
+        failed: Callable[[CoordinatorRequest, KafkaError, int], None],
+        max_version: int | None,
+        now: int,
+    ) -> Poll:
         """Send ``coordinator_request`` if its coordinator is known and can be reached; otherwise look for it.
 
-        Raises KafkaError if no retry can help.
+        ``answered`` or ``failed`` is called at its end, unless it was dropped meanwhile. Raises KafkaError if no retry
+        can help.
         """
         self._wanted_request = coordinator_request
         node = self._coordinators.node(coordinator_request.kind, coordinator_request.key)
@@ -83,8 +82,10 @@ class CoordinatorClient:
             node=node,
             lane=Lane.COORDINATOR,
             timeout_ms=self._settings.request_timeout_ms,
-            on_response=lambda response, at: self._on_response(ticket, coordinator_request, response, at),
-            on_failure=lambda error, at: self._on_failure(ticket, coordinator_request, error, at),
+            on_response=lambda response, at: self._on_response(
+                ticket, partial(answered, coordinator_request, response), at
+            ),
+            on_failure=lambda error, at: self._on_failure(ticket, partial(failed, coordinator_request, error), at),
             max_version=max_version,
         )
         return Poll([self._pool.carry(slot, request, _SIZE, now)], FOREVER_MS)
@@ -128,11 +129,11 @@ class CoordinatorClient:
             self._coordinators.forget(coordinator_request.kind, coordinator_request.key)
             self._metadata.request_update()  # it may also be the same broker at another address
 
-    def _on_response(self, ticket: int, coordinator_request: CoordinatorRequest, response: Any, now: int) -> None:
+    def _on_response(self, ticket: int, answered: Callable[[int], None], now: int) -> None:
         if ticket == self._request_number:
             self._unreachable = None
-            self._answered(coordinator_request, response, now)
+            answered(now)
 
-    def _on_failure(self, ticket: int, coordinator_request: CoordinatorRequest, error: KafkaError, now: int) -> None:
+    def _on_failure(self, ticket: int, failed: Callable[[int], None], now: int) -> None:
         if ticket == self._request_number:
-            self._failed(coordinator_request, error, now)
+            failed(now)

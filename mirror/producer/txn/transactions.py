@@ -69,7 +69,7 @@ class Transactions:
         self._network = loop.network
         self._metadata = loop.metadata
         self._requests = CoordinatorRequestBuilder(settings.transactional_id, settings.transaction_timeout_ms)
-        self._coordinator = CoordinatorClient(settings.cluster, loop, self._on_response, self._on_failure)
+        self._coordinator = CoordinatorClient(settings.cluster, loop)
         self._txn = Transaction()
         self._step: TransactionStep | None = None
         self._pending_calls = PendingTransactionCalls()
@@ -281,7 +281,9 @@ class Transactions:
         )
         max_version = None if txn.implicit else BEFORE_IMPLICIT.get(request.api)
         try:
-            poll = self._coordinator.begin(request, max_version=max_version, now=now)
+            poll = self._coordinator.begin(
+                request, answered=self._on_response, failed=self._on_failure, max_version=max_version, now=now
+            )
         except KafkaError as error:
             self._on_refusal(error, now, request)
             return IDLE

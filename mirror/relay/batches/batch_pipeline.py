@@ -19,6 +19,7 @@ from typing import Final
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import CorruptBatch, MirrorError
 from mirror.relay.batches.classify import IsForeign, SkipReason, codec_of, deep_reason, is_small, skip_reason
+from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.output_batch import BufferRef, OutputBatch
 from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule
 from mirror.relay.batches.remedies import Remedies
@@ -80,14 +81,12 @@ class BatchPipeline:
         batch_size: int,
         *,
         reencode: SubmitReencode,
-        on_held: Callable[[BufferRef], None],
-        on_released: Callable[[BufferRef], None],
+        held: HeldBuffers,
         is_foreign: IsForeign | None = None,
     ) -> None:
-        """``reencode`` runs in another thread; ``on_held`` and ``on_released`` count the bytes that are held."""
+        """``reencode`` runs in another thread; ``held`` counts the bytes that are held."""
         self._is_foreign: Final = is_foreign
-        self._on_held = on_held
-        self._on_released = on_released
+        self._held: Final = held
         self._limits = limits
         self._policy = policy
         self._batch_size = batch_size if policy.compression is None else min(batch_size, RECOMPRESSED_BATCH_BYTES)
@@ -112,8 +111,8 @@ class BatchPipeline:
 
     def add_fetched(self, fetched: Fetched, end: int) -> None:
         """Add the batches of ``fetched`` below offset ``end``; their bytes are not copied."""
-        buffer = BufferRef(fetched.held, self._on_released, fetched, references=1)
-        self._on_held(buffer)
+        buffer = BufferRef(fetched.held, self._held.release, fetched, references=1)
+        self._held.add(buffer)
         self._inputs.append(_FetchedInput(without_aborted(fetched.batches, fetched.aborted), buffer, end))
         self._fill_backlog(1)
 
@@ -346,8 +345,8 @@ class BatchPipeline:
         self._run = []
         reason = run[0].reason or Reason.SMALL
         size = sum(encoded.batch.size for encoded in result.batches)
-        buffer = BufferRef(size, self._on_released, references=1)
-        self._on_held(buffer)
+        buffer = BufferRef(size, self._held.release, references=1)
+        self._held.add(buffer)
         tried = run[0].remedies | {reason}
         for encoded in result.batches:
             output = OutputBatch(

@@ -75,6 +75,7 @@ class PartitionCopy:
         self._retry: Final = self._parts.retry
         self._commits: Final = CommitRecorder(self._parts)
         self._traces: Final = TraceParents(now)
+        self._stage: Opening | Copying | Ending | None = None
         self._retry.on_attempt_begun()
         self._open(now)
 
@@ -83,7 +84,7 @@ class PartitionCopy:
     @property
     def state(self) -> CopyState:
         """The state; each stage of an attempt changes its own."""
-        return self._stage.state
+        return CopyState.DONE if self._stage is None else self._stage.state
 
     @property
     def result(self) -> RangeResult:
@@ -165,6 +166,16 @@ class PartitionCopy:
             return stage.due_ms(now)
         return stage.until_ms if isinstance(stage, Ending) else FOREVER_MS
 
+    def release(self) -> None:
+        """Free what it holds, once its result and its progress were taken. It must not be stepped any more.
+
+        It refers to its parts, and they to it: without this they would be freed by a collection only, which stops all
+        threads. Callbacks of requests in flight may still call it.
+        """
+        self._stage = None
+        for part in ("_context", "_parts", "_reader", "_retry", "_commits", "_opening", "_writer"):
+            delattr(self, part)
+
     # --- the source's responses
 
     def on_fetched(self, fetched: Fetched, now: int) -> None:
@@ -235,7 +246,7 @@ class PartitionCopy:
             self._step_copying(stage, now)
         elif isinstance(stage, Opening):
             self._step_opening(stage, now)
-        elif stage.state is not CopyState.DONE:
+        elif stage is not None and stage.state is not CopyState.DONE:
             self._step_ending(stage, now)
 
     # --- transitions
@@ -246,7 +257,6 @@ class PartitionCopy:
         self._writer: TargetWriter = self._context.new_writer(self, parts.way)
         self._commits.begin(None, self._writer)
         after_failure = parts.failures.expiries > 0 or self._retry.last_failure is not None
-        self._stage: Opening | Copying | Ending
         self._stage = self._opening = Opening(parts, self._writer, now, after_failure=after_failure)
 
     def _step_opening(self, opening: Opening, now: int) -> None:

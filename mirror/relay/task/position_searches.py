@@ -113,8 +113,10 @@ class AttemptSearch:
     def close(self) -> None:
         """Read nothing more; a search that has not ended fails. May be called from another thread than find()."""
         self._closed = True
-        if self._current is not None:
-            self._current.close()
+        # The outcome's callbacks refer to the attempt, which refers to this.
+        current, self._current = self._current, None
+        if current is not None:
+            current.close()
 
 
 class FenceSearch:

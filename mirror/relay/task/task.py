@@ -125,8 +125,12 @@ class Task:
         self._batch_size = 0
 
     def close(self) -> None:
-        """Start nothing more; lookups that run end by their own timeouts."""
+        """Start nothing more, and free the copies; lookups that run end by their own timeouts."""
         self._workers.close()
+        for copy in self._copies:
+            copy.release()
+        self._copies, self._active, self._due = [], set(), {}
+        self._start_positions.forget()
 
     def run(
         self,

@@ -86,7 +86,7 @@ class MemoryShare:
     ) -> None:
         self.memory: Final = memory
         self._accounts = accounts
-        self.nudge: Final = nudge
+        self.nudge = nudge
         self._may_wait = may_wait
         self._waiters: set[threading.Event] = set()
         self._closed = False
@@ -143,12 +143,12 @@ class MemoryShare:
                     raise self._timeout(grant, limit)
 
     def _have_sent_what_lingers(self) -> None:
-        if self.nudge is not None:
-            self.nudge()
+        if (nudge := self.nudge) is not None:
+            nudge()
         for other in list(self._accounts.lingering):
-            if other is not self and other.nudge is not None:
+            if other is not self and (nudge := other.nudge) is not None:
                 with contextlib.suppress(KafkaError):  # the death of its thread does not end this wait
-                    other.nudge()
+                    nudge()
 
     def _timeout(self, grant: Grant, limit: str) -> KafkaTimeout:
         pool = self._accounts.pool
@@ -171,6 +171,7 @@ class MemoryShare:
             self._accounts.lingering.pop(self, None)
             for woken in self._waiters:
                 woken.set()
+        self.nudge = None  # it refers to the producer, which refers to this
 
     def _check_open(self) -> None:
         if self._closed:

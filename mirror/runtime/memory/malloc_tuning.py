@@ -21,7 +21,7 @@ _LARGE_BYTES: Final = 1024 * 1024
 _ARENAS: Final = 2
 _YOUNG_OBJECTS: Final = 50_000
 """Containers (lists, dictionaries, ...) that are created and not freed before the cycle collector runs."""
-_MOST_UNCOLLECTED: Final = 1_000
+_MOST_UNCOLLECTED: Final = 10_000
 
 
 def bound_heap(released_bytes: int = 0) -> None:
@@ -58,7 +58,7 @@ def bound_heap(released_bytes: int = 0) -> None:
 
 
 class CopyCollection:
-    """Collects what ended copies have left in this process: each copy is a cycle, of 390 containers for a partition.
+    """Collects what ended tasks have left in this process: their clients' cycles, with 50 containers for a partition.
 
     A whole collection stops all threads, for a quarter of a second beside 300 partitions that are being copied.
     """
@@ -69,7 +69,7 @@ class CopyCollection:
     def on_begin(self, copies: int, *, busy: bool) -> None:
         """So many copies begin: collect what earlier ones have left, which the rarer runs would do too late.
 
-        If the process is ``busy`` with other copies, wait until 1,000 have begun (40 MB).
+        If the process is ``busy`` with other copies, wait until 10,000 have begun (50 MB).
         """
         if not busy or self._begun >= _MOST_UNCOLLECTED:
             gc.collect()

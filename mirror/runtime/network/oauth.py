@@ -163,7 +163,8 @@ def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: i
                 if not limit.over:
                     raise refused from None
             except (OSError, HTTPException) as error:
-                if not limit.over:
+                # The socket's own timeout is as long: either may end the wait first.
+                if not (limit.over or _has_timed_out(error)):
                     raise _unreachable(error, where, host, proxy) from None
         raise ConnectionFailed(f"{where}: no whole answer within {timeout_ms} ms")
 
@@ -203,6 +204,11 @@ def _proxy_to(host: str) -> str:
     if is_loopback(host) or urllib.request.proxy_bypass(host):
         return ""
     return urllib.request.getproxies().get("https", "")
+
+
+def _has_timed_out(error: Exception) -> bool:
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    return isinstance(cause, TimeoutError) and cause.errno is None
 
 
 def _unreachable(error: Exception, where: str, host: str, proxy: str) -> KafkaError:

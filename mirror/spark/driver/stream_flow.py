@@ -105,7 +105,7 @@ class StreamFlow:
         self._consoles.progress(self._prefixed("planning"))
         options = self._options.to_spark()
         ranges = spark.readStream.format(SOURCE_FORMAT).options(**options).load()
-        # The checkpoint is not used after the run: the progress is on the target.
+        # The checkpoint is of this run only: the progress is on the target.
         sink = ranges.writeStream.format(SINK_FORMAT).options(
             **options, checkpointLocation=(self._ledger.path / "checkpoint").as_uri()
         )
@@ -136,12 +136,12 @@ class StreamFlow:
             finds_topics=not available_now,
         )
         self._monitor = self._resources.enter_context(monitor)
-        self._resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, self._progress))
+        reports = self._options.ledger.parents[2]
+        self._resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, self._progress, reports))
         if self._flow.mirrormaker.heartbeats:
             source_options = self._config.clusters[self._flow.source].client_options()
             writer = HeartbeatWriter(source_options, source=self._flow.source, target=self._flow.target)
             self._resources.enter_context(Heartbeats(writer, self._warn))
-
         if self._flow.follows_groups:
 
             def open_rounds() -> CheckpointedRounds:
@@ -162,13 +162,12 @@ class StreamFlow:
                 wait_first=True,
             )
             self._resources.enter_context(alignment)
-
         if self._flow.acls.sync:
             self._resources.enter_context(self._acl_rounds())
 
     def _on_prepared(self, targets: TargetTopics) -> None:
-        """Keep how many topics cannot be copied; the status is not worth an error of the preparation."""
-        with contextlib.suppress(OSError):
+        """Keep how many topics cannot be copied."""
+        with contextlib.suppress(OSError):  # the status is not worth an error
             self._on_round(TOPICS, targets.not_in_step(), 0, SystemClock().unix_ms())
 
     def _on_alignment(self, alignment: AlignmentReport) -> None:
@@ -327,7 +326,7 @@ class StreamFlow:
 
     @property
     def ended_in_order(self) -> bool:
-        """Whether the flow was stopped, and ended in time."""
+        """Whether it was stopped, and ended in time."""
         return self._stop_requested and not (self.report.cut_short or self.report.fenced or self.report.error)
 
     def wind_up(self, now_s: float) -> None:

@@ -16,6 +16,7 @@ from mirror.telemetry.lag import lag_metrics
 from mirror.telemetry.metrics.record_results import record_index_size
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
 
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -55,12 +56,18 @@ class LagMonitor:
     """
 
     def __init__(
-        self, config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry, listener: StatusListener
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        telemetry: RunTelemetry,
+        listener: StatusListener,
+        report_dir: Path | None = None,
     ) -> None:
+        """``report_dir`` has the ledger, which has the errors of partitions; None: they are not read."""
         self._listener: Final = listener
         self._flow: Final = flow
         self._telemetry: Final = telemetry
-        self._reader: Final = StatusReader(config, flow, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
+        self._reader: Final = StatusReader(config, flow, report_dir=report_dir, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
         self._clock: Final = SystemClock()
         self._stopped: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, name=f"mirror-lag-{flow.name}", daemon=True)

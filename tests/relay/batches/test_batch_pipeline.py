@@ -15,9 +15,11 @@ from mirror.consumer.fetched import Fetched
 from mirror.errors import CorruptBatch, FlowError
 from mirror.relay.batches.batch_pipeline import BatchPipeline
 from mirror.relay.batches.classify import IsForeign, SkipReason
-from mirror.relay.batches.output_batch import BufferRef, OutputBatch
+from mirror.relay.batches.held_buffers import HeldBuffers
+from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, reencode
 from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.flow_control import SourceBudget
 from mirror.relay.model.policy import CopyPolicy
 from mirror.wire.records import AnyBatch, Batch, Batches
 from tests.fakes.record_batches import ABORT, batch, build, build_marker, values_of
@@ -48,15 +50,14 @@ class PipelineHarness:
         is_foreign: IsForeign | None = None,
     ) -> None:
         self._failing = failing
-        self.held: list[BufferRef] = []
+        self.held = HeldBuffers(SourceBudget(10**9))
         self.runs: list[int] = []
         self.pipeline = BatchPipeline(
             limits or TargetLimits(),
             policy or CopyPolicy(),
             batch_size,
             reencode=self._reencode,
-            on_held=self.held.append,
-            on_released=self.held.remove,
+            held=self.held,
             is_foreign=is_foreign,
         )
 
@@ -102,7 +103,7 @@ def test_outputs_cover_the_source_in_order_without_a_hole(counts: list[int], hol
     assert outputs[-1].next_offset == at
     assert sum(output.count for output in outputs) == sum(counts)
     assert sum(output.gaps["compacted"] for output in outputs) == sum(holes[: len(counts)])
-    assert harness.held == []
+    assert harness.held.size == 0
     assert harness.pipeline.empty
 
 
@@ -127,7 +128,7 @@ def test_batches_that_flows_have_written_to_the_source_are_left_out_and_their_re
     assert sum(output.dropped.get(SkipReason.NOT_LOCAL, 0) for output in outputs) == 3 * count
     assert outputs[-1].next_offset == 7 * count
     assert not any(output.gaps for output in outputs)
-    assert harness.held == []
+    assert harness.held.size == 0
 
 
 def test_batches_of_different_codecs_are_not_merged() -> None:
@@ -156,7 +157,7 @@ def test_backlog_holds_only_the_batches_of_the_next_run() -> None:
     copied += sum(output.count for output in harness.outputs())
     assert copied == 5_000
     assert harness.pipeline.empty
-    assert harness.held == []
+    assert harness.held.size == 0
 
 
 def test_consecutive_markers_give_one_output() -> None:
@@ -170,14 +171,14 @@ def test_consecutive_markers_give_one_output() -> None:
     ]
     assert outputs[1].dropped == {"control": 500}
     assert outputs[1].gaps["markers"] == 500
-    assert harness.held == []
+    assert harness.held.size == 0
 
 
 def test_clear_releases_unread_fetches() -> None:
     harness = PipelineHarness(batch_size=1)
     harness.take(*(made(n) for n in range(10)))
     harness.pipeline.clear()
-    assert harness.held == []
+    assert harness.held.size == 0
     assert harness.pipeline.empty
 
 
@@ -256,7 +257,7 @@ def test_small_batches_are_merged_across_skipped_batches() -> None:
     assert sum((Counter(output.dropped) for output in outputs), Counter()) == {"control": 3, "empty": 1}
     assert sum((output.gaps for output in outputs), Counter()) == {"markers": 3, "compacted": 1}
     assert sum(sum(output.reencoded.values()) for output in outputs) == 3
-    assert harness.held == []
+    assert harness.held.size == 0
 
 
 @pytest.mark.parametrize(("time", "deep"), [(WALL, 0), (WALL - 7_200_000, 1), (WALL + 7_200_000, 1), (-1, 0)])
@@ -278,7 +279,7 @@ def test_cleared_pipeline_holds_no_bytes() -> None:
     with pytest.raises(FlowError):
         harness.pipeline.peek(WALL)
     harness.pipeline.clear()
-    assert harness.held == []
+    assert harness.held.size == 0
     assert harness.pipeline.empty
 
 
@@ -300,7 +301,7 @@ def test_copy_and_progress_stop_at_the_end(end: int) -> None:
     assert outputs[-1].next_offset == end
     reencoded = sum((Counter(output.reencoded) for output in outputs), Counter())
     assert reencoded == ({Reason.TRIMMED: 1} if end % 10 else {})
-    assert not harness.held
+    assert harness.held.size == 0
 
 
 def test_compacted_batch_with_records_only_after_the_end_writes_nothing() -> None:
@@ -354,7 +355,7 @@ def test_failing_encoder_leaves_no_bytes_held() -> None:
     with pytest.raises(MemoryError):
         broken.pipeline.peek(WALL)
     broken.pipeline.clear()
-    assert not broken.held
+    assert broken.held.size == 0
 
 
 def test_overlapping_batch_ends_the_copy() -> None:

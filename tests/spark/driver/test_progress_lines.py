@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
@@ -19,9 +20,10 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.progress_bar import _Records
 from mirror.spark.driver.output.progress_lines import Cadence, copied, followed, planned, stamped
 from mirror.spark.driver.output.stream_progress import StreamProgress
+from mirror.spark.ledger.last_errors import LastError
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.status.flow_status import FlowStatus
-from mirror.telemetry.lag.lags import LagState, LagTotals
+from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
+from mirror.telemetry.lag.lags import Lag, LagState, LagTotals
 from tests.spark.planning.test_packing import backlog
 
 if TYPE_CHECKING:
@@ -64,6 +66,20 @@ def test_the_text_about_the_progress_of_a_run() -> None:
 
 def test_the_text_about_the_progress_of_a_stream() -> None:
     assert followed(status()) == "1,234 records behind, up to 1 min 5 s late, copied 5,000/s, new 4.2/s, 2 stuck"
+
+
+def test_the_text_names_why_a_partition_cannot_continue() -> None:
+    lag = Lag(5, 0.0, 0.0, 0.0, None, None, LagState.STUCK)
+    known: dict[str, Any] = {"target_topic": "a.t", "earliest": 0, "end": 5, "progress": 0, "committed_ms": 0}
+    partitions = [
+        PartitionStatus(
+            topic="t", partition=number, lag=lag._replace(state=state), last_error=LastError(error, 0), **known
+        )
+        for number, (state, error) in enumerate([(LagState.BEHIND, "old"), (LagState.STUCK, "refused " * 99)])
+    ]
+    line = followed(replace(status(), partitions=partitions))
+    assert ", 2 stuck, t-1: refused refused" in line
+    assert len(line) < 400
 
 
 @pytest.fixture

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mirror.consumer.fetched import Fetched
 from mirror.relay.batches.batch_pipeline import BatchPipeline, SubmitReencode
 from mirror.relay.batches.classify import IsForeign
-from mirror.relay.batches.output_batch import BufferRef
+from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.flow_control import SourceBudget
 from mirror.relay.model.policy import CopyPolicy
@@ -28,19 +30,10 @@ class SourceReader:
     ) -> None:
         self.end = end
         """The range's end. It may be changed only before :meth:`begin`."""
-        self.held_bytes = 0
-        """Fetched bytes that are still needed."""
+        self._held: Final = HeldBuffers(budget)
         self.pipeline = BatchPipeline(
-            limits,
-            policy,
-            batch_size,
-            reencode=reencode,
-            on_held=self._on_held,
-            on_released=self._on_released,
-            is_foreign=is_foreign,
+            limits, policy, batch_size, reencode=reencode, held=self._held, is_foreign=is_foreign
         )
-        self._budget = budget
-        self._buffers: set[BufferRef] = set()
         self.begin(0, 0)
 
     def begin(self, offset: int, now: int) -> None:
@@ -53,8 +46,12 @@ class SourceReader:
         self.error: BaseException | None = None
         """Ended the reading; what was read before it is still copied."""
         self.pipeline.restart(offset)
-        for buffer in list(self._buffers):
-            self._release(buffer)  # from the budget only: a batch may still be sent, or encoded, from its bytes
+        self._held.discount_all()
+
+    @property
+    def held_bytes(self) -> int:
+        """Fetched bytes that are still needed."""
+        return self._held.size
 
     @property
     def ended(self) -> bool:
@@ -89,19 +86,3 @@ class SourceReader:
         """End the reading: what comes next cannot be copied. What was handed to the producer before counts."""
         self.error = error
         self.pipeline.clear()
-
-    def _on_held(self, buffer: BufferRef) -> None:
-        self._buffers.add(buffer)
-        self.held_bytes += buffer.size
-        self._budget.add(buffer.size)
-
-    def _on_released(self, buffer: BufferRef) -> None:
-        if buffer in self._buffers:
-            self._release(buffer)
-            if buffer.fetched is not None:
-                buffer.fetched.release()
-
-    def _release(self, buffer: BufferRef) -> None:
-        self._buffers.remove(buffer)
-        self.held_bytes -= buffer.size
-        self._budget.release(buffer.size)

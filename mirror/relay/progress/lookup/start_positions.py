@@ -51,6 +51,10 @@ class StartPositions:
     def add_targets(self, targets: Collection[TopicPartition]) -> None:
         """Find start positions of these partitions, too: what was read of the others does not have them."""
         self._lookups.add_targets(targets)
+        self.forget()
+
+    def forget(self) -> None:
+        """Free what was read, and the callbacks that refer to the copies which have waited for it."""
         self._topics = self._first_read = self._full_read = None
 
     def resolve_start(

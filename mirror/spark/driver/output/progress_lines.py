@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mirror.errors import brief
 from mirror.telemetry.lag.lags import LagState
 
 if TYPE_CHECKING:
@@ -71,9 +72,14 @@ def followed(status: FlowStatus) -> str:
     if totals.copied_per_s is not None:
         words.append(f"copied {per_second(totals.copied_per_s)}/s, new {per_second(totals.produced_per_s or 0.0)}/s")
     words += [f"{count:,} {state.value}" for state, count in totals.states.items() if state in _SHOWN]
+    worst = next((each for each in status.partitions if each.last_error and each.lag.state in _SHOWN), None)
+    if worst is not None and worst.last_error is not None:
+        words.append(f"{worst.topic}-{worst.partition}: {brief(worst.last_error.line, _MAX_CHARACTERS)}")
     return ", ".join(words)
 
 
+_MAX_CHARACTERS: Final = 300
+"""Of an error in a line."""
 _SHOWN: Final = frozenset(LagState) - {LagState.CAUGHT_UP, LagState.CATCHING_UP, LagState.BEHIND}
 """States that may need attention; the other states are only in the sums."""
 
