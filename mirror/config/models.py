@@ -8,9 +8,19 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    field_serializer,
+    model_validator,
+)
 
 from mirror.config import positions, topic_configs
 from mirror.config.naming import suggestion
@@ -129,6 +139,8 @@ class AclsConfig(OwnTable):
 
 class FlowConfig(OwnTable):
     """One flow: which topics are copied between which clusters, and how."""
+
+    _is_on_cycle: bool = PrivateAttr(default=False)  # whether flows of the same file lead back to its source
 
     name: str = Field(validation_alias=FLOW_NAME, description="the flow's name")
     source: str = Field(description="the name of a cluster")
@@ -305,6 +317,11 @@ class FlowConfig(OwnTable):
         """``until``, exclusive; None if the flow has no end."""
         return Position.parse(self.until)
 
+    @property
+    def may_wait_for_topics(self) -> bool:
+        """Whether its source may have no topic for it yet: another flow may create the first one."""
+        return self._is_on_cycle
+
     def includes(self, topic: str) -> bool:
         """Return whether the source's ``topic`` is copied."""
         return self.selects(topic) or self.carries_heartbeats(topic)
@@ -347,6 +364,18 @@ class MirrorConfig(BaseModel):
 
     clusters: dict[str, ClusterConfig]
     flows: dict[str, FlowConfig]
+
+    @model_validator(mode="after")
+    def _find_cycles(self) -> Self:
+        targets: dict[str, set[str]] = {}
+        for flow in self.flows.values():
+            targets.setdefault(flow.source, set()).add(flow.target)
+        for flow in self.flows.values():
+            reached = {flow.target}
+            while new := {target for name in reached for target in targets.get(name, ())} - reached:
+                reached |= new
+            flow._is_on_cycle = flow.source in reached  # noqa: SLF001 - of this module
+        return self
 
     def select(self, flow: str | None = None) -> list[FlowConfig]:
         """Return the flow of that name, or all flows. Raises ConfigError that names the flows if there is none."""

@@ -62,10 +62,12 @@ def test_a_missing_topic_is_drift_and_is_created_with_its_configuration(site: Si
     site.source["retention.ms"] = "5"
     status, flow = site.ask("drift")
     assert (status, flow["in_step"]) == (3, False)
-    assert "topic paris.t is created: partitions 2, replicas the cluster's default, retention.ms = 5" in flow["changes"]
+    created = "topic paris.t is created: partitions 2, replicas the cluster's default, retention.ms = 5"
+    assert f"on berlin: {created}" in flow["changes"]
     assert "paris.t" not in site.pair.target.topics
     status, flow = site.ask("apply")
-    assert (status, flow["done"], site.target) == (0, ["topic paris.t was created"], {"retention.ms": "5"})
+    assert (status, site.target) == (0, {"retention.ms": "5"})
+    assert flow["done"] == [f"on berlin: topic {name} was created" for name in ("paris.t", inventory_topic_of(FLOW))]
     assert len(site.pair.target.topics["paris.t"].partitions) == 2
     assert site.ask("drift")[0] == 0
     del site.source["retention.ms"]
@@ -82,7 +84,7 @@ def test_differences_are_shown_as_a_diff_and_nothing_is_changed(site: Site) -> N
     assert said.exit_code == 3
     for line in (
         f"flow {FLOW}: paris to berlin: not in step",
-        "+ topic paris.t gets 3 partitions (now 2)",
+        "+ on berlin: topic paris.t gets 3 partitions (now 2)",
         "topic paris.t",
         "  + cleanup.policy: the default -> compact",
         "  = max.message.bytes: 9, not the default (only-on-target)",
@@ -91,6 +93,49 @@ def test_differences_are_shown_as_a_diff_and_nothing_is_changed(site: Site) -> N
         assert line in said.stdout.splitlines()
     assert "on berlin:   + retention.ms: the default -> 7" in site.invoke("plan").stdout
     assert site.target == {"max.message.bytes": "9"}
+
+
+def test_registries_are_begun_by_name_of_their_cluster_and_only_once(site: Site) -> None:
+    """What is produced on the source from then on is known to be local, also before a run begins."""
+    with site.file.open("a") as file:
+        file.write('naming = "identity"\norigin = "local"\n')
+    begins = "mirror-producers.internal begins: flows copy back nothing that flows write from then on"
+    created = "topic mirror-producers.internal is created: "
+    for command in ("drift", "plan"):
+        said = site.invoke(command).stdout
+        for cluster in ("paris", "berlin"):
+            assert f"on {cluster}: {begins}" in said
+            assert f"on {cluster}: {created}" in said
+    done = site.invoke("apply").stdout
+    for cluster in ("paris", "berlin"):
+        assert f"+ on {cluster}: mirror-producers.internal has begun" in done.splitlines()
+        assert f"+ on {cluster}: topic mirror-producers.internal was created" in done.splitlines()
+    status, flow = site.ask("drift")
+    assert (status, flow["in_step"], flow["changes"]) == (0, True, [])
+    assert site.ask("plan")[1]["changes"] == site.ask("plan")[1]["source_changes"] == []
+    assert site.ask("apply")[1]["done"] == []
+    with Admin({"bootstrap.servers": site.pair.source.bootstrap}) as source:
+        source.delete_topics(["mirror-producers.internal"])
+    status, flow = site.ask("apply")
+    assert (status, flow["in_step"]) == (3, False)
+    assert "has another id" in flow["obstacles"]["mirror-producers.internal"]
+
+
+def test_both_directions_are_brought_in_step_at_once_from_an_empty_cluster(site: Site) -> None:
+    """The second flow copies the topics that the first one has just created, and has no warning about them."""
+    text = site.file.read_text().split("[flows.")[0]
+    for name, source, target in (("there", "paris", "berlin"), ("back", "berlin", "paris")):
+        text += f'[flows.{name}]\nsource = "{source}"\ntarget = "{target}"\ntopics = ["t"]\n'
+        text += 'naming = "identity"\norigin = "local"\n'
+    site.file.write_text(text)
+    assert "t" not in site.pair.target.topics
+    done = site.invoke("apply")
+    assert done.exit_code == 0, done.output
+    for line in ("flow there: paris to berlin: in step", "flow back: berlin to paris: in step"):
+        assert line in done.stdout.splitlines()
+    assert "matches no topic" not in done.stderr
+    assert "no topic that it copies" not in done.stderr
+    assert site.invoke("drift").exit_code == 0
 
 
 def test_a_plan_has_the_configurations_to_change(site: Site) -> None:

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.client import Admin, ConfigChange, ConfigOperation, ConfigResource, NewTopic
+from tests.polling import eventually
+from tests.topic_creation import await_topics, create_topics
 
 if TYPE_CHECKING:
     from mirror.sandbox.cluster import Cluster
@@ -50,9 +52,19 @@ class Flow:
                 ]
             }
         )
+        expected = {key.replace("_", "."): value for key, value in configs.items()}
 
-    def at_target(self) -> dict[str, str]:
-        return self.target.describe_topic_configs([f"a.{self.topic}"])[f"a.{self.topic}"]
+        def is_shown() -> bool:
+            shown = admin.describe_topic_configs([topic])[topic]
+            return all(shown.get(key) == value for key, value in expected.items())
+
+        eventually(is_shown, what=f"{expected} of {topic}")
+
+    def await_target(self, expected: dict[str, str]) -> None:
+        """Wait until the broker shows exactly these configurations: the controller answers before it applies them."""
+        copy = f"a.{self.topic}"
+        await_topics(self.target, [copy])
+        eventually(lambda: self.target.describe_topic_configs([copy])[copy] == expected, what=f"{expected} of {copy}")
 
     def run(self, command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
         """The exit status, and what is not in step: key -> reason, None if it was, or is to be, changed."""
@@ -79,43 +91,43 @@ def flow(
 def test_both_sides_are_brought_in_step(flow: Flow) -> None:
     """What a topic is created with, a change, a reset, an override of the target, and excluded keys."""
     configs = {"retention.ms": "1000000", "min.insync.replicas": "1", "message.timestamp.type": "LogAppendTime"}
-    flow.source.create_topics([NewTopic(flow.topic, 2, configs=configs)])
+    create_topics(flow.source, [NewTopic(flow.topic, 2, configs=configs)])
     assert flow.run("drift")[0] == 3
     assert flow.run("apply") == (0, {})
+    flow.await_target({"retention.ms": "1000000"})
     assert flow.run("drift") == (0, {})
-    assert flow.at_target() == {"retention.ms": "1000000"}
 
     flow.on_source(retention_ms="2000000", cleanup_policy="compact,delete")
     flow.on_target(segment_ms="600000")
     assert flow.run("drift") == (3, {"retention.ms": None, "cleanup.policy": None, "segment.ms": "only-on-target"})
     assert flow.run("apply")[0] == 0
     both = {"retention.ms": "2000000", "cleanup.policy": "compact,delete"}
-    assert flow.at_target() == {**both, "segment.ms": "600000"}
+    flow.await_target({**both, "segment.ms": "600000"})
 
     flow.on_source(retention_ms=None, cleanup_policy=None)
     assert flow.run("apply")[0] == 0
-    assert flow.at_target() == {"segment.ms": "600000"}
+    flow.await_target({"segment.ms": "600000"})
 
     flow.on_target(retention_ms="7")
     flow.on_source(retention_ms="8")
     assert flow.run("apply") == (3, {"retention.ms": "changed-on-target", "segment.ms": "only-on-target"})
     assert flow.run("apply", "--adopt")[0] == 0
-    assert flow.at_target() == {"retention.ms": "8"}
+    flow.await_target({"retention.ms": "8"})
 
 
 def test_what_the_target_refuses_is_reported_and_the_rest_applied(flow: Flow) -> None:
-    flow.source.create_topics([NewTopic(flow.topic, 1)])
+    create_topics(flow.source, [NewTopic(flow.topic, 1)])
     assert flow.run("apply")[0] == 0
     with flow.file.open("a") as file:
         file.write(f'[flows.{flow.name}.configs-overrides]\n"no.such.key" = 1\n"retention.ms" = 5000\n')
     assert flow.run("apply") == (3, {"no.such.key": "refused", "retention.ms": None})
-    assert flow.at_target() == {"retention.ms": "5000"}
+    flow.await_target({"retention.ms": "5000"})
 
 
 def test_what_differed_before_is_adopted_by_hand_only(flow: Flow) -> None:
-    flow.source.create_topics([NewTopic(flow.topic, 1, configs={"retention.ms": "5000"})])
-    flow.target.create_topics([NewTopic(f"a.{flow.topic}", 1, configs={"retention.ms": "6000"})])
+    create_topics(flow.source, [NewTopic(flow.topic, 1, configs={"retention.ms": "5000"})])
+    create_topics(flow.target, [NewTopic(f"a.{flow.topic}", 1, configs={"retention.ms": "6000"})])
     assert flow.run("apply") == (3, {"retention.ms": "differed-before"})
-    assert flow.at_target() == {"retention.ms": "6000"}
+    flow.await_target({"retention.ms": "6000"})
     assert flow.run("apply", "--adopt")[0] == 0
-    assert flow.at_target() == {"retention.ms": "5000"}
+    flow.await_target({"retention.ms": "5000"})

@@ -5,10 +5,12 @@ What is killed, what takes over, and `mirror stop`: see test_on_a_cluster.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -50,6 +52,9 @@ class Stream:
         try:
             eventually(there, within_s=within_s, what=f"{len(values)} records in {topic}-{partition}")
         except BaseException:
+            with contextlib.suppress(subprocess.TimeoutExpired, ValueError):  # it has ended, and was heard already
+                self.child.terminate()
+                sys.stderr.write("".join(self.child.communicate(timeout=30)))
             self.site.kill()
             raise
         assert read() == values

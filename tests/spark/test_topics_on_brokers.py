@@ -12,17 +12,12 @@ from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.polling import eventually
 from tests.spark.planning.test_range_planner import flow
+from tests.topic_creation import await_topics, create_topics
 
 if TYPE_CHECKING:
     from mirror.sandbox.cluster import Cluster
 
 DAY_MS = 86_400_000
-
-
-def _create(admin: Admin, topic: NewTopic) -> None:
-    """Create ``topic`` and wait for the broker to list it: the controller answers before the broker knows."""
-    admin.create_topics([topic])
-    eventually(lambda: topic.name in admin.list_topics(), what=f"the broker's listing of {topic.name}")
 
 
 def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, unique: Callable[[str], str]) -> None:
@@ -32,11 +27,12 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         Admin({"bootstrap.servers": source_cluster.bootstrap_servers}) as source,
         Admin({"bootstrap.servers": target_cluster.bootstrap_servers}) as target,
     ):
-        _create(source, NewTopic(topic, 1, configs={"retention.ms": "1000000"}))
+        create_topics(source, [NewTopic(topic, 1, configs={"retention.ms": "1000000"})])
         told = [line for line in prepare_topics(one, source, target).warnings if "one replica" not in line]
         assert told == [], "a target topic made from its source's configuration"
         own = [f"mirror-{kind}.{name}.internal" for kind in ("progress", "offsets")]
         configs = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
+        await_topics(target, own)
         assert target.describe_topic_configs(own) == dict.fromkeys(own, configs)
 
         tp = TopicPartition(f"a.{topic}", 0)
@@ -63,8 +59,8 @@ def test_a_harmful_pair(source_cluster: Cluster, target_cluster: Cluster, unique
         Admin({"bootstrap.servers": source_cluster.bootstrap_servers}) as source,
         Admin({"bootstrap.servers": target_cluster.bootstrap_servers}) as target,
     ):
-        _create(source, NewTopic(topic, 1))
-        _create(target, NewTopic(f"a.{topic}", 1, configs=harm))
+        create_topics(source, [NewTopic(topic, 1)])
+        create_topics(target, [NewTopic(f"a.{topic}", 1, configs=harm)])
         said = prepare_topics(one, source, target).warnings
         for key in harm:
             assert len([line for line in said if f": {key} " in line]) == 1, (key, said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Collection, Mapping
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from mirror.client import LATEST, Admin, ConfigResource, TopicPartition
 from mirror.consumer.fetched import Fetched
@@ -21,6 +21,8 @@ from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 from mirror.wire.records import AnyBatch
+
+Side = Literal["target", "source"]
 
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
@@ -38,14 +40,14 @@ def read_registry(topic: FlowTopic, timeout_ms: int) -> Registry:
     return registry
 
 
-def begin_registry(topic: FlowTopic, admin: Admin, timeout_ms: int) -> Registry:
-    """Begin the registry, whose topic exists, unless it has begun; return what it says. Raises KafkaError.
+def begin_registry(topic: FlowTopic, admin: Admin, timeout_ms: int) -> tuple[Registry, bool]:
+    """Begin the registry, whose topic exists, unless it has begun; return what it says, and whether it was begun here.
 
-    Several processes may do so at the same time: the first one counts (:meth:`Registry.add`).
+    Several processes may do so at the same time: the first one counts (:meth:`Registry.add`). Raises KafkaError.
     """
     registry = read_registry(topic, timeout_ms)
     if registry.has_begun:
-        return registry
+        return registry, False
     ids = {
         TopicPartition(name, partition.partition): str(found.topic_id or "")
         for name, found in admin.list_topics(timeout_ms=timeout_ms).items()
@@ -57,23 +59,25 @@ def begin_registry(topic: FlowTopic, admin: Admin, timeout_ms: int) -> Registry:
     beginning = str(uuid.uuid4())
     write_records(topic, records.log_end_records(beginning, log_ends), timeout_ms)
     write_records(topic, [records.began_record(beginning, SystemClock().unix_ms())], timeout_ms)
-    return read_registry(topic, timeout_ms)
+    return read_registry(topic, timeout_ms), True
 
 
 def prepare_registries(
     flow: str, source_options: Mapping[str, object], target_options: Mapping[str, object], *, only_local: bool
-) -> None:
+) -> list[Side]:
     """Begin the registries that a flow needs, whose topics exist, and keep which one it reads on its source.
 
-    Raises KafkaError, and FlowError if one is another than before, does not exist, or does not keep its records.
+    Return the sides whose registry was begun. Raises KafkaError, and FlowError if one is another than before, does not
+    exist, or does not keep its records.
     """
     on_target = registry_topic(target_options)
     timeout_ms = on_target.settings.default_api_timeout_ms
     with Admin(on_target.options) as target:
         _check_topic(target, "target", timeout_ms)
-        found = begin_registry(on_target, target, timeout_ms)
+        found, is_new = begin_registry(on_target, target, timeout_ms)
+    begun: list[Side] = ["target"] if is_new else []
     if not only_local:
-        return
+        return begun
     on_source, expected = registry_topic(source_options), found.sources.get(flow)
     with Admin(on_source.options) as source:
         topic = source.describe_topics([REGISTRY_TOPIC], timeout_ms=timeout_ms).get(REGISTRY_TOPIC)
@@ -81,7 +85,8 @@ def prepare_registries(
         if expected is not None and expected.topic_id != topic_id:
             raise FlowError(str(_replaced_error(expected, topic_id)))
         _check_topic(source, "source", timeout_ms)
-        begin_registry(on_source, source, timeout_ms)
+        _, is_new = begin_registry(on_source, source, timeout_ms)
+        begun += ["source"] if is_new else []
         end = read_end(source, on_source, timeout_ms)
         try:
             end = check_kept(source, on_source, _read_end_of(expected), end.offset, timeout_ms)
@@ -91,6 +96,7 @@ def prepare_registries(
     known = SourceRegistry(cluster_id, topic_id, end.offset, end.leader_epoch)
     if known != expected:
         write_records(on_target, [records.source_record(flow, known)], timeout_ms)
+    return begun
 
 
 def _read_end_of(known: SourceRegistry | None) -> ReadEnd:

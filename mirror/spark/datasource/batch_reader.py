@@ -19,6 +19,7 @@ from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.history import read_history
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
+from mirror.spark.planning.unknown_origin import deciding_registry
 from mirror.telemetry.traces.ids import epoch_id
 
 if TYPE_CHECKING:
@@ -57,5 +58,6 @@ class RangesReader(TaskRows, DataSourceReader):
                 parallelism=self.options.parallelism,
                 history=read_history(flow, self.options.ledger.parent, self.options.ledger.name),
                 targets=Ledger(self.options.ledger).targets(),
+                registry=deciding_registry(config, flow),
             )
             return make_plan(request, source, target)

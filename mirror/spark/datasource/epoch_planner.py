@@ -19,11 +19,13 @@ from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_
 from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.history import RunHistory, read_history
 from mirror.spark.planning.snapshot import DrainBounds, PlanRequest, make_plan
+from mirror.spark.planning.unknown_origin import deciding_registry
 from mirror.spark.run_control import RunControlClient, RunRecord, new_run_id, takeover_message
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.model.ranges import Range
+    from mirror.relay.origin.records import Registry
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.runtime.clock import SystemClock
     from mirror.spark.datasource.options import FlowOptions
@@ -67,6 +69,7 @@ class EpochPlanner:
         self._bounds: DrainBounds | None = None
         self._last_read_epoch = 0
         self._withheld: OpenTransactions | None = None
+        self._registry: Registry | None = None
         self._warned_of: set[tuple[TopicPartition, int]] = set()
 
     def plan(self, epoch: int, *, drains: bool, early: bool = False) -> Plan | None:
@@ -109,6 +112,7 @@ class EpochPlanner:
             call_timeout_ms=None if drains else _OFFSETS_TIMEOUT_MS,
             withheld=self._withheld,
             targets=targets,
+            registry=self._deciding_registry(config, flow),
         )
         plan = make_plan(request, source, target)
         self._withheld = plan.withheld
@@ -150,6 +154,12 @@ class EpochPlanner:
         self._resources.close()
         self._live_config.close()
 
+    def _deciding_registry(self, config: MirrorConfig, flow: FlowConfig) -> Registry | None:
+        """Return the registry that decides which partitions fail. Where it began does not change: it is read once."""
+        if self._registry is None:
+            self._registry = deciding_registry(config, flow)
+        return self._registry
+
     def _record(self, plan: Plan, *, drains: bool) -> None:
         failed = [result for result in plan.results_without_task if result.outcome is Outcome.FAILED]
         if plan.tasks:
@@ -180,6 +190,7 @@ class EpochPlanner:
             self._resources.close()
             self._resources, self._admins, self._heartbeat = ExitStack(), None, None
             self._messages.clear()
+            self._registry = None
         self._config = config
         if self._admins is None:
             source, target = (config.clusters[name].client_options() for name in (flow.source, flow.target))

@@ -13,7 +13,6 @@ from mirror.errors import Fenced, FlowError, KafkaError, MirrorError
 from mirror.groups.positions import GroupsReport
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import HeartbeatWriter, not_written
-from mirror.relay.origin.registry import prepare_registries
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
@@ -29,6 +28,7 @@ from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.preflight.flow_alignment import creation_recorder
+from mirror.spark.preflight.flow_registries import begin_registries
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.lag_monitor import measure_index, record_lags
@@ -270,9 +270,8 @@ class FlowRunner:
                 prepared = prepare_topics(flow, source, target, recorder)
             else:
                 prepared = prepare_new_topics(flow, source, target, before, topics, recorder)
-        if before is None and flow.registers_producers:
-            source_options, target_options = self._options_of(flow.source), self._options_of(flow.target)
-            prepare_registries(flow.name, source_options, target_options, only_local=flow.only_local)
+        if before is None:
+            begin_registries(config, flow)
         self.created.add(flow.name, prepared.created)
         for line in prepared.warnings:
             self._warn(flow, line)

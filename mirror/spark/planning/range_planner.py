@@ -65,27 +65,35 @@ class SourcePartition:
 
 
 def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
-    """Return the source topics that ``flow`` copies, sorted. Raises FlowError if its ``topics`` select none."""
+    """Return the source topics that ``flow`` copies, sorted.
+
+    Raises FlowError if its ``topics`` select none, unless it may wait for the first one.
+    """
     all_names = sorted(names)
     included = [name for name in all_names if flow.includes(name)]
-    if any(flow.selects(name) for name in included):
+    if flow.may_wait_for_topics or any(flow.selects(name) for name in included):
         return included
+    raise no_topics(flow, all_names)
+
+
+def no_topics(flow: FlowConfig, all_names: list[str]) -> FlowError:
+    """Return the error of a flow that selects none of ``all_names``, the topics of its source."""
     patterns = _listed(flow.topics)
     left_out = topics_left_out(flow, all_names)
     if left_out:
-        raise FlowError(
+        return FlowError(
             f"flow {flow.name}: topics = [{patterns}] matches nothing but topics that are never copied"
             f" ({_some(f'{name}: {reason}' for name, reason in left_out.items())}): correct topics, or create one"
         )
     excluded = [name for name in all_names if matches(flow.topics, name)]
     if excluded:
         shown = _some(excluded)
-        raise FlowError(
+        return FlowError(
             f"flow {flow.name}: topics = [{patterns}] matches nothing but topics that"
             f" topics-exclude = [{_listed(flow.topics_exclude)}] excludes ({shown}), as it does internal ones:"
             " correct topics, or set a topics-exclude of your own"
         )
-    raise FlowError(
+    return FlowError(
         f"flow {flow.name}: none of the {len(all_names)} topics of cluster {flow.source} matches topics = [{patterns}]"
         f" without topics-exclude = [{_listed(flow.topics_exclude)}]; correct the patterns, create the topic, or grant"
         " Describe on it: a topic without that permission is not listed"

@@ -16,6 +16,7 @@ from typing import Final
 from mirror.client import Admin, TopicDescription, TopicPartition
 from mirror.config.models import FlowConfig
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.relay.origin.records import Registry
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions, update_open_transactions
 from mirror.spark.ledger.obstacles import TargetTopics, too_long
@@ -35,6 +36,7 @@ from mirror.spark.planning.range_planner import (
     select_topics,
 )
 from mirror.spark.planning.source_offsets import SourceOffsets
+from mirror.spark.planning.unknown_origin import unknown_origins
 
 FAR_BEHIND_BYTES: Final = 64 * 1024 * 1024
 """A partition with this backlog or more is far behind: it fills transactions of its own (MAX_TRANSACTION_BYTES)."""
@@ -73,6 +75,8 @@ class PlanRequest:
     """The open transactions that the plan before this one saw; None if there was none."""
     targets: TargetTopics | None = None
     """Nothing is planned of partitions whose target topic is not prepared. None: all are."""
+    registry: Registry | None = None
+    """That of the source, if partitions fail whose next record is from before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +106,18 @@ class ClusterSnapshot:
         for partition, decision in zip(self.partitions, self.decisions, strict=True):
             reason = targets.why_not_copied(partition.topic, partition.partition)
             decisions.append(decision if reason is None else result_without_task(flow, partition, *reason))
+        return replace(self, decisions=decisions)
+
+    def with_registry(self, flow: FlowConfig, registry: Registry) -> ClusterSnapshot:
+        """Return a copy in which nothing is copied whose origin ``registry`` does not show."""
+        unknown = unknown_origins(flow, registry, self.ranges, self.topics)
+        decisions: list[Range | RangeResult] = []
+        for partition, decision in zip(self.partitions, self.decisions, strict=True):
+            error = unknown.get(TopicPartition(partition.topic, partition.partition))
+            at = decision.start
+            decisions.append(
+                decision if error is None else result_without_task(flow, partition, Outcome.FAILED, error, at=at)
+            )
         return replace(self, decisions=decisions)
 
     def with_bounds(self, bounds: DrainBounds) -> ClusterSnapshot:
@@ -178,6 +194,8 @@ def plan_from_snapshot(request: PlanRequest, snapshot: ClusterSnapshot) -> Plan:
     flow, targets = request.flow, request.targets
     if targets is not None:
         snapshot = snapshot.with_targets(flow, targets)
+    if request.registry is not None:
+        snapshot = snapshot.with_registry(flow, request.registry)
     if request.bounds is not None:
         snapshot = snapshot.with_bounds(request.bounds)
     limit, idle = _limited(request, snapshot)

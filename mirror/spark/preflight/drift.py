@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,11 +11,14 @@ from mirror.alignment.deletions.decision import CONFIRM_MS
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport
 from mirror.client import Admin
+from mirror.errors import FlowError, KafkaError
+from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.runtime.clock import SystemClock
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.flow_acls import acls_of, compare_acls
 from mirror.spark.preflight.flow_alignment import compare_sides, creation_recorder, rounds_of
+from mirror.spark.preflight.flow_registries import begin_registries, begun, read_registries, to_begin
 from mirror.spark.preflight.target_topics import inspect_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient
 
@@ -35,11 +38,11 @@ class FlowDrift:
     source: str
     target: str
     changes: list[str]
-    """Lines about topics that are missing or too small."""
+    """Lines about topics that are missing or too small, and about registries that have not begun."""
     done: list[str]
-    """Lines about topics that were created."""
+    """Lines about topics that were created, and about registries that were begun."""
     obstacles: dict[str, str]
-    """Why a source topic has no target topic that it can be copied into, by source topic."""
+    """Why a source topic has no target topic that it can be copied into, by source topic; the registry's problem."""
     configs: AlignmentReport
     acls: AclReport
     warnings: list[str]
@@ -82,11 +85,15 @@ def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
         found = inspect_topics(flow, wanted, source, target)
         configs = compare_sides(config, flow, source, target) or AlignmentReport()
         acls = compare_acls(config, flow, source, target) or AclReport()
+        registries = read_registries(config, flow)
     return FlowDrift(
         flow=flow.name,
         source=flow.source,
         target=flow.target,
-        changes=[*found.changes, *found.source_changes],
+        changes=[
+            *_on(flow.target, [*found.changes, *to_begin(registries, "target")]),
+            *_on(flow.source, [*found.source_changes, *to_begin(registries, "source")]),
+        ],
         done=[],
         obstacles={topic: obstacle.describe(topic) for topic, obstacle in found.targets.obstacles.items()},
         configs=configs,
@@ -98,7 +105,7 @@ def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
 def apply(
     config: MirrorConfig, flow: FlowConfig, *, adopt: bool = False, max_deletions: int | None = None
 ) -> FlowDrift:
-    """Create what is missing on the target, and bring its topics and ACLs in step; return what differs still.
+    """Create what is missing, begin registries, and bring the target's topics and ACLs in step; return what differs.
 
     ``adopt``: also replace what others have set there. ``max_deletions``: delete up to so many topics, instead of the
     flow's limit. Deletions need two rounds, between which this waits. Changes that would disturb running copies are not
@@ -107,6 +114,13 @@ def apply(
     """
     with open_admins(config, flow) as (source, target):
         prepared = prepare_topics(flow, source, target, recorder=creation_recorder(config, flow))
+        obstacles = {topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()}
+        registries: list[str] = []
+        try:
+            # Before anything else, because origin-from decides about what is produced before a registry begins.
+            registries = begun(begin_registries(config, flow), flow)
+        except (FlowError, KafkaError) as error:
+            obstacles[REGISTRY_TOPIC] = str(error)
         configs = AlignmentReport()
         if flow.aligns_topics:
             running = _is_running(target, flow)
@@ -127,12 +141,20 @@ def apply(
         source=flow.source,
         target=flow.target,
         changes=[],
-        done=[f"topic {name} was created" for name in prepared.created],
-        obstacles={topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()},
+        done=[
+            *_on(flow.target, (f"topic {name} was created" for name in (*prepared.created, *prepared.own))),
+            *_on(flow.source, (f"topic {name} was created" for name in prepared.own_on_source)),
+            *registries,
+        ],
+        obstacles=obstacles,
         configs=configs,
         acls=acls,
         warnings=[*prepared.warnings, *unused],
     )
+
+
+def _on(cluster: str, lines: Iterable[str]) -> list[str]:
+    return [f"on {cluster}: {line}" for line in lines]
 
 
 def _is_running(target: Admin, flow: FlowConfig) -> bool:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.origin.registry import read_registry, registry_topic
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.planning.history import bytes_per_second, overhead_seconds, read_history
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
+from mirror.spark.planning.unknown_origin import unknown_origins
 from mirror.spark.preflight.flow_acls import compare_acls
 from mirror.spark.preflight.flow_alignment import compare_sides
+from mirror.spark.preflight.flow_registries import read_registries, to_begin
 from mirror.spark.preflight.target_topics import inspect_topics
-from mirror.spark.preflight.unknown_origin import unknown_origins
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 _LOST: Final = (
     "it has no progress, but the target partition holds records, or did: a run restores its progress from the progress"
-    " topic, or the partition fails with progress-lost (start-over = true begins again)"
+    " topic, or the partition fails with progress-lost (mirror takeover goes on where MirrorMaker 2 stopped, start-over"
+    " = true begins again)"
 )
 
 
@@ -110,9 +111,9 @@ class FlowForecast:
     overhead_measured: bool
     """Whether ``overhead_seconds`` is from earlier runs of this installation, and not :data:`OVERHEAD_S`."""
     changes: list[str]
-    """Lines about topics that would be created or extended on the target."""
+    """Lines about what would be created, extended or begun on the target."""
     source_changes: list[str]
-    """Lines about topics that would be created on the source."""
+    """Lines about what would be created or begun on the source."""
     warnings: list[str]
     withheld: list[OpenTransaction] = field(default_factory=list)
     """The source's open transactions that keep records from being copied."""
@@ -161,7 +162,12 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         acls = compare_acls(config, flow, source, target)
         # Others produce into the targets of a flow that copies local records only.
         lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, target)
-        unknown = _unknown_origins(config, flow, snapshot)
+        registries = read_registries(config, flow)
+        unknown = (
+            unknown_origins(flow, registries["source"], snapshot.ranges, snapshot.topics)
+            if "source" in registries
+            else {}
+        )
     plan = plan_from_snapshot(request, snapshot)
     partitions = [
         _with_error(partition, unknown.get(TopicPartition(partition.topic, partition.partition)), Action.FAIL)
@@ -188,8 +194,8 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         seconds=None if rate is None or size is None else overhead + size / rate,
         overhead_seconds=overhead,
         overhead_measured=measured is not None,
-        changes=topics.changes,
-        source_changes=topics.source_changes,
+        changes=[*topics.changes, *to_begin(registries, "target")],
+        source_changes=[*topics.source_changes, *to_begin(registries, "source")],
         warnings=[
             *topics.warnings,
             *(() if alignment is None else alignment.problems),
@@ -208,13 +214,6 @@ def _with_error(partition: PartitionForecast, error: str | None, action: Action 
     return replace(
         partition, action=action or partition.action, error="; ".join(filter(None, [error, partition.error]))
     )
-
-
-def _unknown_origins(config: MirrorConfig, flow: FlowConfig, snapshot: ClusterSnapshot) -> dict[TopicPartition, str]:
-    if not flow.only_local or flow.origin_from:
-        return {}
-    registry = registry_topic(config.clusters[flow.source].client_options())
-    return unknown_origins(flow, read_registry(registry, registry.settings.default_api_timeout_ms), snapshot)
 
 
 def _without_progress(snapshot: ClusterSnapshot, topics: TargetTopicsForecast, target: Admin) -> set[TopicPartition]:

@@ -19,7 +19,13 @@ from mirror.client import Admin
 from mirror.config import cycles
 from mirror.config.notices import notices
 from mirror.errors import FlowError, KafkaTimeout, MirrorError
-from mirror.spark.planning.range_planner import select_topics, source_topic_for, topics_left_out, unmatched_patterns
+from mirror.spark.planning.range_planner import (
+    no_topics,
+    select_topics,
+    source_topic_for,
+    topics_left_out,
+    unmatched_patterns,
+)
 from mirror.spark.preflight.acl_check import FlowPermissions, MissingPermissions, missing_permissions
 from mirror.spark.preflight.acl_lookup import look_up_permissions
 from mirror.spark.preflight.old_brokers import read_versions, topics_without_ids, why_no_target
@@ -35,6 +41,7 @@ T = TypeVar("T")
 _FIRST_NOTICE_S: Final = 3.0
 """The time that a cluster has to answer before a notice says that it has not."""
 _NOTICE_INTERVAL_S: Final = 15.0
+_WAITS: Final = "cluster {cluster} has no topic that it copies yet; one is copied once it is created"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,19 +206,32 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: C
         if left_out := topics_left_out(flow, source.topics):
             findings.left_out[flow.name] = left_out
         problems = _about_target(flow, source, target) if isinstance(target, ClusterTopics) else []
-        try:
-            wanted = select_topics(flow, source.topics)
-        except FlowError as error:
-            problems.append(str(error))
-        else:
-            clashes, warnings = _find_clashes(config, flow, wanted, clusters)
-            problems += clashes
-            unguarded = topics_without_ids(flow.source, source.without_ids.intersection(wanted))
-            findings.warnings[flow.name] = [*unmatched_patterns(flow, wanted), *warnings, *unguarded]
+        of_topics, findings.warnings[flow.name] = _about_topics(config, flow, source, clusters)
+        problems += of_topics
         if problems:
             findings.problems[flow.name] = problems
     _find_cycles(config, flows, clusters, findings)
     return findings
+
+
+def _about_topics(
+    config: MirrorConfig, flow: FlowConfig, source: ClusterTopics, clusters: Clusters
+) -> tuple[list[str], list[str]]:
+    """Return problems and warnings about the topics that ``flow`` copies."""
+    try:
+        wanted = select_topics(flow, source.topics)
+    except FlowError as error:
+        return [str(error)], []
+    coming = _coming_topics(config, flow, clusters)
+    if any(map(flow.selects, wanted)):
+        unmatched = unmatched_patterns(flow, [*wanted, *coming])
+    elif _has_topics_elsewhere(config, flow, clusters):
+        unmatched = [] if coming else [_WAITS.format(cluster=flow.source)]
+    else:
+        return [str(no_topics(flow, sorted(source.topics)))], []
+    problems, warnings = _find_clashes(config, flow, wanted, clusters)
+    unguarded = topics_without_ids(flow.source, source.without_ids.intersection(wanted))
+    return problems, [*unmatched, *warnings, *unguarded]
 
 
 def _about_target(flow: FlowConfig, source: ClusterTopics, target: ClusterTopics) -> list[str]:
@@ -249,6 +269,28 @@ def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Cl
 def _identity(name: str, clusters: Clusters) -> str:
     cluster = clusters.get(name)
     return f"id {cluster.cluster_id}" if isinstance(cluster, ClusterTopics) else f"name {name}"
+
+
+def _has_topics_elsewhere(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> bool:
+    """Return whether another flow that is on a cycle has topics to copy: then ``flow`` may get some."""
+    return any(
+        any(map(other.selects, source.topics))
+        for other in config.flows.values()
+        if other.name != flow.name and other.may_wait_for_topics
+        if isinstance(source := clusters.get(other.source), ClusterTopics)
+    )
+
+
+def _coming_topics(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> list[str]:
+    """Return the topics that other flows create on the flow's source, and that it copies."""
+    return [
+        created
+        for other in config.flows.values()
+        if other.name != flow.name and _identity(other.target, clusters) == _identity(flow.source, clusters)
+        if isinstance(source := clusters.get(other.source), ClusterTopics)
+        for topic in source.topics
+        if other.includes(topic) and flow.selects(created := other.target_topic(topic))
+    ]
 
 
 def _possible_rivals(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> list[FlowConfig]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, ConfigResource, NewTopic
@@ -13,6 +13,7 @@ from mirror.relay.batches.topic_config import readable
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
 from mirror.spark.preflight import topic_compare
+from mirror.spark.preflight.old_brokers import replicas_without_default
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -106,13 +107,13 @@ def _registry(replication_factor: int) -> FlowTopic:
     )
 
 
-def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = False) -> tuple[list[str], list[str]]:
-    """Create the missing ``topics`` and wait until they are described; return the changes and the warnings.
+def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = False) -> tuple[list[NewTopic], list[str]]:
+    """Create the missing ``topics`` and wait until they are described; return those, and the warnings.
 
     A failure is only a warning: without these topics records are copied, until the target forgets progress
     (offsets.retention.minutes).
     """
-    changes: list[str] = []
+    created: list[NewTopic] = []
     warnings: list[str] = []
     for topic in topics:
         new = NewTopic(topic.name, 1, topic.replication_factor, FLOW_TOPIC_CONFIGS)
@@ -122,6 +123,8 @@ def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = Fals
                 configs = readable(found[ConfigResource.topic(topic.name)])
                 warnings += topic_compare.flow_topic_warnings(topic.name, configs, topic.contents)
                 continue
+            if new.replication_factor < 0:
+                new = replace(new, replication_factor=replicas_without_default(admin))
             admin.create_topics([new], validate_only=validate_only)
             if not validate_only:
                 _await(topic.name, admin)
@@ -132,8 +135,8 @@ def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = Fals
                     " and cleanup.policy = compact)"
                 )
             continue
-        changes.append(creation(new))
-    return changes, warnings
+        created.append(new)
+    return created, warnings
 
 
 def _await(name: str, admin: Admin) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mirror.client import Admin, Broker
 
 _CALL_TIMEOUT_MS: Final = 5_000
+_MOST_REPLICAS: Final = 3
 
 
 def read_versions(admin: Admin, brokers: Collection[Broker]) -> dict[str, BrokerVersions]:
@@ -30,6 +31,17 @@ def why_no_target(cluster: str, versions: Mapping[str, BrokerVersions]) -> str |
         if (why := one.why_no_target()) is not None:
             return f"{cluster} cannot be a target, which needs Apache Kafka {TARGET_SINCE} or newer: {broker}: {why}"
     return None
+
+
+def replicas_without_default(admin: Admin) -> int:
+    """Return how many replicas to request for a new topic: -1, the cluster's default, or 3 where that is refused.
+
+    Brokers before Apache Kafka 2.4 refuse it (KIP-464); of fewer than three, each has a replica. Raises KafkaError.
+    """
+    brokers = admin.describe_cluster().brokers
+    if all(one.has_default_replicas for one in read_versions(admin, brokers).values()):
+        return -1
+    return min(_MOST_REPLICAS, len(brokers))
 
 
 def topics_without_ids(cluster: str, topics: Collection[str]) -> list[str]:

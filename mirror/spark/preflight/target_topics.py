@@ -43,6 +43,9 @@ class Prepared:
     warnings: list[str]
     created: dict[str, dict[str, str]]
     """The configurations of the target topics that were created, by topic."""
+    own: tuple[str, ...] = ()
+    """The topics that the flow itself writes, and that were created on the target."""
+    own_on_source: tuple[str, ...] = ()
 
 
 def prepare_topics(
@@ -61,10 +64,11 @@ def prepare_topics(
 
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
-    _, on_source = flow_topics.prepare(flow_topics.on_source(flow), source)  # first: heartbeats are copied, too
+    # First, because heartbeats are copied, too.
+    new_on_source, on_source = flow_topics.prepare(flow_topics.on_source(flow), source)
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
-    _, own = flow_topics.prepare(flow_topics.on_target(flow), target)  # before what is recorded there
+    new_own, own = flow_topics.prepare(flow_topics.on_target(flow), target)  # before what is recorded there
     preparation = _Preparation(flow, wanted, source, target, recorder)
     preparation.create()
     preparation.extend()
@@ -72,7 +76,11 @@ def prepare_topics(
     copyable = [name for name, count in targets.copyable.items() if count]
     warnings = [*preparation.warnings(copyable), *own, *on_source, *broker_retention.warnings(flow, target)]
     created = {name: topic.configs for name, topic in preparation.created.items()}
-    return Prepared(targets, warnings, created)
+    return Prepared(targets, warnings, created, _names(new_own), _names(new_on_source))
+
+
+def _names(topics: Iterable[NewTopic]) -> tuple[str, ...]:
+    return tuple(topic.name for topic in topics)
 
 
 def prepare_own_topics(flow: FlowConfig, source: Admin, target: Admin) -> list[str]:
@@ -139,15 +147,15 @@ def inspect_topics(
         for name in [flow.target_topic(topic)]
         if name in configs or name in created
     }
-    source_changes, source_warnings = flow_topics.prepare(flow_topics.on_source(flow), source, validate_only=True)
-    own_changes, own_warnings = flow_topics.prepare(flow_topics.on_target(flow), target, validate_only=True)
+    on_source, source_warnings = flow_topics.prepare(flow_topics.on_source(flow), source, validate_only=True)
+    own, own_warnings = flow_topics.prepare(flow_topics.on_target(flow), target, validate_only=True)
     changes = [
         *(flow_topics.creation(topic) for topic in created.values()),
         *(
             f"topic {name} gets {count} partitions (now {len(existing[name].partitions)})"
             for name, count in preparation.extended.items()
         ),
-        *own_changes,
+        *map(flow_topics.creation, own),
     ]
     warnings = [
         *preparation.notes,
@@ -157,7 +165,14 @@ def inspect_topics(
         *source_warnings,
         *broker_retention.warnings(flow, target),
     ]
-    return TargetTopicsForecast(changes, source_changes, warnings, pairs, existing, preparation.targets())
+    return TargetTopicsForecast(
+        changes,
+        [*map(flow_topics.creation, on_source)],
+        warnings,
+        pairs,
+        existing,
+        preparation.targets(),
+    )
 
 
 class _Preparation:

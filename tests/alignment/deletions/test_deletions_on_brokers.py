@@ -16,6 +16,7 @@ from mirror.relay.progress.committed import group_of
 from mirror.spark.preflight import drift
 from tests.alignment.test_on_brokers import Flow
 from tests.polling import eventually
+from tests.topic_creation import await_topics, create_topics
 
 if TYPE_CHECKING:
     from mirror.sandbox.cluster import Cluster
@@ -35,7 +36,7 @@ def flow(
     made = Flow(source_cluster, target_cluster, unique("orders"), unique("f"), tmp_path)
     text = made.file.read_text().replace(f'"{made.topic}"', f'"{made.topic}.*"')
     made.file.write_text(text + 'on-topic-deleted = "delete"\n')
-    made.source.create_topics([NewTopic(made.topic + suffix, 2) for suffix in ("", "-b", "-c", "-d")])
+    create_topics(made.source, [NewTopic(made.topic + suffix, 2) for suffix in ("", "-b", "-c", "-d")])
     yield made
     made.close()
 
@@ -52,6 +53,7 @@ def gone(flow: Flow, *names: str) -> None:
 def test_what_the_flow_has_created_is_deleted_up_to_the_limit(flow: Flow) -> None:
     assert flow.ask("apply")[0] == 0
     copies = [f"a.{flow.topic}{suffix}" for suffix in ("-b", "-c", "-d")]
+    await_topics(flow.target, copies)
     tp = TopicPartition(copies[0], 0)
     flow.target.commit_group_offsets(group_of(flow.name, tp), {tp: OffsetAndMetadata(0)})
     gone(flow, f"{flow.topic}-b")
@@ -65,7 +67,7 @@ def test_what_the_flow_has_created_is_deleted_up_to_the_limit(flow: Flow) -> Non
     assert topics(flow.ask("apply")[1]) == dict.fromkeys(copies[1:], "over-limit")
     flow.target.delete_topics([copies[2]])
     eventually(lambda: copies[2] not in flow.target.describe_topics(copies))
-    other_id = flow.target.create_topics([NewTopic(copies[2], 1)])[copies[2]]
+    other_id = create_topics(flow.target, [NewTopic(copies[2], 1)])[copies[2]]
     status, found = flow.ask("apply", "--max-deletions", "2")
     assert (status, topics(found)) == (0, {copies[1]: None, copies[2]: "not-created-by-flow"})
     assert flow.target.describe_topics([copies[2]])[copies[2]].topic_id == other_id

@@ -17,6 +17,7 @@ from mirror.client import AclBinding, AclFilter, Admin, NewTopic
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.polling import eventually
+from tests.topic_creation import create_topics
 
 USERS: Final = ("mirror", "alice", "bob", "carol")
 """Who may log in at the listener LOGIN; the password is the name."""
@@ -106,5 +107,4 @@ def delete(admin: Admin, *filters: AclFilter) -> None:
 
 def add_topic(admin: Admin, name: str) -> None:
     """Create a topic, and wait until the brokers show it."""
-    admin.create_topics([NewTopic(name, 1)])
-    eventually(lambda: name in admin.list_topics(), what=name, every_s=0.1)
+    create_topics(admin, [NewTopic(name, 1)])

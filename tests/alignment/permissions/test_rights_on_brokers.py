@@ -17,6 +17,7 @@ from mirror.sandbox.cluster import Cluster
 from tests.alignment.permissions.authorizer import group, topic
 from tests.alignment.permissions.guarded import create, delete, login
 from tests.polling import eventually
+from tests.topic_creation import await_topics, create_topics
 
 pytestmark = [pytest.mark.brokers, pytest.mark.cluster, pytest.mark.timeout(236)]
 
@@ -50,10 +51,9 @@ class Flow:
             f'{tables}[flows.f]\nsource = "a"\ntarget = "b"\ntopics = ["{name}.*"]\n'
             'on-topic-deleted = "delete"\n[flows.f.acls]\n'
         )
-        self.admins["a"].create_topics(
-            [NewTopic(name, 1, configs={"retention.ms": "1000000"}), NewTopic(f"{name}-u", 1)]
+        create_topics(
+            self.admins["a"], [NewTopic(name, 1, configs={"retention.ms": "1000000"}), NewTopic(f"{name}-u", 1)]
         )
-        eventually(lambda: {name, f"{name}-u"} <= self.admins["a"].list_topics().keys(), what="the topics")
 
     def close(self) -> None:
         for admin in self.admins.values():
@@ -196,10 +196,10 @@ def test_users_may_read_the_copies_of_what_they_may_read_and_nothing_else(flow: 
         topic(name, principal="User:carol", deny=True),
     ]
     create(flow.admins["a"], given)
-    flow.admins["b"].create_topics([NewTopic(name, 1)])  # the target's own, of the source topic's name
+    create_topics(flow.admins["b"], [NewTopic(name, 1)])  # the target's own, of the source topic's name
     assert flow.run("apply")[0] == 0
     copies = [f"a.{name}", f"a.{name}-u"]
-    eventually(lambda: {name, *copies} <= flow.admins["b"].list_topics().keys(), what="the copies")
+    await_topics(flow.admins["b"], copies)
     for cluster, topics in ((source, [name, f"{name}-u"]), (target, [name, *copies])):
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
         for each in topics:

@@ -9,15 +9,17 @@ import pytest
 
 from mirror.errors import ConfigError
 from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.epoch_planner import EpochPlanner
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
+from mirror.spark.planning import unknown_origin
 from tests.polling import eventually
 from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
-from tests.spark.fakes import Cluster
+from tests.spark.fakes import Admin, Cluster
 
 
 def test_every_partition_is_followed_even_without_new_records(site: EpochsHarness) -> None:
@@ -201,9 +203,10 @@ def test_a_running_flow_keeps_its_delivery(site: EpochsHarness) -> None:
     ],
 )
 def test_a_running_flow_keeps_what_it_copies_and_registers(
-    site: EpochsHarness, key: str, was: str, wanted: str
+    site: EpochsHarness, monkeypatch: pytest.MonkeyPatch, key: str, was: str, wanted: str
 ) -> None:
     """Its registries were begun before it started."""
+    monkeypatch.setattr(unknown_origin, "read_registry", lambda *_: Registry())
     config = CONFIG + ('origin = "local"\n' if key == "origin-from" else "")
     site.config.write_text(f"{config}{key} = {was}\n")
     site.epochs.plan(1, drains=False)
@@ -365,3 +368,27 @@ def test_a_stream_that_can_copy_nothing_writes_the_reason_into_the_ledger(site: 
     site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
     site.epochs.plan(1, drains=False)
     assert (site.ledger.last_planned_epoch(), site.ledger.idle_plan(), site.ledger.idle_plan_ns()) == (1, None, None)
+
+
+def test_a_partition_of_records_of_unknown_origin_fails_in_its_plan(
+    site: EpochsHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream says why at once, and not only when the epoch ends; what the registry shows is copied."""
+    text = site.config.read_text()
+    site.config.write_text(text + 'naming = "identity"\norigin = "local"\n')
+    site.b.add_topic("orders", [0, 0])
+    topic_id = str(Admin({"bootstrap.servers": "a:1"}).describe_topics(["orders"])["orders"].topic_id)
+    registry = Registry()
+    for record in (*log_end_records("one", {LogKey(topic_id, 1): 5}), began_record("one", 0)):
+        registry.add(record.key, record.value)
+    monkeypatch.setattr(unknown_origin, "read_registry", lambda *_: registry)
+    plan = site.epochs.plan(1, drains=False)
+    assert plan is not None
+    (failed,) = plan.results_without_task
+    assert ([one.partition for one in plan.ranges], failed.partition, failed.outcome) == ([0], 1, Outcome.FAILED)
+    (line,) = site.ledger.messages()
+    assert line.startswith("1 partitions cannot be copied, such as orders-1: origin-unknown: orders-1 has records from")
+    site.config.write_text(text + 'naming = "identity"\norigin = "local"\norigin-from = "earliest"\n')
+    plan = EpochPlanner(site.options, site.ledger, SystemClock()).plan(2, drains=False)
+    assert plan is not None
+    assert sorted(one.partition for one in plan.ranges) == [0, 1]

@@ -14,7 +14,7 @@ from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_
 from mirror.spark import flow_admins
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.preflight import dry_run as module
+from mirror.spark.preflight import flow_registries
 from mirror.spark.preflight.dry_run import OVERHEAD_S, Action, CopyPath, FlowForecast, copy_path, forecast
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark import fakes
@@ -120,7 +120,7 @@ def test_progress_that_may_be_lost_is_reported(pair: PlannerHarness) -> None:
     found = look(pair, flow())
     assert actions(found) == dict.fromkeys(range(3), Action.COPY)
     first, second, third = (each.error for each in found.partitions)
-    assert "progress-lost (start-over = true begins again)" in str(first)
+    assert "progress-lost (mirror takeover goes on where MirrorMaker 2 stopped, start-over = true begins" in str(first)
     assert (second, third) == (None, None)
     assert look(pair, flow(start_over=True)).partitions[0].error is None
     waits = look(pair, flow(max_partitions_in_parallel=1)).partitions[1]
@@ -298,7 +298,7 @@ def test_records_whose_writer_is_unknown_fail_beforehand(
         log_ends = log_end_records("one", {LogKey(topic_id, 0): begun_at})
         for record in (*log_ends, began_record("one", 0)):
             registry.add(record.key, record.value)
-    monkeypatch.setattr(module, "read_registry", lambda *_: registry)
+    monkeypatch.setattr(flow_registries, "read_registry", lambda *_: registry)
     (partition,) = look(pair, flow(naming="identity", origin="local")).partitions
     assert partition.action is (Action.COPY if known else Action.FAIL)
     if not known:

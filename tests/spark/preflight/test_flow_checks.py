@@ -300,3 +300,42 @@ def test_the_checks_change_nothing(folder: Path) -> None:
     config = config_of(flow())
     assert check_flows(config, config.select()) == Findings(warnings={"f": []})
     assert [each.state() for each in made] == before
+
+
+def _both_ways(**more: object) -> tuple[FlowConfig, FlowConfig]:
+    same: dict[str, Any] = {"naming": "identity", "origin": "local", **more}
+    return flow("there", **same), flow("back", "b", "a", **same)
+
+
+def test_a_flow_back_from_an_empty_cluster_waits_for_what_the_other_flow_creates() -> None:
+    """It has no warning, because the other flow creates all that it copies."""
+    empty = ClusterTopics("id-b", frozenset())
+    assert found(*_both_ways(), b=empty) == Findings(warnings={"there": [], "back": []})
+
+
+def test_a_flow_back_to_which_nothing_comes_waits_with_a_warning() -> None:
+    """By its name a topic does not go back where it came from."""
+    there, back = flow("there"), flow("back", "b", "a", topics=[".*orders"])
+    findings = found(there, back, b=cluster("b", "a.orders"))
+    assert findings.problems == {}
+    waits = "cluster b has no topic that it copies yet; one is copied once it is created"
+    assert findings.warnings == {"there": [], "back": [waits]}
+
+
+def test_flows_in_both_directions_without_any_topic_are_refused() -> None:
+    empty = {name: ClusterTopics(f"id-{name}", frozenset()) for name in "ab"}
+    assert all("none of the 0 topics of cluster" in line for line in lines(found(*_both_ways(), **empty)))
+    assert len(lines(found(*_both_ways(), **empty))) == 2
+
+
+def test_a_flow_without_a_way_back_does_not_wait_for_topics() -> None:
+    """Of three flows in a row, the last one has no topic."""
+    row = flow("f", naming="identity"), flow("g", "b", "c", naming="identity")
+    (line,) = lines(found(*row, b=ClusterTopics("id-b", frozenset())))
+    assert line.startswith("flow g: none of the 0 topics of cluster b matches")
+
+
+def test_a_pattern_for_what_another_flow_creates_is_no_warning() -> None:
+    there, back = _both_ways(topics=["orders", "clicks"])
+    findings = found(there, back, a=cluster("a", "orders", "clicks"), b=cluster("b", "orders"))
+    assert findings == Findings(warnings={"there": [], "back": []})
