@@ -62,18 +62,26 @@ class FetchSession:
         return SessionRequest(self.session_id, _INITIAL, dict(wanted), {})
 
     def next_changes(self, changes: Mapping[TopicPartition, Wanted | None]) -> SessionRequest:
-        """Return the request after which an :attr:`established` session has these changes (None: it is to leave)."""
+        """Return the request after which an :attr:`established` session has these changes (None: it is to leave).
+
+        A topic that was created again begins a new session: brokers add what is sent before they remove what is
+        forgotten (``FetchSession.update``), so those that know topics by name only (before 3.1) would drop it.
+        """
         send: dict[TopicPartition, Wanted] = {}
         forget: dict[TopicPartition, uuid.UUID | None] = {}
+        recreated = False
         for tp, new in changes.items():
             remembered = self._on_broker.pop(tp, None)
-            # A recreated topic has another id: the old one must leave the session (KIP-516).
-            if remembered is not None and (new is None or new.topic_id != remembered.topic_id):
-                forget[tp] = remembered.topic_id
             if new is not None:
                 self._on_broker[tp] = new
                 if new != remembered:
                     send[tp] = new
+                    recreated |= remembered is not None and new.topic_id != remembered.topic_id
+            elif remembered is not None:
+                forget[tp] = remembered.topic_id
+        if recreated:
+            self.failed()
+            return SessionRequest(self.session_id, _INITIAL, dict(self._on_broker), {})
         return SessionRequest(self.session_id, self.epoch, send, forget)
 
     def identify_topics(self, *, by_name: bool) -> None:

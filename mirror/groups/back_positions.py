@@ -65,6 +65,8 @@ class BackPosition:
     """Records of the target in front of the position, behind the last known copy: the source does not have them."""
     behind: int = 0
     """The same from the position to the next copy: the group does not read them on the source."""
+    may_be_pending: bool = False
+    """Whether the source's brokers do not say if the group has an offset there in an open transaction."""
     read_again: CopyCount = NO_COPIES
     """Records of the source from the position on that the group has read on the target."""
 
@@ -88,6 +90,11 @@ class BackPosition:
         lines = [f"{count} records of the target {text}" for count, text in counted if count]
         at_most = "" if self.read_again.is_exact else "at most "
         lines += [f"{at_most}{self.read_again.records} records are read again"] if self.read_again.records else []
+        if self.may_be_pending and (self.is_due or self.written):
+            lines.append(
+                "brokers of the source (Apache Kafka before 2.5) do not show offsets in open transactions: commit it"
+                " only after the group's programs there have ended"
+            )
         lines += ["the group still has members on the target"] if self.active_on_target else []
         return lines
 

@@ -114,7 +114,8 @@ class GroupReader:
     def stable_offsets(self, partitions: Mapping[str, Collection[TopicPartition]]) -> dict[str, Committed | KafkaError]:
         """Return what groups have committed for these partitions, or why that could not be read.
 
-        A partition with a pending transaction has failed: BrokerError with code 88.
+        A partition with a pending transaction has failed: BrokerError with code 88, where
+        :meth:`reports_pending_offsets`.
         """
 
         def submit(names: tuple[str, ...]) -> Future[Outcomes[str, Committed]]:
@@ -122,6 +123,16 @@ class GroupReader:
             return self._admin.offsets_of_groups_async(wanted, CALL_MS, require_stable=True)
 
         return self._read(list(partitions), {group: len(tps) for group, tps in partitions.items()}, submit)
+
+    def reports_pending_offsets(self) -> bool:
+        """Return whether all brokers that answer know of pending transactions; those before 2.5 do not (KIP-447).
+
+        What :meth:`stable_offsets` returns of the others is the offset before a pending transaction. Raises KafkaError
+        if the cluster does not answer.
+        """
+        brokers = [one.node_id for one in self._admin.describe_cluster(timeout_ms=self._timeout_ms).brokers]
+        found = self._admin.describe_versions(brokers, partial=True, timeout_ms=CALL_MS)
+        return all(one.reports_pending_offsets for one in found.values())
 
     def _read(
         self,

@@ -303,11 +303,8 @@ class GroupSync:
             active=self._of_target.is_active(row.group),
             standing=standing,
         )
-        row.decision = decide(row.seen, delete=route.delete)
-        if row.decision.reason in {Reason.UNKNOWN, Reason.NOT_COPIED}:
-            row.detail = logs.unknown_because
-        if row.decision.reason is Reason.TRUNCATED:
-            row.detail = f"the source has lost the records from offset {row.continued_at} on"
+        row.decision = decide(row.seen, delete=route.delete and not logs.kept_because)
+        row.detail = _detail(row, route, logs) or row.detail
         position = row.decision.position
         goes_on_at = row.at_target if position is None else position.target
         if row.continued_at is not None and goes_on_at is not None:
@@ -364,3 +361,15 @@ class GroupSync:
 
 def _is_absent(row: Row, at_target: Committed | KafkaError) -> bool:
     return not isinstance(at_target, KafkaError) and row.target not in {**at_target, **at_target.failed}
+
+
+def _detail(row: Row, route: Route, logs: PartitionLogs) -> str:
+    """Return what there is to say about the reason of a decision."""
+    match row.decision.reason:
+        case Reason.UNKNOWN | Reason.NOT_COPIED:
+            return logs.unknown_because
+        case Reason.TRUNCATED:
+            return f"the source has lost the records from offset {row.continued_at} on"
+        case Reason.DELETED if route.delete:
+            return logs.kept_because
+    return ""

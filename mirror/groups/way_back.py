@@ -93,9 +93,11 @@ class WayBack:
             partitions.setdefault(one.group, []).append(one.source)
         at_source = self._clusters.of_source.stable_offsets(partitions)
         writable = self._writable(at_source)
+        may_be_pending = not self._clusters.of_source.reports_pending_offsets()
         problems += self._clusters.of_target.problems("target")
         problems += self._clusters.of_source.problems("source")
-        return [self._decided(one, at_source[one.group], writable) for one in positions], problems
+        decided = (self._decided(one, at_source[one.group], writable) for one in positions)
+        return [replace(one, may_be_pending=may_be_pending) for one in decided], problems
 
     def commit(self, *, resume: bool) -> Found:
         """Commit on the source what is due, and return all positions. Raises KafkaError if a cluster does not answer.

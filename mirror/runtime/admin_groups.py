@@ -95,7 +95,8 @@ class GroupCalls(AdminCalls):
 
         Partitions without a committed offset are absent. With ``require_stable`` the call waits for pending
         transactions on these partitions, but not on other partitions of the group (KIP-447). Without it, the call
-        returns the offsets committed before those transactions.
+        returns the offsets committed before those transactions, and so it does where brokers before Apache Kafka 2.5
+        do not report them.
         """
         return self._call(self._committed(group, tps, timeout_ms, require_stable=require_stable))
 
@@ -121,7 +122,8 @@ class GroupCalls(AdminCalls):
 
         Groups of one coordinator share a request. Partitions without a committed offset are absent, those that cannot
         be read are in the ``failed`` of their group: with ``require_stable`` those with a pending transaction, whose
-        offset before it is returned otherwise. A group that does not exist has no offsets.
+        offset before it is returned otherwise, and by brokers before Apache Kafka 2.5. A group that does not exist has
+        no offsets.
         """
 
         def call() -> OffsetsOfGroups:

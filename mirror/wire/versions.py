@@ -43,6 +43,19 @@ class BrokerVersions:
         """Return the finalized level of the feature ``name`` (such as ``transaction.version``); 0 if it has none."""
         return self.features.get(name, 0)
 
+    @property
+    def reports_pending_offsets(self) -> bool:
+        """Whether a group's offset in an open transaction can be asked for (KIP-447, from Apache Kafka 2.5)."""
+        return self._offers(Api.OFFSET_FETCH, 7)
+
+    @property
+    def has_default_replicas(self) -> bool:
+        """Whether a topic can be created with the cluster's default replication (KIP-464, from Apache Kafka 2.4)."""
+        return self._offers(Api.CREATE_TOPICS, 4)
+
+    def _offers(self, api: Api, version: int) -> bool:
+        return self.ranges.get(api.spec.key, (0, -1))[1] >= version
+
     def why_no_target(self) -> str | None:
         """Return why the broker cannot be a target, by the first API that is missing or too old; None if it can."""
         for api, least in _TARGET_NEEDS:

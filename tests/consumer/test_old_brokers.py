@@ -181,3 +181,19 @@ def test_topics_without_ids_are_read_by_name_from_brokers_that_know_ids() -> Non
     cluster.log("t").append_values(b"more")
     assert _offsets(consumer) == [5], "the topic has an id now, and a session of its own"
     assert cluster.calls(Api.FETCH)[-1].version == 18
+
+
+@_EVERY_RELEASE
+def test_a_topic_that_was_created_again_is_read_on_after_a_seek(release: str) -> None:
+    """Brokers remove what a session forgets after they have added what it sends, by name before Fetch 13."""
+    cluster = _cluster(release)
+    consumer = FakeConsumer(cluster, **{"metadata.max.age.ms": 10_000})
+    consumer.read((TP, 0), (OTHER, 0))
+    assert _offsets(consumer) == [0, 1, 2, 3, 4]
+    cluster.add_topic("t", 2)
+    consumer.submit(consumer.core, SeekEvent(TP, 0, None))
+    consumer.submit(consumer.core, SeekEvent(OTHER, 0, None))
+    for number in range(3):
+        consumer.run_for(20_000)
+        cluster.log("t").append_values(b"new")
+        assert _offsets(consumer) == [number]

@@ -24,17 +24,27 @@ wanted_sets = st.dictionaries(
     }
 )
 
+Key = tuple[TopicPartition, uuid.UUID | None]
+
 
 class Broker:
-    """The sessions as ``FetchManager`` keeps them: id -> (next epoch, what is read), by topic id and partition."""
+    """The sessions as ``FetchManager`` keeps them: id -> (next epoch, what is read).
 
-    def __init__(self) -> None:
-        self.sessions: dict[int, tuple[int, dict[tuple[uuid.UUID | None, int], FetchPartition]]] = {}
+    Partitions are known by topic and number, and by the topic's id, too, unless ``by_name`` (before Fetch 13).
+    """
+
+    def __init__(self, *, by_name: bool) -> None:
+        self.by_name = by_name
+        self.sessions: dict[int, tuple[int, dict[Key, FetchPartition]]] = {}
         self.next_id = 1
 
-    def fetch(self, request: SessionRequest) -> tuple[int, int, dict[tuple[uuid.UUID | None, int], FetchPartition]]:
+    def key(self, tp: TopicPartition, topic_id: uuid.UUID | None) -> Key:
+        """Return what the broker knows a partition by."""
+        return tp, None if self.by_name else topic_id
+
+    def fetch(self, request: SessionRequest) -> tuple[int, int, dict[Key, FetchPartition]]:
         """(error code, session id, what is read)."""
-        sent = {(w.topic_id, w.partition.partition): w.partition for w in request.send.values()}
+        sent = {self.key(tp, w.topic_id): w.partition for tp, w in request.send.items()}
         if request.epoch == 0:
             self.sessions.pop(request.session_id, None)
             self.sessions[self.next_id] = (1, sent)
@@ -45,8 +55,8 @@ class Broker:
         epoch, reading = self.sessions[request.session_id]
         if epoch != request.epoch:
             return 71, 0, {}
-        forgotten = {(topic_id, tp.partition) for tp, topic_id in request.forget.items()}
-        reading = {key: value for key, value in reading.items() if key not in forgotten} | sent
+        forgotten = {self.key(tp, topic_id) for tp, topic_id in request.forget.items()}
+        reading = {key: value for key, value in (reading | sent).items() if key not in forgotten}
         self.sessions[request.session_id] = (epoch + 1, reading)
         return 0, request.session_id, reading
 
@@ -54,11 +64,12 @@ class Broker:
 class FetchSessions(RuleBasedStateMachine):
     """Any mixture of fetches, lost requests, lost answers and forgotten sessions."""
 
+    by_name = False
+
     def __init__(self) -> None:
         super().__init__()
-        self.broker = Broker()
+        self.broker = Broker(by_name=self.by_name)
         self.session = FetchSession()
-        self.asked = 0
 
     @rule(wanted=wanted_sets)
     def fetch(self, wanted: dict[TopicPartition, Wanted]) -> None:
@@ -71,7 +82,7 @@ class FetchSessions(RuleBasedStateMachine):
             error, session_id, reading = self.broker.fetch(request)
         assert error == 0
         self.session.answered(session_id)
-        assert reading == {(w.topic_id, w.partition.partition): w.partition for w in wanted.values()}
+        assert reading == {self.broker.key(tp, w.topic_id): w.partition for tp, w in wanted.items()}
 
     @rule(wanted=wanted_sets)
     def request_is_lost(self, wanted: dict[TopicPartition, Wanted]) -> None:
@@ -96,8 +107,16 @@ class FetchSessions(RuleBasedStateMachine):
         assert not self.session.open
 
 
-FetchSessions.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-test_fetch_sessions_tell_the_broker_exactly_what_is_wanted = FetchSessions.TestCase
+class FetchSessionsByName(FetchSessions):
+    """The same with a broker before Fetch 13."""
+
+    by_name = True
+
+
+for _machine in (FetchSessions, FetchSessionsByName):
+    _machine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+test_fetch_sessions_contain_exactly_what_is_wanted = FetchSessions.TestCase
+test_fetch_sessions_by_name_contain_exactly_what_is_wanted = FetchSessionsByName.TestCase
 
 
 def test_the_epoch_wraps_to_one() -> None:

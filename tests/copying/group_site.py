@@ -17,13 +17,18 @@ from mirror.runtime.clock import SystemClock
 from tests.copying.pair import End, TwoClusters
 
 
-def group_sync(pair: TwoClusters, *topics: str, delete: bool = False) -> GroupSync:
+def group_rules(*topics: str, delete: bool = False) -> GroupRules:
+    """All groups with a name that begins with ``g.``, and the one without a name."""
+
     def same(name: str) -> str | None:
         return name if name in topics else None
 
-    rules = GroupRules(
+    return GroupRules(
         includes=lambda group: group.startswith("g.") or not group, target_topic=same, source_topic=same, delete=delete
     )
+
+
+def group_sync(pair: TwoClusters, *topics: str, delete: bool = False) -> GroupSync:
     if group_topic_of(pair.flow) not in pair.target.topics():
         pair.target.create(group_topic_of(pair.flow), cleanup_policy="compact")
     return GroupSync(
@@ -31,7 +36,7 @@ def group_sync(pair: TwoClusters, *topics: str, delete: bool = False) -> GroupSy
         {"bootstrap.servers": pair.source.address},
         {"bootstrap.servers": pair.target.address},
         CopyPolicy(),
-        rules,
+        group_rules(*topics, delete=delete),
         SystemClock(),
     )
 

@@ -167,11 +167,17 @@ class End(Side):
 
     def await_stable(self, topic: str, partitions: int = 1) -> None:
         """Wait until no transaction is open: a coordinator answers a commit before its markers are in all logs."""
+        latest = {TopicPartition(topic, partition): LATEST for partition in range(partitions)}
+        with Admin({"bootstrap.servers": self.address}) as admin:
 
-        def stable() -> bool:
-            return all(self.ends(topic, partition)[1] == self.end(topic, partition) for partition in range(partitions))
+            def stable() -> bool:
+                last, stable = (
+                    admin.list_offsets(latest, isolation=isolation)
+                    for isolation in ("read_uncommitted", "read_committed")
+                )
+                return all(stable[tp].offset == last[tp].offset for tp in latest)
 
-        eventually(stable, within_s=WITHIN_S, what=f"no transaction in {topic} is open")
+            eventually(stable, within_s=WITHIN_S, what=f"no transaction in {topic} is open")
 
 
 class TwoClusters:

@@ -61,6 +61,8 @@ _NUMBERS = {
     "producer.id.expiration.check.interval.ms",
 }
 _INVALID_CONFIG, _INVALID_REQUEST = 40, 42
+_DEFAULTS_FROM = 4
+"""The version of CreateTopics from which -1 is the cluster's default (KIP-464)."""
 
 
 def create_topics(cluster: FakeCluster, call: ServerCall) -> CreateTopicsResponse:
@@ -75,6 +77,8 @@ def _create(cluster: FakeCluster, call: ServerCall, topic: CreatableTopic, valid
         return CreatedTopic(topic.name, code, "as the test wants it")
     if topic.name in cluster.topics:
         return CreatedTopic(topic.name, errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    if topic.replication_factor < 0 and call.version < _DEFAULTS_FROM:
+        return CreatedTopic(topic.name, errors.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     rivals = sorted(name for name in cluster.topics if name.replace(".", "_") == topic.name.replace(".", "_"))
     if rivals:
         message = f"Topic '{topic.name}' collides with existing topic: {', '.join(rivals)}"

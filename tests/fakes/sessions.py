@@ -68,9 +68,9 @@ class Sessions:
         if session.epoch != request.session_epoch:
             return Resolved({}, error=errors.INVALID_FETCH_SESSION_EPOCH)
         session.epoch += 1
+        session.partitions.update(told)
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 session.partitions.pop((topic.topic, topic.topic_id, partition), None)
-        session.partitions.update(told)
         copies = {key: replace(part) for key, part in session.partitions.items()}
         return Resolved(copies, session.session_id, incremental=True, session=session)

@@ -223,8 +223,10 @@ class Transactions:
 
     def _begin_end(self, txn: Transaction, *, commit: bool, bumped: bool) -> None:
         txn.state, txn.committed, txn.bumped = State.ENDING, commit, bumped
-        # Nothing was added, no marker to wait for.
-        self._cluster.after(self._cluster.marker_ms if txn.targets else 0, lambda: self._write_markers(txn))
+        if txn.targets and self._cluster.marker_ms:
+            self._cluster.after(self._cluster.marker_ms, lambda: self._write_markers(txn))
+        else:
+            self._write_markers(txn)
 
     def _write_markers(self, txn: Transaction) -> None:
         try:

@@ -41,14 +41,18 @@ class Site:
     def sync(self, *, clock: Clock | None = None, **changes: Any) -> GroupSync:
         made = GroupSync(
             FLOW,
-            {"bootstrap.servers": self.pair.source.bootstrap},
-            {"bootstrap.servers": self.pair.target.bootstrap},
+            *self.options(),
             CopyPolicy(exactly_once=self.pair.exactly_once),
             rules(**changes),
             clock or SystemClock(),
         )
         self._open.append(made)
         return made
+
+    def options(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Of the source's and the target's clients."""
+        source, target = ({"bootstrap.servers": one.bootstrap} for one in (self.pair.source, self.pair.target))
+        return source, target
 
     def close(self) -> None:
         for one in self._open:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from mirror.groups.clusters import FlowClusters
 from mirror.groups.decision import Reason
+from mirror.relay.model.policy import CopyPolicy
+from mirror.runtime.clock import SystemClock
+from mirror.wire.api import Api
 from tests.fakes.cluster import GroupOffset
+from tests.fakes.releases import versions_of
 from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, only
+from tests.relay.fake_pair import FLOW
 
 
 def test_a_group_that_has_read_lost_records_continues_with_the_first_one_that_is_there_now(site: Site) -> None:
@@ -64,3 +70,15 @@ def test_an_election_without_a_loss_moves_no_resumed_group_back(site: Site) -> N
     site.commit(100)
     position = only(sync.round())
     assert (position.reason, site.at_target()) == (Reason.BEHIND, site.pair.log().end_offset - 10)
+
+
+def test_only_leader_epochs_that_exist_are_asked_for(site: Site) -> None:
+    """Brokers before 2.4 have none that count: -1, which has no predecessor."""
+    site.pair.target.versions = versions_of("2.1")
+    site.commit(137)
+    ends = {SOURCE: TARGET}
+    with FlowClusters(FLOW, *site.options(), CopyPolicy(), SystemClock()) as clusters:
+        clusters.logs.open(ends, {}, {})
+        clusters.logs.open(ends, {}, {TARGET: [0]})
+    asked = [call.body for call in site.pair.target.calls(Api.OFFSET_FOR_LEADER_EPOCH)]
+    assert {one.leader_epoch for body in asked for topic in body.topics for one in topic.partitions} == {0}

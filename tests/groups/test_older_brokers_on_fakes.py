@@ -14,6 +14,7 @@ from mirror.wire.api import Api
 from tests.fakes.api_admin import FakeGroup, FakeMember
 from tests.fakes.cluster import FakeCluster, GroupOffset
 from tests.groups.sync_site import GROUP, TARGET, Site, only
+from tests.relay.fake_pair import FakePair
 
 VERSIONS: Final[dict[str, dict[Api, int]]] = {
     "3.0": {
@@ -61,3 +62,24 @@ def test_positions_are_brought_over_with_brokers_of_earlier_releases(site: Site,
     assert only(sync.round()).reason is Reason.ACTIVE
     sent = {call.version for call in cluster.calls(Api.LIST_GROUPS)}
     assert sent == {min(VERSIONS[release][Api.LIST_GROUPS], Api.LIST_GROUPS.value.high)}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_offsets_stay_where_the_source_s_topic_has_no_id(monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    """Brokers delete what groups have committed for a topic with the topic, and here it may be another one."""
+    pair = FakePair(monkeypatch, source_release="2.1")
+    pair.write(*(b"%d" % number for number in range(10)))
+    pair.copy()
+    site = Site(pair)
+    try:
+        site.commit(7)
+        sync = site.sync(delete=True)
+        assert only(sync.round()).reason is None
+        if again:
+            pair.source.add_topic("t")
+        del pair.source.groups[GROUP]
+        position = only(sync.round())
+    finally:
+        site.close()
+    assert (position.reason, site.at_target()) == (Reason.DELETED, 7)
+    assert position.detail.startswith("the source's brokers gave the topic no id")

@@ -25,9 +25,15 @@ from tests.relay.fake_pair import FLOW, FakePair
 
 
 @pytest.fixture
-def pair(monkeypatch: pytest.MonkeyPatch) -> FakePair:
+def release() -> str | None:
+    """That of the source."""
+    return None
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch, release: str | None) -> FakePair:
     """Ten records, of which each second one is copied to another offset than its own."""
-    pair = FakePair(monkeypatch)
+    pair = FakePair(monkeypatch, source_release=release)
     for number in range(10):
         pair.source.log("t").append_values(b"%d" % number)
         pair.source.log("t").append_values(b"x", attributes=0x10, producer_id=7)
@@ -157,3 +163,15 @@ def test_a_position_in_a_log_that_a_third_flow_feeds_is_not_committed(pair: Fake
     assert position.reason is BackReason.UNKNOWN
     assert position.detail == "flow third copies it, too"
     assert not pair.source.calls(Api.OFFSET_COMMIT)
+
+
+@pytest.mark.parametrize(("release", "said"), [("2.4", True), ("2.8", False)])
+def test_a_source_that_does_not_show_open_transactions_is_said_with_what_is_to_be_committed(
+    pair: FakePair, way_back: WayBack, said: bool
+) -> None:
+    pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
+    (position,), _ = way_back.commit(resume=False)
+    assert position.written
+    assert any("do not show offsets in open transactions" in line for line in position.remarks) is said
+    (position,), _ = way_back.read()
+    assert position.remarks == []

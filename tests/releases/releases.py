@@ -3,7 +3,8 @@
     with releases.cluster("2.1.1") as cluster: ...
 
 or, in a test, ``new_cluster(release="2.1.1")``. Each release has a list of its jars, ``kafka-VERSION.sha256``, which
-``python -m tests.releases.pin VERSION`` makes. ``python -m tests.releases.releases [VERSION...]`` downloads them.
+``python -m tests.releases.pin VERSION`` makes. ``python -m tests.releases.releases [VERSION...]`` downloads them
+(``oldest``: those of the oldest release).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mirror.errors import SandboxError
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.distribution import LATEST, Distribution
 from mirror.sandbox.fetch import KAFKA_VERSION, fetch, pinned_jars
@@ -90,6 +92,16 @@ TARGETS: Final = tuple(version for version in VERSIONS if not version.startswith
 OLDEST, LATEST_VERSION = VERSIONS[0], VERSIONS[-1]
 
 
+def authorizer(version: str, **more: str) -> dict[str, str]:
+    """Return the properties of brokers with the authorizer of their time; who has not logged in may do everything."""
+    name = {
+        "2.1.1": "kafka.security.auth.SimpleAclAuthorizer",
+        "2.4.1": "kafka.security.authorizer.AclAuthorizer",
+        "2.8.2": "kafka.security.authorizer.AclAuthorizer",
+    }.get(version, "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    return {"authorizer.class.name": name, "super.users": "User:ANONYMOUS", **more}
+
+
 def cluster(
     version: str,
     brokers: int = 1,
@@ -111,5 +123,8 @@ def cluster(
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or OLDER:
-        OLDER[wanted].jars(print)
+    try:
+        for wanted in sys.argv[1:] or OLDER:
+            OLDER[OLDEST if wanted == "oldest" else wanted].jars(print)
+    except SandboxError as error:
+        sys.exit(f"{error}")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -52,3 +55,12 @@ def test_features_need_a_release_that_formats_its_storage() -> None:
 def test_only_a_cluster_with_a_zookeeper_has_its_address() -> None:
     with pytest.raises(SandboxError, match="has no ZooKeeper"):
         _ = Cluster().zookeeper
+
+
+def test_a_download_that_fails_ends_with_one_line_and_an_error(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    environ = {"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-m", "tests.releases.releases", "oldest"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(r"[^\n]*Java[^\n]*\n", done.stderr)

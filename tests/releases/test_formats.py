@@ -1,4 +1,4 @@
-"""Topics of the releases that write the old message formats are copied, without Spark."""
+"""Topics of every kind are copied from each release, those of old message formats included, without Spark."""
 
 from __future__ import annotations
 
@@ -9,29 +9,34 @@ import pytest
 from mirror.sandbox.cluster import Cluster
 from tests.conftest import NewCluster
 from tests.copying.pair import TwoClusters
-from tests.releases.topics import SourceTopics
+from tests.releases.releases import OLDEST
+from tests.releases.topics import SOURCE_PROPERTIES, SourceTopics
 
-pytestmark = [pytest.mark.brokers, pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.brokers, pytest.mark.timeout(600)]
+
+_OTHERS = (pytest.param(version, marks=pytest.mark.cluster) for version in ("2.4.1", "2.8.2"))
 
 
-@pytest.mark.parametrize("version", ["2.1.1", "2.4.1", "2.8.2"])
-def test_topics_of_all_formats_are_copied_in_both_ways(
+@pytest.mark.parametrize("version", [OLDEST, *_OTHERS])
+def test_topics_of_all_kinds_are_copied_in_both_ways(
     new_cluster: NewCluster, target_cluster: Cluster, unique: Callable[[str], str], version: str
 ) -> None:
-    source = new_cluster(release=version)
+    source = new_cluster(release=version, properties=SOURCE_PROPERTIES)
     topics = SourceTopics(source, version, unique("x"))
     topics.create()
     topics.grow()
+    if version == OLDEST:  # it takes long, and is no different in the others
+        topics.compact()
     topics.check_formats()
     pair = TwoClusters(source, target_cluster, unique, unique("flow"))
-    names = [topics.plain, topics.transactional, *topics.old.values()]
+    names = [topic for topic in topics.partitions if version == OLDEST or topic != topics.compacted]
     for topic in names:
         pair.target_topic(topic, topics.partitions[topic])
 
     def copy() -> None:
         for topic in names:
-            # A sequence takes no record without a time.
-            by = "transactions" if topic == topics.old[0] else "sequences"
+            # A sequence takes no record without a time, and none of a compacted topic.
+            by = "transactions" if topic in {topics.compacted, topics.old.get(0)} else "sequences"
             pair.complete(topic, exactly_once_by=by)
         assert topics.difference(pair.target, "", names) is None
 

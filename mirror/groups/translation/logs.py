@@ -53,6 +53,13 @@ class PartitionLogs:
         """Why something is unknown; empty if nothing was looked for in vain."""
         return "" if self.offsets is None else self.offsets.reason
 
+    @property
+    def kept_because(self) -> str:
+        """Why an offset that the source lacks may have been deleted with its topic; empty if it was not."""
+        if self.offsets is None or self.offsets.is_of_known_id:
+            return ""
+        return "the source's brokers gave the topic no id: it may have been made again, and its offsets deleted with it"
+
     def read_again(self, offset: int, target_offset: int) -> CopyCount:  # noqa: ARG002 - those of logs of both sides
         """Count the records in front of a source offset that are read again from its translation on."""
         return NO_COPIES
@@ -189,7 +196,11 @@ class FlowLogs:
         for source, offsets in opened.items():
             found[source].offsets, found[source].index_end = offsets, self._index_end(offsets)
         wanted = {
-            target: {found[source].leader_epoch, found[source].leader_epoch - 1, *epochs.get(target, ())} - {NEVER}
+            target: {
+                epoch
+                for epoch in (found[source].leader_epoch, found[source].leader_epoch - 1, *epochs.get(target, ()))
+                if epoch > NEVER  # brokers before 2.4 have none that count
+            }
             for source, target in readable.items()
         }
         asked = {source: source_epochs.get(source, ()) for source in readable}

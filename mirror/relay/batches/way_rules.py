@@ -1,8 +1,9 @@
 """Decides whether a batch goes to the target by sequence or in a transaction (KIP-98), and says why. Pure.
 
 A batch that goes by sequence is appended once because the target's brokers remember the producer's last sequence. They
-forget it ``producer.id.expiration.ms`` after the *newest timestamp* of the last batch, not after its arrival
-(``ProducerStateManager.isProducerExpired``), unless the topic has LogAppendTime. So old records go in transactions.
+forget it ``producer.id.expiration.ms`` (before 3.4 ``transactional.id.expiration.ms``) after the *newest timestamp* of
+the last batch, not after its arrival (``ProducerStateManager.isProducerExpired``), unless the topic has LogAppendTime.
+So old records go in transactions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from mirror.wire.legacy import NO_TIMESTAMP
 HOLD_MS: Final = 60_000
 """How long a partition keeps to transactions after a batch that needed one: each change of the way ends an attempt."""
 EXPIRATION: Final = "producer.id.expiration.ms"
-"""How long brokers remember a producer id (KIP-854); brokers before 3.4 do not have this key."""
+"""How long brokers remember a producer id (KIP-854)."""
+EXPIRATION_BEFORE_3_4: Final = "transactional.id.expiration.ms"
+"""The same in brokers that do not have :data:`EXPIRATION`; the others apply it to transactional ids only."""
 
 _CLEANUP: Final = "cleanup.policy"
 _CONDITIONAL: Final = frozenset({Reason.BAD_TIMESTAMP, Reason.NO_KEY, Reason.TOO_LARGE})

@@ -92,6 +92,8 @@ class PartitionOffsets:
         """Why something is unknown; empty if nothing was looked for in vain."""
         self.is_of_copied_topic = True
         """Whether the source's topic is known as the one that was copied."""
+        self.is_of_known_id = True
+        """Whether it is by its id; without ids a topic that was made again looks like the former one."""
 
     def translate(self, offset: int) -> Translation:
         """Return the target offset of a source offset. Raises KafkaError."""
@@ -326,6 +328,7 @@ class OffsetTranslator:
             segments,
             lambda start, end: self._count(logs.target, start, end),
         )
+        offsets.is_of_known_id = bool(progress.topic_id)
         if index.begin is None:
             offsets.reason = f"there is no offset index of {logs.target} yet"
         return offsets

@@ -69,6 +69,12 @@ class SourceGapCheck:
         """
         reader = self._reader
         gap = self._gap(progress, state)
+        if gap is None and not self.stalled and reader.error is not None:
+            self._unexplained += 1
+            if self._unexplained > MAX_UNEXPLAINED_GAPS:
+                gap = self._made_again(progress, state)
+                if gap is None:
+                    raise as_mirror_error(reader.error)
         if gap is not None and self._policy.on_gap != "skip":
             raise FlowError(f"{self._source}: {gap}; {gap.advice()}")
         if gap is not None and not self._open_ended:
@@ -77,11 +83,17 @@ class SourceGapCheck:
             return gap
         if self.stalled:
             raise FlowError(f"{self._source}: nothing came from the source for {self._stall_ms} ms{self._stall_error}")
-        if reader.error is not None:
-            self._unexplained += 1
-            if self._unexplained > MAX_UNEXPLAINED_GAPS:
-                raise as_mirror_error(reader.error)
         return None
+
+    def _made_again(self, progress: Progress, state: SourceState) -> Gap | None:
+        """Return the gap of a topic without an id if its log has neither the copied leader epoch nor a later one.
+
+        An election adds an epoch to a log, so that no loss of records explains this.
+        """
+        error = self._reader.error
+        if state.topic_id or not isinstance(error, LogTruncated) or error.diverging_offset is not None:
+            return None
+        return Gap(GapKind.RECREATED, progress.offset, state.earliest, 0, f" (it has no id to show it): {error}")
 
     def _gap(self, progress: Progress, state: SourceState) -> Gap | None:
         error = self._reader.error

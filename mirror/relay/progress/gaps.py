@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from mirror.relay.progress.committed import Progress
 
+_LOSS = "data loss there"
+_OR_MADE_AGAIN = ", or the topic was deleted and made again, which it has no id to show"
+
 
 class GapKind(enum.StrEnum):
     """Why source offsets were not copied. The last two are no loss: a log's own holes are counted and skipped."""
@@ -57,7 +60,7 @@ class Gap:
                 return f"{copied}, but the source begins at {self.resume}: {lost}"
             case GapKind.TRUNCATED:
                 surplus = f"the target holds {self.lost} offsets that the source does not have any more"
-                return f"{copied}, but the source's log was cut back to {self.resume} (data loss there): {surplus}"
+                return f"{copied}, but the source's log was cut back to {self.resume} ({_LOSS}{self.detail}): {surplus}"
             case _:
                 return f"{copied} of a topic that was deleted and made again{self.detail}"
 
@@ -77,11 +80,12 @@ def find_gap(progress: Progress, topic_id: str, earliest: int, end: int, *, dive
     at = progress.offset
     if progress.topic_id and topic_id and progress.topic_id != topic_id:
         return Gap(GapKind.RECREATED, at, earliest, 0, f" (topic id {progress.topic_id}, now {topic_id})")
+    cause = "" if topic_id else _OR_MADE_AGAIN
     if diverging is not None and diverging < at:
         resume = max(earliest, min(diverging, end))
-        return Gap(GapKind.TRUNCATED, at, resume, max(0, at - resume))
+        return Gap(GapKind.TRUNCATED, at, resume, max(0, at - resume), cause)
     if at > end:
-        return Gap(GapKind.TRUNCATED, at, end, at - end)
+        return Gap(GapKind.TRUNCATED, at, end, at - end, cause)
     if at < earliest:
         return Gap(GapKind.RETENTION, at, earliest, earliest - at)
     return None

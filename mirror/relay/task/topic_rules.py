@@ -12,7 +12,7 @@ from mirror.client import Admin, ConfigResource, Outcomes
 from mirror.cluster.types import ConfigEntry
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.batches.way_rules import EXPIRATION, WayRules
+from mirror.relay.batches.way_rules import EXPIRATION, EXPIRATION_BEFORE_3_4, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.model.way import Way
@@ -97,8 +97,8 @@ def _expiration_ms(admin: Admin, *, required: bool) -> int | None:
     """Return the smallest ``producer.id.expiration.ms`` of the brokers; None if it is unknown.
 
     Brokers that do not answer in time are left out if others answer: their partitions are not available now, and the
-    brokers of a cluster seldom differ. A refusal, or a broker that does not have the key, makes it unknown. With
-    ``required``, KafkaTimeout is raised if no broker answers.
+    brokers of a cluster seldom differ. Brokers before 3.4 have ``transactional.id.expiration.ms`` in its place. A
+    refusal makes it unknown. With ``required``, KafkaTimeout is raised if no broker answers.
     """
 
     def ask() -> _Found:
@@ -136,10 +136,15 @@ def _no_answer(what: str) -> KafkaTimeout:
 
 
 def smallest_expiration_ms(found: _Found) -> int | None:
-    """Return the smallest ``producer.id.expiration.ms`` in the configurations of brokers; None if it is unknown."""
+    """Return how long all brokers remember a producer id, by their configurations; None if it is unknown."""
     refused = any(not isinstance(error, TimeoutError) for error in found.failed.values())
-    values = [entries[EXPIRATION].value if EXPIRATION in entries else None for entries in found.values()]
+    values = [_expiration_of(entries) for entries in found.values()]
     if refused or not values:
         return None
     known = [int(value) for value in values if value is not None]
     return min(known) if len(known) == len(values) else None
+
+
+def _expiration_of(entries: Configs) -> str | None:
+    entry = entries.get(EXPIRATION) or entries.get(EXPIRATION_BEFORE_3_4)
+    return None if entry is None else entry.value

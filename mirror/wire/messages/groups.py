@@ -81,6 +81,8 @@ class OffsetFetchGroup(Message):
 class OffsetFetchRequest(Message):
     """``require_stable``: fail with a retriable error while transactions are pending (KIP-447), from version 7.
 
+    Lower versions ignore it (``BrokerVersions.reports_pending_offsets``).
+
     Before version 8 a request has one group, in ``group_id`` and ``topics`` (KIP-709).
     """
 

@@ -9,6 +9,7 @@ from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.sandbox.cluster import Cluster
+from tests.topic_creation import create_topics
 
 
 def test_record_stays_current_while_only_aborted_records_follow(
@@ -19,9 +20,9 @@ def test_record_stays_current_while_only_aborted_records_follow(
     options = {"bootstrap.servers": target_cluster.bootstrap_servers}
     notes = ProgressTopic(options, flow)
     with Admin(options) as admin, Producer({**options, "transactional.id": unique("t")}) as producer:
-        admin.create_topics([NewTopic(topic, 2)])
+        create_topics(admin, [NewTopic(topic, 2)])
         assert notes.read([tp]) == {}, "no topic of notes yet"
-        admin.create_topics([NewTopic(topic_of(flow), 1, configs={"cleanup.policy": "compact"})])
+        create_topics(admin, [NewTopic(topic_of(flow), 1, configs={"cleanup.policy": "compact"})])
 
         def end() -> int:
             return admin.list_offsets({tp: LATEST}, isolation="read_uncommitted")[tp].offset
@@ -62,7 +63,7 @@ def test_large_progress_topic_is_read_to_its_end(target_cluster: Cluster, unique
     options = {"bootstrap.servers": target_cluster.bootstrap_servers}
     notes = ProgressTopic(options, flow)
     with Admin(options) as admin:
-        admin.create_topics([NewTopic(topic_of(flow), 1, configs={"cleanup.policy": "compact"})])
+        create_topics(admin, [NewTopic(topic_of(flow), 1, configs={"cleanup.policy": "compact"})])
     tps = [TopicPartition("a.orders", number) for number in range(2_000)]
     last: dict[TopicPartition, ProgressRecord] = {}
     for turn in range(3):

@@ -66,7 +66,9 @@ def test_without_ids_a_shorter_topic_that_was_made_again_stops_the_partition(
     pair = _pair(monkeypatch, release)
     _copied(pair, 5)
     pair.source.add_topic("t")
-    assert "truncated: copied up to offset 5" in _error_after(pair, b"new", 1)
+    error = _error_after(pair, b"new", 1)
+    assert "truncated: copied up to offset 5" in error
+    assert "(data loss there, or the topic was deleted and made again, which it has no id to show)" in error
 
 
 @pytest.mark.parametrize("release", WITHOUT_IDS)
@@ -78,8 +80,17 @@ def test_without_ids_a_longer_topic_of_fewer_elections_stops_the_partition(
     pair.source.move("t", 0, 2)
     _copied(pair, 2)
     pair.source.add_topic("t")
-    assert "leader epoch 1 is not in its log any more" in _error_after(pair, b"new", 9)
+    error = _error_after(pair, b"new", 9)
+    assert (
+        "recreated: copied up to offset 5 of a topic that was deleted and made again (it has no id to show it)" in error
+    )
+    assert "leader epoch 1 is not in its log any more" in error
     assert len(pair.values()) == 5
+    result = pair.copy(on_gap="skip")
+    assert (result.outcome, result.gaps) == (Outcome.COMPLETE, {"recreated": 0}), result.error
+    assert pair.values()[5:] == [b"new"] * 9
+    assert pair.copy().outcome is Outcome.COMPLETE
+    assert len(pair.values()) == 14
 
 
 def test_an_id_that_comes_with_an_upgrade_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:

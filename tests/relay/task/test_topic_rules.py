@@ -162,8 +162,12 @@ def test_where_no_broker_answers_the_expiration_is_unknown_or_asked_for_again(pa
         read(CopyPolicy(exactly_once_by="sequences"))
 
 
-def entry(value: str | None) -> dict[str, ConfigEntry]:
-    return {"producer.id.expiration.ms": ConfigEntry(value, ConfigSource.DEFAULT, sensitive=False, read_only=False)}
+def entry(value: str | None, key: str = "producer.id.expiration.ms") -> dict[str, ConfigEntry]:
+    return {key: ConfigEntry(value, ConfigSource.DEFAULT, sensitive=False, read_only=False)}
+
+
+def before_3_4(value: str) -> dict[str, ConfigEntry]:
+    return entry(value, "transactional.id.expiration.ms")
 
 
 FIRST, SECOND = ConfigResource.broker(1), ConfigResource.broker(2)
@@ -176,12 +180,24 @@ LATE, REFUSED = KafkaTimeout("no answer"), AuthorizationFailed("refused", 31)
         (Outcomes({FIRST: entry("9"), SECOND: entry("7")}, {}), 7),
         (Outcomes({FIRST: entry("9")}, {SECOND: LATE}), 9),
         (Outcomes({FIRST: entry("9")}, {SECOND: REFUSED}), None),
+        (Outcomes({FIRST: entry("9"), SECOND: before_3_4("8")}, {}), 8),
+        (Outcomes({FIRST: {**entry("9"), **before_3_4("8")}}, {}), 9),
         (Outcomes({FIRST: entry("9"), SECOND: {}}, {}), None),
-        (Outcomes({FIRST: entry(None)}, {}), None),
+        (Outcomes({FIRST: {**entry(None), **before_3_4("8")}}, {}), None),
         (Outcomes({}, {FIRST: LATE, SECOND: LATE}), None),
         (Outcomes({}, {}), None),
     ],
-    ids=["smallest", "one is late", "one refuses", "one is older than 3.4", "hidden", "all are late", "no brokers"],
+    ids=[
+        "smallest",
+        "one is late",
+        "one refuses",
+        "one is older than 3.4",
+        "both keys",
+        "neither key",
+        "hidden",
+        "all are late",
+        "no brokers",
+    ],
 )
 def test_expiration_is_unknown_unless_every_broker_that_answers_states_it(
     found: Outcomes[ConfigResource, dict[str, ConfigEntry]], expected: int | None

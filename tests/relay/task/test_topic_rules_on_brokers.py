@@ -12,6 +12,7 @@ from mirror.relay.model.ranges import Range
 from mirror.relay.task.topic_rules import read_topic_rules
 from mirror.sandbox.cluster import Cluster
 from tests.polling import eventually
+from tests.topic_creation import create_topics
 
 DAY_MS = 86_400_000
 
@@ -26,12 +27,13 @@ def test_rules_of_real_brokers(target_cluster: Cluster, unique: Callable[[str], 
     plain, compacted, times = (unique(name) for name in ("plain", "compacted", "times"))
     policy = CopyPolicy(exactly_once_by="auto")
     with Admin({"bootstrap.servers": target_cluster.bootstrap_servers}) as admin:
-        admin.create_topics(
+        create_topics(
+            admin,
             [
                 NewTopic(plain, 1),
                 NewTopic(compacted, 1, configs={"cleanup.policy": "compact"}),
                 NewTopic(times, 1, configs={"message.timestamp.type": "LogAppendTime"}),
-            ]
+            ],
         )
         broker = ConfigResource.broker(admin.describe_cluster().brokers[0].node_id)
 

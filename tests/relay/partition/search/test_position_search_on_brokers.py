@@ -25,6 +25,7 @@ from mirror.wire.records import Batch
 from tests.conformance.raw_brokers import Identity, RawProducer, RealWire
 from tests.copying.writers import Made, batch_of, made, transactional, write, write_batches
 from tests.relay.searching import find
+from tests.topic_creation import create_topics
 
 TIMEOUT_MS = 60_000  # the coordinator repeats what was lost on the way to it only after 30 s
 EXACT = Appenders(frozenset(), ended=True)
@@ -40,7 +41,7 @@ class Site:
         self.id = unique("mirror")
         self.admins = [Admin({"bootstrap.servers": servers}) for servers in (self.source_servers, self.target_servers)]
         for admin, tp in zip(self.admins, (self.source, self.target), strict=True):
-            admin.create_topics([NewTopic(tp.topic, 1, configs={"retention.ms": "-1"})])
+            create_topics(admin, [NewTopic(tp.topic, 1, configs={"retention.ms": "-1"})])
         self.wire = RealWire(self.target_servers, level)
         self.raw = RawProducer(self.wire, self.id)
         self.attempt: ProducerId | None = None
