@@ -21,6 +21,7 @@ from mirror.migration.replications import Replication
 from mirror.migration.tables.clusters import Cluster, Store, map_cluster, of_store
 from mirror.migration.tables.document import render
 from mirror.migration.tables.flows import Flow, FlowMapping
+from mirror.migration.takeover_options import takeover_options
 
 _ALIAS: Final = re.compile(r"[A-Za-z0-9._-]+")
 _NOT_IN_FLOW_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -91,6 +92,7 @@ class Importer:
             checked = obstacles or self._checked(flow, replication)
             if isinstance(checked, FlowConfig):
                 flows.append((flow, checked))
+                self._found.findings += takeover_options(name, replication)
             else:
                 self._found.findings += checked
         flows = self._without_circles(flows)

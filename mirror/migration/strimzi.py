@@ -25,6 +25,13 @@ _PATTERNS: Final = {
     "groupsBlacklistPattern": "groups.exclude",
     "groupsExcludePattern": "groups.exclude",
 }
+_WORKER: Final = {
+    "groupId": "group.id",
+    "offsetStorageTopic": "offset.storage.topic",
+    "configStorageTopic": "config.storage.topic",
+    "statusStorageTopic": "status.storage.topic",
+}
+"""Of the API version v1."""
 _LOGINS: Final = {
     "plain": ("PLAIN", "org.apache.kafka.common.security.plain.PlainLoginModule"),
     "scram-sha-256": ("SCRAM-SHA-256", "org.apache.kafka.common.security.scram.ScramLoginModule"),
@@ -47,8 +54,16 @@ def connectors(resource: Node) -> Iterator[Connector]:
         for kind, name in _CONNECTORS:
             if (connector := mirror.get(name)).entries or name in mirror.entries:
                 config = ends | _config(kind, mirror, connector, number, name)
-                worker = settings_of(target.get("config"), f"clusters.{target.get('alias').text}.config.")
-                yield Connector(kind, config, worker)
+                yield Connector(kind, config, _worker(target))
+
+
+def _worker(target: Node) -> dict[str, Setting]:
+    prefix = f"clusters.{target.get('alias').text}."
+    found = settings_of(target.get("config"), f"{prefix}config.")
+    for name, key in _WORKER.items():
+        if (value := target.get(name)).text is not None:
+            found[key] = Setting(value.text, value.line, prefix + name)
+    return found
 
 
 def _config(kind: str, mirror: Node, connector: Node, number: int, name: str) -> dict[str, Setting]:

@@ -9,7 +9,8 @@ from mirror.client import TopicPartition
 from mirror.errors import FlowError
 from mirror.takeover.matching import Pair
 from mirror.takeover.places import CONNECTOR, Deployment, dedicated_topic, offset_topics, possible_topics, sync_topics
-from mirror.takeover.stored_offsets import Positions, Reach, TopicReader, gather, pairs_of
+from mirror.takeover.stored_formats import ADVICE, foreign_keys, foreign_value
+from mirror.takeover.stored_offsets import Positions, Reach, TopicReader, gather, last_of_keys, pairs_of
 
 
 class FoundPositions(NamedTuple):
@@ -31,9 +32,19 @@ class FoundSyncs(NamedTuple):
 def find_positions(
     reader: TopicReader, deployment: Deployment, existing: Sequence[str], reach: Reach
 ) -> FoundPositions:
-    """Return the positions of the deployment. Raises FlowError if they are not found, or several; KafkaError."""
+    """Return the positions of the deployment.
+
+    Raises FlowError if they are not found, or several, or cannot be read; KafkaError.
+    """
     topics = offset_topics(deployment, existing)
-    return choose({topic: gather(reader.records(topic, reach), deployment.source) for topic in topics}, deployment)
+    records = {topic: last_of_keys(reader.records(topic, reach)) for topic in topics}
+    found = {topic: gather(of_topic, deployment.source) for topic, of_topic in records.items()}
+    for topic, of_topic in records.items():
+        foreign = foreign_value(of_topic, deployment.source)
+        # Where there are plain positions, MirrorMaker 2 reads these: the others are of a release before.
+        if foreign or (not found[topic] and (foreign := foreign_keys(of_topic, deployment.source))):
+            raise FlowError(f"topic {topic} on {deployment.positions_on} has {foreign}; {ADVICE}")
+    return choose(found, deployment)
 
 
 def choose(found: Mapping[str, Positions], deployment: Deployment) -> FoundPositions:

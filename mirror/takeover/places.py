@@ -8,7 +8,7 @@ from typing import Final
 
 CONNECTOR: Final = "MirrorSourceConnector"
 """The connector's name in a dedicated cluster of MirrorMaker 2."""
-_CONNECT_TOPICS: Final = ("mirrormaker2-cluster-offsets", "connect-offsets")
+CONNECT_TOPICS: Final = ("mirrormaker2-cluster-offsets", "connect-offsets")
 """Names of the positions' topic where MirrorMaker 2 runs in Kafka Connect: Strimzi's default, and that of Kafka's
 example configuration."""
 _STRIMZI_SUFFIX: Final = "-offsets"
@@ -58,7 +58,7 @@ def possible_topics(deployment: Deployment) -> list[str]:
     """Return the names of topics in which the positions may be."""
     if deployment.offsets_topic is not None:
         return [deployment.offsets_topic]
-    return [dedicated_topic(deployment.source), *_CONNECT_TOPICS]
+    return [dedicated_topic(deployment.source), *CONNECT_TOPICS]
 
 
 def worker_group(deployment: Deployment, offsets_topic: str) -> str:

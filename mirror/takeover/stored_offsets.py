@@ -33,6 +33,11 @@ class Reach(enum.Enum):
     """Also those of open and aborted transactions."""
 
 
+def last_of_keys(records: Iterable[Record]) -> list[Record]:
+    """Return the last record of each key, as compaction would leave them. Pure."""
+    return [*{record.key: record for record in records if record.key is not None}.values()]
+
+
 def gather(records: Iterable[Record], source: str) -> Positions:
     """Return the last positions of the cluster with the alias ``source``; a tombstone forgets one. Pure.
 
@@ -40,7 +45,7 @@ def gather(records: Iterable[Record], source: str) -> Positions:
     Kafka Connect makes of its key, or a tombstone there, counts before any under other bytes: MirrorMaker 2 reads no
     others.
     """
-    last: dict[bytes, Record] = {record.key: record for record in records if record.key is not None}
+    last = {record.key: record for record in last_of_keys(records) if record.key is not None}
     keys = {data: key for data in last if (key := SourceOffsetKey.parse(data)) is not None and key.cluster == source}
     found: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
     for data, key in sorted(keys.items(), key=lambda item: item[1].is_written_as(item[0])):

@@ -174,8 +174,12 @@ class Takeover:
     # --- where the flow continues
 
     def _write(self, decisions: Sequence[Decision], syncs: FoundSyncs) -> list[Decision]:
-        """Write what is settled; return the decisions, some of which may be left out now."""
+        """Write what is settled; return the decisions, some of which may be left out now.
+
+        Raises FlowError if a run of the flow has begun while the logs were compared: it may have copied from the start.
+        """
         request = self._request
+        self._sides.check_flow_rests()
         settled = [one for one in decisions if one.outcome is Outcome.SETTLED]
         ends = self._sides.facts.target_ends([one.target for one in settled])
         left_out = {one.target: _grown(one, ends.get(one.target)) for one in settled}

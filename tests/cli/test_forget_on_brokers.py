@@ -18,6 +18,7 @@ from mirror.relay.progress.flow_topic import inventory_topic_of, offset_topic_of
 from mirror.spark.run_control import RunControlClient
 from tests.alignment.test_on_brokers import Flow
 from tests.polling import eventually
+from tests.topic_creation import await_topics, create_topics
 
 if TYPE_CHECKING:
     from mirror.sandbox.cluster import Cluster
@@ -28,8 +29,9 @@ def flow(
     source_cluster: Cluster, target_cluster: Cluster, unique: Callable[[str], str], tmp_path: Path
 ) -> Iterator[Flow]:
     made = Flow(source_cluster, target_cluster, unique("orders"), unique("f"), tmp_path)
-    made.source.create_topics([NewTopic(made.topic, 2)])
+    create_topics(made.source, [NewTopic(made.topic, 2)])
     assert made.run("apply")[0] == 0
+    await_topics(made.target, [f"a.{made.topic}"])
     yield made
     made.close()
 

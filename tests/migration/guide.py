@@ -16,6 +16,12 @@ _BEGIN: Final = "<!-- settings without a key: begin -->\n"
 _END: Final = "<!-- settings without a key: end -->\n"
 
 
+def commands() -> list[str]:
+    """The commands of the guide, in its order."""
+    lines = (line.strip() for line in GUIDE.read_text("utf-8").splitlines())
+    return [line for line in lines if line.startswith("mirror ")]
+
+
 def table() -> str:
     """One row for all settings of which the importer says the same."""
     lines = ["| MirrorMaker 2 | here |", "|---|---|"]

@@ -97,6 +97,35 @@ def test_a_paused_connector_is_named() -> None:
     assert any("paused" in finding.meaning for finding in found.findings)
 
 
+def _options(data: bytes) -> list[str]:
+    found = imported(data).findings
+    return [one.action.partition(" over with ")[2] for one in found if "take the flow" in one.action]
+
+
+def test_unusual_names_of_strimzi_are_options_of_the_takeover() -> None:
+    text = (FOLDER / "strimzi-v1.yaml").read_text()
+    assert _options(text.encode()) == ["--worker-group mm2"]
+    names = "groupId: mm2\n    offsetStorageTopic: mm2-positions\n    configStorageTopic: c\n    statusStorageTopic: s"
+    assert _options(text.replace("groupId: mm2", names).encode()) == [
+        "--worker-group mm2",
+        "--offsets-topic mm2-positions",
+    ]
+    usual = names.replace("mm2-positions", "mirrormaker2-cluster-offsets").replace("mm2", "mirrormaker2-cluster", 1)
+    assert _options(text.replace("groupId: mm2", usual).encode()) == []
+    of_group = names.replace("mm2-positions", "mm2-offsets")  # the group follows from the topic
+    assert _options(text.replace("groupId: mm2", of_group).encode()) == ["--offsets-topic mm2-offsets"]
+    before = (FOLDER / "strimzi-v1beta2.yaml").read_text()
+    assert _options(before.encode()) == []
+    own = before.replace(
+        "config.storage.repl", "group.id: g\n        offset.storage.topic: o\n        config.storage.repl"
+    )
+    assert _options(own.encode()) == ["--worker-group g", "--offsets-topic o"]
+
+
+def test_a_topic_of_positions_of_the_connectors_own_is_an_option_of_the_takeover() -> None:
+    assert _options(json.dumps(CONFIG | {"offsets.storage.topic": "own"}).encode()) == ["--offsets-topic own"]
+
+
 DEEP: Final = 100_000
 BOMB: Final = "kind: KafkaMirrorMaker2\na0: &a0 [x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)

@@ -14,10 +14,10 @@ from mirror.migration import known_keys
 from mirror.migration.tables.equivalents import CONNECTOR, remark
 from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.instruments import Instrument
-from tests.migration.guide import GUIDE, with_table
+from tests.migration.guide import GUIDE, commands, with_table
 
 TEXT = GUIDE.read_text("utf-8")
-COMMANDS = [line.strip() for line in TEXT.splitlines() if line.strip().startswith("mirror ")]
+COMMANDS = commands()
 _ATTRIBUTES = {"record-count", "record-rate", "byte-count", "byte-rate"} | {
     f"{name}-ms{suffix}"
     for name in ("record-age", "replication-latency", "checkpoint-latency")

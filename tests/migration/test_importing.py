@@ -250,3 +250,14 @@ def test_filter_of_ones_own_leaves_configurations_alone() -> None:
     text = f"{PLAIN}config.property.filter.class = org.example.Filter\n"
     assert only(text).flows["a-b"].configs == "create"
     assert kinds(imported(text), "config.property.filter.class") == {Kind.LEFT_OUT}
+
+
+def test_own_names_of_a_dedicated_cluster_are_options_of_the_takeover() -> None:
+    own = imported(f"{PLAIN}b.offset.storage.topic = positions\nb.group.id = workers\n")
+    actions = [finding.action for finding in own.findings if finding.kind is Kind.TO_DO]
+    assert actions == [
+        "take the flow a-b over with --offsets-topic positions",
+        "take the flow a-b over with --worker-group workers",
+    ]
+    usual = imported(f"{PLAIN}b.offset.storage.topic = mm2-offsets.a.internal\nb.group.id = a-mm2\n")
+    assert [finding for finding in usual.findings if finding.kind is Kind.TO_DO] == []

@@ -75,10 +75,10 @@ class FakeMirrorMaker:
         """Stores the last copied offset; None is a tombstone."""
         self.store_under(SourceOffsetKey(self.connector, "paris", TopicPartition(topic, partition)).to_bytes(), offset)
 
-    def store_under(self, key: bytes, offset: int | None) -> None:
-        """Stores the last copied offset under this key; None is a tombstone."""
+    def store_under(self, key: bytes, offset: int | bytes | None) -> None:
+        """Stores the last copied offset, or any value, under this key; None is a tombstone."""
         with self._producer(self._stores.bootstrap) as producer:
-            value = None if offset is None else encode_offset(offset)
+            value = encode_offset(offset) if isinstance(offset, int) else offset
             producer.send(self.positions, partition_of(key), key=key, value=value).result()
 
     @contextmanager

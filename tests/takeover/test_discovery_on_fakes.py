@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from mirror.client import Admin
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import Outcome as CopyOutcome
+from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.control import Action
+from tests.relay.fake_pair import FLOW
 from tests.takeover.fake_mirrormaker import CONNECTOR, POSITIONS, FakeMirrorMaker, only
 
 VALUES = [b"%d" % number for number in range(12)]
@@ -39,6 +42,20 @@ def test_it_is_refused_while_something_writes(mm2: FakeMirrorMaker) -> None:
     assert ["written to the target" in line for line in report.warnings] == [True]
     assert mm2.pair.copy().outcome is CopyOutcome.COMPLETE
     assert mm2.pair.values() == VALUES
+
+
+def test_a_flow_that_begins_meanwhile_is_not_taken_over(mm2: FakeMirrorMaker) -> None:
+    with Admin({"bootstrap.servers": mm2.pair.target.bootstrap}) as admin:
+        control = RunControlClient(admin, FLOW, "a run")
+
+        def begin(_: float) -> None:
+            control.claim()
+
+        with pytest.raises(FlowError, match=r"copied now, by run a run .*mirror stop"):
+            mm2.run(pause=begin)
+        assert mm2.pair.committed() is None
+        control.end()
+    assert only(mm2.run()).next_offset == 9
 
 
 def test_positions_are_found_by_their_usual_names_or_by_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,5 +127,46 @@ def test_a_tombstone_of_kafka_connect_counts_before_a_position_under_other_bytes
     """MirrorMaker 2 would begin again: behind the other position, records that nothing has copied would be skipped."""
     mm2.store(1, topic="other")
     mm2.store_under(b'["MirrorSourceConnector", {"cluster": "paris", "partition": 0, "topic": "t"}]', 11)
+    mm2.store(None)
+    assert only(mm2.run()).stored is None
+
+
+@pytest.mark.parametrize(
+    ("key", "converter"),
+    [
+        (
+            b'{"schema":null,"payload":["Source",{"cluster":"paris","partition":0,"topic":"t"}]}',
+            "JSON with schemas (JsonConverter with schemas.enable)",
+        ),
+        (b"[Source, {cluster=paris, partition=0, topic=t}]", "text of StringConverter"),
+        (b"\x00\x00\x00\x00\x07\x0cSource\x0aparis", "no JSON"),
+    ],
+)
+def test_positions_by_other_converters_are_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch, key: bytes, converter: str
+) -> None:
+    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2.write(*VALUES)
+    mm2.copy(0, 9)
+    mm2.store_under(key, 8)
+    for run in (mm2.run, mm2.hand_back):
+        with pytest.raises(FlowError) as raised:
+            run()
+        (line,) = str(raised.value).splitlines()
+        assert line.startswith(f"topic {POSITIONS} on berlin has 1 keys that are no plain JSON, such as ")
+        assert f": {converter}; " in line
+    mm2.store(8)  # MirrorMaker 2 reads this one
+    assert only(mm2.run()).stored == 8
+
+
+@pytest.mark.parametrize("value", [b'{"schema":null,"payload":{"offset":8}}', b"{offset=8}"])
+def test_a_value_by_another_converter_is_not_taken_for_a_tombstone(mm2: FakeMirrorMaker, value: bytes) -> None:
+    mm2.store_under(b'["MirrorSourceConnector",{"cluster":"paris","partition":0,"topic":"t"}]', value)
+    with pytest.raises(FlowError, match=r"has a position of t-0 whose value is no plain JSON, \{.*internal\.key"):
+        mm2.run()
+
+
+def test_keys_of_other_connectors_may_have_any_format(mm2: FakeMirrorMaker) -> None:
+    mm2.store_under(b"\x00\x01 of another connector", 3)
     mm2.store(None)
     assert only(mm2.run()).stored is None

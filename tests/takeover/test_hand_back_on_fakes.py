@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.client import Admin, TopicPartition
-from mirror.errors import FlowError
+from mirror.errors import FlowError, KafkaError
 from mirror.mirrormaker.source_offsets import parse_offset, partition_of
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.model.way import Way
@@ -131,6 +131,18 @@ def test_handing_back_is_repeated_with_the_same_positions(mm2: FakeMirrorMaker) 
     again = mm2.hand_back()
     assert (_only(again).outcome, _only(again).next_offset) == (Return.KEPT, 12)
     assert _positions(mm2) == before
+
+
+def test_progress_is_kept_if_a_position_cannot_be_written(mm2: FakeMirrorMaker) -> None:
+    refused = Action(errors={TopicPartition(POSITIONS, partition_of(KEY)): errors.TOPIC_AUTHORIZATION_FAILED})
+    mm2.pair.target.control.on(Api.PRODUCE, refused)
+    before = _positions(mm2)
+    with pytest.raises(KafkaError):
+        mm2.hand_back()
+    assert (mm2.pair.committed(), _positions(mm2)) == (12, before)
+    mm2.write(b"12")
+    assert mm2.pair.copy().outcome is CopyOutcome.COMPLETE  # the flow may go on as well
+    assert _only(mm2.hand_back()).next_offset == 13
 
 
 def test_it_is_not_complete_as_long_as_progress_is_left(mm2: FakeMirrorMaker) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirror.sandbox.cluster import Cluster
-from tests.takeover.mirrormaker_site import MirrorMakerSite
+from tests.takeover.real.site import MirrorMakerSite
 
 
 @pytest.fixture

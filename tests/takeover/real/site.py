@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import re
 import signal
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
 from mirror.cli.app import app
@@ -25,10 +21,9 @@ from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.process import Process
 from tests import jvm
 from tests.benchmarks.mirrormaker import mirrormaker, properties
-from tests.copying.pair import End, Seen
-from tests.copying.writers import transactional
-from tests.e2e.broker_side import WITHIN_S, failed_into
+from tests.copying.pair import End
 from tests.polling import eventually
+from tests.takeover.real.comparison import Comparison, compared
 
 IDENTITY: Final = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 HEAP: Final = ("-Xms128m", "-Xmx512m", *jvm.PLAIN)
@@ -36,10 +31,12 @@ FLUSH_MS: Final = 2_000
 """``offset.flush.interval.ms``: a killed MirrorMaker 2 copies about so much once more."""
 START_S: Final = 180.0
 """Within this MirrorMaker 2 copies something, on a machine that is busy."""
-_BETWEEN_S: Final = 0.02
-_TRANSACTION: Final = 5
-_ABORTED: Final = 3
-"""Every third transaction is aborted."""
+SESSION_MS: Final = 6_000
+"""The shortest ``session.timeout.ms`` that brokers allow by default."""
+_TASKS: Final = 2
+_TRANSACTION_MS: Final = 10_000
+_COMPACTED: Final = {"cleanup_policy": "compact", "segment_ms": 1000, "min_cleanable_dirty_ratio": 0.01}
+"""Only segments that are closed are compacted."""
 
 
 class Log(NamedTuple):
@@ -47,13 +44,6 @@ class Log(NamedTuple):
 
     topic: str
     partition: int
-
-
-class Extras(NamedTuple):
-    """What the target has beside one copy of each record of the source, and what it lacks."""
-
-    doubled: Counter[Seen]
-    missing: Counter[Seen]
 
 
 class MirrorMakerSite:
@@ -68,7 +58,9 @@ class MirrorMakerSite:
         *,
         exactly_once: bool = False,
         identity: bool = False,
+        session_ms: int = SESSION_MS,
     ) -> None:
+        """``session_ms``: for so long a worker that was killed holds up the next one, and the takeover."""
         self.folder: Final = folder
         self.source, self.target = End(source.bootstrap_servers), End(target.bootstrap_servers)
         self.alias, self.other = unique("a").replace("-", ""), unique("b").replace("-", "")
@@ -80,15 +72,15 @@ class MirrorMakerSite:
         self.plain, self.compact, self.transactions = self.topics
         self.logs: Final = [Log(topic, number) for topic, count in self.topics.items() for number in range(count)]
         for topic, count in self.topics.items():
-            self.source.create(topic, count, cleanup_policy="compact" if topic == self.compact else "delete")
-        self.settings: Final = self._settings(f"{prefix}-.*")
+            self.source.create(topic, count, **(_COMPACTED if topic == self.compact else {}))
+        self.settings: Final = self._settings(f"{prefix}-.*", session_ms)
 
-    def _settings(self, topics: str) -> dict[str, str]:
+    def _settings(self, topics: str, session_ms: int) -> dict[str, str]:
         names = {"a": self.alias, "b": self.other}
         found = {
             re.sub(r"^([ab])(->([ab]))?\.", lambda match: _renamed(match, names), key): value
             for key, value in properties(
-                self.source.address, self.target.address, topics, exactly_once=self.exactly_once, tasks=2
+                self.source.address, self.target.address, topics, exactly_once=self.exactly_once, tasks=_TASKS
             ).items()
         }
         found |= {
@@ -96,10 +88,11 @@ class MirrorMakerSite:
             f"{self.other}->{self.alias}.emit.heartbeats.enabled": "false",
             f"{self.other}.offset.flush.interval.ms": str(FLUSH_MS),
             f"{self.alias}->{self.other}.sync.topic.acls.enabled": "false",
-            # A worker that was killed holds up the next one for so long.
-            f"{self.other}.session.timeout.ms": "6000",
-            f"{self.other}.heartbeat.interval.ms": "1000",
+            f"{self.other}.session.timeout.ms": str(session_ms),
+            f"{self.other}.heartbeat.interval.ms": str(session_ms // 6),
             f"{self.other}.scheduled.rebalance.max.delay.ms": "0",
+            # The next one waits for the open transactions of one that was killed.
+            f"{self.other}.producer.transaction.timeout.ms": str(_TRANSACTION_MS),
         }
         return found | ({"replication.policy.class": IDENTITY} if self.identity else {})
 
@@ -131,11 +124,17 @@ class MirrorMakerSite:
         topic = f"mm2-offsets.{self.alias}.internal"
         return sum(self.target.end(topic, number) for number in range(self.target.partitions(topic)))
 
+    def task_epochs(self) -> dict[str, int]:
+        """Return the epochs of its tasks' transactional ids, exactly once: a fence begins a new one."""
+        ids = [f"{self.alias}-mm2-MirrorSourceConnector-{number}" for number in range(_TASKS)]
+        with Admin({"bootstrap.servers": self.target.address}) as admin:
+            return {name: one.producer_epoch for name, one in admin.describe_transactions(ids).items()}
+
     def await_caught_up(self) -> None:
         """Wait until the target has all records of the source. Nothing is to be written meanwhile."""
 
         def caught_up() -> bool:
-            return not any(extras.missing for extras in self.extras().values())
+            return not self.lacking()
 
         eventually(caught_up, within_s=START_S, what="a complete target", every_s=1.0)
 
@@ -160,15 +159,22 @@ class MirrorMakerSite:
 
         It refuses while a killed worker is a member of its group still, and leaves out open transactions.
         """
+        return self._until({0}, options)
+
+    def dry_run(self) -> Any:
+        """Run the command without changes until it does not refuse, and return what it prints."""
+        return self._until({0, 3}, ["--dry-run"])
+
+    def _until(self, accepted: Collection[int], options: Sequence[str]) -> Any:
         command = ["takeover", "--config", str(self.configuration()), "--flow", self.flow, "--observe", "1", "--json"]
         results: list[Result] = []
 
-        def complete() -> bool:
+        def done() -> bool:
             results.append(CliRunner().invoke(app, [*command, *options], catch_exceptions=False))
-            return results[-1].exit_code == 0
+            return results[-1].exit_code in accepted
 
         try:
-            eventually(complete, within_s=START_S, what="a takeover", every_s=0.5)
+            eventually(done, within_s=START_S, what="a takeover", every_s=0.5)
         except AssertionError:
             raise AssertionError(results[-1].output) from None
         return json.loads(results[-1].stdout)
@@ -208,25 +214,23 @@ class MirrorMakerSite:
 
     # --- both logs
 
-    def extras(self) -> dict[Log, Extras]:
-        """Compare the clusters record by record, and check that the target has the source's order."""
+    def compared(self, divided_at: Mapping[Log, int]) -> dict[Log, Comparison]:
+        """Compare all partitions but the compacted one; ``divided_at`` are offsets of the target."""
         found = {}
         for topic, count in self.topics.items():
-            # The target first: what the source gets meanwhile is not doubled, only missing.
-            ours, theirs = self.target.logs(self.target_topic(topic), count), self.source.logs(topic, count)
+            if topic == self.compact:
+                continue
+            target, source = self.target.logs(self.target_topic(topic), count), self.source.logs(topic, count)
             for number in range(count):
-                source, target = ([record for _, record in log[number]] for log in (theirs, ours))
-                wanted, present = Counter(source), Counter(target)
-                found[Log(topic, number)] = Extras(present - wanted, wanted - present)
+                log = Log(topic, number)
+                found[log] = compared([record for _, record in source[number]], target[number], divided_at[log])
         return found
 
-    def ends_in_order(self, log: Log, before: int) -> bool:
-        """Whether what the target has from its offset ``before`` on is the end of the source's log."""
-        count = self.topics[log.topic]
-        source = [record for _, record in self.source.logs(log.topic, count)[log.partition]]
-        copies = self.target.logs(self.target_topic(log.topic), count)[log.partition]
-        target = [record for offset, record in copies if offset >= before]
-        return source[len(source) - len(target) :] == target
+    def lacking(self) -> list[str]:
+        """Return what the target lacks, as lines."""
+        nowhere = dict.fromkeys(self.logs, 0)
+        lines = [f"{log}: {one.missing.total()} missing" for log, one in self.compared(nowhere).items() if one.missing]
+        return lines if self.last_values() else [*lines, f"{self.compact}: other last values"]
 
     def target_ends(self) -> dict[Log, int]:
         return {log: self.target.end(self.target_topic(log.topic), log.partition) for log in self.logs}
@@ -236,56 +240,6 @@ class MirrorMakerSite:
         both = (self.source.records(self.compact), self.target.records(self.target_topic(self.compact)))
         theirs, ours = ({record.key: record.value for record in log} for log in both)
         return theirs == ours
-
-
-class Traffic:
-    """Records that keep coming into all topics while the block runs; each has a number, so that no two are equal."""
-
-    def __init__(self, site: MirrorMakerSite) -> None:
-        self._site: Final = site
-        self._over: Final = threading.Event()
-        self._failures: Final = list[str]()
-        self._thread: Final = threading.Thread(target=self._write, name="traffic", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._over.set()
-        self._thread.join(WITHIN_S)
-        assert not self._thread.is_alive()
-        assert not self._failures, self._failures[0]
-
-    def _write(self) -> None:
-        site, number = self._site, 0
-        plain = site.source.producer(linger_ms=0)
-        within = transactional(site.source.address, f"{site.flow}-traffic")
-        while not self._over.wait(_BETWEEN_S):
-            for log in site.logs:
-                if log.topic != site.transactions:
-                    self._produce(plain, log, number)
-            if number % _TRANSACTION == 0:
-                within.begin_transaction()
-                for at in range(_TRANSACTION):
-                    self._produce(within, Log(site.transactions, 0), number + at)
-                within.flush(WITHIN_S)
-                aborted = number // _TRANSACTION % _ABORTED == 0
-                (within.abort_transaction if aborted else within.commit_transaction)(WITHIN_S)
-            plain.poll(0)
-            number += 1
-        if plain.flush(WITHIN_S):
-            self._failures.append("records were not delivered")
-
-    def _produce(self, producer: Producer, log: Log, number: int) -> None:
-        producer.produce(
-            log.topic,
-            b"%d" % number,
-            b"k%d" % (number % 7),
-            log.partition,
-            headers=[("n", b"%d" % (number % 3))],
-            on_delivery=failed_into(self._failures),
-        )
 
 
 def _renamed(match: re.Match[str], names: Mapping[str, str]) -> str:
