@@ -51,9 +51,13 @@ brokers: $(INSTALLED)
 	@$(BIN)/mirror sandbox fetch
 
 # Each is 25 to 50 MB. Without these a test would fetch them, within its time.
-.PHONY: older
+.PHONY: older oldest
 older: $(INSTALLED)
 	@PYTHONPATH=. $(BIN)/python -m tests.releases.releases
+
+# `make test` copies from it.
+oldest: $(INSTALLED)
+	@PYTHONPATH=. $(BIN)/python -m tests.releases.releases oldest
 
 # For the tests of the report. Where it cannot be installed, they fail with the same advice: nothing is left out silently.
 browser:
@@ -71,7 +75,7 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 
 test: ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
 	@# Downloads, the type checker and the JVMs that write archives take turns at the cores.
-	@$(MAKE) --no-print-directory --jobs --output-sync=target packages brokers lint rewritten $(ARCHIVES)
+	@$(MAKE) --no-print-directory --jobs --output-sync=target packages brokers oldest lint rewritten $(ARCHIVES)
 	$(BIN)/pytest $(WORKERS) 4 -m "not timed and not cluster" --durations=12
 	$(BIN)/pytest $(WORKERS) 2 -m "timed and not cluster" --durations=12
 
@@ -82,7 +86,7 @@ packages:
 	@$(MAKE) --no-print-directory MAKEFLAGS= prometheus
 
 # Apart from `make test`: what is measured takes half as long again.
-coverage: brokers browser prometheus ## what of the code the tests without Spark reach, with a floor (10 minutes)
+coverage: brokers oldest browser prometheus ## what of the code the tests without Spark reach, with a floor (10 minutes)
 	$(BIN)/pytest $(WORKERS) 3 -m "not timed and not spark" --cov --cov-fail-under=$(COVERAGE_FLOOR)
 
 check: lint ## quick (under a minute): lint, types, import layers, links, the tests that need no broker and no Spark
@@ -168,8 +172,8 @@ equality: brokers ## copy hundreds of generated topics, compared by an independe
 isolation: brokers ## measure what sick partitions and throttled targets cost the healthy ones (needs an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/measurements/isolation.py $(ARGUMENTS)
 
-takeovers: brokers ## kill MirrorMaker 2 20 times in each of four ways, take its topics over and give them back (an hour)
-	$(BIN)/pytest -p no:randomly -s tests/takeover/kill_campaign.py $(ARGUMENTS)
+takeovers: brokers $(ARCHIVES) ## kill MirrorMaker 2 20 times in each of four ways, take its topics over and give them back (30 minutes)
+	PYTHONPATH=. $(BIN)/python tests/campaign/takeovers/campaign.py $(ARGUMENTS)
 
 cluster: brokers older prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (35 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
