@@ -18,6 +18,7 @@ from mirror.cli.views import status_view
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.ledger.attempts import Attempt
@@ -167,6 +168,14 @@ def test_one_reading_says_what_the_target_had_lost(site: StatusHarness) -> None:
     Ledger.open(site.report, "f", "run").write_attempts([Attempt(0, 0, found)])
     line = "orders-0: the target lost its offsets from 50 to 59: the source's offsets from 3 to 9 were copied again"
     assert line in " ".join(site.status().stdout.split())
+
+
+def test_one_reading_shows_the_size_of_the_offset_index(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [10])
+    assert "offset index" not in site.status().stdout
+    site.b.add_topic(offset_topic_of("f"), [7])
+    assert "offset index: 700 bytes on b" in site.status().stdout
+    assert json.loads(site.status("--json").stdout)["flows"][0]["index_bytes"] == 700
 
 
 def test_one_reading_as_json(site: StatusHarness) -> None:

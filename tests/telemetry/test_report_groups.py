@@ -58,3 +58,9 @@ def test_a_report_has_what_else_is_in_step_and_what_is_left_out() -> None:
     assert f"Configurations 2 not in step: refused 2; {at}" in text
     assert f"ACLs in step {at}" in text
     assert "Not local 1,234 records left out, which flows have written" in text
+
+
+def test_a_report_has_the_size_of_the_offset_index_if_it_is_known() -> None:
+    partitions = [runs.healthy()]
+    assert "Offset index 4.7 kB on the target" in words(document(runs.view(partitions, index_bytes=4_700)).text)
+    assert "Offset index" not in words(document(runs.view(partitions)).text)

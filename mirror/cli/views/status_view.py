@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
 from rich.console import Group
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -85,6 +86,7 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
             *_groups(flow),
             *([] if flow.groups is None else map(Text, worst_groups(flow.groups, flow.flow))),
             *_sync(flow),
+            *_index(flow),
         ]
     return Group(*parts)
 
@@ -118,6 +120,10 @@ def _sync(flow: FlowStatus) -> list[Text]:
         ),
         *([Text(f"{left_out:,} records left out as not local")] if left_out else []),
     ]
+
+
+def _index(flow: FlowStatus) -> list[Text]:
+    return [] if flow.index_bytes is None else [Text(f"offset index: {decimal(flow.index_bytes)} on {flow.target}")]
 
 
 def _sync_line(flow: FlowStatus, width: int) -> list[Text]:

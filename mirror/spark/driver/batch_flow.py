@@ -31,7 +31,8 @@ from mirror.spark.preflight.flow_alignment import creation_recorder
 from mirror.spark.preflight.flow_registries import begin_registries
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient, new_run_id
-from mirror.spark.status.lag_monitor import measure_index, record_lags
+from mirror.spark.status.index_size import read_index_size
+from mirror.spark.status.lag_monitor import record_lags
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.spark.status.target_progress import read_target_progress
 from mirror.telemetry.metrics.record_results import record_sync
@@ -125,7 +126,7 @@ class FlowRunner:
                 if flow.follows_groups:
                     self._bring_groups(flow, ledger, report)
             self._warn_of_open_transactions(flow, ledger)
-            self._record_lag(flow)
+            self._measure(flow, report)
         except MirrorError:
             raise
         except Exception as error:
@@ -304,19 +305,20 @@ class FlowRunner:
         ranges = self._spark.read.format(SOURCE_FORMAT).options(**options).load()
         ranges.write.format(SINK_FORMAT).options(**options).mode("append").save()
 
-    def _record_lag(self, flow: FlowConfig) -> None:
-        """Record the remaining lag, and the size of the offset index.
+    def _measure(self, flow: FlowConfig, report: FlowReport) -> None:
+        """Record the remaining lag in the metrics, and the size of the offset index there and in the report.
 
         Errors are ignored: the run has reported a cluster that does not answer.
         """
-        if not self._telemetry.enabled:
-            return
-        with (
-            contextlib.suppress(MirrorError),
-            StatusReader(self._config, flow, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as watch,
-        ):
-            record_lags(self._telemetry, watch.read())
-            measure_index(self._telemetry, watch)
+        with contextlib.suppress(MirrorError):
+            if self._telemetry.enabled:
+                with StatusReader(self._config, flow, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as watch:
+                    status = watch.read()
+                record_lags(self._telemetry, status)
+                report.index_bytes = status.index_bytes
+            else:
+                with Admin(self._options_of(flow.target)) as target:
+                    report.index_bytes = read_index_size(target, flow.name)
 
     def _warn_of_open_transactions(self, flow: FlowConfig, ledger: Ledger) -> None:
         """Warn of the transactions of the plan that are still open: the lag does not count their records."""

@@ -355,6 +355,7 @@ class StreamFlow:
         if self.report.ended is not None:
             return None
         self._progress.end()
+        self.report.index_bytes = self._progress.index_bytes
         self.kill()
         self._resources.close()
         with contextlib.suppress(OSError, ValueError):

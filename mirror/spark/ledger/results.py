@@ -61,6 +61,8 @@ class FlowReport:
 
     sync: SyncState = field(default_factory=SyncState)
     """What else is in step, by kind."""
+    index_bytes: int | None = None
+    """The size of the offset index on the target, in bytes; None if it is not known."""
 
     @property
     def sync_state(self) -> SyncState:
@@ -93,6 +95,7 @@ class FlowReport:
             "deletions": None if self.alignment is None else self.alignment.deletions.summary(),
             "acls": None if self.acls is None else self.acls.summary(),
             "sync": self.sync_state.to_json(),
+            "index_bytes": self.index_bytes,
             "partitions": [_summary_of(result) for result in self.partitions],
         }
 

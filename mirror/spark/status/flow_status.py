@@ -85,6 +85,8 @@ class FlowStatus:
     """The consumer groups after the last round of a run, from its ledger; None if there is none."""
     sync: SyncState | None = None
     """What else is in step, according to the last run's ledger; None if there is none."""
+    index_bytes: int | None = None
+    """The size of the offset index on the target, in bytes; None if it is not known."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -102,6 +104,7 @@ class FlowStatus:
             "withheld_records": sum(transaction.records for transaction in withheld),
             "groups": None if self.groups is None else self.groups.to_json(),
             "sync": None if self.sync is None else self.sync.to_json(),
+            "index_bytes": self.index_bytes,
             "partitions": [partition.to_json() for partition in self.partitions],
         }
 

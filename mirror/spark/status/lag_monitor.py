@@ -27,8 +27,6 @@ _MAX_INTERVAL_MS: Final = 15_000
 """Lags are measured this often, or more often if ``OTEL_METRIC_EXPORT_INTERVAL`` is shorter."""
 _MAX_LOAD_FRACTION: Final = 50
 """A reading takes at most a fiftieth of the time: 10,000 partitions are read about every half minute."""
-_INDEX_INTERVAL_MS: Final = 300_000
-"""The size of the offset index changes slowly, and brokers return it with those of all their logs."""
 _JOIN_S: Final = 5.0
 
 
@@ -82,7 +80,7 @@ class LagMonitor:
 
     def _run(self) -> None:
         measure_interval_ms = min(_MAX_INTERVAL_MS, self._telemetry.export_interval_ms)
-        measure_due_ms, index_due_ms, wait_s, first = 0, 0, 0.0, True
+        measure_due_ms, wait_s, first = 0, 0.0, True
         with self._reader:
             while not self._stopped.wait(wait_s):
                 began_ms = self._clock.now()
@@ -94,8 +92,6 @@ class LagMonitor:
                     self._listener.on_error(error)
                 if self._telemetry.enabled and began_ms >= measure_due_ms:
                     measure_due_ms = began_ms + measure_interval_ms
-                    if status is not None and began_ms >= index_due_ms and measure_index(self._telemetry, self._reader):
-                        index_due_ms = began_ms + _INDEX_INTERVAL_MS
                     self._measure(status)
                 took_ms = 0 if first else self._clock.now() - began_ms  # The first reading opens the connections.
                 first = False
@@ -111,18 +107,11 @@ class LagMonitor:
 
 
 def record_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:
-    """Record the lags of a flow's partitions in the metrics."""
+    """Record the lags of a flow's partitions, and the size of its offset index, in the metrics."""
     lags = [
         lag_metrics.PartitionLag(partition.topic, partition.partition, partition.lag, partition.withheld)
         for partition in status.partitions
     ]
     with telemetry.metrics.lock:
         lag_metrics.record_lags(telemetry.metrics, status.flow, lags)
-
-
-def measure_index(telemetry: RunTelemetry, reader: StatusReader) -> bool:
-    """Record the size of a flow's offset index in the metrics; return whether it is known."""
-    size = reader.index_size()
-    with telemetry.metrics.lock:
-        record_index_size(telemetry.metrics, reader.flow.name, size)
-    return size is not None
+        record_index_size(telemetry.metrics, status.flow, status.index_bytes)

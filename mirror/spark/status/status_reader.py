@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 WATCH_CALL_TIMEOUT_MS: Final = 10_000
 """The time-out of each call if the status is read again soon, and a user waits for it."""
 _TIMEOUT_KEY: Final = "default.api.timeout.ms"
+_INDEX_INTERVAL_MS: Final = 300_000
+"""The size of the offset index changes slowly, and brokers return it with those of all their logs."""
+_UNKNOWN_INDEX_INTERVAL_MS: Final = 30_000
+"""How long an unknown size is not asked for again: a new flow has no index yet, a user may lack the permission."""
 
 
 class StatusReader:
@@ -67,6 +71,8 @@ class StatusReader:
         self._observer: Final = FlowObserver(flow, self._last_errors, self._unix_ms)
         self._lags: Final = LagTracker()
         self._clients: tuple[Admin, Admin] | None = None
+        self._index_bytes: int | None = None
+        self._index_due_ms = 0
 
     def __enter__(self) -> Self:
         return self
@@ -87,10 +93,6 @@ class StatusReader:
         except MirrorError:
             self.close()
             raise
-
-    def index_size(self) -> int | None:
-        """Return the size of the flow's offset index in bytes; None if it is not known."""
-        return read_index_size(self._open()[1], self.flow.name)
 
     def _open(self) -> tuple[Admin, Admin]:
         if self._clients is None:
@@ -136,7 +138,17 @@ class StatusReader:
             ],
             groups=self._groups(),
             sync=self._sync(),
+            index_bytes=self._index_size(target, observation.time_ms),
         )
+
+    def _index_size(self, target: Admin, now_ms: int) -> int | None:
+        """Return the size of the offset index in bytes, which is read again after a while; None if it is not known."""
+        if now_ms >= self._index_due_ms:
+            self._index_bytes = read_index_size(target, self.flow.name)
+            self._index_due_ms = now_ms + (
+                _UNKNOWN_INDEX_INTERVAL_MS if self._index_bytes is None else _INDEX_INTERVAL_MS
+            )
+        return self._index_bytes
 
     def _groups(self) -> GroupsSummary | None:
         """Return the groups after the last round that any run has recorded in the report folder."""

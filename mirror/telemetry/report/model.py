@@ -30,6 +30,8 @@ class FlowReportData:
     """The consumer groups after the last round; None if the flow does not follow them."""
     sync: SyncState = field(default_factory=SyncState)
     """What else is in step, by kind, and what was left out."""
+    index_bytes: int | None = None
+    """The size of the offset index on the target at the run's end; None if it is not known."""
     partitions: list[RangeResult] = field(default_factory=list)
     """One result per partition, with the counts of the whole run.
 

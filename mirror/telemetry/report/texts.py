@@ -123,6 +123,7 @@ def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
         Tile("Gaps", f"{sum(gaps.values()):,}", _of_which(gaps, lost, "lost")),
         *([] if flow.groups is None else [_groups(flow.groups)]),
         *(_kind(kind, state) for kind, state in flow.sync.kinds.items()),
+        *([] if flow.index_bytes is None else [Tile("Offset index", size(flow.index_bytes), "on the target")]),
         *([Tile("Not local", f"{not_local:,}", "records left out, which flows have written")] if not_local else []),
     ]
 

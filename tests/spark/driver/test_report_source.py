@@ -190,6 +190,17 @@ def test_the_groups_are_those_of_the_last_round(tmp_path: Path) -> None:
     assert only(tmp_path, FLOW).groups == groups
 
 
+def test_the_size_of_the_index_is_in_the_summary_if_it_is_known(tmp_path: Path) -> None:
+    write(tmp_path, "r1", [runs.healthy()])
+    summary(tmp_path, [runs.healthy()])
+    assert only(tmp_path).index_bytes is None
+    path = tmp_path / "summary.json"
+    content = json.loads(path.read_text())
+    content["flows"][0]["index_bytes"] = 4_700
+    path.write_text(json.dumps(content))
+    assert only(tmp_path).index_bytes == 4_700
+
+
 def test_an_epoch_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     first, second = runs.healthy(), second_epoch(runs.healthy())
     ledger = write(tmp_path, "r1", [first], 1)

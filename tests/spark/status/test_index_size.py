@@ -9,7 +9,7 @@ import pytest
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.spark.status import status_reader
-from mirror.spark.status.lag_monitor import measure_index
+from mirror.spark.status.lag_monitor import record_lags
 from mirror.telemetry.metrics.instruments import INDEX_SIZE
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
@@ -23,17 +23,20 @@ if TYPE_CHECKING:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
     use_fakes(tmp_path, monkeypatch, status_reader)
-    return StatusHarness(tmp_path)
+    harness = StatusHarness(tmp_path)
+    harness.a.add_topic("orders", [9])
+    return harness
 
 
 def size_of(site: StatusHarness, tmp_path: Path) -> dict[tuple[tuple[str, str], ...], object]:
     telemetry = RunTelemetry(TelemetrySettings(), tmp_path, SystemClock())
     with site.watch() as watch:
-        known = measure_index(telemetry, watch)
+        status = watch.read()
+    record_lags(telemetry, status)
     found: dict[tuple[tuple[str, str], ...], object] = {
         one.attributes: one.value for kind, points in telemetry.metrics.points() if kind is INDEX_SIZE for one in points
     }
-    assert known == bool(found)
+    assert status.to_json()["index_bytes"] == (next(iter(found.values())) if found else None)
     return found
 
 
@@ -47,3 +50,14 @@ def test_the_size_is_that_of_the_offset_topic_on_the_target(site: StatusHarness,
 def test_without_the_permission_the_size_is_not_known(site: StatusHarness, tmp_path: Path) -> None:
     site.b.add_topic(offset_topic_of("f"), [7]).set_moods({"log_dirs": "not authorized"})
     assert size_of(site, tmp_path) == {}
+
+
+def test_the_size_is_read_again_after_five_minutes(site: StatusHarness) -> None:
+    site.b.add_topic(offset_topic_of("f"), [7])
+    with site.watch() as watch:
+        assert watch.read().index_bytes == 700
+        site.b.add_topic(offset_topic_of("f"), [9])
+        site.now_ms += 299_000
+        assert watch.read().index_bytes == 700
+        site.now_ms += 2_000
+        assert watch.read().index_bytes == 900

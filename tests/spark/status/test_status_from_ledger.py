@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.relay.model.way import Way
+from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.telemetry.lag.lags import LagState
@@ -137,4 +138,4 @@ def test_target_topics_are_read_only_for_partitions_without_progress(
     monkeypatch.setattr(fakes.Admin, "describe_topics", describe)
     with site.watch() as watch:
         watch.read()
-    assert asked == ["a.orders-new"]
+    assert [name for name in asked if name != offset_topic_of("f")] == ["a.orders-new"]

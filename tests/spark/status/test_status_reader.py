@@ -305,6 +305,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "withheld_records": 0,
         "groups": None,
         "sync": None,
+        "index_bytes": None,
     }
     assert list(told["states"]) == ["no leader", "caught up"]
     assert first == {

@@ -29,6 +29,8 @@ class StreamProgress:
         self._cadence: Cadence | None = None
         self._planned = self._error = ""
         self._ended = False
+        self.index_bytes: int | None = None
+        """The size of the offset index by the last status; None if it is not known."""
 
     @property
     def interval_ms(self) -> int:
@@ -45,6 +47,7 @@ class StreamProgress:
 
     def on_status(self, status: FlowStatus) -> None:
         """Show the status that was read from both clusters."""
+        self.index_bytes = status.index_bytes
         if self._ended or self._cadence is None:
             return
         line = followed(status)

@@ -194,6 +194,7 @@ class ReportSource:
             trace=reader.trace if reader is not None else "",
             groups=(reader.groups if reader is not None else None) or _groups(entry.get("groups")),
             sync=SyncState.from_json(entry["sync"]) if entry.get("sync") else SyncState(),
+            index_bytes=entry.get("index_bytes"),
             partitions=results,
         )
 
