@@ -19,6 +19,7 @@
         ├── ProtocolError        bytes that do not follow the protocol
         │   ├── CorruptBatch     a record batch whose CRC-32C or structure is wrong
         │   └── BatchTooLarge    a record batch whose decompressed size exceeds its reader's limit
+        ├── AcknowledgedRecordsLost   a batch was appended below the log's known end: the log has lost records
         ├── NeedsAbort           the transaction can only be aborted; carries the reason
         ├── BrokerError          a broker responded with an error code
         │   ├── AuthorizationFailed   a permission is missing; names the operation and the resource
@@ -332,6 +333,19 @@ class LogTruncated(KafkaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.diverging_offset), self.__dict__
+
+
+class AcknowledgedRecordsLost(KafkaError):
+    """A batch was appended at ``offset``, below ``log_end``, which the log had reached: it lost records."""
+
+    def __init__(self, message: str, offset: int = -1, log_end: int = -1) -> None:
+        super().__init__(message)
+        self.offset = offset
+        self.log_end = log_end
+        self.may_have_been_written = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.offset, self.log_end), self.__dict__
 
 
 class TopicRecreated(LogTruncated):

@@ -8,7 +8,7 @@ from mirror.backoff import Backoff
 from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.metadata import Leader
 from mirror.cluster.types import TopicPartition
-from mirror.errors import InvalidArgument, KafkaError, NotRetriable, UnsupportedVersion
+from mirror.errors import AcknowledgedRecordsLost, InvalidArgument, KafkaError, NotRetriable, UnsupportedVersion
 from mirror.producer.batch.accumulator import Accumulator
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.queue import PartitionQueue
@@ -97,6 +97,10 @@ class ProduceResponseHandler:
         outcome = verdict(code)
         if outcome is ErrorAction.OK or outcome is ErrorAction.DUPLICATE:
             offset = answer.base_offset if outcome is ErrorAction.OK else -1
+            if 0 <= offset < batch.log_end:
+                # Before the transaction's end: a commit would leave the records behind a gap, where nothing mends it.
+                self._batches.give_up(batch, _lost_before(batch, offset))
+                return
             self._batches.acknowledged(batch, offset, throttle_ms, now)
             return
         error: KafkaError = broker_error(code, f"writing to {batch.tp}", _detail(answer), needs="Write")
@@ -163,6 +167,11 @@ class ProduceResponseHandler:
             leader = self._metadata.leader(batch.tp)
             queue.retry_epoch = leader.epoch if leader is not None else -1
         queue.requeue(batch)
+
+
+def _lost_before(batch: ProducerBatch, offset: int) -> AcknowledgedRecordsLost:
+    text = f"{batch.tp}: a batch was acknowledged at offset {offset}, where the log had reached to {batch.log_end}"
+    return AcknowledgedRecordsLost(text, offset, batch.log_end)
 
 
 def _detail(answer: ProduceResponsePartition) -> str | None:

@@ -246,13 +246,16 @@ class Producer(AdoptionCalls):
         *,
         created_ms: int | None = None,
         chain: int | None = None,
+        log_end: int = 0,
     ) -> None:
         """Send as :meth:`send_batch` with ``block=False``; ``callback`` is called with the outcome instead of a future.
 
+        The log is known to reach to ``log_end``: if the batch is acknowledged below it, it fails with
+        AcknowledgedRecordsLost, and so does the transaction, which a commit that waits for the batch would end.
         It is for callers with very many batches: a future costs more than the rest of this call. If this raises,
         ``callback`` may have been called, too.
         """
-        self._send_batch(tp, batch, created_ms, chain, block=False, callback=callback)
+        self._send_batch(tp, batch, created_ms, chain, block=False, callback=callback, log_end=log_end)
 
     def _send_batch(
         self,
@@ -263,6 +266,7 @@ class Producer(AdoptionCalls):
         *,
         block: bool,
         callback: Callback | None = None,
+        log_end: int = 0,
     ) -> ProducerBatch:
         if chain is not None and type(chain) is not int:
             msg = f"chain must be an int or None, not {type(chain).__name__}"
@@ -283,7 +287,7 @@ class Producer(AdoptionCalls):
         try:
             if born_ms is None:
                 born_ms = self._thread.clock.now()
-            made = ProducerBatch(tp, batch, born_ms, batch.size, chain=chain, callback=callback)
+            made = ProducerBatch(tp, batch, born_ms, batch.size, chain=chain, callback=callback, log_end=log_end)
             with place.lock:
                 if (before := place.open) is not None:
                     before.close()  # later records belong behind this batch

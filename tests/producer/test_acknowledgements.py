@@ -6,13 +6,15 @@ import dataclasses
 import json
 import pickle
 
-from mirror.errors import ConnectionFailed, DeliveryCause, DeliveryPhase, DeliveryTimeout
+import pytest
+
+from mirror.errors import AcknowledgedRecordsLost, ConnectionFailed, DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.producer.batch.batches import RecordMetadata
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer
 from tests.fakes.control import Action
-from tests.producer.site import T0, T1, TIMES, expired, finish, make_cluster, send
+from tests.producer.site import T0, T1, TIMES, expired, failure, finish, make_cluster, send
 
 
 def test_what_acknowledged_it_tells_how_long_the_broker_wants_to_be_left_alone() -> None:
@@ -23,6 +25,21 @@ def test_what_acknowledged_it_tells_how_long_the_broker_wants_to_be_left_alone()
     assert producer.finish(first) == RecordMetadata(T0, 0, 0, 70)
     assert producer.finish(second) == RecordMetadata(T0, 1)
     assert producer.told_ms - producer._answered_ms[first] >= 70
+
+
+@pytest.mark.parametrize(("log_end", "is_lost"), [(0, False), (1, False), (2, True)])
+def test_batch_that_is_acknowledged_below_the_known_end_fails(log_end: int, is_lost: bool) -> None:
+    producer = FakeProducer(make_cluster())
+    finish(producer, send(producer).future)
+    made = producer.prepare(T0, b"second")
+    made.log_end = log_end
+    producer.send_batch(made)
+    if is_lost:
+        error = failure(producer, made.future)
+        assert isinstance(error, AcknowledgedRecordsLost)
+        assert (error.offset, error.log_end, error.may_have_been_written) == (1, 2, True)
+    else:
+        assert producer.finish(made.future) == RecordMetadata(T0, 1)
 
 
 def test_every_produce_on_the_wire_asks_for_all_replicas() -> None:

@@ -114,7 +114,8 @@ class HandWriter:
         self.yielded.append((progress, Future()))
         return self.yielded[-1][1]
 
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
+        assert log_end >= 0
         assert self.closed is None
         assert self.acquired
         if self.send_error is not None:

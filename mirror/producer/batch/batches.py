@@ -69,6 +69,8 @@ class ProducerBatch:
     """Called once after the callers have their outcome, whatever their callbacks raise. It is no callback of
     ``future``: a caller may keep that, and with it everything that its callbacks refer to."""
     expires_ms: int = 0
+    log_end: int = 0
+    """The log is known to reach to this offset: an acknowledgement below it fails the batch."""
     chain: int | None = None
     """Once a batch of this chain is lost, later ones of the same chain and partition are not sent; None: no chain."""
     sequence: int | None = None

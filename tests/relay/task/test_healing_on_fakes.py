@@ -16,7 +16,7 @@ from mirror.relay.progress.committed import ProgressStore
 from mirror.relay.progress.progress_topic import ProgressTopic
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
-from tests.fakes.control import ServerCall
+from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import build, values_of
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -177,7 +177,8 @@ def test_source_without_what_the_target_lost_is_a_gap(site: Site) -> None:
     site.anchor_each_commit()
     site.write_and_copy(3)
     site.write_and_copy(3)
-    site.lose(site.end_of(b"2"))
+    is_atomic = site.options.get("exactly_once_by") == "transactions"
+    site.lose(site.end_of(b"2") + is_atomic)  # a transaction's marker is behind it
     site.pair.source.log("t").delete_before(6)
     site.write(1)
     for _ in range(2):
@@ -219,6 +220,12 @@ def test_aborted_records_behind_the_anchor_are_no_part_of_the_copy(monkeypatch: 
     assert site.pair.values() == site.values(0, 8)
 
 
+def is_to_target(site: Site, call: ServerCall) -> bool:
+    """Whether the Produce request has a batch of the copy."""
+    topic_id = site.pair.target.topics["paris.t"].topic_id
+    return any(topic_id == one.topic_id or one.name == "paris.t" for one in call.body.topic_data)
+
+
 @pytest.mark.parametrize("at", [2, 3, 5])
 def test_loss_while_the_partition_is_copied_is_mended_in_the_same_copy(site: Site, at: int) -> None:
     site.anchor_each_commit()
@@ -229,10 +236,7 @@ def test_loss_while_the_partition_is_copied_is_mended_in_the_same_copy(site: Sit
 
     def rule(call: ServerCall) -> None:
         nonlocal seen
-        is_target = call.api is Api.PRODUCE and any(
-            one.topic_id == site.pair.target.topics["paris.t"].topic_id or one.name == "paris.t"
-            for one in call.body.topic_data
-        )
+        is_target = call.api is Api.PRODUCE and is_to_target(site, call)
         seen += is_target
         if is_target and seen == at:
             site.lose(site.end_of(b"1") if any(True for _ in site.pair.log().batches()) else 0)
@@ -242,6 +246,33 @@ def test_loss_while_the_partition_is_copied_is_mended_in_the_same_copy(site: Sit
     assert result.outcome is Outcome.COMPLETE, result.error
     assert (site.pair.values() == site.values(0, 11)) or not site.exact
     assert set(site.pair.values()) == set(site.values(0, 11))
+
+
+@pytest.mark.parametrize("markers", [0, 1], ids=["its marker is lost", "its marker stands"])
+def test_loss_while_a_commit_waits_for_a_batch_is_mended(
+    monkeypatch: pytest.MonkeyPatch, level: int, markers: int
+) -> None:
+    """The producer ends the transaction with its last acknowledgement: that must not be one below the known end."""
+    site = Site(monkeypatch, "transactions", level)
+    site.anchor_each_commit()
+    site.write_and_copy(3)
+    site.write_and_copy(3)
+    site.write(1)
+    lost = False
+
+    def rule(call: ServerCall) -> Action | None:
+        nonlocal lost
+        if lost or call.api is not Api.PRODUCE or not is_to_target(site, call):
+            return None
+        lost = True
+        site.lose(site.end_of(b"2") + markers)
+        return Action(stall_ms=100)  # the commit begins meanwhile
+
+    site.pair.target.control.add(rule)
+    result = site.copy(commit_interval_ms=5, commit_min_interval_ms=1)
+    assert lost
+    assert result.outcome is Outcome.COMPLETE, result.error
+    assert site.pair.values() == site.values(0, 7)
 
 
 # --- a copy that started over

@@ -74,8 +74,8 @@ class AnsweringWriter:
         self.target.answer()
         return opened
 
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        del created_ms
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
+        del created_ms, log_end
         tp = TopicPartition("paris.t", self.partition)
         if self.partition not in self.target.sick:
             end = self.target.ends.get(self.partition, 0)

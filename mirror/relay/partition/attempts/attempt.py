@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mirror.errors import (
+    AcknowledgedRecordsLost,
     AuthorizationFailed,
     DeliveryTimeout,
     FlowError,
@@ -237,8 +238,7 @@ class CopyAttempt:
             self._reader.last_response_ms = now  # nothing is fetched: the source cannot be blamed for its silence
         self.outbox.process_answers(now)
         self._check_regression()
-        if (failure := self.outbox.first_failure()) is not None:
-            raise DeliveryFailed(failure[1], failure[0])
+        self._check_failure()
         if self.commits.in_flight is not None:
             self._process_commit(now)
         if self.commits.required:
@@ -289,6 +289,15 @@ class CopyAttempt:
             acked, log_end = regression
             msg = f"the target acknowledged offset {acked}, where its log had reached to {log_end}"
             raise TargetShrank(msg)
+
+    def _check_failure(self) -> None:
+        if (failure := self.outbox.first_failure()) is None:
+            return
+        output, error = failure
+        if isinstance(error, AcknowledgedRecordsLost):
+            self.outbox.regression = error.offset, error.log_end
+            self._check_regression()
+        raise DeliveryFailed(error, output)
 
     # --- sending
 
@@ -344,7 +353,8 @@ class CopyAttempt:
             if not self.outbox.may_send(now):
                 return False
             try:
-                self._writer.send(output.batch, self._clock.created_ms(), partial(self.outbox.on_answer, pending))
+                on_answer = partial(self.outbox.on_answer, pending)
+                self._writer.send(output.batch, self._clock.created_ms(), on_answer, self.outbox.log_end)
             except (DeliveryTimeout, RecordTooLarge) as error:
                 raise DeliveryFailed(error, output) from error
             except KafkaTimeout:
@@ -388,8 +398,7 @@ class CopyAttempt:
             self._copy.on_committed(counts)
         if error is None:
             return
-        if (failure := self.outbox.first_failure()) is not None:
-            raise DeliveryFailed(failure[1], failure[0])
+        self._check_failure()
         if isinstance(error, ProgressChanged):
             raise error
         sent_all = (self._reader.ended and self.all_delivered) or (self._changes_way and self.outbox.empty)

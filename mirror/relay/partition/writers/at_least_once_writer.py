@@ -131,8 +131,9 @@ class AtLeastOnceWriter:
         self.acquired = True
         return done(FoundPosition(progress, NO_TOTALS, loss))
 
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        """Send in order, in this attempt's chain."""
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
+        """Send in order, in this attempt's chain. A loss is found when the answer is processed."""
+        del log_end
         self._producer.post_batch(self._tp, batch, callback, created_ms=created_ms, chain=self._chain)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:

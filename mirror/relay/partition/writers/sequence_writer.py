@@ -245,8 +245,9 @@ class SequenceWriter:
             self.producer_id, self.acquired = identity.producer_id, True
         return done(found)
 
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        """Send in order, under the fence's producer id and epoch."""
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
+        """Send in order, under the fence's producer id and epoch. A loss is found when the answer is processed."""
+        del log_end
         self._shared.post_batch(self._tp, batch, callback, created_ms=created_ms, chain=self._chain)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:

@@ -94,8 +94,11 @@ class TargetWriter(Protocol):
         """
         ...
 
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
-        """Send ``batch``, created at ``created_ms`` (ms since 1970; None for now). KafkaTimeout if memory is full."""
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
+        """Send ``batch``, created at ``created_ms`` (ms since 1970; None for now). KafkaTimeout if memory is full.
+
+        In transactions it fails with AcknowledgedRecordsLost if it is appended below ``log_end``.
+        """
         ...
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
@@ -184,10 +187,10 @@ class ExactlyOnceWriter:
             taken = take_over_after_loss(self._transactions, self._search, progress, loss, timeout_ms)
         return then(taken, on_found)
 
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback) -> None:
+    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
         """Send in the transaction, which begins with its first batch."""
         self._transactions.begin()
-        self._transactions.producer.post_batch(self._tp, batch, callback, created_ms=created_ms)
+        self._transactions.producer.post_batch(self._tp, batch, callback, created_ms=created_ms, log_end=log_end)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit with the transaction; in a new one if none is open."""

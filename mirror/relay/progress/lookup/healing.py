@@ -74,7 +74,9 @@ class TargetHealing:
             copied_to=progress.offset,
             exactly_once=self._exactly_once,
         )
-        anchor = self._newest_standing(tp, candidates, timeout_ms)
+        anchor = self._newest_standing(
+            tp, candidates, timeout_ms, atomic=self._exactly_once and progress.way is Way.TRANSACTIONS
+        )
         if anchor is None:
             raise truncated_error(self._flow, tp, mark, cut, progress.offset, _none_stands(kept, candidates))
         stood = replace(anchor.target, topic_id=current.topic_id, leader_epoch=current.leader_epoch)
@@ -122,7 +124,13 @@ class TargetHealing:
             self._kept_until_ms = self._now() + _KEPT_MS
             reading.set_result(anchors)
 
-    def _newest_standing(self, tp: TopicPartition, candidates: Iterable[Anchor], timeout_ms: int) -> Anchor | None:
+    def _newest_standing(
+        self, tp: TopicPartition, candidates: Iterable[Anchor], timeout_ms: int, *, atomic: bool
+    ) -> Anchor | None:
+        """Return the newest anchor that stands; in transactions (``atomic``) with the marker behind it.
+
+        Without its marker a transaction is open, and is aborted with the next one of its producer.
+        """
         ends: dict[int, tuple[int, int]] = {}
         for anchor in candidates:
             epoch = anchor.target.leader_epoch
@@ -132,7 +140,7 @@ class TargetHealing:
                 known = found
             else:
                 known = ends[epoch] = self._epoch_end(tp, epoch, timeout_ms)
-            if stands(anchor, *known):
+            if stands(anchor, *known, with_marker=atomic):
                 return anchor
         return None
 
