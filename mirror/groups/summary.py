@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from mirror.groups.positions import GroupsReport, GroupState
+    from mirror.groups.positions import GroupPosition, GroupsReport, GroupState
 
 MAX_GROUPS: Final = 20
 """Groups that are not in step and are named; the others are counted."""
@@ -62,16 +62,16 @@ class GroupsSummary:
 
     def line(self) -> str:
         """Return the counts, and what the round has committed, as one line."""
-        return f"{self.counts()}; {_counted(self.written, 'offset')} committed" if self.sync else self.counts()
+        return f"{self.counts()}; {counted(self.written, 'offset')} committed" if self.sync else self.counts()
 
     def counts(self) -> str:
         """Return the counts as one line."""
         if not self.sync:
-            return f"sync is off, nothing is committed on the target; {_counted(self.total, 'group')} read"
+            return f"sync is off, nothing is committed on the target; {counted(self.total, 'group')} read"
         verb = "is" if self.in_step == 1 else "are"
         held = ", ".join(f"{count:,} {reason}" for reason, count in self.by_reason.items())
         others = f"; not in step: {held}" if held else ""
-        again = f"; at most {_counted(self.read_again, 'record')} read again" if self.read_again else ""
+        again = f"; at most {counted(self.read_again, 'record')} read again" if self.read_again else ""
         return f"{self.in_step:,} of {self.total:,} {verb} in step{others}{again}"
 
     def to_json(self) -> dict[str, Any]:
@@ -147,18 +147,20 @@ def summary_of(report: GroupsReport) -> GroupsSummary:
 
 def _held(state: GroupState, now_ms: int) -> HeldGroup:
     reasons = tuple(sorted(reason.value for reason in state.reasons))
-    detail = state.detail if state.reason is not None else _detail(state)
+    behind = [one for one in state.positions if one.reason is not None or one.pending]
+    detail = state.detail if state.reason is not None else detail_of(behind)
     return HeldGroup(group=state.group, reasons=reasons, detail=detail, age_ms=state.age_ms(now_ms))
 
 
-def _detail(state: GroupState) -> str:
-    behind = [one for one in state.positions if one.reason is not None or one.pending]
+def detail_of(behind: Sequence[GroupPosition]) -> str:
+    """Return which partitions of a group are not in step, and why: the first one with words about that, and a count."""
     if not behind:
         return ""
     first = next((one for one in behind if one.detail), behind[0])
-    more = f", and {_counted(len(behind) - 1, 'more partition')}" if len(behind) > 1 else ""
+    more = f", and {counted(len(behind) - 1, 'more partition')}" if len(behind) > 1 else ""
     return f"{first.source.topic}-{first.source.partition}{f': {first.detail}' if first.detail else ''}{more}"
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """Return a number of things, for people."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

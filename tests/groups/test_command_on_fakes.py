@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.config.load import load
-from mirror.spark.driver.rounds.group_rounds import open_sync
+from mirror.spark.preflight.flow_groups import open_sync
 from tests.fakes.cluster import GroupOffset
 from tests.groups.sync_site import GROUP, SOURCE, TARGET
 from tests.relay.fake_pair import FLOW, FakePair

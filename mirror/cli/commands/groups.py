@@ -28,7 +28,7 @@ from mirror.groups.way_back import WayBack
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
-from mirror.spark.driver.rounds.group_rounds import also_fed, feeding_flow, partners_of, rules_of
+from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, partners_of, rules_of
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig

@@ -130,7 +130,7 @@ def _changes(flow: FlowForecast) -> Iterator[str]:
     """Yield what a run would change on both clusters, besides what it copies."""
     yield from (f"on {flow.target}: {line}" for line in flow.changes)
     yield from (f"on {flow.source}: {line}" for line in flow.source_changes)
-    for found in (flow.alignment, flow.acls):
+    for found in (flow.alignment, flow.acls, flow.groups):
         yield from (f"on {flow.target}: {line}" for line in (found.lines() if found is not None else ()))
 
 

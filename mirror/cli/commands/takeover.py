@@ -14,9 +14,9 @@ from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError, printable
 from mirror.spark.driver import job_options
-from mirror.spark.driver.rounds.group_rounds import rules_of
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
+from mirror.spark.preflight.flow_groups import rules_of
 from mirror.takeover.giving_back import hand_back
 from mirror.takeover.places import Deployment
 from mirror.takeover.sides import OBSERVED_S, TakeoverRequest

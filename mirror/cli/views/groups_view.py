@@ -13,8 +13,8 @@ from rich.text import Text
 
 from mirror.client import LATEST, Admin
 from mirror.errors import printable
-from mirror.spark.driver.rounds.group_rounds import rules_of
 from mirror.spark.flow_admins import open_admins
+from mirror.spark.preflight.flow_groups import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

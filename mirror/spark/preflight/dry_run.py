@@ -16,6 +16,7 @@ from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take
 from mirror.spark.planning.unknown_origin import unknown_origins
 from mirror.spark.preflight.flow_acls import compare_acls
 from mirror.spark.preflight.flow_alignment import compare_sides
+from mirror.spark.preflight.flow_groups import compare_groups
 from mirror.spark.preflight.flow_registries import read_registries, to_begin
 from mirror.spark.preflight.target_topics import inspect_topics
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from mirror.alignment.permissions.report import AclReport
     from mirror.alignment.report import AlignmentReport
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.groups.forecast import GroupsForecast
     from mirror.relay.batches.topic_config import TopicConfig
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.log_sizes import RecordSizes
@@ -121,6 +123,8 @@ class FlowForecast:
     """How the target topics differ; None if the flow does not keep them in step."""
     acls: AclReport | None = None
     """How the ACLs of the target differ; None if the flow does not keep them in step."""
+    groups: GroupsForecast | None = None
+    """What would be committed for consumer groups on the target; None if the flow commits nothing for them."""
 
     @property
     def to_do(self) -> bool:
@@ -129,16 +133,22 @@ class FlowForecast:
         Renewing progress is no reason to run: every flow that runs at all does it in time.
         """
         idle = {Action.NOTHING, Action.RENEW}
-        pending = any(found is not None and found.pending for found in (self.alignment, self.acls, self._deletions))
+        reports = (self.alignment, self.acls, self._deletions, self.groups)
+        pending = any(found is not None and found.pending for found in reports)
         return bool(self.changes or self.source_changes or pending) or any(
             partition.action not in idle for partition in self.partitions
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields and ``to_do`` as plain values; ``configs`` and ``deletions`` are the alignment."""
-        fields = asdict(replace(self, alignment=None, acls=None))
-        del fields["alignment"], fields["acls"]
-        found = {"configs": self.alignment, "deletions": self._deletions, "acls": self.acls}
+        fields = asdict(replace(self, alignment=None, acls=None, groups=None))
+        del fields["alignment"]
+        found = {
+            "configs": self.alignment,
+            "deletions": self._deletions,
+            "acls": self.acls,
+            "groups": self.groups,
+        }
         reports = {key: None if one is None else one.to_json() for key, one in found.items()}
         return {**fields, **reports, "to_do": self.to_do}
 
@@ -168,6 +178,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
             if "source" in registries
             else {}
         )
+    groups = compare_groups(config, flow)
     plan = plan_from_snapshot(request, snapshot)
     partitions = [
         _with_error(partition, unknown.get(TopicPartition(partition.topic, partition.partition)), Action.FAIL)
@@ -200,11 +211,13 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
             *topics.warnings,
             *(() if alignment is None else alignment.problems),
             *(() if acls is None else acls.problems),
+            *(() if groups is None else groups.problems),
             *describe_oldest({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.is_noteworthy}),
         ],
         withheld=list(snapshot.withheld.values()),
         alignment=alignment,
         acls=acls,
+        groups=groups,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
-from mirror.spark.driver.rounds.group_rounds import also_fed, feeding_flow, partners_of
+from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, partners_of
 
 
 def _flow(name: str, naming: str, **more: Any) -> FlowConfig:

@@ -11,7 +11,7 @@ from mirror.errors import KafkaError
 from mirror.mirrormaker.checkpoints import CheckpointWriter, Translated
 from mirror.mirrormaker.records import Checkpoint, CheckpointKey
 from mirror.runtime.clock import SystemClock
-from mirror.spark.driver.rounds.group_rounds import open_sync
+from mirror.spark.preflight.flow_groups import open_sync
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
