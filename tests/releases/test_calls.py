@@ -32,12 +32,14 @@ from tests.copying.group_site import commit, committed_at
 from tests.copying.pair import End
 from tests.e2e.broker_side import WITHIN_S
 from tests.polling import eventually
-from tests.releases.releases import OLDEST, VERSIONS, authorizer
+from tests.releases.releases import VERSIONS, authorizer
 from tests.releases.topics import SourceTopics
 
 pytestmark = [pytest.mark.brokers, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 _USER: Final = "User:somebody"
+REPORT_PERMISSIONS: Final = VERSIONS[1:]
+"""Those whose brokers say what a client may do (KIP-430, from Apache Kafka 2.3)."""
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -54,7 +56,7 @@ def test_calls_of_a_source_have_confluent_kafka_s_results(
         _check_configs(admin, topics)
         _check_groups(admin, topics, unique("g.billing"))
         _check_acls(admin, topics)
-        _check_operations(admin, topics.plain, reported=version != OLDEST)
+        _check_operations(admin, topics.plain, reported=version in REPORT_PERMISSIONS)
     for topic in (topics.plain, topics.transactional, *topics.old.values()):
         for partition in range(topics.partitions[topic]):
             assert _fetched(topics.side, topic, partition) == [
@@ -144,7 +146,6 @@ def _check_acls(admin: Admin, topics: SourceTopics) -> None:
 
 
 def _check_operations(admin: Admin, topic: str, *, reported: bool) -> None:
-    """``reported``: whether the brokers say what a client may do (KIP-430, from Apache Kafka 2.3)."""
     of_cluster = admin.cluster_operations()
     described = admin.describe_topics([topic], include_authorized_operations=True)[topic].authorized_operations
     of_group = admin.group_operations(["g.billing"]).get("g.billing")

@@ -31,11 +31,11 @@ _USER: Final = "mirror"
 _PASSWORD: Final = "secret-7"
 _LISTENER: Final = "SECURE"
 _JAAS: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-_MECHANISMS: Final = {"2.1.1": "SCRAM-SHA-256", "2.8.2": "SCRAM-SHA-512"}
+MECHANISMS: Final = {"2.1.1": "SCRAM-SHA-256", "2.8.2": "SCRAM-SHA-512"}
 
 
 def _properties(version: str, authority: Authority) -> dict[str, str]:
-    mechanism, name = _MECHANISMS[version], f"listener.name.{_LISTENER.lower()}"
+    mechanism, name = MECHANISMS[version], f"listener.name.{_LISTENER.lower()}"
     keys = {"type": "PKCS12", "location": str(_keystore(authority)), "password": _PASSWORD}
     return {
         **authorizer(version),
@@ -59,7 +59,7 @@ def _keystore(authority: Authority) -> Path:
 def _add_user(cluster: Cluster, version: str) -> None:
     """Before 2.7 only the tool beside ZooKeeper adds users (KIP-554)."""
     release = OLDER[version]
-    credential = f"{_MECHANISMS[version]}=[iterations=4096,password={_PASSWORD}]"
+    credential = f"{MECHANISMS[version]}=[iterations=4096,password={_PASSWORD}]"
     tool = ["kafka.admin.ConfigCommand", "--zookeeper", cluster.zookeeper, "--alter", "--add-config", credential]
     options = [*jvm.PLAIN, *release.distribution.java_options, "-cp", class_path(release.jars())]
     command: list[str | Path] = [find_java().path, *options, *tool, "--entity-type", "users", "--entity-name", _USER]
@@ -72,14 +72,14 @@ def _options(cluster: Cluster, version: str, authority: Authority, **more: str) 
         "bootstrap.servers": cluster.bootstrap(_LISTENER),
         "security.protocol": "SASL_SSL",
         "ssl.truststore.location": str(authority.path),
-        "sasl.mechanism": _MECHANISMS[version],
+        "sasl.mechanism": MECHANISMS[version],
         "sasl.username": _USER,
         "sasl.password": _PASSWORD,
         **{key.replace("_", "."): value for key, value in more.items()},
     }
 
 
-@pytest.mark.parametrize("version", _MECHANISMS)
+@pytest.mark.parametrize("version", MECHANISMS)
 def test_a_flow_logs_in_and_reads_what_acls_allow(
     new_cluster: NewCluster, target_cluster: Cluster, unique: Callable[[str], str], version: str, tmp_path: Path
 ) -> None:

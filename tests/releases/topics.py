@@ -25,6 +25,11 @@ _MAGIC_AT: Final = 16
 """Where all formats of a log have their number."""
 
 
+def writes_old_formats(version: str) -> bool:
+    """Return whether brokers of the release write topics of :data:`OLD_FORMATS`."""
+    return version.startswith("2.")
+
+
 class SourceTopics:
     """A plain, a compacted and a transactional topic, and one for each old format that the release writes."""
 
@@ -34,7 +39,7 @@ class SourceTopics:
         self.plain: Final = f"plain-{suffix}"
         self.compacted: Final = f"compacted-{suffix}"
         self.transactional: Final = f"transactional-{suffix}"
-        writes_old = version.startswith("2.")
+        writes_old = writes_old_formats(version)
         self.old: Final = {magic: f"format-{magic}-{suffix}" for magic in OLD_FORMATS if writes_old}
         self._turns = 0
 
