@@ -13,6 +13,8 @@ from mirror.runtime.clock import SystemClock
 from tests.relay.fake_pair import FLOW, FakePair
 
 TARGET = "paris.t"
+BACK = "flow-back"
+"""The flow in the other direction, from ``paris.t`` to ``t``."""
 
 
 class Site:
@@ -22,6 +24,7 @@ class Site:
         self.pair = pair
         self.source, self.target = pair.source.topics["t"].configs, pair.target.topics[TARGET].configs
         pair.target.add_topic(inventory_topic_of(FLOW))
+        pair.source.add_topic(inventory_topic_of(BACK))
         self.excluded: set[str] = {"min.insync.replicas"}
         self.overrides: dict[str, str] = {}
         self._of_source, self._of_target = (
@@ -60,6 +63,14 @@ class Site:
         """One round of a run of its own."""
         alignment = self.alignment()
         return alignment.round(write=write, adopt=adopt, beside_copies=beside_copies, created=created)
+
+    def round_back(self, *, adopt: bool = False) -> AlignmentReport:
+        """One round of a run of the flow in the other direction."""
+        options = {"bootstrap.servers": self.pair.source.bootstrap}
+        rules = AlignmentRules({TARGET: "t"}.get, self.rules().configs)
+        made = Alignment(BACK, self._of_target, self._of_source, options, rules, SystemClock())
+        self._open.append(made)
+        return made.round(adopt=adopt)
 
 
 def found(report: AlignmentReport) -> dict[str, str | None]:

@@ -84,6 +84,29 @@ def test_a_value_that_the_flow_did_not_set_is_not_reset(site: Site) -> None:
     assert site.target == {}
 
 
+@pytest.mark.parametrize("by", ["reset on both", "adopted there", "adopted back"])
+def test_with_flows_both_ways_a_reset_on_the_side_that_copied_the_value_is_left(site: Site, by: str) -> None:
+    def rounds() -> list[dict[str, str | None]]:
+        return [found(site.round()), found(site.round_back())]
+
+    assert rounds() == [{}, {}]
+    site.source["retention.ms"] = "5"
+    rounds()
+    assert site.target == {"retention.ms": "5"}
+    assert rounds() == [{}, {}]
+    del site.target["retention.ms"]
+    for _ in range(2):
+        assert rounds() == [{"retention.ms": "changed-on-target"}, {"retention.ms": "not-set-by-flow"}]
+    assert (site.source, site.target) == ({"retention.ms": "5"}, {})
+    if by == "reset on both":
+        del site.source["retention.ms"]
+    else:
+        assert (site.round if by == "adopted there" else site.round_back)(adopt=True).is_in_step
+    assert rounds() == [{}, {}]
+    value = {"retention.ms": "5"} if by == "adopted there" else {}
+    assert (site.source, site.target) == (value, value)
+
+
 def test_a_topic_that_the_flow_has_created_is_its_own(site: Site) -> None:
     site.source["retention.ms"] = site.target["retention.ms"] = "5"
     assert site.round(created={TARGET: {"retention.ms": "5"}}).is_in_step
