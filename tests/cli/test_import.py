@@ -124,6 +124,23 @@ def test_nonsense_is_one_clear_error(data: bytes, command: str, tmp_path: Path) 
     assert str(path) in line
 
 
+def test_references_to_each_other_are_texts_that_nothing_resolves(source: Path, tmp_path: Path) -> None:
+    """``Properties`` resolves nothing, and config providers only ``${provider:key}``: so does MirrorMaker 2."""
+    cycle = "one = ${two}\ntwo = ${one}\n"
+    source.write_text(TEXT.replace("4711", "${one}") + cycle)
+    path = tmp_path / "new.toml"
+    result = run("import", source, "--write", path)
+    assert result.exit_code == 0, result.output
+    config = load(path, environ={}, secrets_dir=tmp_path / "new-secrets")
+    assert 'password="${one}"' in str(config.clusters["b"].client_options()["sasl.jaas.config"])
+    for line in ("line 10: one = ${two}", "line 11: two = ${one}"):
+        assert f"{line}: MirrorMaker 2 has no such setting; remove the line" in result.output
+    source.write_text(TEXT.replace("b:9092", "${one}") + cycle)
+    result = run("import", source)
+    assert result.exit_code == 1
+    assert 'left out:\n  a->b: the flow a-b is not written: clusters.b."bootstrap.servers": must be' in result.output
+
+
 def test_no_file_is_one_clear_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         result = run("lint", path)
