@@ -102,6 +102,11 @@ def authorizer(version: str, **more: str) -> dict[str, str]:
     return {"authorizer.class.name": name, "super.users": "User:ANONYMOUS", **more}
 
 
+def distribution(version: str) -> Distribution:
+    """Return what runs the brokers of the release ``version``, one of :data:`VERSIONS`."""
+    return LATEST if version == KAFKA_VERSION else OLDER[version].distribution
+
+
 def cluster(
     version: str,
     brokers: int = 1,
@@ -111,14 +116,13 @@ def cluster(
     features: Mapping[str, int] | None = None,
 ) -> Cluster:
     """Return a cluster of the release ``version``, one of :data:`VERSIONS`, that has not been started."""
-    latest = version == KAFKA_VERSION
     return Cluster(
         brokers,
-        distribution=LATEST if latest else OLDER[version].distribution,
+        distribution=distribution(version),
         properties=properties,
         listeners=listeners,
         features=features,
-        heap=jvm.BROKER if latest else jvm.PLAIN_BROKER,
+        heap=jvm.BROKER if version == KAFKA_VERSION else jvm.PLAIN_BROKER,
     )
 
 

@@ -2,11 +2,13 @@
 
     python tests/campaign/kills/campaign.py [--rounds 200] [--seconds 1500] [--seed N] [--attack NAME] [--level N]
                                              [--by auto|sequences|transactions|mixed]
+                                             [--source-release VERSION] [--target-release VERSION]
 
 Each round has its own topics, with a source that grows, and prints its seed: ``--rounds 1 --seed N`` repeats it (its
 choices, but not the machine's timing). The level is that of ``transaction.version``, 1 or 2; without ``--level`` half
 of the rounds have each. ``--by`` is the flow's ``exactly-once-by``; "mixed" draws it for each attempt, and without it
-each round draws one. The exit status is 1 where a verification has failed.
+each round draws one. The clusters are of the latest release, or of older ones (tests/releases); an older target has no
+levels. The exit status is 1 where a verification has failed.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from mirror.sandbox.cluster import Cluster
 from tests.campaign.kills.attacks import ATTACKS
 from tests.campaign.kills.round import BY, KillRound
 from tests.e2e.broker_side import Side
+from tests.releases.releases import LATEST_VERSION, TARGETS, VERSIONS, distribution
 
 PROPERTIES: Final = {
     "broker.session.timeout.ms": "3000",
@@ -36,14 +39,18 @@ PROPERTIES: Final = {
 }
 _ATTACKS_PER_ROUND: Final = 2
 _NOT_NEW: Final = 0.7
+_LATEST: Final = (LATEST_VERSION, LATEST_VERSION)
 
 
 @contextlib.contextmanager
-def clusters(level: int) -> Iterator[tuple[Side, Cluster]]:
-    """Start a source, and a target with this level of ``transaction.version``."""
+def clusters(
+    level: int, source_release: str = LATEST_VERSION, target_release: str = LATEST_VERSION
+) -> Iterator[tuple[Side, Cluster]]:
+    """Start a source, and a target with this level of ``transaction.version``; 0 is that of older releases."""
+    features = {"transaction.version": level} if level else None
     with (
-        Cluster(properties=PROPERTIES) as source,
-        Cluster(properties=PROPERTIES, features={"transaction.version": level}) as target,
+        Cluster(distribution=distribution(source_release), properties=PROPERTIES) as source,
+        Cluster(distribution=distribution(target_release), properties=PROPERTIES, features=features) as target,
     ):
         yield Side(source.bootstrap_servers), target
 
@@ -90,19 +97,22 @@ def play(
 class Campaign:
     """The rounds that were played, and their counts."""
 
-    def __init__(self, seconds: float, attacks: Sequence[str], by: str | None) -> None:
+    def __init__(
+        self, seconds: float, attacks: Sequence[str], by: str | None, releases: tuple[str, str] = _LATEST
+    ) -> None:
         self.rounds = 0
         self.wrong = list[str]()
         self.counts = Counter[str]()
         self._until = time.monotonic() + seconds
         self._attacks = attacks
         self._by = by
+        self._releases = releases
         self._console = Console(soft_wrap=True)
 
     def run(self, level: int, seeds: Sequence[int], until: float = float("inf")) -> None:
         """Play rounds on their own brokers. No round begins after ``until``, or after the campaign's time."""
         until = min(until, self._until)
-        with clusters(level) as (source, target):
+        with clusters(level, *self._releases) as (source, target):
             for seed in seeds:
                 if time.monotonic() > until:
                     return
@@ -139,12 +149,19 @@ def main() -> int:
     parser.add_argument("--attack", choices=sorted(ATTACKS), action="append", help="only these")
     parser.add_argument("--level", type=int, choices=(1, 2), help="only this transaction.version")
     parser.add_argument("--by", choices=BY, help="how all rounds copy exactly once; by default each draws it")
+    parser.add_argument("--source-release", choices=VERSIONS, default=LATEST_VERSION, help="of the source's brokers")
+    parser.add_argument("--target-release", choices=TARGETS, default=LATEST_VERSION, help="of the target's brokers")
     args = parser.parse_args()
+    older = args.target_release != LATEST_VERSION
+    if older and args.level is not None:
+        parser.error(f"--level: a target of release {args.target_release} has no levels")
     first = random.SystemRandom().randrange(10**9) if args.seed is None else args.seed
-    campaign = Campaign(args.seconds, args.attack or tuple(ATTACKS), args.by)
+    campaign = Campaign(
+        args.seconds, args.attack or tuple(ATTACKS), args.by, (args.source_release, args.target_release)
+    )
     seeds = range(first, first + args.rounds)
-    if args.level is not None:
-        campaign.run(args.level, seeds)
+    if older or args.level is not None:
+        campaign.run(args.level or 0, seeds)
     else:
         half = (args.rounds + 1) // 2
         campaign.run(2, seeds[:half], time.monotonic() + args.seconds / 2)

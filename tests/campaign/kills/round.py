@@ -66,7 +66,7 @@ class KillRound:
             for partition in range(len(topic.truth))
         ]
         self.counts: Final = Counter[str]()
-        """How often attempts ended in which way."""
+        """How many attempts began, and how often they ended in which way."""
         self._first_plan: list[int] | None = None
         self._ids: tuple[str, Mapping[str, str]] = ("", {})
 
@@ -144,6 +144,7 @@ class KillRound:
 
     @contextlib.contextmanager
     def attempt(self, hold: tuple[str, int] | None = None, *, quick: bool = False) -> Iterator[AttemptProcess]:
+        self.counts["attempts"] += 1
         with AttemptProcess(self.order(hold, quick=quick)) as attempt:
             yield attempt
 
