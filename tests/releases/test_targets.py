@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -10,8 +11,10 @@ from mirror.client import Admin
 from mirror.relay.model.way import Way
 from mirror.sandbox.cluster import Cluster
 from mirror.spark.preflight.old_brokers import read_versions, why_no_target
+from tests.campaign.kills.campaign import PROPERTIES, play
 from tests.conftest import NewCluster
 from tests.copying.pair import TwoClusters
+from tests.e2e.broker_side import Side
 from tests.releases import releases
 from tests.releases.releases import LATEST_VERSION, TARGETS, VERSIONS
 from tests.releases.topics import SourceTopics
@@ -46,6 +49,20 @@ def test_a_target_takes_copies_in_both_ways(
                 ways = {one.way for topic in names for one in pair.complete(topic, exactly_once_by=asked)}
                 assert ways == {taken}
             assert topics.difference(pair.target, "", names) is None
+
+
+@pytest.mark.parametrize("version", [version for version in TARGETS if version not in _LEVELS])
+def test_killed_and_doubled_attempts_leave_every_record_on_an_older_target_once(
+    source_cluster: Cluster, new_cluster: NewCluster, version: str, subtests: pytest.Subtests
+) -> None:
+    """All rounds have a compacted topic; test_murder.py does the same with the latest release."""
+    source, target = Side(source_cluster.bootstrap_servers), new_cluster(release=version, properties=PROPERTIES)
+    for by, attack in (("auto", "killed at a point"), ("transactions", "killed at a point"), ("mixed", "two at once")):
+        seed = random.SystemRandom().randrange(10**9)  # a new one in each run; a failure reports it
+        with subtests.test(attack=attack, by=by, seed=seed):
+            counts = play(source, target, seed, (attack,), attacks_each=1, by=by)
+            assert counts[attack] == 1
+            assert counts["result: complete"] >= 4, counts  # a plain topic's partitions and the compacted one's
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version not in TARGETS])
