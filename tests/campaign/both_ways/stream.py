@@ -17,6 +17,7 @@ from typing import Any, Final
 import psutil
 
 from mirror.sandbox.process import _GUARD
+from mirror.spark.driver.session import DAEMON_MODULE
 from mirror.spark.ledger.ledger import Ledger
 from tests import jvm
 from tests.e2e.site import MARK, Site
@@ -30,7 +31,6 @@ commit-min-interval-ms = 200
 shutdown-timeout-ms = 40000
 """
 TIMEOUTS: Final = {"request.timeout.ms": 8_000, "default.api.timeout.ms": 30_000}
-_WORKER: Final = "pyspark.daemon"
 _WORKER_WITHIN_S: Final = 30.0
 """It takes as long as Spark's start, where the driver was killed just before."""
 _LINES_SHOWN: Final = 3
@@ -125,6 +125,6 @@ def _is_worker(process: psutil.Process) -> bool:
     """Whether it is a process that the daemon has forked, and not the daemon."""
     try:
         parent = process.parent()
-        return parent is not None and all(_WORKER in " ".join(one.cmdline()) for one in (process, parent))
+        return parent is not None and all(DAEMON_MODULE in " ".join(one.cmdline()) for one in (process, parent))
     except psutil.Error:
         return False
