@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import Consumer as Confluent
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from mirror.groups.rules import GroupRules
@@ -15,6 +16,13 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.runtime.clock import SystemClock
 from tests.copying.pair import End, TwoClusters
+from tests.polling import eventually
+
+_COORDINATOR_LOADS = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 def group_rules(*topics: str, delete: bool = False) -> GroupRules:
@@ -62,7 +70,18 @@ def commit(end: End, group: str, topic: str, offset: int, metadata: str = "", pa
     """As a consumer with assigned partitions does."""
     with consumer_of(end, group) as consumer:
         where = ConfluentPartition(topic, partition, offset, metadata)
-        consumer.commit(offsets=[where], asynchronous=False)
+
+        def accepted() -> bool:
+            """The coordinator may be loading its groups, which librdkafka does not wait for."""
+            try:
+                consumer.commit(offsets=[where], asynchronous=False)
+            except KafkaException as error:
+                if error.args[0].code() not in _COORDINATOR_LOADS:
+                    raise
+                return False
+            return True
+
+        eventually(accepted, within_s=30, what=f"group {group} commits")
 
 
 def committed_at(end: End, group: str, topic: str, partition: int = 0) -> tuple[int, str]:

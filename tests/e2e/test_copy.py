@@ -181,7 +181,9 @@ def _shape(site: Site) -> None:
             "acls",
             "deletions",
             "sync",
+            "index_bytes",
         }
+        assert each["index_bytes"] > 0
         assert (each["outcome"], each["error"], each["groups"]) == ("complete", None, None)
         assert each["configs"]["in_step"], each["configs"]
         started, ended = datetime.fromisoformat(each["started"]), datetime.fromisoformat(each["ended"])
