@@ -64,6 +64,7 @@ def test_a_stream_in_both_directions_begins_with_an_empty_cluster(
     assert "no topic" not in run.err
 
 
+@pytest.mark.cluster
 def test_a_run_in_both_directions_begins_with_an_empty_cluster(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:
