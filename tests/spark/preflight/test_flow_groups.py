@@ -56,7 +56,7 @@ def compare(**limits: float) -> GroupsForecast:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "problem"),
     [
         (KafkaTimeout("no answer of broker 1"), "no answer of broker 1"),
         (ConfigError([WRONG, WRONG]), f"{WRONG} {WRONG}"),
@@ -64,11 +64,11 @@ def compare(**limits: float) -> GroupsForecast:
     ],
 )
 def test_an_error_is_a_problem(
-    monkeypatch: pytest.MonkeyPatch, done: threading.Event, error: Exception, told: str
+    monkeypatch: pytest.MonkeyPatch, done: threading.Event, error: Exception, problem: str
 ) -> None:
     monkeypatch.setattr(flow_groups, "open_sync", lambda *_: Sync(error, done))
     found = compare()
-    assert found.problems == (f"consumer groups could not be compared: {told}",)
+    assert found.problems == (f"consumer groups could not be compared: {problem}",)
     assert (found.pending, list(found.lines())) == (False, [])
 
 
