@@ -23,7 +23,7 @@ from tests.e2e.feed import Feed
 from tests.e2e.site import Site, flow
 from tests.e2e.test_stream import SHORT, Stream, numbered
 from tests.polling import eventually
-from tests.releases.releases import OLDEST
+from tests.releases.releases import OLDER, OLDEST
 from tests.releases.topics import SOURCE_PROPERTIES, SourceTopics
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -44,7 +44,7 @@ def target(target_cluster: Cluster) -> Side:
     return Side(target_cluster.bootstrap_servers)
 
 
-@pytest.mark.parametrize("version", [OLDEST])
+@pytest.mark.parametrize("version", OLDER)
 def test_a_run_copies_all_kinds_of_topics_and_the_next_one_only_what_is_new(
     site: Site, target: Side, new_cluster: NewCluster, unique: Callable[[str], str], version: str
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_run_copies_all_kinds_of_topics_and_the_next_one_only_what_is_new(
     assert topics.difference(target) is None
 
 
-@pytest.mark.parametrize("version", [OLDEST])
+@pytest.mark.parametrize("version", [OLDEST, "2.8.2"])
 def test_a_stream_whose_worker_is_killed_copies_all_once_and_in_order(
     site: Site, target: Side, new_cluster: NewCluster, unique: Callable[[str], str], version: str
 ) -> None:
