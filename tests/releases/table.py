@@ -156,8 +156,10 @@ def _reads(version: str) -> str:
 
 
 def _login(version: str) -> str:
-    if _runs(version, test_security.test_a_flow_logs_in_and_reads_what_acls_allow):
-        return f"{test_security.MECHANISMS[version]} over TLS"
+    if logins := [login for release, login in test_security.LOGINS if release == version]:
+        sasl = [login for login in logins if login != test_security.CERTIFICATE]
+        mutual = ["mutual TLS"] if test_security.CERTIFICATE in logins else []
+        return ", ".join([f"{', '.join(sasl)} over TLS", *mutual])
     return f"{', '.join(MECHANISMS)}, with and without TLS" if _runs(version, test_protocols.test_sasl) else _NOT_RUN
 
 
