@@ -144,5 +144,6 @@ def test_a_flow_logs_in_and_reads_what_acls_allow(
     (result,) = pair.copy(hidden, reading={**reading, **_BRIEFLY})
     assert (result.outcome, len(pair.target.records(hidden))) == (Outcome.FAILED, 0)
     assert "TOPIC_AUTHORIZATION_FAILED" in (result.error or "")
-    with Admin(_refused(reading, login, tmp_path)) as refused, pytest.raises(AuthenticationFailed):
+    advice = "ssl.keystore.location" if login == CERTIFICATE else None
+    with Admin(_refused(reading, login, tmp_path)) as refused, pytest.raises(AuthenticationFailed, match=advice):
         refused.list_topics()

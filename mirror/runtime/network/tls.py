@@ -125,6 +125,10 @@ class TlsTransport:
                 return
 
 
+_REFUSALS: Final = frozenset({"unexpected message", "decryption failed or bad record mac"})
+"""How OpenSSL reports the alert by which brokers 2.1 and 2.8 on Java 17 refuse a client's certificate."""
+
+
 def explain(error: ssl.SSLError, host: str) -> str:
     """Return why a handshake failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -138,7 +142,7 @@ def explain(error: ssl.SSLError, host: str) -> str:
     reason = (error.reason or "").lower().replace("_", " ")
     if reason in {"wrong version number", "http request", "packet length too long", "record layer failure"}:
         return NO_TLS
-    if "alert" in reason:
+    if "alert" in reason or reason in _REFUSALS:
         what = reason.partition("alert ")[2] or reason
         return (
             f"the broker refused the TLS handshake ({what}): see ssl.keystore.location, for it may want a certificate"

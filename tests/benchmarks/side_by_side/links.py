@@ -44,7 +44,8 @@ class Link:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         self._waiting: collections.deque[tuple[Api, int]] = collections.deque()
         self._sent = 0
-        self._versions = BrokerVersions({Api.API_VERSIONS.value.key: (3, 3)})
+        # Brokers before 2.4 do not know version 3, and all know 0.
+        self._versions = BrokerVersions({Api.API_VERSIONS.value.key: (0, 0)})
         self._versions = BrokerVersions.of(self.ask(Api.API_VERSIONS, ApiVersionsRequest(_CLIENT, "1")))
 
     @classmethod
