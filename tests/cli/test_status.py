@@ -144,19 +144,35 @@ def test_one_reading_shows_last_errors_below_the_table(site: StatusHarness) -> N
     assert "more topics" not in site.status("--all").stdout
 
 
-def test_one_reading_names_partitions_in_transactions_beside_others_by_sequences(site: StatusHarness) -> None:
-    site.a.add_topic("orders", [10, 10])
+def test_one_reading_says_which_way_each_partition_goes_and_why(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [10, 10, 10])
     site.config.write_text(f'{configuration()}exactly-once-by = "auto"\n')
     site.commit(10)
-    site.commit(10, 1)
-    assert "in transactions" not in site.status().stdout
-    site.commit(10, 1, way=Way.SEQUENCES)
     assert "1 partition goes in transactions: orders-0" in site.status().stdout
-    found = RangeResult(flow="f", topic="orders", target_topic="a.orders", partition=0, start=0, end=10)
-    found.way, found.way_reason = "transactions", "the source topic is compacted"
-    Ledger.open(site.report, "f", "run").write_attempts([Attempt(0, 0, found)])
-    line = "1 partition goes in transactions, because the source topic is compacted: orders-0"
+    site.commit(10, 1, way=Way.SEQUENCES)
+    attempts = []
+    for partition, way, reason in (
+        (0, "transactions", "the source topic is compacted"),
+        (1, "sequences", "records are younger than 12 h"),
+    ):
+        found = RangeResult(flow="f", topic="orders", target_topic="a.orders", partition=partition, start=0, end=10)
+        found.way, found.way_reason = way, reason
+        attempts.append(Attempt(0, 0, found))
+    Ledger.open(site.report, "f", "run").write_attempts(attempts)
+    shown = " ".join(site.status().stdout.split())
+    assert "1 partition goes in transactions, because the source topic is compacted: orders-0" in shown
+    assert "1 partition goes by sequences, because records are younger than 12 h: orders-1" in shown
+    assert "orders-2" not in shown, "it has no progress yet"
+
+
+def test_one_reading_says_the_way_that_the_flow_fixes(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [10])
+    site.commit(10)
+    site.config.write_text(f'{configuration()}exactly-once-by = "transactions"\n')
+    line = '1 partition goes in transactions, because exactly-once-by = "transactions": orders-0'
     assert line in " ".join(site.status().stdout.split())
+    site.config.write_text(f'{configuration()}delivery = "at-least-once"\n')
+    assert "in transactions" not in site.status().stdout
 
 
 def test_one_reading_says_what_the_target_had_lost(site: StatusHarness) -> None:

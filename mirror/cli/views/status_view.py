@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mirror.client import TopicPartition
 from mirror.errors import brief
-from mirror.relay.model.way_notes import PartitionWay, way_notes
+from mirror.relay.model.way_notes import PartitionWay, way_lines
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.output.tables import worst_groups
@@ -153,9 +153,9 @@ def _last_errors(flow: FlowStatus, most: int | None) -> list[Text]:
 
 
 def _ways(flow: FlowStatus) -> list[Text]:
-    """Return a line for each reason why partitions go in transactions, unless the flow says so."""
+    """Return a line for each way that partitions go exactly once, and reason for it."""
     ways = (PartitionWay(f"{_tp(partition)}", partition.way, partition.way_reason) for partition in flow.partitions)
-    return [Text(line) for line in way_notes(ways)]
+    return [Text(line) for line in way_lines(ways)]
 
 
 def _target_losses(flow: FlowStatus, most: int | None) -> list[Text]:

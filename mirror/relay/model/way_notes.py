@@ -1,4 +1,4 @@
-"""Describes for people which partitions go in transactions although their flow does not say so. Pure."""
+"""Describes for people which way partitions go, and why. Pure."""
 
 from __future__ import annotations
 
@@ -43,8 +43,18 @@ def way_notes(partitions: Iterable[PartitionWay]) -> list[str]:
     return [_note(names, reason) for reason, names in by_reason.items() if reason or mixed]
 
 
-def _note(names: list[str], reason: str) -> str:
+def way_lines(partitions: Iterable[PartitionWay]) -> list[str]:
+    """Return one line for each way and reason of partitions whose way is known, also if the flow itself says so."""
+    grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for partition in partitions:
+        if partition.way:
+            grouped[partition.way, partition.reason].append(partition.partition)
+    return [_note(names, reason, way) for (way, reason), names in grouped.items()]
+
+
+def _note(names: list[str], reason: str, way: str = Way.TRANSACTIONS) -> str:
+    how = "by sequences" if way == Way.SEQUENCES else "in transactions"
     more = f" and {len(names) - MAX_NAMES_SHOWN:,} more" if len(names) > MAX_NAMES_SHOWN else ""
     count = "1 partition goes" if len(names) == 1 else f"{len(names):,} partitions go"
     because = f", because {reason}" if reason else ""
-    return f"{count} in transactions{because}: {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
+    return f"{count} {how}{because}: {', '.join(names[:MAX_NAMES_SHOWN])}{more}"

@@ -1,10 +1,10 @@
-"""Lines about partitions that go in transactions although their flow does not say so."""
+"""Lines about the ways of partitions, and about those in transactions although their flow does not say so."""
 
 from __future__ import annotations
 
 import pytest
 
-from mirror.relay.model.way_notes import PartitionWay, configured_reason, way_notes
+from mirror.relay.model.way_notes import PartitionWay, configured_reason, way_lines, way_notes
 
 OLD, COMPACTED = "records are older than 12 h", "the target topic is compacted"
 
@@ -42,3 +42,12 @@ def test_ways_that_the_flow_says_have_no_line(as_the_flow_says: list[PartitionWa
 def test_an_unknown_reason_has_a_line_only_beside_partitions_that_go_by_sequences() -> None:
     assert way_notes([transactions("t-0", "")]) == []
     assert way_notes([transactions("t-0", ""), sequences("t-1")]) == ["1 partition goes in transactions: t-0"]
+
+
+def test_each_known_way_and_reason_has_a_line() -> None:
+    forced = transactions("t-1", configured_reason("transactions"))
+    known = [sequences("t-0"), forced, sequences("t-2"), PartitionWay("t-3", "", "")]
+    assert way_lines(known) == [
+        "2 partitions go by sequences, because records are younger than 12 h: t-0, t-2",
+        '1 partition goes in transactions, because exactly-once-by = "transactions": t-1',
+    ]
