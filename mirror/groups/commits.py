@@ -145,7 +145,7 @@ class GroupCommits:
         offsets: dict[str, _Offsets] = {}
         for row in (row for of_group in rows.values() for row in of_group):
             offset = offset_of(row)
-            if (size := len(offset.metadata.encode())) > _MAX_METADATA_BYTES:
+            if (size := _size_of(offset.metadata)) > _MAX_METADATA_BYTES:
                 row.hold(
                     Reason.REFUSED, f"its metadata have {size} bytes; Kafka's protocol takes {_MAX_METADATA_BYTES}"
                 )
@@ -216,9 +216,9 @@ class GroupCommits:
 def in_parts(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Iterator[_Offsets]:
     """Divide the offsets of a group, so that each part fits one batch of its coordinator."""
     part: _Offsets = {}
-    room = _COMMIT_BYTES
+    room, fixed = _COMMIT_BYTES, _OFFSET_BYTES + _size_of(group)
     for tp, offset in offsets.items():
-        size = _OFFSET_BYTES + len(group.encode()) + len(tp.topic) + len(offset.metadata.encode())
+        size = fixed + len(tp.topic) + _size_of(offset.metadata)
         if part and size > room:
             yield part
             part, room = {}, _COMMIT_BYTES
@@ -226,3 +226,8 @@ def in_parts(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) ->
         room -= size
     if part:
         yield part
+
+
+def _size_of(text: str) -> int:
+    """Return the size of a text in a request, in bytes."""
+    return len(text) if text.isascii() else len(text.encode())

@@ -75,7 +75,7 @@ class GroupState:
     @property
     def is_in_step(self) -> bool:
         """Whether all positions on the target are those on the source."""
-        return not self.reasons and not any(position.pending for position in self.positions)
+        return self.reason is None and all(one.reason is None and not one.pending for one in self.positions)
 
     def age_ms(self, now_ms: int) -> int:
         """Return for how long some position has not been in step, if the group has not moved to the target itself."""
@@ -96,7 +96,8 @@ class GroupsReport:
     time_ms: int = 0
     """When the round ended (ms since 1970)."""
     translated: tuple[TranslatedPosition, ...] = ()
-    """The positions that this round has translated: those that have changed, or are not in step."""
+    """The positions that this round has translated, if the rules ask for them: those that have changed, or are not in
+    step."""
     sync: bool = True
     """Whether what is due was committed; if not, it was only read."""
     failing_since_ms: int | None = None

@@ -90,9 +90,12 @@ class TheirIntents:
         return self._stored.get(group, tp) if self._is_read else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """Topics whose positions a flow brings over, and what translates them."""
+    """Topics whose positions a flow brings over, and what translates them.
+
+    Each is equal to itself only: a round has one as the key of each row, and a hash of all fields takes longer.
+    """
 
     flows: tuple[str, ...]
     """Those whose indexes translate them: of this flow, of the one in the other direction, or of both."""
@@ -157,6 +160,10 @@ class Routes:
         under one name, the route is that of both. Where the group has committed for several topics whose records the
         target has in one log, no position of one of them is known to skip nothing of the others: the row is held.
         """
+        if len(self.each) == 1:  # a route has one row of each itself
+            kept = list(parts)
+            self._hold_also_fed(kept)
+            return kept
         found: dict[tuple[str, TopicPartition], tuple[Route, Row]] = {}
         for route, row in parts:
             key = row.group, row.target
@@ -169,14 +176,19 @@ class Routes:
             elif row.has_position and not earlier[1].unread:
                 names = " and ".join(dict.fromkeys((earlier[0].name, route.name)))
                 earlier[1].hold(Reason.UNKNOWN, f"flows {names} feed {row.target} in another order than its sources")
-        reasons: dict[tuple[int, str, str], str] = {}
-        for route, row in found.values():
-            of = id(route), row.source.topic, row.target.topic
+        kept = list(found.values())
+        self._hold_also_fed(kept)
+        return kept
+
+    def _hold_also_fed(self, parts: Iterable[tuple[Route, Row]]) -> None:
+        """Hold the rows whose topics are also fed by flows that the translation leaves out."""
+        reasons: dict[tuple[Route, str, str], str] = {}
+        for route, row in parts:
+            of = route, row.source.topic, row.target.topic
             if of not in reasons:
                 reasons[of] = self.also_fed(frozenset(route.flows), row.source.topic, row.target.topic)
             if reasons[of] and row.committed is not None and not row.unread:
                 row.hold(Reason.UNKNOWN, reasons[of])
-        return list(found.values())
 
     def _is_both_ways(self, first: Route, earlier: Row, route: Route, row: Row) -> bool:
         return first is self.each[0] and earlier.source == row.source and route.name in self.both_ways

@@ -16,6 +16,8 @@ class GroupRules:
     """The name of a source topic on the target; None if the flow does not copy it."""
     source_topic: Callable[[str], str | None]
     """The reverse."""
+    lists_translated: bool = True
+    """Whether the reports of rounds have the translated positions, of which checkpoints are made."""
     delete: bool = False
     """Whether offsets are deleted that the source's group does not have any more."""
     patience_ms: int = 0

@@ -21,7 +21,7 @@ from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.commits import GroupCommits
 from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_intent
 from mirror.groups.handover import came_back, has_left
-from mirror.groups.intents import ResumeKey, encode_key, encode_resumed
+from mirror.groups.intents import GroupTopicKey, ResumeKey, encode_key, encode_resumed
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
 from mirror.groups.routes import Partners, Route, open_routes
 from mirror.groups.rows import Row, has_other_metadata, position_of, translated_position
@@ -127,7 +127,7 @@ class GroupSync:
         for name in others:
             self._states[name] = GroupState(name, (), Reason.NOT_SUPPORTED, f"a group of kind {listed[name].kind!r}")
         problems = (*self._of_source.problems("source"), *self._of_target.problems("target"), *unread)
-        own = (row for route, row in parts if route.is_ahead)
+        own = (row for route, row in parts if route.is_ahead and self._rules.lists_translated)
         translated = tuple(found for row in own if (found := translated_position(row)) is not None)
         return GroupsReport(dict(self._states), problems, written, self._clock.unix_ms(), translated, sync=write)
 
@@ -209,8 +209,10 @@ class GroupSync:
             topic = route.source_topic(target.topic)
             if topic is not None:
                 partitions[target] = TopicPartition(topic, target.partition)
+        stored = {topic: self._intents.of(GroupTopicKey(group, topic)) for topic in {tp.topic for tp in partitions}}
         for target, source in sorted(partitions.items()):
-            row = Row(group, source, target, committed.get(source), self._intents.get(group, target))
+            intent = stored[target.topic].get(target.partition)
+            row = Row(group, source, target, committed.get(source), intent)
             if source in committed.failed:
                 row.fail("on the source", committed.failed[source])
             yield row
@@ -339,6 +341,7 @@ class GroupSync:
             (group, one.target): one.since_ms
             for group in of_group.keys() & self._states.keys()
             for one in self._states[group].positions
+            if one.since_ms is not None
         }
         for row in rows:
             if row.unread or row.committed is not None or row.at_target is not None:

@@ -44,6 +44,8 @@ def timeout(value: int | None) -> int | None:
 
 def topic(value: str) -> str:
     """Check a topic name: 1 to 249 characters."""
+    if type(value) is str and value.isascii() and 1 <= len(value) <= _NAME_LENGTH:
+        return value
     name = text("a topic name", value)
     if not 1 <= len(name) <= _NAME_LENGTH:
         msg = f"a topic name must have 1 to {_NAME_LENGTH} characters, not {len(name)}: {reprlib.repr(name)}"
@@ -109,6 +111,8 @@ def producer_id(value: object, last_epoch: int) -> tuple[int, int]:
 
 def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetadata:
     """Check an offset of ``tp``, from 0 to 2^63 - 1, and its metadata. A leader epoch of -1 means none, as in Kafka."""
+    if type(value) is OffsetAndMetadata and _is_plain(value):
+        return value  # without the texts of the errors below, which take longer than the checks
     if not isinstance(value, OffsetAndMetadata):
         return OffsetAndMetadata(_whole(f"the offset of {tp}", value, 0, _INT64_MAX))
     epoch = value.leader_epoch
@@ -119,6 +123,20 @@ def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetad
         msg = f"the topic id of {tp} must be a UUID or None, not {reprlib.repr(topic_id)}"
         raise InvalidArgument(msg)
     return OffsetAndMetadata(_whole(f"the offset of {tp}", value.offset, 0, _INT64_MAX), epoch, metadata, topic_id)
+
+
+def _is_plain(value: OffsetAndMetadata) -> bool:
+    """Whether an offset needs no closer look: it is in its bounds, with metadata of ASCII characters."""
+    epoch, metadata = value.leader_epoch, value.metadata
+    return (
+        type(value.offset) is int
+        and 0 <= value.offset <= _INT64_MAX
+        and (epoch is None or (type(epoch) is int and 0 <= epoch <= _INT32_MAX))
+        and type(metadata) is str
+        and metadata.isascii()
+        and len(metadata) <= _TEXT_BYTES
+        and value.topic_id is None
+    )
 
 
 def offsets(values: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -47,6 +47,7 @@ def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
         includes=known(lambda group: flow.groups.includes(group) and not is_own_group(group)),
         target_topic=known(target_topic),
         source_topic=known(lambda topic: source_topic_for(flow, topic)),
+        lists_translated=flow.mirrormaker.checkpoints,
         delete=flow.groups.on_group_deleted == "delete",
         patience_ms=patience_ms,
     )
