@@ -135,9 +135,11 @@ class GroupCommits:
     def _put(self, changes: Mapping[GroupTopicKey, Mapping[int, Intent]]) -> None:
         if changes:
             resumed = self.intents.resumed_after(changes)
-            self.intents.written(self._writer.write_intents(changes, resumed))
+            now_ms = self._clock.unix_ms()
+            times = {key: self.intents.times_after(key, intents, now_ms) for key, intents in changes.items()}
+            self.intents.written(self._writer.write_intents(changes, resumed, times))
             for key, intents in changes.items():
-                self.intents.put(key, intents)
+                self.intents.put(key, intents, times[key])
             for group, offsets in resumed.items():
                 self.intents.put_resumed(group, offsets)
 

@@ -15,6 +15,7 @@ from mirror.relay.progress import stored_json as stored
 
 _VERSION: Final = 1
 _INT32_MAX: Final = 2**31 - 1
+_NO_TIMES: Final[Mapping[int, int]] = {}
 
 
 class GroupTopicKey(NamedTuple):
@@ -40,6 +41,8 @@ class StoredIntents:
 
     def __init__(self) -> None:
         self._intents: dict[GroupTopicKey, dict[int, Intent]] = {}
+        self._times: dict[GroupTopicKey, dict[int, int]] = {}
+        """When the position of an intent was stored first (ms since 1970), by partition, where that is known."""
         self._resumed: dict[str, dict[str, Offsets]] = {}
         self._offsets: dict[GroupTopicKey | ResumeKey, int] = {}
         """Where the records are that this process has written."""
@@ -49,6 +52,7 @@ class StoredIntents:
     def clear(self) -> None:
         """Forget everything: the topic is read from its beginning."""
         self._intents.clear()
+        self._times.clear()
         self._resumed.clear()
         self._offsets.clear()
         self._own.clear()
@@ -76,14 +80,15 @@ class StoredIntents:
         if isinstance(parsed, ResumeKey):
             self.put_resumed(parsed.group, parse_resumed(value))
         else:
-            self.put(parsed, parse_intents(value))
+            self.put(parsed, parse_intents(value), parse_times(value))
 
-    def put(self, key: GroupTopicKey, intents: Mapping[int, Intent]) -> None:
-        """Set the intents of a group and topic; without any, forget them."""
+    def put(self, key: GroupTopicKey, intents: Mapping[int, Intent], times: Mapping[int, int] = _NO_TIMES) -> None:
+        """Set the intents of a group and topic, and when each position was stored first; without any, forget them."""
         if intents:
-            self._intents[key] = dict(intents)
+            self._intents[key], self._times[key] = dict(intents), dict(times)
         else:
             self._intents.pop(key, None)
+            self._times.pop(key, None)
 
     def of(self, key: GroupTopicKey) -> Mapping[int, Intent]:
         """Return the intents by partition."""
@@ -92,6 +97,28 @@ class StoredIntents:
     def get(self, group: str, tp: TopicPartition) -> Intent | None:
         """Return the last intent for a target partition."""
         return self.of(GroupTopicKey(group, tp.topic)).get(tp.partition)
+
+    def times(self, key: GroupTopicKey) -> Mapping[int, int]:
+        """Return when the positions of intents were stored first (ms since 1970), by partition, where that is known."""
+        return self._times.get(key, _NO_TIMES)
+
+    def stored_ms(self, group: str, tp: TopicPartition, offset: int | None) -> int | None:
+        """Return when ``offset`` was stored first as the last position for a target partition; None if it is not."""
+        intent = self.get(group, tp)
+        is_last = intent is not None and intent.target == offset
+        return self.times(GroupTopicKey(group, tp.topic)).get(tp.partition) if is_last else None
+
+    def times_after(self, key: GroupTopicKey, intents: Mapping[int, Intent], now_ms: int) -> dict[int, int]:
+        """Return the same once ``intents`` are stored at ``now_ms``: positions that were there keep their times."""
+        last, times = self.of(key), self.times(key)
+        found = {}
+        for number, intent in intents.items():
+            before = last.get(number)
+            is_new = before is None or before.source != intent.source or before.target != intent.target
+            time_ms = now_ms if is_new else times.get(number)
+            if time_ms is not None:
+                found[number] = time_ms
+        return found
 
     def resumed(self, group: str, tp: TopicPartition) -> int | None:
         """Return the target's offset at which the group was resumed by hand."""
@@ -151,10 +178,36 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and stored.text(value) == value else None
 
 
-def encode_intents(intents: Mapping[int, Intent]) -> bytes:
-    """Return the intents of the partitions of one topic as JSON."""
-    partitions = {str(number): [*intent[:-1], *intent.others] for number, intent in sorted(intents.items())}
-    return json.dumps({"v": _VERSION, "partitions": partitions}, separators=(",", ":")).encode()
+def encode_intents(intents: Mapping[int, Intent], times: Mapping[int, int] = _NO_TIMES) -> bytes:
+    """Return the intents of the partitions of one topic, and when their positions were stored first, as JSON."""
+    fields: dict[str, Any] = {
+        "v": _VERSION,
+        "partitions": {str(number): [*intent[:-1], *intent.others] for number, intent in sorted(intents.items())},
+    }
+    if times:
+        by_time: dict[str, list[int]] = {}  # most partitions share one, that of a round
+        for number, time_ms in sorted(times.items()):
+            by_time.setdefault(str(time_ms), []).append(number)
+        fields["times"] = by_time
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def parse_times(value: bytes | None) -> dict[int, int]:
+    """Return when the positions of :func:`encode_intents` were stored first, without what cannot be parsed."""
+    fields = stored.parse_object(value)
+    by_time = fields.get("times") if fields.get("v") == _VERSION else None
+    found: dict[int, int] = {}
+    for name, numbers in by_time.items() if isinstance(by_time, dict) else ():
+        time_ms = stored.time_ms(int(name)) if _is_decimal(name) else None
+        if time_ms is not None and isinstance(numbers, list):
+            valid = [number for given in numbers if (number := stored.number(given, _INT32_MAX)) is not None]
+            found.update(dict.fromkeys(valid, time_ms))
+    return found
+
+
+def _is_decimal(name: str) -> bool:
+    """Whether a text is a number of at most as many digits as an int64 has."""
+    return name.isascii() and name.isdigit() and len(name) < 20  # noqa: PLR2004 - the digits of an int64
 
 
 def parse_intents(value: bytes | None) -> dict[int, Intent]:

@@ -30,6 +30,9 @@ class GroupPosition:
     detail: str = ""
     since_ms: int | None = None
     """Since when the target's position has not been the source's (ms since 1970); None if it is."""
+    stored_ms: int | None = None
+    """When the flow has stored the target's position first (ms since 1970); None if that is not its own, or not known.
+    Only reports of rounds that change nothing have it."""
     pending: bool = False
     """Whether a commit is due that was not made, because nothing was to be changed."""
     read_again: CopyCount = NO_COPIES

@@ -88,7 +88,9 @@ def translated_position(row: Row) -> TranslatedPosition | None:
     return TranslatedPosition(row.group, row.target, position, row.committed.metadata, lost)
 
 
-def position_of(row: Row, since_ms: int | None, now_ms: int, *, write: bool) -> GroupPosition:
+def position_of(
+    row: Row, since_ms: int | None, now_ms: int, *, write: bool, stored_ms: int | None = None
+) -> GroupPosition:
     """Return ``row`` as a report has it; ``since_ms`` is that of the last report."""
     pending = not write and row.decision.act in {Act.WRITE, Act.DELETE}
     held = row.decision.reason is not None or pending
@@ -100,6 +102,7 @@ def position_of(row: Row, since_ms: int | None, now_ms: int, *, write: bool) -> 
         reason=row.decision.reason,
         detail=row.detail,
         since_ms=(since_ms or now_ms) if held else None,
+        stored_ms=stored_ms,
         pending=pending,
         read_again=row.read_again if row.decision.reason in {None, Reason.NOT_COPIED} else NO_COPIES,
     )

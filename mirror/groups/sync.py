@@ -346,7 +346,8 @@ class GroupSync:
         for row in rows:
             if row.unread or row.committed is not None or row.at_target is not None:
                 since_ms = since.get((row.group, row.target))
-                of_group[row.group].append(position_of(row, since_ms, now_ms, write=write))
+                stored_ms = None if write else self._intents.stored_ms(row.group, row.target, row.at_target)
+                of_group[row.group].append(position_of(row, since_ms, now_ms, write=write, stored_ms=stored_ms))
         for group, positions in of_group.items():
             found, there = committed[group], at_target[group]
             if isinstance(there, KafkaError):

@@ -26,13 +26,18 @@ class IntentWriter(FencedWriter):
         self,
         intents: Mapping[GroupTopicKey, Mapping[int, Intent]],
         resumed: Mapping[str, Mapping[str, Offsets]],
+        times: Mapping[GroupTopicKey, Mapping[int, int]],
     ) -> dict[GroupTopicKey | ResumeKey, int]:
         """Store the intents of each key, and where each group is resumed, all or none. Raises KafkaError, Fenced.
 
-        The record of a key or group is deleted if there are none. Returns at which offsets the records are.
+        ``times`` says when the intents' positions were stored first. The record of a key or group is deleted if there
+        are none. Returns at which offsets the records are.
         """
         records: dict[GroupTopicKey | ResumeKey, KeyValue] = {
-            **{key: KeyValue(encode_key(key), encode_intents(of) if of else None) for key, of in intents.items()},
+            **{
+                key: KeyValue(encode_key(key), encode_intents(of, times[key]) if of else None)
+                for key, of in intents.items()
+            },
             **{
                 ResumeKey(group): KeyValue(encode_key(ResumeKey(group)), encode_resumed(of) if of else None)
                 for group, of in resumed.items()

@@ -136,6 +136,7 @@ def test_groups_that_are_all_in_step_have_status_0(site: FlowHarness, monkeypatc
         "3",
         "3",
         "7",
+        "",
         "in step",
     ]
 
@@ -164,6 +165,7 @@ def test_json_has_everything(site: FlowHarness, monkeypatch: pytest.MonkeyPatch)
             "source_lag": 3,
             "target_offset": None,
             "target_lag": None,
+            "age_seconds": None,
             "reason": "unknown-offset",
             "detail": "it is gone",
             "pending": False,
@@ -171,6 +173,14 @@ def test_json_has_everything(site: FlowHarness, monkeypatch: pytest.MonkeyPatch)
             "read_again_is_exact": True,
         }
     ]
+
+
+def test_the_age_of_a_position_is_shown(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = GroupState("billing", (position(stored_ms=1_000),))
+    monkeypatch.setattr(Sync, "report", GroupsReport({"billing": state}, time_ms=91_000))
+    assert " 90 s " in _run(site).stdout
+    (billing,) = json.loads(_run(site, "--json").stdout)["groups"]
+    assert billing["positions"][0]["age_seconds"] == 90
 
 
 def test_a_hostile_name_does_not_control_the_terminal(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from mirror.cli.commands import status as command
-from mirror.cli.views import status_view
+from mirror.cli.views import amounts, status_view
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.progress.control import RunControl, control_partition
@@ -438,14 +438,14 @@ def test_a_row_is_one_line_and_its_numbers_are_whole_however_narrow(width: int) 
     ],
 )
 def test_durations_are_formatted_with_two_or_three_digits(seconds: float | None, text: str) -> None:
-    assert status_view.duration(seconds) == text
+    assert amounts.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("per_s", "text"), [(None, "-"), (0.0, "0"), (0.34, "0.3"), (9.96, "10.0"), (12.4, "12"), (1_234.5, "1,234")]
 )
 def test_rates_are_formatted_as_records_per_second(per_s: float | None, text: str) -> None:
-    assert status_view.rate(per_s) == text
+    assert amounts.rate(per_s) == text
 
 
 @pytest.mark.parametrize(("height", "flows", "rows"), [(24, 1, 17), (200, 1, 40), (24, 3, 3), (5, 1, 3), (60, 2, 23)])

@@ -10,7 +10,7 @@ from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.clock import FakeClock
 from tests.fakes.control import Action, ServerCall
-from tests.groups.sync_site import GROUP, Site
+from tests.groups.sync_site import GROUP, Site, only
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -43,3 +43,30 @@ def test_rounds_that_fail_age_too_until_one_succeeds() -> None:
     for age_ms in (0, 60_000, 120_000):
         report = report.failed("no answer", 61_000 + age_ms)
         assert (report.oldest_ms, report.problems) == (age_ms, ("no answer",))
+
+
+def test_a_position_is_as_old_as_its_intent_also_for_another_process(site: Site) -> None:
+    clock = FakeClock()
+    sync = site.sync(clock=clock)
+    site.commit(100)
+    stored_ms = clock.unix_ms()
+    sync.round()
+    clock.advance(60_000)
+    site.commit(100, metadata="other")  # the same position is stored again
+    sync.round()
+    site.commit(137)
+    found = only(site.sync(clock=clock).round(write=False))
+    assert (found.pending, found.stored_ms) == (True, stored_ms)
+    clock.advance(60_000)
+    stored_ms = clock.unix_ms()
+    sync.round()
+    found = only(site.sync(clock=clock).round(write=False))
+    assert (found.pending, found.stored_ms) == (False, stored_ms)
+
+
+def test_a_position_that_a_consumer_has_committed_on_the_target_has_no_age(site: Site) -> None:
+    site.commit(100)
+    site.sync().round()
+    site.commit_on_target(105)
+    found = only(site.sync().round(write=False))
+    assert (found.reason, found.stored_ms) == (Reason.TAKEN_OVER, None)

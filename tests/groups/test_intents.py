@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from mirror.groups.intents import (
     parse_intents,
     parse_key,
     parse_resumed,
+    parse_times,
 )
 
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -42,6 +44,20 @@ def test_intents_come_back_as_they_were(group: str, topic: str, intents: dict[in
     key = GroupTopicKey(group, topic)
     assert parse_key(encode_key(key)) == key
     assert parse_intents(encode_intents(intents)) == intents
+
+
+@given(st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**40), max_size=5))
+def test_times_come_back_as_they_were_beside_intents(times: dict[int, int]) -> None:
+    intents = dict.fromkeys(times, Intent(1, 2))
+    value = encode_intents(intents, times)
+    assert (parse_intents(value), parse_times(value)) == (intents, times)
+
+
+@pytest.mark.parametrize("times", [5, {"1e3": [0]}, {"-1": [0]}, {"9" * 5_000: [0]}, {"7": 0}, {"7": [-1, "0", 2**31]}])
+def test_times_that_cannot_be_parsed_are_no_times(times: object) -> None:
+    value = {"v": 1, "partitions": {"0": [1, 2, -1, -1, -1, 0]}, "times": times}
+    encoded = json.dumps(value).encode()
+    assert (parse_intents(encoded), parse_times(encoded)) == ({0: Intent(1, 2)}, {})
 
 
 @given(GROUPS, st.dictionaries(TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), OFFSETS, max_size=5), max_size=3))

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from mirror.cli.views.amounts import duration
 from mirror.client import LATEST, Admin
 from mirror.errors import printable
 from mirror.spark.flow_admins import open_admins
@@ -84,16 +85,18 @@ def view_of(flow: FlowConfig, report: GroupsReport, ends: LogEnds, named: Collec
                 _lag(one.source_offset, source_ends.get(one.source)),
                 _lag(one.target_offset, target_ends.get(one.target)),
             )
-            found.append(_position_json(one, *lags))
+            age_s = None if one.stored_ms is None else max(0, report.time_ms - one.stored_ms) / 1000
+            found.append(_position_json(one, *lags, age_s))
             status = _status(one, sync=flow.groups.sync) if state.reason is None else state.reason.value
             status += _again(one) if state.reason is None else ""
             numbers = (one.source.partition, one.source_offset, lags[0], one.target_offset, lags[1])
             cells = [shown(name), shown(one.source.topic), *(Text(number(each)) for each in numbers)]
+            cells.append(Text("" if age_s is None else duration(age_s)))
             held = state.reason is not None or one.reason is not None
             rank = _Rank.HELD if held else _Rank.PENDING if one.pending else _Rank.IN_STEP
             rows.append((rank, [*cells, shown(status)]))
         if not state.positions:
-            cells = [shown(name), *(Text() for _ in range(6)), shown(f"{_value(state.reason)}: {state.detail}")]
+            cells = [shown(name), *(Text() for _ in range(7)), shown(f"{_value(state.reason)}: {state.detail}")]
             rows.append((_Rank.HELD, cells))
         documents.append({"group": name, "reason": _value(state.reason), "detail": state.detail, "positions": found})
     head = f"flow {flow.name}: {flow.source} to {flow.target}; {_counts(report, sync=flow.groups.sync)}"
@@ -125,7 +128,9 @@ def _counts(report: GroupsReport, *, sync: bool) -> str:
     return ", ".join([*words, *(f"{count:,} {state}" for state, count in counts.items() if count)])
 
 
-def _position_json(one: GroupPosition, source_lag: int | None, target_lag: int | None) -> dict[str, Any]:
+def _position_json(
+    one: GroupPosition, source_lag: int | None, target_lag: int | None, age_s: float | None
+) -> dict[str, Any]:
     return {
         "topic": one.source.topic,
         "target_topic": one.target.topic,
@@ -134,6 +139,7 @@ def _position_json(one: GroupPosition, source_lag: int | None, target_lag: int |
         "source_lag": source_lag,
         "target_offset": one.target_offset,
         "target_lag": target_lag,
+        "age_seconds": None if age_s is None else round(age_s, 3),
         "reason": _value(one.reason),
         "detail": one.detail,
         "pending": one.pending,
@@ -171,7 +177,7 @@ def _table() -> Table:
     table = Table()
     table.add_column("group", overflow="fold")
     table.add_column("topic", overflow="fold")
-    for number in ("partition", "source", "lag", "target", "lag"):
+    for number in ("partition", "source", "lag", "target", "lag", "age"):
         table.add_column(number, justify="right")
     table.add_column("state", overflow="fold")
     return table

@@ -13,6 +13,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from mirror.cli.views.amounts import UNKNOWN, ago, duration, rate
 from mirror.client import TopicPartition
 from mirror.errors import brief
 from mirror.relay.model.way_notes import PartitionWay, way_lines
@@ -36,7 +37,6 @@ MIN_PARTITIONS_SHOWN: Final = 3
 _OTHER_LINES: Final = 7
 """Lines of a flow besides its partitions: up to four above the table, its head, the number left out, a blank line."""
 _GROUP_LINES: Final = 2
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _STYLES: Final = {
     LagState.LOSING: "bold red",
     LagState.NO_LEADER: "red",
@@ -56,9 +56,6 @@ _MAX_TRANSACTIONS_SHOWN: Final = 3
 """Open transactions of a flow that are shown; a live view shows one."""
 _LOSS_WARNING_S: Final = 3_600.0
 """A loss of records within this time is highlighted."""
-_MIN_WITHOUT_FRACTION: Final = 10
-"""Smaller numbers are shown with one decimal place."""
-_UNKNOWN: Final = "-"
 _MAX_NAMES_SHOWN: Final = 5
 """Partitions of a topic that share a line; an ellipsis stands for the others."""
 
@@ -96,8 +93,8 @@ def _groups(flow: FlowStatus) -> list[Text]:
     if flow.groups is None:
         return []
     longest = f", the longest for {duration(flow.groups.oldest_ms / 1000)}" if flow.groups.oldest_ms else ""
-    ago = _ago(flow.groups.time_ms, flow.time_ms)
-    line = f"consumer groups, {ago}: {flow.groups.counts()}{longest if flow.groups.sync else ''}"
+    read = ago(flow.groups.time_ms, flow.time_ms)
+    line = f"consumer groups, {read}: {flow.groups.counts()}{longest if flow.groups.sync else ''}"
     return [
         Text(line),
         *(Text(f"consumer groups: {brief(problem)}", style="yellow") for problem in flow.groups.problems[:1]),
@@ -112,9 +109,9 @@ def _sync(flow: FlowStatus) -> list[Text]:
     last_ms = min((flow.sync.kinds[kind].time_ms for kind in in_step), default=0)
     left_out = flow.sync.not_local
     return [
-        *([Text(f"{', '.join(in_step)} in step, {_ago(last_ms, flow.time_ms)}")] if in_step else []),
+        *([Text(f"{', '.join(in_step)} in step, {ago(last_ms, flow.time_ms)}")] if in_step else []),
         *(
-            Text(f"{kind} not in step, {_ago(state.time_ms, flow.time_ms)}: {state.words()}{_last_sync(state, flow)}")
+            Text(f"{kind} not in step, {ago(state.time_ms, flow.time_ms)}: {state.words()}{_last_sync(state, flow)}")
             for kind, state in flow.sync.kinds.items()
             if not state.in_step
         ),
@@ -137,7 +134,7 @@ def _last_sync(state: KindState, flow: FlowStatus) -> str:
     """Return when everything was compared for the last time, if that was not in the last round."""
     if state.synced_ms == state.time_ms:
         return ""
-    at = _ago(state.synced_ms, flow.time_ms) if state.synced_ms else "never by this run"
+    at = ago(state.synced_ms, flow.time_ms) if state.synced_ms else "never by this run"
     return f"; last compared completely {at}"
 
 
@@ -195,7 +192,7 @@ def _once(flow: FlowStatus, most: int | None) -> Table:
             Text("none yet" if partition.progress is None else f"{partition.progress:,}"),
             Text("no leader" if partition.end is None else f"{partition.end:,}"),
             Text("unknown" if lag is None else f"{lag:,}", style="green" if lag == 0 else "yellow"),
-            Text("" if partition.committed_ms is None else _ago(partition.committed_ms, flow.time_ms)),
+            Text("" if partition.committed_ms is None else ago(partition.committed_ms, flow.time_ms)),
         )
     return table
 
@@ -253,7 +250,7 @@ def _cells(partition: PartitionStatus) -> list[Text]:
         Text(lag.state.value, style=_STYLES[lag.state]),
         Text(partition.topic),
         Text(f"{partition.partition}"),
-        Text(_UNKNOWN if lag.records is None else f"{lag.records:,}"),
+        Text(UNKNOWN if lag.records is None else f"{lag.records:,}"),
         Text(duration(lag.seconds)),
         Text(rate(lag.copied_per_s)),
         Text(rate(lag.produced_per_s)),
@@ -296,7 +293,7 @@ def _seen(run: RunControl, now_ms: int) -> str:
         return ""  # written by a version that does not report it
     if run.is_dead(now_ms):
         return f", not seen for {duration(silent_ms // 1000)}: it has died or cannot reach the target"
-    return f", seen {_ago(run.seen_ms, now_ms)}"
+    return f", seen {ago(run.seen_ms, now_ms)}"
 
 
 def _summary(flow: FlowStatus) -> Text:
@@ -329,37 +326,9 @@ def _last_error(partition: PartitionStatus, now_ms: int) -> str:
     if error is None:
         return ""
     line = " ".join(error.line.split())
-    return line if error.time_ms >= now_ms else f"{_ago(error.time_ms, now_ms)}: {line}"
+    return line if error.time_ms >= now_ms else f"{ago(error.time_ms, now_ms)}: {line}"
 
 
 def _more(flow: FlowStatus, shown: int) -> str | None:
     left = len(flow.partitions) - shown
     return f"{left:,} more partitions, none of them worse (--all)" if left else None
-
-
-def duration(seconds: float | None) -> str:
-    """Format a time with two or three digits: ``4.2 s``, ``35 min``, ``6.9 d``, ``never``, ``-`` if it is unknown."""
-    if seconds is None:
-        return _UNKNOWN
-    if math.isinf(seconds):
-        return "never"
-    size = abs(seconds)
-    # At least two of a unit: "90 s" is more precise than "2 min".
-    count, unit = next(((size / unit_s, name) for unit_s, name in _UNITS if size >= 2 * unit_s), (size, "s"))
-    sign = "-" if seconds < 0 else ""
-    return f"{sign}{count:.0f} {unit}" if count >= _MIN_WITHOUT_FRACTION or not count else f"{sign}{count:.1f} {unit}"
-
-
-def rate(per_s: float | None) -> str:
-    """Format records per second: ``0``, ``0.3``, ``12``, ``1,234``; ``-`` if it is unknown."""
-    if per_s is None:
-        return _UNKNOWN
-    return f"{per_s:,.0f}" if per_s >= _MIN_WITHOUT_FRACTION or not per_s else f"{per_s:.1f}"
-
-
-def _ago(time_ms: int, now_ms: int) -> str:
-    seconds = max(0, (now_ms - time_ms) // 1000)
-    for unit_s, unit in _UNITS:
-        if seconds >= 2 * unit_s:
-            return f"{seconds // unit_s} {unit} ago"
-    return f"{seconds} s ago"
