@@ -219,6 +219,39 @@ def test_segments_are_made_fewer_while_a_copy_goes_on(monkeypatch: pytest.Monkey
         _check(pair, offsets)
 
 
+def test_segments_of_a_copy_that_has_started_over_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = FakePair(monkeypatch)
+    for number in range(2):
+        pair.write(b"%d" % number)
+        assert pair.copy().outcome is Outcome.COMPLETE
+    (former,) = {segment.end.series for segment in _segments(pair)}
+    monkeypatch.setattr(offset_topic, "_TIDIED_EVERY", 1)
+    pair.made_again()
+    assert pair.copy(start_over=True).outcome is Outcome.COMPLETE
+    (segment,) = _segments(pair)
+    assert segment.end.series > former
+    with _translator(pair) as translator:
+        _check(pair, _opened(translator))
+
+
+def test_segments_in_front_of_the_log_start_of_the_source_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = FakePair(monkeypatch)
+    for number in range(6):
+        if number == 5:
+            monkeypatch.setattr(offset_topic, "_TIDIED_EVERY", 1)
+            pair.source.log("t").delete_before(4)
+        pair.write(b"%d" % number)
+        assert pair.copy().outcome is Outcome.COMPLETE
+    assert min(segment.start for segment in _segments(pair)) > 0
+    with _translator(pair) as translator:
+        offsets = _opened(translator)
+        records = _records(pair, "target")
+        for offset in (4, 5):
+            found = offsets.translate(offset)
+            assert found.offset is not None, offsets.reason
+            assert (found.place, records[found.offset]) == (Place.RECORD, b"%d" % offset)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_was_not_written_is_completed_from_the_logs(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     pair = _pair(monkeypatch, way)
