@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from mirror.alignment.deletions.decision import CONFIRM_MS
 from tests.conftest import NewCluster
 from tests.e2e.broker_side import WITHIN_S, Side
 from tests.e2e.site import Site, flow
@@ -127,21 +129,62 @@ def test_a_stream_deletes_what_its_source_deletes_and_keeps_topics_of_others(
     assert f"a.{topic}-2" not in target.topics()
 
 
+@pytest.mark.cluster
+def test_a_stream_deletes_nothing_over_the_limit_until_it_is_told_by_hand(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    """Two source topics vanish at once, and the limit is one; the command that the stream names deletes the copies."""
+    topic = unique("limit")
+    names = [topic, f"{topic}-2", f"{topic}-3"]
+    stream = _deletes(site, source, target, names)
+    for name in names[1:]:
+        source.delete(name)
+
+    def rounds() -> tuple[dict[str, int], int]:
+        (one,) = json.loads(site.ask("status", "--report-dir", str(site.report), "--json"))["flows"]
+        kinds = one["sync"]["kinds"] if one["sync"] else {}
+        found = kinds.get("deletions", {"not_in_step": {}, "time_ms": 0})
+        return found["not_in_step"], found["time_ms"]
+
+    held: dict[str, int] = {"over-limit": 2}
+    eventually(lambda: rounds()[0] == held, within_s=SOON_S, what="two topics over the limit", every_s=1)
+    first_ms = rounds()[1]
+    eventually(lambda: rounds()[1] > first_ms + CONFIRM_MS, within_s=SOON_S, what="rounds that confirm it", every_s=1)
+    assert rounds()[0] == held
+    assert {f"a.{name}" for name in names} <= target.topics()
+
+    site.ask("apply", "--flow", "f", "--max-deletions", "2")
+    copies = {f"a.{name}" for name in names[1:]}
+    eventually(lambda: not copies & target.topics(), within_s=SOON_S, what="the end of the copies")
+    source.fill(topic, numbered(10, 10))
+    stream.await_copy(target, f"a.{topic}", numbered(0, 20), within_s=SOON_S)
+    run = stream.end()
+    assert (run.status, run.errors) == (0, [])
+    command = "mirror apply --flow f --max-deletions 2"
+    assert f"2 to delete, and the limit is 1: {command} deletes them" in " ".join(run.err.split())
+
+
 def _deleting(site: Site, source: Side, target: Side, topic: str) -> tuple[Stream, str]:
     """A stream that has deleted the copy of a topic, and not that of another one, which others have created."""
-    for name in (topic, f"{topic}-2", f"{topic}-3"):
-        source.create(name)
-        source.fill(name, numbered(0, 10))
     target.create(f"a.{topic}-3")
-    lines = 'on-topic-deleted = "delete"', "sync-interval-ms = 1000", "refresh-ms = 1000", "epoch-ms = 8000"
-    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [f"{topic}.*"], *lines)})
-    stream = Stream(site)
-    for name in (topic, f"{topic}-2", f"{topic}-3"):
-        stream.await_copy(target, f"a.{name}", numbered(0, 10))
+    stream = _deletes(site, source, target, [topic, f"{topic}-2", f"{topic}-3"])
     source.delete(f"{topic}-2")
     source.delete(f"{topic}-3")
     eventually(lambda: f"a.{topic}-2" not in target.topics(), within_s=SOON_S, what="the end of the copy")
     return stream, topic
+
+
+def _deletes(site: Site, source: Side, target: Side, topics: list[str]) -> Stream:
+    """A stream that has copied ``topics``, whose names begin with the first one, and deletes what vanishes."""
+    for name in topics:
+        source.create(name)
+        source.fill(name, numbered(0, 10))
+    lines = 'on-topic-deleted = "delete"', "sync-interval-ms = 1000", "refresh-ms = 1000", "epoch-ms = 8000"
+    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [f"{topics[0]}.*"], *lines)})
+    stream = Stream(site)
+    for name in topics:
+        stream.await_copy(target, f"a.{name}", numbered(0, 10))
+    return stream
 
 
 def _set(side: Side, topic: str, value: str) -> None:
