@@ -14,7 +14,11 @@ from mirror.config.patterns import why_no_pattern
 from mirror.migration.parsing.entries import Setting, shown
 from mirror.migration.precedence import items
 
+ILLEGAL_REPETITION: Final = "Java refuses a { that begins no repetition such as {2} (Illegal repetition)"
+
 _ESCAPE: Final = 2
+_COUNT: Final = re.compile(r"\{[0-9]+(,[0-9]*)?\}")
+_WITH_BRACES: Final = re.compile(r"\\[pPx]\{[^}]*\}[*+?]?")
 _MAX_PATTERNS: Final = 1_000
 _JOINS: Final = re.compile(r"\(\?[a-zA-Z]+\)|\\Q")
 """What continues in the following items: flags, and a quotation that may lack its end."""
@@ -87,7 +91,8 @@ def read_otherwise(pattern: str) -> str:
             continue
         char = pattern[at]
         if char == "\\":
-            problem, step = _escape(pattern[at + 1 : at + _ESCAPE]), _ESCAPE
+            braces = _WITH_BRACES.match(pattern, at)
+            problem, step = _escape(pattern[at + 1 : at + _ESCAPE]), len(braces[0]) if braces else _ESCAPE
         elif in_class:
             problem, step = _in_class(pattern, at), 1
             in_class = char != "]"
@@ -111,6 +116,8 @@ def _in_class(pattern: str, at: int) -> str:
 def _outside(pattern: str, at: int) -> str:
     if pattern[at] == "(":
         return _group(pattern, at)
+    if pattern[at] == "{" and not _COUNT.match(pattern, at):
+        return ILLEGAL_REPETITION
     if pattern[at] == "+" and at and pattern[at - 1] in "*+?}" and not pattern.endswith("\\", 0, at - 1):
         return f"{pattern[at - 1]}+ does not backtrack in Java, which RE2 does not have"
     return ""

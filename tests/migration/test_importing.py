@@ -174,6 +174,7 @@ def test_flows_that_copy_in_a_circle_are_not_written() -> None:
         "a->b.transforms = x",
         "topic.filter.class = com.example.OurTopics",
         "topics = (?!test).*",
+        "topics = ${one}",
         "topics.exclude = [a-z&&[^x]]",
         "topics =",
         "a.consumer.auto.offset.reset = none",

@@ -55,6 +55,7 @@ def test_a_file_without_a_fault_has_no_findings() -> None:
         ("b->a.enabled = yes", Kind.OTHER_EFFECT, "neither true nor false"),
         ("topics = *", Kind.REFUSED, "no regular expression"),
         ("topics = a{1,2}", Kind.REFUSED, "also in {n,m}"),
+        ("topics = ${one}", Kind.REFUSED, "Illegal repetition"),
         ("topics = a,,b", Kind.REFUSED, "empty item"),
         ("tasks.max = many", Kind.REFUSED, "not a whole number"),
         ("sync.topic.acls.enabled = on", Kind.REFUSED, "neither true nor false"),
