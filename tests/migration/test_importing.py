@@ -152,6 +152,12 @@ def test_the_consumer_of_the_source_wins_over_that_of_the_pair() -> None:
     assert flow.consumer == {"fetch.max.bytes": 5_000_000}
 
 
+def test_isolation_that_a_flow_has_anyway_is_not_missing() -> None:
+    key = "a.consumer.isolation.level"
+    assert kinds(imported(f"{PLAIN}{key} = read_committed\n"), key) == {Kind.NOT_NEEDED}
+    assert kinds(imported(f"{PLAIN}{key} = read_uncommitted\n"), key) == {Kind.CHANGED}
+
+
 def test_flows_in_both_directions_are_written() -> None:
     config = only(PLAIN + "b->a.enabled = true\n")
     assert list(config.flows) == ["a-b", "b-a"]

@@ -145,6 +145,8 @@ class FlowMapping:
         if isolation.value.strip() != "read_committed":
             meaning = "MirrorMaker 2 also copies records of open and aborted transactions, and this flow never does"
             self._say(Kind.CHANGED, isolation, meaning)
+        elif isolation.line:
+            self._say(Kind.NOT_NEEDED, isolation, "a flow always copies committed records only")
         codec = self._replication.data_producer.get("compression.type", default("compression.type", "none"))
         if codec.line and codec.value.strip() in _CODECS:
             self._table.add("compression", codec.value.strip(), codec)

@@ -53,6 +53,7 @@ public final class MirrorMakerSettings {
             case "keys" -> keys();
             case "load" -> load(question.get("texts"));
             case "pattern" -> pattern(question);
+            case "values" -> values(question);
             default -> throw new IllegalArgumentException(question.toString());
         };
     }
@@ -160,6 +161,29 @@ public final class MirrorMakerSettings {
         ObjectNode found = JSON.createObjectNode();
         definition.configKeys().forEach((name, key) ->
             found.put(name, key.hasDefault() ? ConfigDef.convertToString(key.defaultValue, key.type) : null));
+        return found;
+    }
+
+    /** What a client reads from each text, as text; null if it refuses that. A default is that of a client without settings. */
+    private static ObjectNode values(JsonNode question) {
+        ConfigDef definition = question.get("client").asText().equals("producer")
+            ? ProducerConfig.configDef() : ConsumerConfig.configDef();
+        ConfigDef.ConfigKey key = definition.configKeys().get(question.get("key").asText());
+        ArrayNode read = JSON.createArrayNode();
+        for (JsonNode text : question.get("texts")) {
+            try {
+                Object value = ConfigDef.parseType(key.name, text.asText(), key.type);
+                if (key.validator != null) {
+                    key.validator.ensureValid(key.name, value);
+                }
+                read.add(ConfigDef.convertToString(value, key.type));
+            } catch (ConfigException error) {
+                read.addNull();
+            }
+        }
+        ObjectNode found = JSON.createObjectNode().put("type", key.type.toString());
+        found.put("default", key.hasDefault() ? ConfigDef.convertToString(key.defaultValue, key.type) : null);
+        found.set("values", read);
         return found;
     }
 
