@@ -22,6 +22,7 @@ def takeover_options(flow: str, replication: Replication) -> Iterator[Finding]:
         yield about(Kind.TO_DO, topic, meaning, _COMMAND.format(flow, "--offsets-topic", topic.shown()))
     group = worker.get("group.id")
     usual = worker_group(deployment, CONNECT_TOPICS[0] if topic is None else topic.value)
-    if group is not None and group.line and group.value != usual:
+    # Beside a connector's own topic, the group may be of a dedicated cluster, whose name is a default.
+    if group is not None and (group.line or topic is not None) and group.value != usual:
         meaning = "MirrorMaker 2's workers are members of this group"
         yield about(Kind.TO_DO, group, meaning, _COMMAND.format(flow, "--worker-group", group.shown()))

@@ -266,5 +266,10 @@ def test_own_names_of_a_dedicated_cluster_are_options_of_the_takeover() -> None:
         "take the flow a-b over with --offsets-topic positions",
         "take the flow a-b over with --worker-group workers",
     ]
+    of_connector = imported(f"{PLAIN}a->b.offsets.storage.topic = own\n")
+    assert [finding.action for finding in of_connector.findings if finding.kind is Kind.TO_DO] == [
+        "take the flow a-b over with --worker-group a-mm2",
+        "take the flow a-b over with --offsets-topic own",
+    ]
     usual = imported(f"{PLAIN}b.offset.storage.topic = mm2-offsets.a.internal\nb.group.id = a-mm2\n")
     assert [finding for finding in usual.findings if finding.kind is Kind.TO_DO] == []

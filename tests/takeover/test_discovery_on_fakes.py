@@ -8,6 +8,7 @@ from mirror.client import Admin
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.spark.run_control import RunControlClient
+from mirror.takeover.places import Deployment, is_dedicated
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.control import Action
@@ -70,6 +71,28 @@ def test_positions_are_found_by_their_usual_names_or_by_options(monkeypatch: pyt
         mm2.run(deployment={"offsets_topic": "other"})
     with pytest.raises(FlowError, match="no positions of connector x for the source paris"):
         mm2.run(deployment={"connector": "x"})
+
+
+def test_positions_of_a_connectors_own_topic_count_before_older_ones_of_the_worker(mm2: FakeMirrorMaker) -> None:
+    """``offsets.storage.topic``: Kafka Connect reads both, and that of the connector wins (KIP-618)."""
+    mm2.positions = "own"
+    mm2.pair.target.add_topic("own", 25)
+    mm2.store(7)
+    report = mm2.run(deployment={"offsets_topic": "own", "worker_group": "paris-mm2"})
+    assert (report.found.offsets_topic, report.found.worker_group) == ("own", "paris-mm2")
+    assert (only(report).stored, only(report).next_offset) == (7, 9)
+    assert mm2.pair.copy().outcome is CopyOutcome.COMPLETE
+    assert mm2.pair.values() == VALUES
+    assert mm2.hand_back(deployment={"offsets_topic": "own"}).decisions[0].next_offset == 12
+    assert only(mm2.run(dry_run=True, deployment={"offsets_topic": "own"})).stored == 11
+    assert only(mm2.run(dry_run=True)).stored == 5, "the worker's topic is left alone"
+
+
+def test_workers_of_a_dedicated_cluster_are_watched_beside_a_connectors_own_topic() -> None:
+    """A member of their group is MirrorMaker 2 that runs; that of Kafka Connect may run other connectors."""
+    for group, expected in {None: False, "paris-mm2": True, "connect-cluster": False}.items():
+        deployment = Deployment(source="paris", target="berlin", offsets_topic="own", worker_group=group)
+        assert is_dedicated(deployment, "own") is expected, group
 
 
 def test_positions_of_two_connectors_are_not_chosen_from(mm2: FakeMirrorMaker) -> None:
