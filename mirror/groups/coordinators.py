@@ -6,11 +6,10 @@ about many groups, those that are answered have their result, though another one
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Final, Generic, TypeVar
 
 from mirror.client import Outcomes
@@ -50,9 +49,7 @@ class CoordinatorCalls(Generic[K, V]):
         patience_ms: int = _PATIENCE_MS,
         is_answer: Callable[[V], bool] = lambda _: True,
     ) -> None:
-        """``at_once`` calls are in flight per coordinator; once half of them have ended, more are begun.
-
-        So neither this thread nor the network thread wakes up for each call.
+        """``at_once`` calls are in flight per coordinator.
 
         One that has not answered any for ``patience_ms`` is not waited for: a KafkaTimeout is no answer, nor is a
         result that is not ``is_answer``. Until its calls have ended, nothing more is asked of it.
@@ -68,9 +65,9 @@ class CoordinatorCalls(Generic[K, V]):
 
         ``submit`` begins a call, whose future fails with KafkaError only.
         """
+        now = self._clock.now()
         found: dict[K, V | KafkaError] = {}
-        wake = threading.Event()
-        nodes = [_Coordinator[K, V](node, deque(keys), self._clock, wake) for node, keys in work.items()]
+        nodes = [_Coordinator[K, V](node, deque(keys), now) for node, keys in work.items()]
         for one in nodes:
             late = {future for future in self._late.pop(one.node, ()) if not future.done()}
             if late:
@@ -79,17 +76,17 @@ class CoordinatorCalls(Generic[K, V]):
         while True:
             for one in nodes:
                 one.begin(submit, self._at_once)
-            if not any(one.running for one in nodes):
+            pending = [future for one in nodes for future in one.running]
+            if not pending:
                 return found
             longest_ms = min(one.heard_ms for one in nodes if one.running) + self._patience_ms - self._clock.now()
-            wake.wait(max(0, longest_ms) / 1000)
-            wake.clear()
+            wait(pending, max(0, longest_ms) / 1000, FIRST_COMPLETED)
             now = self._clock.now()
             for one in nodes:
-                for key, outcome, ended_ms in one.take_done():
-                    found[key] = outcome
-                    if self._has_answered(outcome):
-                        one.heard_ms = max(one.heard_ms, ended_ms)
+                done = one.take_done()
+                if any(self._has_answered(outcome) for outcome in done.values()):
+                    one.heard_ms = now
+                found.update(done)
                 if not one.is_done and now - one.heard_ms >= self._patience_ms:
                     self._late[one.node] = set(one.running)
                     found.update(dict.fromkeys(one.give_up(), self._error()))
@@ -106,49 +103,29 @@ class CoordinatorCalls(Generic[K, V]):
 class _Coordinator(Generic[K, V]):
     """The calls of one coordinator."""
 
-    def __init__(self, node: int, waiting: deque[K], clock: Clock, wake: threading.Event) -> None:
+    def __init__(self, node: int, waiting: deque[K], now: int) -> None:
         self.node: Final = node
         self.running: Final[dict[Future[V], K]] = {}
-        """The calls that have not been taken with :meth:`take_done`."""
-        self.heard_ms = clock.now()
+        self.heard_ms = now
         """When it has answered last."""
         self._waiting: Final = waiting
-        self._clock: Final = clock
-        self._wake: Final = wake
-        self._ended: Final[deque[tuple[Future[V], int]]] = deque()
-        """Calls that have ended, and when; the network thread appends to it."""
-        self._enough = 1
-        """So many calls have to end before the next ones are begun, or none is left."""
 
     @property
     def is_done(self) -> bool:
         return not (self.running or self._waiting)
 
     def begin(self, submit: Callable[[K], Future[V]], at_once: int) -> None:
-        if len(self.running) <= at_once // 2:
-            while self._waiting and len(self.running) < at_once:
-                key = self._waiting.popleft()
-                future = submit(key)
-                self.running[future] = key
-                future.add_done_callback(self._end)
-        self._enough = max(1, len(self.running) - (at_once // 2 if self._waiting else 0))
-        if len(self._ended) >= self._enough:  # they have ended since they were begun
-            self._wake.set()
+        while self._waiting and len(self.running) < at_once:
+            key = self._waiting.popleft()
+            self.running[submit(key)] = key
 
-    def _end(self, future: Future[V]) -> None:
-        """Take the end of a call, in the network thread."""
-        self._ended.append((future, self._clock.now()))
-        if len(self._ended) >= self._enough:
-            self._wake.set()
-
-    def take_done(self) -> Iterator[tuple[K, V | KafkaError, int]]:
-        """Yield the calls that have ended, with their outcomes and when that was."""
-        while self._ended:
-            future, ended_ms = self._ended.popleft()
-            key = self.running.pop(future, None)
-            if key is not None:
-                error = future.exception()
-                yield key, future.result() if error is None else _kafka_error(error), ended_ms
+    def take_done(self) -> dict[K, V | KafkaError]:
+        done = [future for future in self.running if future.done()]
+        found: dict[K, V | KafkaError] = {}
+        for future in done:
+            error = future.exception()
+            found[self.running.pop(future)] = future.result() if error is None else _kafka_error(error)
+        return found
 
     def give_up(self) -> list[K]:
         keys = [*self.running.values(), *self._waiting]

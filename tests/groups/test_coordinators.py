@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import pytest
 
@@ -47,31 +46,6 @@ def test_every_call_has_its_outcome() -> None:
     brokers = Brokers()
     found = calls().run(work(1, 2), brokers.submit)
     assert found == {(node, number): f"{number} of {node}" for node in (1, 2) for number in range(5)}
-
-
-def test_no_answer_of_another_thread_is_missed_and_no_more_calls_are_in_flight_than_allowed() -> None:
-    running, most, lock = 0, 0, threading.Lock()
-
-    def answer(key: tuple[int, int]) -> str:
-        nonlocal running
-        with lock:
-            running -= 1
-        return f"{key[1]} of {key[0]}"
-
-    with ThreadPoolExecutor(3) as pool:
-
-        def submit(key: tuple[int, int]) -> Future[str]:
-            nonlocal running, most
-            with lock:
-                running += 1
-                most = max(most, running)
-            return pool.submit(answer, key)
-
-        runner = CoordinatorCalls[tuple[int, int], str](SystemClock(), at_once=8, patience_ms=3_600_000)
-        for count in (1, 7, 8, 9, 1_000):
-            found = runner.run(work(1, count=count), submit)
-            assert found == {(1, number): f"{number} of 1" for number in range(count)}
-    assert 1 < most <= 8
 
 
 def test_a_coordinator_that_hangs_delays_a_round_once() -> None:
