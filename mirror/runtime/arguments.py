@@ -44,8 +44,6 @@ def timeout(value: int | None) -> int | None:
 
 def topic(value: str) -> str:
     """Check a topic name: 1 to 249 characters."""
-    if type(value) is str and value.isascii() and 1 <= len(value) <= _NAME_LENGTH:
-        return value
     name = text("a topic name", value)
     if not 1 <= len(name) <= _NAME_LENGTH:
         msg = f"a topic name must have 1 to {_NAME_LENGTH} characters, not {len(name)}: {reprlib.repr(name)}"
@@ -68,18 +66,20 @@ def topic_ids(values: Iterable[uuid.UUID]) -> tuple[uuid.UUID, ...]:
     return ids
 
 
-def text(what: str, value: str) -> str:
-    """Check a string: at most 32767 bytes in UTF-8, the limit of the protocol."""
+def text(what: str, value: str, of: object = None) -> str:
+    """Check a string: at most 32767 bytes in UTF-8, the limit of the protocol. ``of`` is as for :func:`_whole`."""
+    if type(value) is str and value.isascii() and len(value) <= _TEXT_BYTES:
+        return value
     if not isinstance(value, str):
-        msg = f"{what} must be a str, not {reprlib.repr(value)}"
+        msg = f"{_named(what, of)} must be a str, not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        msg = f"{what} must be text that UTF-8 can hold, not {reprlib.repr(value)}"
+        msg = f"{_named(what, of)} must be text that UTF-8 can hold, not {reprlib.repr(value)}"
         raise InvalidArgument(msg) from None
     if size > _TEXT_BYTES:
-        msg = f"{what} must have at most {_TEXT_BYTES} bytes, not {size}: {reprlib.repr(value)}"
+        msg = f"{_named(what, of)} must have at most {_TEXT_BYTES} bytes, not {size}: {reprlib.repr(value)}"
         raise InvalidArgument(msg)
     return value
 
@@ -111,32 +111,16 @@ def producer_id(value: object, last_epoch: int) -> tuple[int, int]:
 
 def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetadata:
     """Check an offset of ``tp``, from 0 to 2^63 - 1, and its metadata. A leader epoch of -1 means none, as in Kafka."""
-    if type(value) is OffsetAndMetadata and _is_plain(value):
-        return value  # without the texts of the errors below, which take longer than the checks
     if not isinstance(value, OffsetAndMetadata):
-        return OffsetAndMetadata(_whole(f"the offset of {tp}", value, 0, _INT64_MAX))
+        return OffsetAndMetadata(_whole("the offset", value, 0, _INT64_MAX, tp))
     epoch = value.leader_epoch
-    if epoch is not None and _whole(f"the leader epoch of {tp}", epoch, -1, _INT32_MAX) < 0:
+    if epoch is not None and _whole("the leader epoch", epoch, -1, _INT32_MAX, tp) < 0:
         epoch = None
-    metadata, topic_id = text(f"the metadata of {tp}", value.metadata), value.topic_id
+    metadata, topic_id = text("the metadata", value.metadata, tp), value.topic_id
     if topic_id is not None and not isinstance(topic_id, uuid.UUID):
         msg = f"the topic id of {tp} must be a UUID or None, not {reprlib.repr(topic_id)}"
         raise InvalidArgument(msg)
-    return OffsetAndMetadata(_whole(f"the offset of {tp}", value.offset, 0, _INT64_MAX), epoch, metadata, topic_id)
-
-
-def _is_plain(value: OffsetAndMetadata) -> bool:
-    """Whether an offset needs no closer look: it is in its bounds, with metadata of ASCII characters."""
-    epoch, metadata = value.leader_epoch, value.metadata
-    return (
-        type(value.offset) is int
-        and 0 <= value.offset <= _INT64_MAX
-        and (epoch is None or (type(epoch) is int and 0 <= epoch <= _INT32_MAX))
-        and type(metadata) is str
-        and metadata.isascii()
-        and len(metadata) <= _TEXT_BYTES
-        and value.topic_id is None
-    )
+    return OffsetAndMetadata(_whole("the offset", value.offset, 0, _INT64_MAX, tp), epoch, metadata, topic_id)
 
 
 def offsets(values: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -347,12 +331,17 @@ def choice(what: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _whole(what: str, value: object, low: int, high: int) -> int:
+def _whole(what: str, value: object, low: int, high: int, of: object = None) -> int:
+    """Check a whole number. ``of`` is what it belongs to: its text costs more than this, and only errors need it."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         top = f"2^{high.bit_length()} - 1"
-        msg = f"{what} must be a whole number from {low} to {top}, not {reprlib.repr(value)}"
+        msg = f"{_named(what, of)} must be a whole number from {low} to {top}, not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
     return value
+
+
+def _named(what: str, of: object) -> str:
+    return what if of is None else f"{what} of {of}"
 
 
 def _items(what: str, values: object) -> Iterable[Any]:
