@@ -185,12 +185,9 @@ class Connection:
         return disconnected(self.session.label, "the broker closed the connection")
 
     def _broken(self, error: OSError) -> KafkaError:
-        if isinstance(error, ssl.SSLError):
-            text = explain(error, self.address[0])
-            # TLS 1.3 refuses a client's certificate after the handshake; damaged bytes later on are no refusal.
-            if self.session.versions is None:
-                return AuthenticationFailed(f"{self.session.label}: {text}")
-            return disconnected(self.session.label, text)
+        # TLS 1.3 refuses a client's certificate after the handshake; damaged bytes later on are no refusal.
+        if isinstance(error, ssl.SSLError) and self.session.versions is None:
+            return AuthenticationFailed(f"{self.session.label}: {explain(error, self.address[0])}")
         return disconnected(self.session.label, _text(error))
 
     def idle_deadline_ms(self, max_idle_ms: int) -> int:

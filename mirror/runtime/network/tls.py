@@ -29,6 +29,8 @@ _ENCRYPT_BYTES: Final = 64 * 1024
 _RECORD_BYTES: Final = 16 * 1024
 """The largest content of a TLS record: smaller segments share one, larger ones are not joined."""
 
+_REFUSALS: Final = frozenset({"unexpected message", "decryption failed or bad record mac"})
+"""How OpenSSL reports the alert by which brokers 2.1 and 2.8 on Java 17 refuse a client's certificate."""
 _PEM: Final = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)\s*(.*?)\s*(-----END [A-Z0-9 ]+-----)", re.DOTALL)
 
 
@@ -123,10 +125,6 @@ class TlsTransport:
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]
             except BlockingIOError:
                 return
-
-
-_REFUSALS: Final = frozenset({"unexpected message", "decryption failed or bad record mac"})
-"""How OpenSSL reports the alert by which brokers 2.1 and 2.8 on Java 17 refuse a client's certificate."""
 
 
 def explain(error: ssl.SSLError, host: str) -> str:
