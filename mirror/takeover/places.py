@@ -72,8 +72,8 @@ def worker_group(deployment: Deployment, offsets_topic: str) -> str:
 
 def is_dedicated(deployment: Deployment, offsets_topic: str) -> bool:
     """Return whether the workers do nothing else: then a member of their group is MirrorMaker 2 running."""
-    dedicated = dedicated_topic(deployment.source), dedicated_group(deployment.source)
-    return offsets_topic == dedicated[0] or deployment.worker_group == dedicated[1]
+    source = deployment.source
+    return offsets_topic == dedicated_topic(source) or deployment.worker_group == dedicated_group(source)
 
 
 def transactional_id(group: str, connector: str, task: int) -> str:
