@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import psutil
 
+from mirror.spark.driver.session import DAEMON_MODULE
 from tests.polling import eventually
 
 MARK: Final = "MIRROR_E2E_SITE"
@@ -127,6 +128,10 @@ class Site:
                 continue
         return found
 
+    def workers(self) -> list[psutil.Process]:
+        """Spark's Python workers: what its daemon has forked, and not the daemon."""
+        return [process for process in self.processes() if _is_worker(process)]
+
     def kill(self) -> None:
         """SIGKILL all of it at once, as the end of a container or host does, and wait for its end."""
         until = time.monotonic() + 60
@@ -149,3 +154,11 @@ class Site:
 def flow(source: str, target: str, topics: Sequence[str], *lines: str) -> str:
     """A flow's TOML."""
     return "\n".join([f'source = "{source}"', f'target = "{target}"', f"topics = {json.dumps(list(topics))}", *lines])
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        parent = process.parent()
+        return parent is not None and all(DAEMON_MODULE in one.cmdline() for one in (process, parent))
+    except psutil.Error:
+        return False

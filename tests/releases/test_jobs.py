@@ -6,19 +6,17 @@ confluent-kafka, which shares no code with the copy, fills the sources and reads
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import psutil
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from mirror.sandbox import copy_verifier
-from mirror.sandbox.cluster import Cluster
-from mirror.spark.driver.session import DAEMON_MODULE
 from tests.conftest import NewCluster
 from tests.copying.pair import End
 from tests.e2e.broker_side import WITHIN_S, Side
+from tests.e2e.conftest import site, target
 from tests.e2e.feed import Feed
 from tests.e2e.site import Site, flow
 from tests.e2e.test_stream import SHORT, Stream, numbered
@@ -26,22 +24,10 @@ from tests.polling import eventually
 from tests.releases.releases import OLDER, OLDEST
 from tests.releases.topics import SOURCE_PROPERTIES, SourceTopics
 
+__all__ = ["site", "target"]
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 _STREAM_WITHIN_S = 240.0
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    """Where a test runs from; nothing that it started outlives it."""
-    made = Site(tmp_path)
-    yield made
-    made.kill()
-
-
-@pytest.fixture
-def target(target_cluster: Cluster) -> Side:
-    return Side(target_cluster.bootstrap_servers)
 
 
 @pytest.mark.parametrize("version", OLDER)
@@ -121,21 +107,13 @@ def _kill_worker(site: Site) -> None:
     def lost() -> bool:
         if "Lost task" in (site.report / "spark.log").read_text(encoding="utf-8"):
             return True
-        for worker in filter(_is_worker, site.processes()):
+        for worker in site.workers():
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.kill()
             break
         return False
 
     eventually(lost, within_s=_STREAM_WITHIN_S, what="a task whose worker was killed", every_s=3)
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    try:
-        parent = process.parent()
-        return parent is not None and all(DAEMON_MODULE in one.cmdline() for one in (process, parent))
-    except psutil.Error:
-        return False
 
 
 def test_a_topic_without_an_id_is_named_in_plans_and_when_it_was_made_again(

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -15,6 +15,7 @@ import pytest
 
 from mirror.sandbox.cluster import Cluster
 from tests.e2e.broker_side import Side
+from tests.e2e.conftest import site
 from tests.e2e.said import PROMETHEUS, Said
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
@@ -45,14 +46,8 @@ FILES = {
 }
 
 
+__all__ = ["site"]
 pytestmark = [pytest.mark.brokers, pytest.mark.spark]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    made = Site(tmp_path)
-    yield made
-    made.kill()
 
 
 @pytest.fixture

@@ -14,10 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from mirror.sandbox.process import _GUARD
-from mirror.spark.driver.session import DAEMON_MODULE
 from mirror.spark.ledger.ledger import Ledger
 from tests import jvm
 from tests.e2e.site import MARK, Site
@@ -79,7 +76,7 @@ class BothWaysStream:
     def kill_worker(self, rng: random.Random) -> bool:
         """SIGKILL one of its Python workers, as soon as there is one; return whether there was one in time."""
         until = time.monotonic() + _WORKER_WITHIN_S
-        while not (workers := sorted(one.pid for one in self.site.processes() if _is_worker(one))):
+        while not (workers := sorted(one.pid for one in self.site.workers())):
             if time.monotonic() > until:
                 return False
             self.check()
@@ -119,12 +116,3 @@ class BothWaysStream:
     def last_lines(self) -> str:
         """Return the end of its output."""
         return " | ".join(self.output.read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES_SHOWN:])
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    """Whether it is a process that the daemon has forked, and not the daemon."""
-    try:
-        parent = process.parent()
-        return parent is not None and all(DAEMON_MODULE in " ".join(one.cmdline()) for one in (process, parent))
-    except psutil.Error:
-        return False
