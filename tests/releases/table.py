@@ -35,7 +35,7 @@ _PLAIN: Final = (
     test_groups.test_positions_move_with_the_copy_and_back,
     test_gaps.test_recreated_topic_is_a_gap,
 )
-_COMPACTED: Final = test_logs.test_compacted_topic_with_tombstones_is_copied
+_COMPACTED: Final = (_ALL_KINDS, test_logs.test_compacted_topic_with_tombstones_is_copied)
 _TRANSACTIONAL: Final = (_ALL_KINDS, test_logs.test_interleaved_transactions_are_copied_up_to_the_last_stable_offset)
 _POSITIONS: Final = (
     test_groups.test_positions_move_with_the_copy_and_back,
@@ -115,7 +115,7 @@ def _topics(version: str) -> str:
     jobs = _of_jobs(_ALL_KINDS_OF_JOBS)
     kinds = {
         "plain": _runs(version, *_PLAIN, *jobs),
-        "compacted": version in test_formats.COMPACTED or _runs(version, _COMPACTED, *jobs),
+        "compacted": _runs(version, *_COMPACTED, *jobs),
         "transactional": _runs(version, *_TRANSACTIONAL, *jobs),
     }
     return ", ".join(kind for kind, shown in kinds.items() if shown) or _NOT_RUN

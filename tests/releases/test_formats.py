@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import pytest
 
@@ -15,8 +14,6 @@ from tests.releases.topics import SOURCE_PROPERTIES, SourceTopics
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timeout(600)]
 
-COMPACTED: Final = tuple(OLDER)
-"""Those from which the compacted topic is copied."""
 _OTHERS = [pytest.param(version, marks=pytest.mark.cluster) for version in OLDER if version != OLDEST]
 
 
