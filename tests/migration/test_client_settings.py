@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -12,7 +10,7 @@ from mirror.cluster.keys import Key
 from mirror.config.schema import CLIENT_KEYS
 from mirror.migration import known_keys
 from mirror.migration.importing import import_source, read
-from tests.mirrormaker.kafkas_classes import KafkasClasses, kafkas_classes
+from tests.mirrormaker.kafkas_classes import KafkasClasses
 
 pytestmark = pytest.mark.brokers
 
@@ -44,13 +42,6 @@ OTHER_DEFAULTS: Final = {
 }
 LARGER: Final = {"default.api.timeout.ms"}
 """May be 2^31 and more here, with which MirrorMaker 2 does not start."""
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkasClasses]:
-    source = Path(__file__).parent / "java" / "MirrorMakerSettings.java"
-    with kafkas_classes(tmp_path_factory.mktemp("java"), source) as running:
-        yield running
 
 
 def shared(client: str) -> dict[str, Key]:

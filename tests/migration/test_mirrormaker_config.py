@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from mirror.migration.parsing.properties import MalformedEscape, parse
 from mirror.migration.parsing.reading import read_properties
 from mirror.migration.precedence import MirrorMakerFile, Pair
 from tests.migration.generated_files import properties
-from tests.mirrormaker.kafkas_classes import KafkasClasses, kafkas_classes
+from tests.mirrormaker.kafkas_classes import KafkasClasses
 
 pytestmark = pytest.mark.brokers
 
@@ -50,13 +50,6 @@ REFUSED: Final = {
     "transforms": "com.example.OurTopics could not be found",
 }
 """Files that MirrorMaker 2 does not start with: its clients and connectors are not compared, all before them is."""
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkasClasses]:
-    source = Path(__file__).parent / "java" / "MirrorMakerSettings.java"
-    with kafkas_classes(tmp_path_factory.mktemp("java"), source) as running:
-        yield running
 
 
 def test_keys_and_defaults_are_those_of_kafkas_classes(kafka: KafkasClasses) -> None:
