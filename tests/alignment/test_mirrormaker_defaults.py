@@ -1,4 +1,4 @@
-"""Every default of MirrorMaker 2 about configurations and ACLs, told by its own classes, beside that of a flow.
+"""Every default of MirrorMaker 2 about configurations and ACLs, from its own classes, beside that of a flow.
 
 What both make of them on real brokers: test_configs_beside_mirrormaker.py, permissions/test_beside_mirrormaker.py.
 """

@@ -130,7 +130,7 @@ def test_a_stream_deletes_what_its_source_deletes_and_keeps_topics_of_others(
 
 
 @pytest.mark.cluster
-def test_a_stream_deletes_nothing_over_the_limit_until_it_is_told_by_hand(
+def test_a_stream_deletes_nothing_over_the_limit_until_a_command_does(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:
     """Two source topics vanish at once, and the limit is one; the command that the stream names deletes the copies."""
