@@ -78,6 +78,7 @@ class Metadata:
         self._names: dict[uuid.UUID, str] = {}
         self._stale = True
         self._was_stale = False
+        self._added_in_flight = False
         self._unchanged_updates = 0
         self._refusals = 0
         self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
@@ -107,6 +108,7 @@ class Metadata:
             if topic not in self._topics:
                 self._topics[topic] = TopicState()
                 self._stale = True
+                self._added_in_flight = self._state.in_flight
                 self._state.skip_backoff()
 
     def request_update(self) -> None:
@@ -184,7 +186,7 @@ class Metadata:
             return Poll([], wait)
         self._state.sent()
         self.next_request += 1
-        self._was_stale, self._stale = self._stale, False
+        self._was_stale, self._stale, self._added_in_flight = self._stale, False, False
         self._wanted_before, self._wanted = self._wanted, set()
         topics = tuple(MetadataRequestTopic(name) for name in self._topics)
         request = Request(
@@ -229,7 +231,9 @@ class Metadata:
         self._unchanged_updates = self._unchanged_updates + 1 if self._was_stale and unchanged else 0
         # Many partitions may request an update one after the other: a pause lets one serve all.
         self._state.succeeded()
-        self._state.pause(now, max(1, self._unchanged_updates))
+        # A topic that was added meanwhile is not in this response, and has caused no request yet.
+        if not self._added_in_flight:
+            self._state.pause(now, max(1, self._unchanged_updates))
 
     @staticmethod
     def _accept_lower_epoch(state: TopicState, partition: int) -> bool:

@@ -70,6 +70,11 @@ class ProducerCore:
         return self._identity.identity if self._transactions is None else self._transactions.settled
 
     @property
+    def pending_step(self) -> tuple[str | None, KafkaError | None]:
+        """The step of a transaction that has not ended, or None, and its last error. May be read from any thread."""
+        return (None, None) if self._transactions is None else self._transactions.pending_step
+
+    @property
     def fences_in_doubt(self) -> int:
         """How many requests of its own may still fence it, or its successor. May be read from any thread."""
         return 0 if self._transactions is None else self._transactions.fences_in_doubt

@@ -135,6 +135,14 @@ class Producer(AdoptionCalls):
         """
         return self._core.fences_in_doubt
 
+    @property
+    def pending_step(self) -> tuple[str | None, KafkaError | None]:
+        """What a transactional producer has not ended yet, None if it has nothing to do, and the last error of it.
+
+        Sends no request.
+        """
+        return self._core.pending_step
+
     # --- single records
 
     def send(

@@ -154,6 +154,7 @@ UNKNOWN_TOPIC_ID: Final = int(ErrorCode.unknown_topic_id)
 LEADER_NOT_AVAILABLE: Final = int(ErrorCode.leader_not_available)
 UNSUPPORTED_SASL_MECHANISM: Final = int(ErrorCode.unsupported_sasl_mechanism)
 UNSUPPORTED_VERSION: Final = int(ErrorCode.unsupported_version)
+UNKNOWN_SERVER_ERROR: Final = int(ErrorCode.unknown_server_error)
 UNSTABLE_OFFSET_COMMIT: Final = int(ErrorCode.unstable_offset_commit)
 GROUP_IN_USE: Final = frozenset(
     int(code)

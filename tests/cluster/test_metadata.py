@@ -88,6 +88,18 @@ def test_a_new_topic_is_asked_for_at_once() -> None:
     assert "other" in asked.ask()
 
 
+def test_a_topic_that_is_added_while_a_request_is_in_flight_waits_for_no_backoff() -> None:
+    asked = Asked()
+    asked.metadata.want(["t"])
+    asked.ask()
+    asked.metadata.want(["other"])
+    asked.answer(_topic(1, 5))
+    assert "other" in asked.ask()
+    asked.answer(_topic(1, 5), _topic(1, 5, name="other"))
+    asked.metadata.request_update()
+    assert asked.quiet() > 0
+
+
 def test_an_older_leader_epoch_changes_nothing() -> None:
     asked = _known(_topic(1, 5))
     asked.update(_topic(2, 4))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.errors import AuthorizationFailed, BrokerError, ConfigError, Fenced, NeedsAbort
+from mirror.errors import AuthorizationFailed, BrokerError, ConfigError, Fenced, KafkaTimeout, NeedsAbort
 from mirror.producer.txn.steps import TransactionState
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -68,6 +68,17 @@ def test_retriable_codes_end_in_a_commit(version: int, api: Api, code: int, hand
     for _ in range(3):
         producer.cluster.control.on(api, _answer(api, code, handled=handled))
     _all_of_it(producer)
+
+
+def test_step_that_is_retried_is_pending_with_its_last_error() -> None:
+    producer = _producer(2)
+    assert producer.core.pending_step[0] is None
+    refusal = _answer(Api.INIT_PRODUCER_ID, errors.CONCURRENT_TRANSACTIONS)
+    producer.cluster.control.on(Api.INIT_PRODUCER_ID, refusal, times=None)
+    assert isinstance(failure(producer, producer.init_async(500)), KafkaTimeout)
+    step, why = producer.core.pending_step
+    assert step == "fencing older producers"
+    assert "CONCURRENT_TRANSACTIONS" in str(why)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -134,7 +145,13 @@ _FATAL = [
 
 @pytest.mark.parametrize(
     ("version", "api", "code", "kind"),
-    [(*one, *fatal) for one in _IN_IT for fatal in _FATAL if one[1] is not Api.PRODUCE] + [(*_NOT_OURS, Fenced)],
+    [
+        (*one, *fatal)
+        for one in _IN_IT
+        for fatal in _FATAL
+        if one[1] is not Api.PRODUCE and (one[1], fatal[0]) != (Api.END_TXN, errors.UNKNOWN_SERVER_ERROR)
+    ]
+    + [(*_NOT_OURS, Fenced)],
     ids=lambda one: getattr(one, "name", getattr(one, "__name__", one)),
 )
 def test_fatal_codes_end_the_producer(version: int, api: Api, code: int, kind: type[BrokerError]) -> None:

@@ -251,6 +251,34 @@ def test_a_commit_whose_answer_was_lost_is_never_called_aborted(code: int) -> No
     assert committed(producer.cluster) == [b"committed"]
 
 
+@VERSIONS
+def test_an_end_that_meets_the_fence_of_a_newer_producer_is_asked_again(version: int) -> None:
+    """The coordinator throws meanwhile, which is UNKNOWN_SERVER_ERROR, and then it names the fence."""
+    producer = transactional(version, **TIMES)
+    cluster = producer.cluster
+    producer.begin()
+    finish(producer, producer.send(T0, b"hidden"))
+    cluster.control.on(Api.END_TXN, Action(errors={"EndTxn": errors.UNKNOWN_SERVER_ERROR}), times=2)
+    commit = producer.commit()
+    producer.run_until(lambda: len(cluster.calls(Api.END_TXN)) == 2)
+    newer = FakeProducer(cluster, **{"transactional.id": "x"})
+    newer.init()
+    error = failure(producer, commit)
+    assert isinstance(error, Fenced)
+    assert error.may_have_been_written, "what threw may have committed it"
+    one_more(newer, b"next", 2)
+    assert committed(cluster) == [b"next"]
+
+
+@VERSIONS
+def test_an_end_that_a_coordinator_could_not_process_once_is_asked_again(version: int) -> None:
+    producer = transactional(version, **TIMES)
+    producer.cluster.control.on(Api.END_TXN, Action(errors={"EndTxn": errors.UNKNOWN_SERVER_ERROR}))
+    one_more(producer, b"first", 1)
+    one_more(producer, b"second", 2)
+    assert committed(producer.cluster) == [b"first", b"second"]
+
+
 # --- coordinators
 
 

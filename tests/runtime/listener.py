@@ -23,6 +23,11 @@ class Listener:
         """How many connections there have been."""
         return len(self._accepted)
 
+    @property
+    def clients(self) -> list[socket.socket]:
+        """Its ends of the connections."""
+        return self._accepted
+
     def _serve(self) -> None:
         while True:
             try:

@@ -47,6 +47,18 @@ kept = [[] for _ in range(10_000)]
 print(len(looks))
 """
 
+_STREAM = """
+import contextlib, gc, io
+from mirror.spark.driver import stream_job
+
+with contextlib.redirect_stderr(io.StringIO()):
+    stream_job.main(["--config", "/no/such/file"])
+looks = []
+gc.callbacks.append(lambda phase, info: looks.append(phase))
+kept = [[] for _ in range(10_000)]
+print(len(looks))
+"""
+
 _LEFT_BEHIND = """
 import gc, weakref
 from mirror.runtime.memory import malloc_tuning as heap
@@ -99,6 +111,10 @@ def test_what_is_released_is_given_back_at_once() -> None:
 def test_cycles_are_looked_for_less_often() -> None:
     assert _told(_CYCLES.format(bounded=False)) > 10
     assert _told(_CYCLES.format(bounded=True)) == 0
+
+
+def test_cycles_are_looked_for_less_often_in_the_driver_of_a_stream() -> None:
+    assert _told(_STREAM) == 0
 
 
 @pytest.mark.parametrize("busy", [False, True])

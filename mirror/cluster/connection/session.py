@@ -346,8 +346,11 @@ class BrokerSession:
             for request, _ in late:
                 request.on_failure(self._timed_out(request, self._why_held(now)), now)
                 request.settled(now)
-        silent = bool(self._in_flight) and self._in_flight[0].connection_deadline <= now
-        return silent or self._authenticate_by_ms <= now
+        return self.is_silent(now) or self._authenticate_by_ms <= now
+
+    def is_silent(self, now: int) -> bool:
+        """Whether a request that was queued ``request.timeout.ms`` ago, or earlier, has no response."""
+        return bool(self._in_flight) and self._in_flight[0].connection_deadline <= now
 
     def _why_held(self, now: int) -> str:
         """Return why requests are held back, for error texts."""

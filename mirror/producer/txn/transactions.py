@@ -46,6 +46,7 @@ from mirror.wire.error_codes import (
     CONCURRENT_TRANSACTIONS,
     INVALID_TRANSACTION_TIMEOUT,
     INVALID_TXN_STATE,
+    UNKNOWN_SERVER_ERROR,
     ErrorAction,
     verdict,
 )
@@ -178,6 +179,12 @@ class Transactions:
             msg = f"a transactional producer does not go from {self.state.name} to {state.name}"
             raise AssertionError(msg)
         self.state = state
+
+    @property
+    def pending_step(self) -> tuple[str | None, KafkaError | None]:
+        """The text of the step that has not ended, None if there is none, and its last error."""
+        step = self._step
+        return (None if step is None else step.value), (self._last_error or self._coordinator.why_waiting())
 
     @property
     def fences_in_doubt(self) -> int:
@@ -316,7 +323,13 @@ class Transactions:
         assert self._step is not None  # noqa: S101 - a response follows a request
         refusals = self._requests.refusals(self._step, response, request)
         if refusals:
-            self._on_refusal(max(refusals, key=severity), now, request)
+            error = max(refusals, key=severity)
+            if self._step is TransactionStep.END and error.code == UNKNOWN_SERVER_ERROR:
+                # A coordinator that fences this producer for a newer one throws an IllegalStateException meanwhile
+                # (TransactionCoordinator.endTransaction, PREPARE_EPOCH_FENCE). Its next response names the fence.
+                self._on_failure(request, error, now)
+            else:
+                self._on_refusal(error, now, request)
             return
         self._coordinator.succeeded()
         self._last_error = None

@@ -208,7 +208,7 @@ class SelectorNetwork:
             if connection.stage is ConnectionStage.CONNECTED:
                 connection.session.advance(now)
                 if connection.wants_write:
-                    connection.write(now)
+                    self._write(connection)
                     self._watch(connection, writes=connection.wants_write)
         except KafkaError as error:
             self._fail(connection, error, now)
@@ -240,7 +240,7 @@ class SelectorNetwork:
                 self._read(connection, now)
             writes = connection.wants_write
             if writes and connection.stage is ConnectionStage.CONNECTED:
-                connection.write(now)
+                self._write(connection)
                 writes = connection.wants_write
             self._watch(connection, writes=writes)
         except KafkaError as error:
@@ -262,6 +262,17 @@ class SelectorNetwork:
         if session.ready:
             self._known_brokers.add(connection.node)
             self._states.answered(connection.attempt)
+
+    def _write(self, connection: Connection) -> None:
+        """Write what is queued. Raises ConnectionFailed if it has become too old.
+
+        The process may have been suspended since it was queued. Brokers may have forgotten the producer of a batch
+        meanwhile, and would append it although another attempt has copied it (KIP-854).
+        """
+        now, session = self._clock.now(), connection.session
+        if session.is_silent(now):
+            raise disconnected(session.label, session.why_overdue())
+        connection.write(now)
 
     def _watch(self, connection: Connection, *, writes: bool) -> None:
         """Register the events that the connection waits for; return whether it has bytes to send."""

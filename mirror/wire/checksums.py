@@ -1,0 +1,78 @@
+"""The CRC-32C of a batch's records, from the batch's own CRC: the records themselves are not read again.
+
+A batch's CRC covers the rest of its header and its records. The header changes with each copy: another producer,
+another time of appending. ``crc(a + b) == shifted(crc(a), len(b)) ^ crc(b)``, where to shift is to append zero bytes, a
+linear function of the 32 bits (``crc32_combine`` of zlib). So the records' CRC follows from that of the whole and that
+of 40 bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Final
+
+from crc32c import crc32c
+
+from mirror.wire.records import HEADER_BYTES, Batch
+
+_CRC_COVERS: Final = 21
+_POLYNOMIAL: Final = 0x82F63B78
+"""That of CRC-32C, reflected: bit 31 is the coefficient of 1."""
+
+_Table = tuple[Sequence[int], ...]
+"""For each of the four bytes of a CRC, what each of its 256 values becomes."""
+
+
+def records_crc(batch: Batch) -> int:
+    """Return the CRC-32C of the bytes behind the header of ``batch``, if its own CRC is right."""
+    before = crc32c(batch.view[_CRC_COVERS:HEADER_BYTES])
+    return int(batch.crc) ^ shifted(before, batch.size - HEADER_BYTES)
+
+
+def shifted(crc: int, count: int) -> int:
+    """Return ``crc`` as it contributes to the CRC of a text that has ``count`` more bytes."""
+    tables = _tables()
+    power = 0
+    while count:
+        if count & 1:
+            first, second, third, fourth = tables[power]
+            crc = first[crc & 0xFF] ^ second[crc >> 8 & 0xFF] ^ third[crc >> 16 & 0xFF] ^ fourth[crc >> 24]
+        count >>= 1
+        power += 1
+    return crc
+
+
+@functools.cache
+def _tables() -> tuple[_Table, ...]:
+    """Return for each power of two up to 2**30 how to append that many zero bytes; this takes 30 ms and 1 MB."""
+    columns = [_POLYNOMIAL, *(1 << bit for bit in range(31))]  # one zero bit
+    for _ in range(3):
+        columns = _squared(columns)
+    tables = []
+    for _ in range(31):
+        tables.append(tuple(_byte_table(columns[first : first + 8]) for first in range(0, 32, 8)))
+        columns = _squared(columns)
+    return tuple(tables)
+
+
+def _squared(columns: Sequence[int]) -> list[int]:
+    """Return the function that applies that of ``columns`` twice; a column is what one bit becomes."""
+    return [_applied(columns, column) for column in columns]
+
+
+def _applied(columns: Sequence[int], value: int) -> int:
+    total = 0
+    for column in columns:
+        if value & 1:
+            total ^= column
+        value >>= 1
+    return total
+
+
+def _byte_table(columns: Sequence[int]) -> Sequence[int]:
+    table = [0] * 256
+    for value in range(1, 256):
+        lowest = value & -value
+        table[value] = table[value ^ lowest] ^ columns[lowest.bit_length() - 1]
+    return table
