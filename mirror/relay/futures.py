@@ -81,6 +81,20 @@ def or_else(first: Future[T], kind: type[Exception], step: Callable[[], Future[T
     return outcome
 
 
+def with_error(first: Future[T], change: Callable[[BaseException], BaseException]) -> Future[T]:
+    """Return the outcome of ``first``; if it fails, with the error that ``change`` returns for its own."""
+    outcome: Future[T] = Future()
+
+    def pass_on(completed: Future[T]) -> None:
+        if (error := completed.exception()) is not None:
+            outcome.set_exception(change(error))
+        else:
+            outcome.set_result(completed.result())
+
+    first.add_done_callback(pass_on)
+    return outcome
+
+
 def as_mirror_error(error: BaseException) -> MirrorError:
     """Return ``error``, wrapped into a KafkaError that names its type unless it is a MirrorError."""
     return error if isinstance(error, MirrorError) else KafkaError(f"{type(error).__name__}: {error}")

@@ -86,9 +86,10 @@ class CopyHarness:
         memory: int = MEMORY,
         clock: FakeClock | None = None,
         rules: WayRules | None = None,
+        acquires: bool = True,
         **policy: Any,
     ) -> None:
-        self.context = HandContext(clock=clock, memory=memory)
+        self.context = HandContext(clock=clock, memory=memory, acquires=acquires)
         self.clock = self.context.clock
         self.parts: list[_FetchedPart] = []
         self.copy = PartitionCopy(

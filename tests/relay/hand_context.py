@@ -10,7 +10,7 @@ from typing import Any
 
 from mirror.backoff import Backoff
 from mirror.cluster.types import TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import KafkaError, KafkaTimeout
 from mirror.meters import Histogram
 from mirror.producer.batch.batches import Callback, RecordMetadata
 from mirror.relay.batches.batch_pipeline import SubmitReencode
@@ -32,6 +32,7 @@ from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.progress.target_loss import TargetLoss
+from mirror.relay.readback.written import WrittenBatch
 from mirror.timing import FOREVER_MS
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
@@ -109,6 +110,9 @@ class HandWriter:
         self.acquisitions.append((progress, Future()))
         return self.acquisitions[-1][1]
 
+    def acquire_timeout(self) -> KafkaTimeout:
+        return KafkaTimeout("the test does not answer")
+
     def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
         assert self.closed is None
         self.yielded.append((progress, Future()))
@@ -163,13 +167,13 @@ class RecordingObserver(NullObserver):
 class HandContext:
     """The context of one copy. Lookups are answered by the test; the copy is stepped when it asked to be."""
 
-    def __init__(self, *, clock: FakeClock | None = None, memory: int = MEMORY) -> None:
+    def __init__(self, *, clock: FakeClock | None = None, memory: int = MEMORY, acquires: bool = True) -> None:
         self.clock = clock or FakeClock()
         self.timeouts = TIMES
         self.send_window = SendWindow(memory, TIMES.delivery_timeout_ms // 8, self.clock.now())
         self.source_budget = SourceBudget(memory)
         self.backoff = Backoff(100, 1_000, random.Random(1))
-        self.acquires = True
+        self.acquires = acquires
         self.acquiring: list[Future[Any]] = []
         self.writers: list[HandWriter] = []
         self.read_position: tuple[int, int | None] | None = None
@@ -182,6 +186,7 @@ class HandContext:
         self.start_requests: list[tuple[Progress | None, TargetMark | None]] = []
         self.anchors: list[Anchor] = []
         self.segments: list[Segment] = []
+        self.written: list[WrittenBatch] = []
         self.shrunk_to: int | None = None
         self.comparisons: list[tuple[TargetMark, Future[TargetMark | None]]] = []
         self.reencodings: list[tuple[Sequence[AnyBatch], ReencodeSpec, Future[ReencodeResult]]] = []
@@ -205,6 +210,10 @@ class HandContext:
     def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:
         del copy
         self.segments += segments
+
+    def read_back(self, copy: CopyHandle, written: Sequence[WrittenBatch]) -> None:
+        del copy
+        self.written += written
 
     def no_leader_reason(self, copy: CopyHandle) -> str:
         del copy

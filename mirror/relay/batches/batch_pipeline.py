@@ -27,9 +27,12 @@ from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.client_defaults import RECOMPRESSED_BATCH_BYTES
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.progress.gaps import GapKind
+from mirror.wire.checksums import records_crc
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch, Batch
 
+_SAMPLE_INTERVAL: Final = 100
+"""Of a sample, one batch of so many is read back from the target."""
 _MAX_BATCHES_SKIPPED: Final = 1_000
 _MAX_BATCHES_MERGED: Final = 64
 """At most this many batches are merged, however small they are: as objects they take 0.8 KB each, of the 50 KB that a
@@ -94,6 +97,8 @@ class BatchPipeline:
         self.remedies: Final = Remedies(limits.max_message_bytes)
         self._stop: tuple[int, MirrorError] | None = None
         self._overlap_at = -1
+        self._sample_interval: Final = {"all": 1, "sample": _SAMPLE_INTERVAL}.get(policy.verify, 0)
+        self._batches_made = 0
         self.restart(0)
 
     def restart(self, start: int) -> None:
@@ -248,8 +253,16 @@ class BatchPipeline:
         else:
             assert isinstance(batch, Batch)  # noqa: S101 - message sets are re-encoded
             batch.verify()
-            output.batch, output.count = batch, batch.count
+            self._set_batch(output, batch)
         self._outputs.append(output)
+
+    def _set_batch(self, output: OutputBatch, batch: Batch) -> None:
+        """Write ``batch``, whose checksum is right: that of its records is kept if it will be read back."""
+        output.batch, output.count = batch, batch.count
+        if self._sample_interval:
+            if self._batches_made % self._sample_interval == 0:
+                output.records_crc = records_crc(batch)
+            self._batches_made += 1
 
     def _skip_following(self, output: OutputBatch) -> None:
         """Add the following batches of the same fetch that hold nothing to copy: there may be thousands of markers."""
@@ -361,7 +374,8 @@ class BatchPipeline:
             if encoded.base_offset in self.remedies.skipped_offsets:
                 output.dropped[Reason.TOO_LARGE] = 1
             else:
-                output.batch, output.count, output.jumps = encoded.batch, encoded.batch.count, encoded.jumps
+                self._set_batch(output, encoded.batch)
+                output.jumps = encoded.jumps
             self._outputs.append(output)
         last = run[-1].batch
         next_offset = min(last.next_offset, run[-1].end)

@@ -65,6 +65,8 @@ class CopyPolicy:
     lease_ms: int = 0
     """How long an epoch continues to copy after its end, until the next epoch's copies take over."""
 
+    verify: str = "off"
+    """Which committed batches are read back from the target and compared: "off" (none), "sample" or "all"."""
     only_local: bool = False
     """Whether records that flows have written to the source are left out."""
     origin_from: str = ""

@@ -16,8 +16,19 @@ class CopyCount(NamedTuple):
     is_exact: bool = True
     """Otherwise there are at most so many: of some, the index does not say where they are."""
 
+    def or_more(self, records: int) -> CopyCount:
+        """Return the count if there may be so many records more."""
+        return CopyCount(self.records + records, is_exact=False) if records else self
+
 
 NO_COPIES: Final = CopyCount(0)
+
+
+class Move(NamedTuple):
+    """What happens to a group that leaves one log at an offset, and continues in the other log at another offset."""
+
+    read_again: CopyCount
+    skipped: CopyCount
 
 
 class Offsets(NamedTuple):
@@ -43,3 +54,27 @@ def count_copies(index: OffsetIndex, sources: Offsets, targets: Offsets) -> Copy
             end = min(part.length, sources.end - part.source, targets.end - part.target)
             records += max(0, end - start)
     return CopyCount(records + at_most, is_exact=not at_most)
+
+
+def count_missed(index: OffsetIndex, source_offset: int, target_offset: int) -> CopyCount:
+    """Count the records from a source offset on whose only copies are in front of a target offset.
+
+    At least once, a record may have a copy behind it, too, and is not missed then.
+    """
+    in_front, behind = list[tuple[int, int]](), list[tuple[int, int]]()
+    for part in index.parts(Offsets(start=source_offset), Offsets()):
+        if isinstance(part, Hole):
+            continue
+        cut = min(max(part.source, part.source + target_offset - part.target), part.source + part.length)
+        in_front.append((max(part.source, source_offset), cut))
+        behind.append((max(cut, source_offset), part.source + part.length))
+    return CopyCount(_covered(in_front + behind) - _covered(behind))
+
+
+def _covered(spans: list[tuple[int, int]]) -> int:
+    """Return how many offsets are in any of the spans [start, end)."""
+    covered, to = 0, 0
+    for start, end in sorted(spans):
+        covered += max(0, end - max(start, to))
+        to = max(to, end)
+    return covered

@@ -12,7 +12,7 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.errors import BatchTooLarge, CorruptBatch, FlowError, KafkaError, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Unproved
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
-from mirror.relay.offsets.copy_count import Offsets, count_copies
+from mirror.relay.offsets.copy_count import CopyCount, Offsets, count_copies, count_missed
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
 from mirror.relay.offsets.log_answers import KnownLogs, LogAnswers, LogStarts, TopicIds
 from mirror.relay.offsets.log_pairing import pair_last, pair_once
@@ -95,10 +95,11 @@ class PartitionOffsets:
         self.is_of_known_id = True
         """Whether it is by its id; without ids a topic that was made again looks like the former one."""
 
-    def translate(self, offset: int) -> Translation:
-        """Return the target offset of a source offset. Raises KafkaError."""
+    def translate(self, offset: int, found: Translation | Hole | None = None) -> Translation:
+        """Return the target offset of a source offset; ``found`` is what the index has of it. Raises KafkaError."""
         there, back = self.index.translate, self.index.translate_back
-        return self._present(self._resolved(there, offset), self.starts.target, there, back)
+        known = found if isinstance(found, Translation) else self._resolved(there, offset)
+        return self._present(known, self.starts.target, there, back)
 
     def translate_back(self, offset: int) -> Translation:
         """Return the source offset of a target offset. Raises KafkaError."""
@@ -116,6 +117,38 @@ class PartitionOffsets:
         start, end = self.index.gap_around(target_offset)
         in_front = self._count(max(start, self.starts.target), target_offset)
         return Unmatched(in_front, self._count(target_offset, end))
+
+    def copies(self, sources: Offsets, targets: Offsets) -> CopyCount:
+        """Count the copies at these offsets of both logs. Raises KafkaError.
+
+        What the index lacks of them is read in the logs, unless it is very much: then it is counted by its offsets.
+        """
+        for part in list(self.index.parts(sources, targets)):
+            if isinstance(part, Hole) and 0 < self._most_in(part, sources, targets) <= _MOST_COUNTED:
+                self._resolved(self.index.translate, part.start)
+        return count_copies(self.index, sources, targets)
+
+    def missed(self, source_offset: int, target_offset: int) -> CopyCount:
+        """Count the records from a source offset on whose only copies are in front of a target offset.
+
+        Raises KafkaError.
+        """
+        found = self.copies(Offsets(start=source_offset), Offsets(end=target_offset))
+        return count_missed(self.index, source_offset, target_offset) if found.records and found.is_exact else found
+
+    def records_between(self, target_start: int, target_end: int | None) -> int:
+        """Count the committed records between two offsets of the target, or to its end. Raises KafkaError.
+
+        Very many offsets count as so many records.
+        """
+        return self._count(max(target_start, self.starts.target), target_end)
+
+    @staticmethod
+    def _most_in(hole: Hole, sources: Offsets, targets: Offsets) -> int:
+        """Return how many records of a hole may be at these offsets; 0 if none is."""
+        target_end = _ANYWHERE if hole.target_end is None else hole.target_end
+        both = sources.common(hole.start, hole.end), targets.common(hole.target_start, target_end)
+        return hole.end - hole.start if all(both) else 0
 
     def has_only_copies(self, target_start: int, target_end: int) -> bool:
         """Whether all committed records between two offsets of the target are known as copies. Raises KafkaError."""

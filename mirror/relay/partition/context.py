@@ -22,6 +22,7 @@ from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.readback.written import WrittenBatch
 
 if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskObserver
@@ -144,6 +145,10 @@ class CopyContext(Protocol):
         """Write ``anchor`` to the flow's progress topic some time, if that is possible."""
         ...
 
+    def read_back(self, copy: CopyHandle, written: Sequence[WrittenBatch]) -> None:
+        """Compare these batches, which were committed, with what the target has."""
+        ...
+
     def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:
         """Write ``segments`` to the flow's offset topic some time, if that is possible."""
         ...
@@ -163,7 +168,7 @@ class CopyContext(Protocol):
     def may_acquire(self, copy: CopyHandle, *, continues: bool) -> bool:
         """Whether ``copy`` may begin to acquire its partition, as few others do; if not, it is stepped when it may.
 
-        ``continues``: an earlier attempt on this host is to yield.
+        ``continues``: an earlier attempt copies until then.
         """
         ...
 

@@ -289,7 +289,7 @@ class PartitionCopy:
     def _end_attempt(self, now: int, outcome: AttemptOutcome | None, reason: str = "") -> None:
         """End this attempt; ``outcome`` and ``reason`` as in :meth:`RetryController.on_attempt_ended`."""
         attempt = self._copying
-        since_ms = self._opening.began_ms if attempt is None else attempt.undelivered_since_ms
+        since_ms = self._opening.waiting_since_ms if attempt is None else attempt.undelivered_since_ms
         if self.state is CopyState.CHECKING_SOURCE:
             since_ms = None  # it is the source that the copy waits for
         self._retry.on_attempt_ended(outcome, reason, None if since_ms is None else now - since_ms)

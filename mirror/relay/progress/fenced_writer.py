@@ -27,6 +27,11 @@ class FencedWriter:
         self._id: Final = transactional_id
         self._producer: Producer | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether this writer has fenced earlier ones, and has not failed since."""
+        return self._producer is not None
+
     def begin(self) -> None:
         """Fence earlier writers, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
         if self._producer is not None:

@@ -38,6 +38,7 @@ from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.lookup.healing import TargetHealing
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
+from mirror.relay.readback.reader import consumer_options
 from mirror.relay.task.additions import load_additions
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.neighbours import Neighbours
@@ -193,6 +194,7 @@ def _copy(
                     max_decompressed_bytes=max_decompressed_bytes(buffer_memory),
                 )
             ),
+            reading_back=_read_back_consumer(stack, target_options, policy),
             anchors=AnchorKeeper(source_admin, progress_topic),
             offsets=OffsetKeeper(
                 source_admin,
@@ -225,6 +227,12 @@ def _copy(
             _write_progress(lookups, task.progress_records(), task.unwritten_anchors())
         task.write_offsets()
     return results
+
+
+def _read_back_consumer(stack: ExitStack, target_options: Mapping[str, object], policy: CopyPolicy) -> Consumer | None:
+    if policy.verify == "off":
+        return None
+    return stack.enter_context(Consumer(consumer_options(cluster_options(target_options), policy.verify)))
 
 
 def cluster_options(options: Mapping[str, object]) -> dict[str, object]:

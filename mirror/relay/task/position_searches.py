@@ -110,6 +110,10 @@ class AttemptSearch:
             current.begin()
         return current.outcome
 
+    def timeout_error(self) -> KafkaTimeout | None:
+        """Return the error of the current search if it takes too long; None if there is none."""
+        return None if self._current is None else self._current.timeout_error()
+
     def close(self) -> None:
         """Read nothing more; a search that has not ended fails. May be called from another thread than find()."""
         self._closed = True
@@ -136,6 +140,10 @@ class FenceSearch:
     def advanced_ms(self) -> int:
         """When it last read something new, in monotonic ms."""
         return self._run.advanced_ms
+
+    def timeout_error(self) -> KafkaTimeout:
+        """As the run says."""
+        return self._run.timeout_error()
 
     def begin(self) -> None:
         """Begin to read."""

@@ -33,11 +33,13 @@ from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.lookup.start_positions import StartPositions
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.readback.written import WrittenBatch
 from mirror.relay.task.additions import Additions
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.neighbours import serve_neighbours
 from mirror.relay.task.position_searches import PositionSearches
+from mirror.relay.task.reading_back import new_read_back, read_back_observer
 from mirror.relay.task.running_copies import CedeRequests, running_copies
 from mirror.relay.task.task_records import TaskRecords
 from mirror.relay.task.turns import AcquisitionTurns
@@ -76,7 +78,6 @@ class Task:
         now = clock.now()
         self.unix_ms: Final = clock.unix_ms
         self.timeouts: Final = timeouts
-        self.observer: Final[TaskObserver] = observer or NullObserver()
         self.commit_durations: Final = Histogram()
         late_ms = max(1, timeouts.delivery_timeout_ms // _LATE_FRACTION)
         self.send_window: Final = SendWindow(buffer_memory, late_ms, now)
@@ -123,6 +124,9 @@ class Task:
         load = clients.load_additions
         self._additions: Final = None if load is None else Additions(policy, load, submit, self._wake)
         self._batch_size = 0
+        self._limits: dict[str, TargetLimits] = {}
+        self._read_back: Final = new_read_back(clients, policy, clock.unix_ms)
+        self.observer: Final = read_back_observer(observer or NullObserver(), self._read_back, clock.now)
 
     def close(self) -> None:
         """Start nothing more, and free the copies; lookups that run end by their own timeouts."""
@@ -149,6 +153,8 @@ class Task:
         """
         self.observer.task_started(self.snapshot)
         now = self._clock.now()
+        if hand_over is not None and self._read_back is not None:
+            hand_over = self._read_back.delaying(hand_over)
         if hand_over is not None and self._clients.producer is not None:
             hand_over = self._announcing(hand_over)
         self._epoch.begin(hand_over, now)
@@ -157,6 +163,8 @@ class Task:
         try:
             while self._active:
                 self._turn(self._clock.now())
+            if self._read_back is not None:
+                self._read_back.end(self._clock.now)
         finally:
             running_copies.remove(self._cede_requests)
             self._cede_requests.end()
@@ -165,6 +173,7 @@ class Task:
     def _begin_copies(
         self, ranges: Sequence[Range], limits: Mapping[str, TargetLimits], ways: Mapping[str, WayRules], now: int
     ) -> None:
+        self._limits.update(limits)
         for copied in ranges:
             topic = copied.target_topic
             copy = PartitionCopy(copied, self._policy, limits[topic], self._batch_size, self, now, ways.get(topic))
@@ -249,6 +258,8 @@ class Task:
             else:
                 self._due[copy] = copy.due_ms(now)
         self._records.write_due(now)
+        if self._read_back is not None:
+            self._read_back.step(now)
         self._steering.update(now, stepped, self._active)
         self._writers.flush()
         if self._searches is not None:
@@ -295,6 +306,7 @@ class Task:
             steering.due_ms(now),
             self._turns.due_ms(),
             FOREVER_MS if self._searches is None else self._searches.due_ms(),
+            FOREVER_MS if self._read_back is None else self._read_back.due_ms(),
         )
         self._polling = not throttled_ms and steering.can_fetch  # before the event is read: _wake sets it first
         if self._wake_event.is_set() or until <= now:
@@ -323,6 +335,13 @@ class Task:
     def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:
         """Write them with those of other copies."""
         self._records.keep_segments(copy, segments)
+
+    def read_back(self, copy: CopyHandle, written: Sequence[WrittenBatch]) -> None:
+        """Compare them with the next turns."""
+        if self._read_back is not None:
+            limits = self._limits.get(copy.target.topic)
+            compacted = limits is not None and limits.compacted
+            self._read_back.add(copy.target, written, self._clock.now(), compacted=compacted)
 
     def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:
         """Return (node, leader epoch) from the admin client's metadata."""

@@ -15,7 +15,9 @@ from tests.relay.offsets.logs import LogReader, resolved
 
 
 def check_offsets(flow: str, source_log: PartitionLog, cluster: FakeCluster, tp: TopicPartition, *, lost: bool) -> int:
-    """Every record up to the progress is translated to itself, and back; or it is unknown, if a log has ``lost`` some.
+    """Every offset up to the progress is translated to its record, or the next one, and back.
+
+    It may be unknown if a log has ``lost`` some.
 
     What was not written of the index is found in the logs. Return how many records were translated.
     """
@@ -39,18 +41,23 @@ def check_offsets(flow: str, source_log: PartitionLog, cluster: FakeCluster, tp:
     )
     own = progress.appender_ids | {one.end.target.producer_id for one in segments}
     begin = progress.offset if index.begin is None else index.begin
-    records, translated = target.records(), 0
-    for offset, value in source.records().items():
-        if not begin <= offset < progress.offset:
-            continue
+    records, values, translated = target.records(), source.records(), 0
+    following: int | None = None
+    for offset in range(progress.offset - 1, begin - 1, -1):
         found = resolved(index, index.translate, offset, source, target, exactly_once=True, producer_ids=own)
+        if offset in values:
+            following = offset
         if found.place is Place.UNKNOWN and lost:
             continue
-        assert found.place is Place.RECORD, (offset, found, segments)
+        if following is None:
+            assert found.place is Place.END, (offset, found, segments)
+            continue
+        assert found.place is (Place.RECORD if offset == following else Place.NEXT), (offset, found, segments)
         assert found.offset is not None
+        value = values[following]
         assert records.get(found.offset, value if lost else None) == value, (offset, found, segments)
-        assert index.translate_back(found.offset) == (Place.RECORD, offset)
-        translated += 1
+        assert index.translate_back(found.offset) == (Place.RECORD, following)
+        translated += offset == following
     return translated
 
 

@@ -113,6 +113,11 @@ class CopySite:
     def alive(self) -> list[Process]:
         return [one for one in self.simulation.processes if not one.ended]
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another attempt may begin beside those that have not ended."""
+        return len(self.alive) < MOST_ALIVE
+
     def is_of_target(self, produce: ServerCall) -> bool:
         """Whether a Produce request is for the target partition; anchors go to another topic."""
         names = {TARGET.topic, self.target.topics[TARGET.topic].topic_id}
@@ -134,7 +139,7 @@ class CopySite:
 
     def start(self) -> None:
         """Another attempt, beside those that have not ended."""
-        if len(self.alive) < MOST_ALIVE:
+        if self.has_room:
             self.attempt()
 
     def attempt(self) -> Process:
@@ -156,7 +161,7 @@ class CopySite:
     def attempt_is_cut_short(self, counts: list[int], age_ms: int, batches: int, rounds: int, killed: bool) -> None:
         """Another attempt at more records is killed, or suspended, when it has appended so many ``batches``."""
         self.source_grows(counts, age_ms)
-        if len(self.alive) == MOST_ALIVE:
+        if not self.has_room:
             return
         process, before = self.attempt(), len(self.log.index)
         self.simulation.run(until=lambda: len(self.log.index) >= before + batches or process.ended, ms=8_000)
@@ -292,8 +297,8 @@ class CopySite:
 
     def target_is_made_again(self, offsets_too: bool) -> None:
         """The topic is deleted and made again, empty; attempts that begin later start over."""
-        if self.excused:
-            return
+        if self.excused or self.source_log.start_offset:
+            return  # the flow's start may be gone
         self.target.add_topic(TARGET.topic)
         if offsets_too:
             for offsets in self.target.groups.values():

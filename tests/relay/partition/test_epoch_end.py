@@ -92,6 +92,29 @@ def test_epoch_ends_in_every_state(state: CopyState) -> None:
     assert run.ended_with(Outcome.UNFINISHED).stuck_since_ms == (began if awaits_target else None)
 
 
+def test_copy_that_waits_for_its_turn_to_fence_is_not_stuck() -> None:
+    """Many others fence before it, and the attempt of the epoch before copies meanwhile."""
+    run = CopyHarness(10, acquires=False)
+    run.advance(600_000)
+    _wind_up(run)
+    assert (run.copy.state, run.writer.open_timeout_ms) == (CopyState.OPENING, None)
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.UNFINISHED).stuck_since_ms is None
+
+
+def test_timeout_of_a_fence_begins_with_its_turn() -> None:
+    run = CopyHarness(10, acquires=False)
+    run.advance(600_000)
+    run.context.acquires = True
+    run.copy.step(run.clock.now())
+    began = run.clock.unix_ms()
+    assert run.writer.open_timeout_ms == TIMES.delivery_timeout_ms
+    assert run.context.acquiring == [run.writer.opened]
+    run.advance(300)
+    _wind_up(run, immediately=True)
+    assert run.ended_with(Outcome.UNFINISHED).stuck_since_ms == began
+
+
 @pytest.mark.parametrize(
     ("state", "reason"),
     [

@@ -268,6 +268,7 @@ def test_fence_that_takes_too_long_expires() -> None:
     assert run.copy.state is CopyState.ABORTING
     run.closed()
     assert "fencing" in run.copy.result.expiries[0]["phase"]
+    assert "the test does not answer" in str(run.copy.result.error)  # what the writer waited for
 
 
 def test_fence_that_times_out_expires() -> None:

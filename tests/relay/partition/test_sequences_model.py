@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.producer.faults import LOST, Fault, fault
-from tests.relay.partition.sequences_site import DAY_MS, NODES, WRITES, CopySite
+from tests.relay.partition.sequences_faults import NEARLY_EXPIRED_MS, FaultySite
+from tests.relay.partition.sequences_site import DAY_MS, NODES, WRITES
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -23,8 +24,9 @@ _ROUNDS = st.sampled_from([100_000, 1, 2, 3, 5, 8, 13])
 """How often everything makes a turn, unless the time is over before: an attempt may be cut short between any two."""
 _nodes = st.integers(1, NODES)
 _number = st.integers(0, 30)
+_few = st.integers(1, 4)
 _COUNTS = st.lists(st.sampled_from([1, 2, 3, 4, -1, -2]), min_size=1, max_size=12)
-_AGES = st.sampled_from([0, 0, 0, 10 * DAY_MS])
+_AGES = st.sampled_from([0, 0, 0, 0, NEARLY_EXPIRED_MS, 10 * DAY_MS])
 _WAYS = st.sampled_from(["auto", "auto", "auto", "transactions"])
 _REFUSED = st.sampled_from([errors.NOT_ENOUGH_REPLICAS, errors.NOT_LEADER])
 _UNDECIDED = st.sampled_from([errors.REQUEST_TIMED_OUT, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND])
@@ -61,6 +63,7 @@ _FAULTS: st.SearchStrategy[Fault] = st.one_of(
     fault("requests_fare_badly", api=st.sampled_from(WRITES), knobs=LOST, times=st.integers(1, 2)),
     fault("requests_fare_badly", api=st.sampled_from(_READS), knobs=LOST, times=st.just(1)),
     fault("request_comes_again", api=st.sampled_from(WRITES), number=_number),
+    fault("minutes_pass", minutes=st.sampled_from([1, 11, 30])),
     fault("days_pass", days=st.integers(1, 3)),
 )
 _LOSSES: st.SearchStrategy[Fault] = st.one_of(
@@ -70,12 +73,22 @@ _LOSSES: st.SearchStrategy[Fault] = st.one_of(
     fault("retention_deletes_what_an_ended_attempt_copied", markers=st.integers(0, 2)),
     fault("target_is_made_again", offsets_too=st.booleans()),
 )
+_COURSES: st.SearchStrategy[Fault] = st.one_of(
+    fault("progress_comes_late_after_transactions", counts=_COUNTS, number=_number),
+    fault("batch_comes_late_when_producers_are_forgotten", counts=_COUNTS, number=_number),
+    fault("producer_id_changes_between_attempts_that_die", counts=_COUNTS),
+    fault(
+        "target_is_made_again_and_progress_comes_late",
+        offsets_too=st.booleans(),
+        counts=_COUNTS,
+        batches=_few,
+        number=_number,
+    ),
+)
 
 
-class SequencesModel(RuleBasedStateMachine):
-    """Faults that lose nothing; :class:`LossesModel` has those that do."""
-
-    faults = _FAULTS
+class _Model(RuleBasedStateMachine):
+    """A site that begins with one attempt, and copies everything in the end."""
 
     @initialize(
         level=st.integers(1, 2),
@@ -101,13 +114,9 @@ class SequencesModel(RuleBasedStateMachine):
         seed: int,
     ) -> None:
         options = {"max.in.flight.requests.per.connection": in_flight, "batch.size": batch_size}
-        self.site = CopySite(level=level, by=by, marker_ms=marker_ms, jitter_ms=jitter_ms, seed=seed, **options)
+        self.site = FaultySite(level=level, by=by, marker_ms=marker_ms, jitter_ms=jitter_ms, seed=seed, **options)
         self.site.source_grows(counts, age_ms)
         self.site.start()
-
-    @rule(faults=st.lists(_FAULTS, max_size=3), rounds=_ROUNDS, ms=_MS)
-    def faults_and_time(self, faults: list[Fault], rounds: int, ms: int) -> None:
-        self._happen(faults, rounds, ms)
 
     def _happen(self, faults: list[Fault], rounds: int, ms: int) -> None:
         for name, arguments in faults:
@@ -123,6 +132,14 @@ class SequencesModel(RuleBasedStateMachine):
             self.site.close()
 
 
+class SequencesModel(_Model):
+    """Faults that lose nothing; :class:`LossesModel` has those that do."""
+
+    @rule(faults=st.lists(_FAULTS, max_size=3), rounds=_ROUNDS, ms=_MS)
+    def faults_and_time(self, faults: list[Fault], rounds: int, ms: int) -> None:
+        self._happen(faults, rounds, ms)
+
+
 class LossesModel(SequencesModel):
     """Besides, logs lose what is acknowledged, or what retention deletes."""
 
@@ -131,8 +148,18 @@ class LossesModel(SequencesModel):
         self._happen(faults, rounds, ms)
 
 
-_MORE = 4 if settings.get_current_profile_name() == "explore" else 1
+class CoursesModel(_Model):
+    """Courses of events that single faults hit too seldom, each beside another fault."""
+
+    @rule(course=_COURSES, faults=st.lists(_FAULTS, max_size=1), rounds=_ROUNDS, ms=_MS)
+    def course_and_time(self, course: Fault, faults: list[Fault], rounds: int, ms: int) -> None:
+        self._happen([*faults, course], rounds, ms)
+
+
+_MORE = {"explore": 4, "mutations": 10}.get(settings.get_current_profile_name(), 1)
 TestSequences = SequencesModel.TestCase
 TestSequences.settings = settings(max_examples=15 * _MORE, stateful_step_count=10)
 TestLosses = LossesModel.TestCase
 TestLosses.settings = settings(max_examples=15 * _MORE, stateful_step_count=10)
+TestCourses = CoursesModel.TestCase
+TestCourses.settings = settings(max_examples=4 * _MORE, stateful_step_count=3)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from mirror.relay.model.ranges import Outcome
 from mirror.wire.api import Api
 from mirror.wire.records import Batch
 from tests.fakes import errors
@@ -85,3 +87,36 @@ def test_batch_of_an_earlier_attempt_that_arrives_before_the_late_marker_is_foun
     assert second.results is not None
     site.check()
     site.finish()
+
+
+@pytest.mark.parametrize("site", [1], indirect=True)  # version 2 needs other numbers of attempts
+def test_copy_that_starts_over_does_not_look_where_the_other_log_was_searched(site: CopySite) -> None:
+    """With nothing to copy, its first attempt fences in the new topic before it compares the two.
+
+    What the progress says was searched is then taken for a place behind the marker of the second attempt's fence.
+    """
+    site.source_grows([2, 1, 3], 0)
+    attempts = [site.attempt(), site.attempt()]
+    site.simulation.run(until=lambda: all(one.ended for one in attempts), ms=60_000)
+    site.target_is_made_again(offsets_too=False)
+    started_over = site.attempt()
+    site.simulation.run(until=lambda: started_over.ended, ms=60_000)
+    assert started_over.results is not None
+    (result,) = started_over.results
+    assert result.outcome is Outcome.COMPLETE, result.error
+    assert site.visible(committed=True) == site.stream
+
+
+def test_target_made_again_is_reported_though_nothing_is_to_be_copied(site: CopySite) -> None:
+    """The attempt fences to commit its progress again: it must not search the other log for the marker."""
+    site.source_grows([2, 1, 3], 0)
+    attempts = [site.attempt(), site.attempt()]
+    site.simulation.run(until=lambda: all(one.ended for one in attempts), ms=60_000)
+    site.target_is_made_again(offsets_too=False)
+    site.policy = replace(site.policy, start_over=False)
+    again = site.attempt()
+    site.simulation.run(until=lambda: again.ended, ms=60_000)
+    assert again.results is not None
+    (result,) = again.results
+    assert result.outcome is Outcome.FAILED
+    assert str(result.error).startswith("target-recreated: ")

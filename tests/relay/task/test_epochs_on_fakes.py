@@ -42,6 +42,20 @@ def test_partition_that_stays_in_its_process_is_fenced_once_and_counted_once(str
     assert stamps == [(stamps[0][0], number) for number in range(4)], "the sequences go on"
 
 
+def test_what_is_committed_under_a_lease_is_counted_as_not_verified(stream: Stream) -> None:
+    stream.write()
+    results = [stream.epoch(verify="all")]
+    for lease in ({}, {"lease_ms": 0}):
+        stream.write()
+        stream.copied()  # by the copy under its lease
+        results.append(stream.epoch(verify="all", **lease))
+    assert {result.outcome for result in results} == {Outcome.COMPLETE}
+    found = [result.read_back for result in results]
+    assert [one and one["batches"] for one in found] == [1, 0, 0]
+    assert [one and one["unverified"] for one in found[1:]] == [{"committed between two epochs": 1}] * 2
+    stream.check()
+
+
 def test_idle_partition_is_continued_before_its_lease_ends(stream: Stream) -> None:
     stream.write()
     stream.epoch()

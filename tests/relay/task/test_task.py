@@ -159,7 +159,8 @@ def test_a_flow_s_transform_is_applied(harness: TaskHarness) -> None:
 def test_acknowledgement_wakes_the_task_for_a_copy_that_was_refused_room(held: int, after_ms: int, wakes: bool) -> None:
     """If no copy was refused room, or all were asked just now, none waits, and the task is not woken."""
     clock = FakeClock()
-    absent: dict[str, None] = dict.fromkeys(("lookups", "anchors", "offsets", "positions", "origin", "load_additions"))
+    names = ("lookups", "anchors", "offsets", "positions", "origin", "load_additions", "reading_back")
+    absent: dict[str, None] = dict.fromkeys(names)
     clients = cast("Any", SimpleNamespace(consumer=Source(clock, {}), **absent))
     backoff = Backoff(100, 1_000, random.Random(1))
     wake_event = threading.Event()

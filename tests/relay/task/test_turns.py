@@ -131,7 +131,9 @@ def test_acquisition_that_does_not_end_holds_up_others_only_for_its_turn() -> No
     assert not turns.may_begin(C), "a turn ends once"
 
 
-def test_many_partitions_are_acquired_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("way", "last"), [("sequences", Api.END_TXN), ("transactions", Api.OFFSET_FETCH)])
+def test_many_partitions_are_acquired_in_turn(monkeypatch: pytest.MonkeyPatch, way: str, last: Api) -> None:
+    """In transactions a partition is acquired when it opens: its progress is read last."""
     monkeypatch.setattr(module, "MAX_ACQUISITIONS", 5)
     pair = FakePair(monkeypatch, partitions=40)
     for partition in range(40):
@@ -144,12 +146,17 @@ def test_many_partitions_are_acquired_in_turn(monkeypatch: pytest.MonkeyPatch) -
         nonlocal most
         if call.api is Api.INIT_PRODUCER_ID and call.body.transactional_id:
             begun["all"] += 1
-        if call.api is Api.END_TXN:
-            begun["ended"] += 1
+        if call.api is last:
+            begun["ended"] += _partitions_read(call) if last is Api.OFFSET_FETCH else 1
         most = max(most, begun["all"] - begun["ended"])
         return None
 
     pair.target.control.add(see)
-    results = pair.copy_all(exactly_once_by="sequences")
+    results = pair.copy_all(exactly_once_by=way)
     assert Counter(result.outcome for result in results) == {Outcome.COMPLETE: 40}
+    assert begun["ended"] >= 40
     assert 1 <= most <= 5
+
+
+def _partitions_read(call: ServerCall) -> int:
+    return sum(len(topic.partition_indexes) for group in call.body.groups for topic in group.topics)

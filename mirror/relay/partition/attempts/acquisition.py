@@ -91,7 +91,7 @@ class Acquisition:
             found: FoundPosition = result_of(call)
             return found
         if now >= self.expires_ms:
-            raise self._expired(KafkaTimeout("the calls that fence the partition have not ended in time"), now)
+            raise self._expired(self._writer.acquire_timeout(), now)
         return None
 
     def _expired(self, error: KafkaTimeout, now: int) -> DeliveryTimeout:

@@ -1,7 +1,7 @@
 """Opens one attempt at a partition: fences earlier ones or reads only, and finds out where the copy starts. No I/O.
 
-In transactions an attempt fences when it opens. By sequences it does so once it has something to send
-(:mod:`.acquisition`); :meth:`Opening.note_acquisition` records these requests.
+In transactions an attempt fences when it opens, in its turn: a task limits how many do so at a time. By sequences it
+does so once it has something to send (:mod:`.acquisition`); :meth:`Opening.note_acquisition` records these requests.
 """
 
 from __future__ import annotations
@@ -47,7 +47,26 @@ class Opening:
         self._found: Progress | None = None
         self._shrunk_to: int | None = None
         self._acquisition_noted = False
-        parts.call.begin(writer.open(parts.clock.left_ms()))
+        self._waits = True
+        self._begin_in_turn(now)
+
+    @property
+    def waiting_since_ms(self) -> int | None:
+        """Since when it waits for the target; None before its turn, when no timeout has begun."""
+        return None if self._waits else self.began_ms
+
+    def _begin_in_turn(self, now: int) -> None:
+        """Open the writer; if that fences, once the task lets it: the attempt of the epoch before copies until then."""
+        parts, fences = self._parts, self._writer.way is Way.TRANSACTIONS
+        continues = parts.policy.lease_ms > 0 and parts.policy.epoch > 1 and not self._after_failure
+        self._waits = fences and not parts.context.may_acquire(parts.copy, continues=continues)
+        if self._waits:
+            return
+        self.began_ms = now
+        opened = self._writer.open(parts.clock.left_ms())
+        if fences:
+            parts.context.on_acquiring(opened, continues=continues)
+        parts.call.begin(opened)
 
     def step(self, now: int) -> Opened | None:
         """Return where the attempt begins, once that is known; None before.
@@ -55,6 +74,10 @@ class Opening:
         Raises DeliveryTimeout if the target has not answered in time, ProgressChanged if another attempt has changed
         the progress meanwhile, MirrorError for what else has failed.
         """
+        if self._waits:
+            self._begin_in_turn(now)
+        if self._waits:
+            return None
         if self.state is CopyState.OPENING:
             return self._take_progress(now)
         return self._take_start(now)
@@ -74,12 +97,29 @@ class Opening:
         self._found = found = future.result()
         recorder, tracker = self._parts.recorder, self._parts.target_check.tracker
         recorder.on_progress_found(found)
-        if found is not None and found.offset >= self._parts.copy.range.end and tracker.verified is None:
+        copied = found is not None and found.offset >= self._parts.copy.range.end
+        if found is not None and copied and tracker.verified is None and not self._will_fence(found):
             # No batch will follow what the target's log may lack, and a leader that is away delays nothing.
             tracker.verified, recorder.is_committed = found.target, True
             return self._begin_at(found)
         self._resolve(now)
         return None
+
+    def _will_fence(self, found: Progress) -> bool:
+        """Whether an attempt with nothing to copy fences: by sequences, to commit its progress again.
+
+        It reads the target's log then, which must be the one that was copied into.
+        """
+        return self._writer.way is Way.SEQUENCES and self._is_renewed(found)
+
+    def _is_renewed(self, progress: Progress) -> bool:
+        """Whether the first attempt commits ``progress`` again: the range is empty, or brokers may delete it soon.
+
+        The planner sends an empty range for that.
+        """
+        parts = self._parts
+        ended = progress.offset >= parts.reader.end
+        return ended or parts.recorder.needs_renewal(progress, parts.policy.renew_ms)
 
     def _note_fences(self, *, answered: bool) -> None:
         timeout_ms = self._parts.context.timeouts.request_timeout_ms
@@ -135,16 +175,14 @@ class Opening:
         progress = replace(progress, target=start.mark, generation=now_ms)
         if start.progress is None:
             beginning = None if start.mark is None else Beginning(progress.offset, start.mark.end)
-            progress = replace(progress, series=now_ms, beginning=beginning)
+            # An earlier attempt of this copy may have searched a log that is gone.
+            progress = replace(progress, series=now_ms, beginning=beginning, searched=None, ended=False)
         return self._begin_at(progress, commit_required=True, loss=start.loss)
 
     def _begin_at(self, progress: Progress, *, commit_required: bool = False, loss: TargetLoss | None = None) -> Opened:
         recorder = self._parts.recorder
         if recorder.begin_at(progress) or recorder.has_unreported_counts(progress):
-            # The planner sends an empty range to have its progress committed again before brokers delete it.
-            ended = progress.offset >= self._parts.reader.end
-            expires = recorder.needs_renewal(progress, self._parts.policy.renew_ms)
-            commit_required = commit_required or ended or expires
+            commit_required = commit_required or self._is_renewed(progress)
         return Opened(progress, commit_required, loss)
 
     def _expired(self, phase: DeliveryPhase, error: KafkaTimeout, now: int) -> DeliveryTimeout:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from mirror.client import Admin, Producer, TopicPartition
+from mirror.errors import KafkaTimeout
 from mirror.producer.batch.batches import Callback
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
@@ -130,6 +131,12 @@ class AtLeastOnceWriter:
     def _begin_at(self, progress: Progress, loss: TargetLoss | None = None) -> Future[FoundPosition]:
         self.acquired = True
         return done(FoundPosition(progress, NO_TOTALS, loss))
+
+    def acquire_timeout(self) -> KafkaTimeout:
+        """The calls are few, and each has its own timeout."""
+        return KafkaTimeout(
+            f"{self._tp}: the earlier attempt on this host, or the group {self._group!r}, did not answer"
+        )
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
         """Send in order, in this attempt's chain. A loss is found when the answer is processed."""

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.client import LATEST, Admin, BufferMemory, Producer, TopicPartition
-from mirror.errors import ClientClosed, KafkaError
+from mirror.errors import ClientClosed, KafkaError, KafkaTimeout
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState
 from mirror.relay.futures import done, failed, or_else, then
 from mirror.relay.model.way import Way
@@ -29,7 +29,9 @@ from mirror.relay.partition.writers.continuation import (
     found_at,
 )
 from mirror.relay.partition.writers.takeover import (
+    PENDING_MS,
     PartitionTransactions,
+    PendingOffsets,
     Search,
     read_latest_progress,
     take_over,
@@ -216,7 +218,7 @@ class SequenceWriter:
         if (fencing := self._new_fencing()) is None:
             return failed(self._closed_error())
         initialized = fencing.producer.init_transactions_async(timeout_ms)
-        read = then(initialized, lambda _: self._read_progress(timeout_ms, require_stable=True))
+        read = then(initialized, lambda _: self._read_stable(fencing, timeout_ms))
 
         def take(found: Progress | None) -> Future[FoundPosition]:
             if loss is None:
@@ -226,6 +228,28 @@ class SequenceWriter:
             return take_over_after_loss(fencing, self._search, progress, loss, timeout_ms)
 
         return then(then(read, take), lambda found: self._adopt(found, progress, timeout_ms, loss))
+
+    def _read_stable(self, fencing: PartitionTransactions, timeout_ms: int) -> Future[Progress | None]:
+        """Read the progress behind the initialization, which has ended the transactions of all earlier attempts.
+
+        A broker skips the marker of a partition that has no leader at that moment, and completes the transaction all
+        the same (TransactionMarkerChannelManager, seen with Apache Kafka 4.3): its offsets stay pending for ever. By
+        sequences these are a claim without data, so it is aborted. What its attempt has appended is searched for: the
+        producer id is that of this fence.
+        """
+        opened = self._opened_with
+        if opened is None or opened.way is not Way.SEQUENCES:
+            return self._read_progress(timeout_ms, require_stable=True)
+
+        def abort_claim() -> Future[Progress | None]:
+            aborted = fencing.abort_pending(opened, timeout_ms)
+            return then(aborted, lambda _: self._read_progress(timeout_ms, require_stable=True))
+
+        def reopen(found: Progress | None) -> Future[Progress | None]:
+            return done(None if found is None else replace(found, ended=False))
+
+        read = self._read_progress(min(timeout_ms, PENDING_MS), require_stable=True)
+        return or_else(read, PendingOffsets, lambda: then(abort_claim(), reopen))
 
     def _adopt(
         self, found: FoundPosition, progress: Progress, timeout_ms: int, loss: TargetLoss | None
@@ -244,6 +268,14 @@ class SequenceWriter:
             self._shared.adopt(self._tp, identity, self._chain)
             self.producer_id, self.acquired = identity.producer_id, True
         return done(found)
+
+    def acquire_timeout(self) -> KafkaTimeout:
+        """As the search or the fencing producer says."""
+        if (late := self._search.timeout_error()) is not None:
+            return late
+        if self._fencing is None:
+            return KafkaTimeout(f"{self._tp}: the earlier attempt on this host did not answer")
+        return self._fencing.timeout_error()
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
         """Send in order, under the fence's producer id and epoch. A loss is found when the answer is processed."""

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from mirror.client import Admin, BufferMemory, Producer, TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import BrokerError, KafkaError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.producer.id_gate import OnProducerId
 from mirror.producer.settings import ProducerSettings
-from mirror.relay.futures import done, failed, then
+from mirror.relay.futures import done, failed, then, with_error
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import (
     NO_TOTALS,
@@ -30,6 +30,10 @@ from mirror.relay.progress.committed import (
 )
 from mirror.relay.progress.position import Appenders, FoundPosition
 from mirror.relay.progress.target_loss import TargetLoss
+from mirror.wire.error_codes import UNSTABLE_OFFSET_COMMIT
+
+PENDING_MS: Final = 5_000
+"""How long offsets may stay pending once their transaction has ended, in ms: old coordinators apply markers later."""
 
 
 class Search(Protocol):
@@ -48,6 +52,10 @@ class Search(Protocol):
         With a ``loss``, the progress is an anchor, and what transactions have committed behind it counts, too. The
         future fails with KafkaTimeout if it has read nothing new for ``timeout_ms``.
         """
+        ...
+
+    def timeout_error(self) -> KafkaTimeout | None:
+        """Return the error of a search that takes too long; None if none was begun."""
         ...
 
     def close(self) -> None:
@@ -121,6 +129,18 @@ class PartitionTransactions:
         claim = self._sign(claim)
         return then(self.commit(claim, timeout_ms), lambda _: self._check_identity(claim, timeout_ms, self.claim))
 
+    def abort_pending(self, progress: Progress, timeout_ms: int) -> Future[None]:
+        """Abort what an earlier transaction has left pending, in both partitions, in one that has the same to abort."""
+        self.begin()
+        self.producer.add_partitions([self._tp])
+        sent = self.producer.send_offsets_to_transaction_async({self._tp: to_offset(progress)}, self._group, timeout_ms)
+
+        def abort(_: None) -> Future[None]:
+            self._in_transaction = False
+            return self.producer.abort_transaction_async(timeout_ms)
+
+        return then(sent, abort)
+
     def _sign(self, claim: Progress) -> Progress:
         identity = self.producer.identity
         assert identity is not None  # noqa: S101 - the producer is initialized
@@ -136,6 +156,16 @@ class PartitionTransactions:
             return done(identity)
         # The epochs were used up: the coordinator has assigned another producer id, which the claim has to name.
         return again(claim, timeout_ms)
+
+    def timeout_error(self) -> KafkaTimeout:
+        """Return the error of a fence that takes too long: the step of the producer that has not ended, and why.
+
+        If it has none to do, the progress is being read, which is refused while offsets of a transaction are pending.
+        """
+        step, why = self.producer.pending_step
+        reason = "" if why is None else f": {why}"
+        step = step or f"reading the progress (group {self._group!r})"
+        return KafkaTimeout(f"{self._tp}: {step} did not succeed{reason}")
 
     def close(self, timeout_ms: int) -> Future[None]:
         """Abort the open transaction, and close the producer. The future is done in time, and never fails."""
@@ -204,6 +234,16 @@ def take_over_after_loss(
     return then(then(fenced, find), claim)
 
 
+class PendingOffsets(KafkaTimeout):
+    """The progress could not be read, since a transaction that has ended still has offsets of its group pending."""
+
+    def __init__(self, error: KafkaTimeout) -> None:
+        super().__init__(
+            f"{error}: a transaction of this copy has ended without a marker in __consumer_offsets, which brokers skip"
+            " if the partition has no leader; kafka-transactions.sh find-hanging finds it, and abort ends it"
+        )
+
+
 def read_latest_progress(
     admin: Admin, flow: str, tp: TopicPartition, timeout_ms: int, *, require_stable: bool = True
 ) -> Future[Progress | None]:
@@ -226,4 +266,13 @@ def _read(
 ) -> Future[Progress | None]:
     """Read one partition's offset on its own: it must not wait for another one's pending transaction."""
     found = admin.group_offsets_async(group, [tp], timeout_ms, require_stable=require_stable)
-    return then(found, lambda offsets: done(from_offset(offsets[tp]) if tp in offsets else None))
+    read = then(found, lambda offsets: done(from_offset(offsets[tp]) if tp in offsets else None))
+    return with_error(read, _explained)
+
+
+def _explained(error: BaseException) -> BaseException:
+    """Return PendingOffsets for a call that has timed out since offsets are pending, and any other error as it is."""
+    cause = error.__cause__
+    if isinstance(error, KafkaTimeout) and isinstance(cause, BrokerError) and cause.code == UNSTABLE_OFFSET_COMMIT:
+        return PendingOffsets(error)
+    return error

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from mirror.client import Admin, BufferMemory, TopicPartition
+from mirror.errors import KafkaTimeout
 from mirror.producer.batch.batches import Callback
 from mirror.producer.id_gate import OnProducerId
 from mirror.producer.settings import ProducerSettings
@@ -92,6 +93,10 @@ class TargetWriter(Protocol):
         Without ``fences``, it only continues an earlier attempt on this host, and fails with NothingToContinue if it
         cannot. At least once there is no fence: it has the attempt of the epoch before end, on any host.
         """
+        ...
+
+    def acquire_timeout(self) -> KafkaTimeout:
+        """Return the error of an :meth:`acquire` that takes too long: the step that has not ended, and why."""
         ...
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
@@ -186,6 +191,10 @@ class ExactlyOnceWriter:
         else:
             taken = take_over_after_loss(self._transactions, self._search, progress, loss, timeout_ms)
         return then(taken, on_found)
+
+    def acquire_timeout(self) -> KafkaTimeout:
+        """As the search or the producer says."""
+        return self._search.timeout_error() or self._transactions.timeout_error()
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
         """Send in the transaction, which begins with its first batch."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.errors import ClientClosed
+from mirror.errors import ClientClosed, KafkaTimeout
 from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
@@ -53,6 +53,10 @@ class Site:
     def _fencing(self, *_: object) -> Any:
         self.calls.append("fence")
         return self
+
+    def timeout_error(self) -> KafkaTimeout | None:
+        """Of the search, which has not begun, or of the fencing producer."""
+        return KafkaTimeout("the fence is late") if "fence" in self.calls else None
 
     def init_transactions_async(self, _: int) -> Future[None]:
         return self.initialized
@@ -136,3 +140,10 @@ def test_claim_that_is_to_be_renewed_is_fenced_again(site: Site) -> None:
     site.writer.acquire(replace(CLAIM, time_ms=1_000 + VALID_MS), 1_000, None)
     site.asked.set_result(continuation())
     assert site.calls == ["fence"]
+
+
+def test_acquisition_that_takes_too_long_names_its_step(site: Site) -> None:
+    site.acquire()
+    assert "the earlier attempt on this host did not answer" in str(site.writer.acquire_timeout())
+    site.asked.set_result(None)
+    assert str(site.writer.acquire_timeout()) == "the fence is late"

@@ -41,6 +41,9 @@ def searched_for(progress: Progress, identity: ProducerId) -> tuple[Appenders, P
             asked.append(appenders)
             return done(FoundPosition(query, NO_TOTALS))
 
+        def timeout_error(self) -> None:
+            """Nothing takes too long."""
+
         def close(self) -> None:
             """Nothing is read."""
 

@@ -25,6 +25,9 @@ class _NoSearch:
 
     advanced_ms = 0
 
+    def timeout_error(self) -> None:
+        """Nothing takes too long."""
+
     def close(self) -> None:
         """Nothing is read."""
 
@@ -39,6 +42,7 @@ class HandProducer:
         del memory
         self.settings = settings
         self.calls: list[str] = []
+        self.pending_step: tuple[str | None, KafkaError | None] = None, None
         self.committed: Future[None] = Future()
 
     def begin_transaction(self) -> None:
@@ -112,3 +116,22 @@ def test_writers_share_the_task_s_settings_but_for_the_transactional_id(producer
     settings = [producer.settings for producer in producers]
     assert [own.transactional_id for own in settings] == ["mirror.flow.paris.t.0", "mirror.flow.paris.t.1"]
     assert [replace(own, transactional_id="any") for own in settings] == [SETTINGS, SETTINGS]
+
+
+@pytest.mark.parametrize(
+    ("pending", "text"),
+    [
+        (("fencing older producers", None), "paris.t-0: fencing older producers did not succeed"),
+        (
+            ("fencing older producers", BrokerError("concurrent", 51)),
+            "paris.t-0: fencing older producers did not succeed: concurrent",
+        ),
+        ((None, None), "paris.t-0: reading the progress"),
+    ],
+)
+def test_acquisition_that_takes_too_long_names_its_step(
+    pending: tuple[str | None, KafkaError | None], text: str, producers: list[HandProducer]
+) -> None:
+    writer = ExactlyOnceWriter("flow", TARGET, SETTINGS, *STAND_INS)
+    producers[0].pending_step = pending
+    assert text in str(writer.acquire_timeout())

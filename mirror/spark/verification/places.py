@@ -1,0 +1,228 @@
+"""Decides which part of each partition is compared, from what both clusters have. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirror.relay.batches.topic_config import FOREVER
+from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
+from mirror.relay.progress.target_log import is_other_topic
+from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT
+from mirror.verify.results import PartitionResult, TopicFacts, VerifyRange
+from mirror.verify.values import Bounds, Verdict
+
+if TYPE_CHECKING:
+    from mirror.relay.batches.topic_config import TopicConfig
+    from mirror.relay.progress.committed import Progress
+    from mirror.spark.planning.range_planner import SourcePartition
+    from mirror.verify.proof import ProvedRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLog:
+    """A target partition as its cluster has it."""
+
+    start: int = 0
+    end: int = 0
+    """The last stable offset."""
+    high_watermark: int = 0
+    topic_id: str = ""
+    exists: bool = True
+    error: str = ""
+    """Why it could not be looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """The configurations of a topic on both sides."""
+
+    source: TopicConfig
+    target: TopicConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where the comparison of a partition begins. By default where its copy did."""
+
+    source_offset: int | None = None
+    """Not before this offset of the source."""
+    proved: ProvedRange | None = None
+    """Behind this part, which was compared before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A partition, and all that is known of it."""
+
+    source: SourcePartition
+    target: TargetLog
+    progress: Progress | None
+    topics: Topics
+    source_cluster_id: str
+    start: Start = field(default_factory=Start)
+    has_others: bool = False
+    """Whether others write to the target, too."""
+
+
+def decide(place: Place) -> VerifyRange | PartitionResult:
+    """Return what is to be compared; a result if nothing is, or if it cannot be."""
+    if error := _error_of(place):
+        return _result(place, error=error)
+    if place.progress is None:
+        return _without_progress(place)
+    range_ = _range(place, place.progress)
+    bounds = range_.bounds
+    begins_behind = place.start.source_offset is not None and bounds.source_start >= bounds.source_end
+    if begins_behind or (bounds.source_start >= bounds.source_end and bounds.target_start >= bounds.target_end):
+        return _result(place, _nothing(bounds), notes=range_.notes)
+    return range_
+
+
+def _error_of(place: Place) -> str:
+    source, progress = place.source, place.progress
+    if source.leader == NO_LEADER:
+        return f"the source partition does not answer: {source.error}" if source.error else NO_LEADER_TEXT
+    if place.target.error:
+        return f"the target partition does not answer: {place.target.error}"
+    if progress is None:
+        return ""
+    if progress.source_cluster_id not in {"", place.source_cluster_id}:
+        return other_source_text(progress, place.source_cluster_id)
+    gap = find_gap(progress, source.topic_id, source.earliest, source.end)
+    return str(gap) if gap is not None and gap.kind is not GapKind.RETENTION else ""
+
+
+def _without_progress(place: Place) -> PartitionResult:
+    """Nothing is copied yet; but what the target has would be a copy whose progress was lost."""
+    target = place.target
+    if target.exists and target.end > target.start and not place.has_others:
+        return _result(
+            place,
+            error="the flow has no progress in this partition, and the target has records: it may be lost"
+            " (see progress-lost), so that it is not known what should be there",
+        )
+    at = Bounds(source_start=0, source_end=0, target_start=target.end, target_end=target.end)
+    return _result(place, _nothing(at), notes=("nothing is copied yet",))
+
+
+def _range(place: Place, progress: Progress) -> VerifyRange:
+    target, notes = place.target, list[str]()
+    made_again = progress.target is not None and is_other_topic(progress.target, target.topic_id)
+    if not target.exists:
+        notes.append("the target topic does not exist")
+    elif made_again:
+        notes.append("the target topic was deleted and made again since it was copied")
+    bounds, remark = _bounds(place, progress, made_again=made_again)
+    return _compared(place, bounds, notes=tuple([*notes, remark] if remark else notes))
+
+
+def _compared(place: Place, bounds: Bounds, *, notes: tuple[str, ...] = (), expected_digest: str = "") -> VerifyRange:
+    source, progress = place.source, place.progress
+    return VerifyRange(
+        topic=source.topic,
+        target_topic=source.target_topic,
+        partition=source.partition,
+        bounds=bounds,
+        source_limit=source.end,
+        source_topic_id=source.topic_id,
+        target_topic_id=place.target.topic_id,
+        facts=_facts(place.topics),
+        first_copy_ms=0 if progress is None else progress.series,
+        expected_digest=expected_digest,
+        notes=notes,
+    )
+
+
+def _facts(topics: Topics) -> TopicFacts:
+    target = topics.target
+    return TopicFacts(
+        source_compacted="compact" in topics.source.cleanup,
+        target_compacted="compact" in target.cleanup,
+        before_ms=FOREVER if target.append_time else target.before_max_ms,
+        after_ms=FOREVER if target.append_time else target.after_max_ms,
+        max_message_bytes=target.max_message_bytes,
+    )
+
+
+def _bounds(place: Place, progress: Progress, *, made_again: bool) -> tuple[Bounds, str]:
+    """Return the bounds, and what a user has to know of them."""
+    source, target, start, remark = place.source, place.target, place.start, ""
+    begin = progress.beginning
+    source_begin = 0 if begin is None else begin.source
+    target_begin = 0 if begin is None or made_again else begin.target
+    # Where it is not known where the copy has begun, either side may have more in front.
+    unknown = begin is None
+    proved = start.proved
+    if proved is not None and _is_of_other_topics(proved, place):
+        proved, remark = None, "the proof is of a topic that was made again since, so all of it was compared"
+    if proved is not None:
+        source_begin, target_begin, unknown = proved.source_end, proved.target_end, False
+    moved = start.source_offset is not None and start.source_offset > source_begin
+    if moved and start.source_offset is not None:
+        source_begin = start.source_offset  # where its record is on the target is looked for
+    target_start = min(max(target_begin, target.start), target.end)
+    return (
+        Bounds(
+            source_start=max(source_begin, source.earliest),
+            source_end=progress.offset,
+            target_start=target_start,
+            target_end=target.end,
+            withheld=target.high_watermark > target.end,
+            source_trimmed=unknown or moved or source.earliest > source_begin,
+            target_trimmed=unknown or target.start > target_begin,
+        ),
+        remark,
+    )
+
+
+def _is_of_other_topics(proved: ProvedRange, place: Place) -> bool:
+    pairs = ((proved.source_topic_id, place.source.topic_id), (proved.target_topic_id, place.target.topic_id))
+    return any(one and other and one != other for one, other in pairs)
+
+
+def _nothing(bounds: Bounds) -> Verdict:
+    return Verdict(
+        source_start=bounds.source_start,
+        target_start=bounds.target_start,
+        source_end=bounds.source_start,
+        target_end=bounds.target_start,
+    )
+
+
+def _result(
+    place: Place, verdict: Verdict | None = None, *, error: str = "", notes: tuple[str, ...] = ()
+) -> PartitionResult:
+    return PartitionResult(
+        topic=place.source.topic,
+        target_topic=place.source.target_topic,
+        partition=place.source.partition,
+        verdict=verdict,
+        error=error,
+        source_topic_id=place.source.topic_id,
+        target_topic_id=place.target.topic_id,
+        notes=list(notes),
+    )
+
+
+def decide_proved(place: Place, proved: ProvedRange) -> VerifyRange | PartitionResult:
+    """Return what is to be compared of a range that was proved before, as far as both sides have it still."""
+    source, target = place.source, place.target
+    if error := _error_of(place):
+        return _result(place, error=error)
+    if _is_of_other_topics(proved, place):
+        return _result(place, error="the topic was deleted and made again since it was proved")
+    bounds = Bounds(
+        source_start=max(proved.source_start, source.earliest),
+        source_end=proved.source_end,
+        target_start=max(proved.target_start, target.start),
+        target_end=proved.target_end,
+        source_trimmed=source.earliest > proved.source_start or bool(proved.not_compared),
+        target_trimmed=target.start > proved.target_start or bool(proved.not_compared),
+    )
+    whole = (bounds.source_start, bounds.target_start) == (proved.source_start, proved.target_start)
+    if not whole and (bounds.source_start >= bounds.source_end or bounds.target_start >= bounds.target_end):
+        gone = f"offsets {proved.source_start} to {proved.source_end - 1} were proved, and a side has deleted them"
+        return _result(place, error=gone)
+    notes = () if whole else ("a side has deleted the beginning of what was proved: the rest was compared",)
+    return _compared(place, bounds, notes=notes, expected_digest=proved.sha256 if whole else "")

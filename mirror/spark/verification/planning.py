@@ -1,0 +1,232 @@
+"""Reads what both clusters have, and packs what is to be compared into tasks. Changes nothing on either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import EARLIEST, LATEST, ConfigResource, TopicPartition
+from mirror.errors import BrokerError, KafkaError
+from mirror.relay.batches.topic_config import TopicConfig, readable
+from mirror.relay.model.ranges import Range
+from mirror.relay.progress.committed import ProgressStore
+from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
+from mirror.spark.planning.packing import pack
+from mirror.spark.planning.range_planner import NO_LEADER, select_topics
+from mirror.spark.planning.source_offsets import SourceOffsets
+from mirror.spark.verification.places import Place, Start, TargetLog, Topics, decide, decide_proved
+from mirror.verify.proof import Proof, ProvedRange
+from mirror.verify.results import PartitionResult, VerifyRange
+from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
+
+if TYPE_CHECKING:
+    from mirror.client import Admin, OffsetResult, Outcomes
+    from mirror.config.models import FlowConfig
+    from mirror.config.positions import Position
+    from mirror.relay.progress.committed import Progress
+    from mirror.spark.planning.range_planner import SourcePartition
+
+_NO_CONFIG: Final = TopicConfig.of({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRequest:
+    """What is to be verified of a flow."""
+
+    flow: FlowConfig
+    position: Position | None = None
+    """Where to begin; None: where the copies began, or behind the ``proof``."""
+    proof: Proof | None = None
+    """What was proved before."""
+    checks: bool = False
+    """Whether what the proof says is compared again, and nothing else."""
+    has_others: bool = False
+    """Whether others write to the target topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyPlan:
+    """What is compared, and the results of the other partitions."""
+
+    flow: str
+    source_cluster_id: str
+    target_cluster_id: str
+    ranges: list[VerifyRange] = field(default_factory=list)
+    results: list[PartitionResult] = field(default_factory=list)
+    sizes: RecordSizes = field(default_factory=RecordSizes)
+
+    def tasks(self, parallelism: int) -> list[list[VerifyRange]]:
+        """Spread the ranges over at most ``parallelism`` tasks as a run does, by their size in bytes."""
+        as_copied = [_as_range(self.flow, range_) for range_ in self.ranges]
+        by_copy = {id(copied): range_ for copied, range_ in zip(as_copied, self.ranges, strict=True)}
+        known, average = self.sizes.bytes_per_offset, self.sizes.average()
+
+        def size_of(copied: Range) -> int:
+            tp = TopicPartition(copied.topic, copied.partition)
+            return int((copied.end - copied.start) * known.get(tp, average))
+
+        return [[by_copy[id(copied)] for copied in task] for task in pack(as_copied, parallelism, size_of=size_of)]
+
+
+def make_plan(request: VerifyRequest, source: Admin, target: Admin) -> VerifyPlan:
+    """Read both clusters. Raises FlowError if no topic matches, ProofError, and KafkaError if a cluster is silent.
+
+    First the progress, then the target's ends, then the source's: what is copied up to the progress is in front of the
+    target's end, and what the target has is in front of the source's.
+    """
+    flow = request.flow
+    plan = VerifyPlan(
+        flow=flow.name,
+        source_cluster_id=source.describe_cluster().cluster_id,
+        target_cluster_id=target.describe_cluster().cluster_id,
+    )
+    if request.proof is not None:
+        request.proof.check_flow(flow.name, plan.source_cluster_id, plan.target_cluster_id)
+    all_topics = source.list_topics()
+    topics = {name: all_topics[name] for name in select_topics(flow, all_topics)}
+    offsets = SourceOffsets(flow, topics, source)
+    wanted = offsets.target_partitions()
+    progress = ProgressStore(target, flow.name).read(wanted)
+    logs = _target_logs(target, wanted)
+    partitions = offsets.partitions()
+    places = _places(request, plan, partitions, (progress, logs), source, target)
+    decisions = _decisions(request, places)
+    plan.results.extend(one for one in decisions if isinstance(one, PartitionResult))
+    plan.ranges.extend(one for one in decisions if isinstance(one, VerifyRange))
+    return replace(plan, sizes=record_sizes(source, partitions)) if plan.ranges else plan
+
+
+def _decisions(request: VerifyRequest, places: Sequence[Place]) -> list[VerifyRange | PartitionResult]:
+    if not request.checks or request.proof is None:
+        return [decide(place) for place in places]
+    by_partition = {(place.source.topic, place.source.partition): place for place in places}
+    decisions: list[VerifyRange | PartitionResult] = []
+    for proved in request.proof.ranges():
+        place = by_partition.get((proved.topic, proved.partition))
+        decisions.append(_not_there(proved) if place is None else decide_proved(place, proved))
+    return decisions
+
+
+def _not_there(proved: ProvedRange) -> PartitionResult:
+    return PartitionResult(
+        topic=proved.topic,
+        target_topic=proved.target_topic,
+        partition=proved.partition,
+        error="the flow does not copy it any more, or the source does not have it",
+    )
+
+
+# --- both clusters
+
+
+def _target_logs(target: Admin, wanted: set[TopicPartition]) -> dict[TopicPartition, TargetLog]:
+    topics = target.describe_topics({tp.topic for tp in wanted}, partial=True)
+    existing = {
+        TopicPartition(name, one.partition): one.leader != NO_LEADER
+        for name, topic in topics.items()
+        for one in topic.partitions
+    }
+    led = [tp for tp in wanted if existing.get(tp)]
+    ends = target.list_offsets(dict.fromkeys(led, LATEST), partial=True)
+    high = target.list_offsets(dict.fromkeys(led, LATEST), isolation="read_uncommitted", partial=True)
+    starts = target.list_offsets(dict.fromkeys(led, EARLIEST), partial=True)
+    logs: dict[TopicPartition, TargetLog] = {}
+    for tp in wanted:
+        if tp not in existing:
+            error = topics.failed.get(tp.topic)
+            logs[tp] = TargetLog(exists=False, error="" if error is None or _is_unknown(error) else str(error))
+        elif not existing[tp]:
+            logs[tp] = TargetLog(error="it has no leader")
+        else:
+            topic_id = str(topics[tp.topic].topic_id or "")
+            logs[tp] = _target_log(tp, topic_id, (starts, ends, high))
+    return logs
+
+
+def _is_unknown(error: KafkaError) -> bool:
+    """Whether a topic does not exist."""
+    return isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _target_log(
+    tp: TopicPartition, topic_id: str, found: tuple[Outcomes[TopicPartition, OffsetResult], ...]
+) -> TargetLog:
+    for offsets in found:
+        if tp in offsets.failed:
+            return TargetLog(topic_id=topic_id, error=str(offsets.failed[tp]))
+    start, end, high = (offsets[tp].offset for offsets in found)
+    return TargetLog(start=start, end=end, high_watermark=high, topic_id=topic_id)
+
+
+def _places(
+    request: VerifyRequest,
+    plan: VerifyPlan,
+    partitions: Sequence[SourcePartition],
+    read: tuple[Mapping[TopicPartition, Progress], Mapping[TopicPartition, TargetLog]],
+    source: Admin,
+    target: Admin,
+) -> list[Place]:
+    progress, logs = read
+    of_source = _configs(source, {one.topic for one in partitions})
+    of_target = _configs(target, {one.target_topic for one in partitions})
+    starts = _starts(request, partitions, source)
+    places = []
+    for one in partitions:
+        tp = TopicPartition(one.target_topic, one.partition)
+        places.append(
+            Place(
+                source=one,
+                target=logs[tp],
+                progress=progress.get(tp),
+                topics=Topics(source=of_source[one.topic], target=of_target[one.target_topic]),
+                source_cluster_id=plan.source_cluster_id,
+                start=starts.get(TopicPartition(one.topic, one.partition), Start()),
+                has_others=request.has_others,
+            )
+        )
+    return places
+
+
+def _configs(admin: Admin, topics: set[str]) -> dict[str, TopicConfig]:
+    """Return the configuration of each topic; the brokers' defaults if it may not be read."""
+    resources = {topic: ConfigResource.topic(topic) for topic in topics}
+    try:
+        found = admin.describe_configs(resources.values(), partial=True)
+    except KafkaError:
+        return dict.fromkeys(topics, _NO_CONFIG)
+    return {
+        topic: TopicConfig.of(readable(found[one])) if one in found else _NO_CONFIG for topic, one in resources.items()
+    }
+
+
+def _starts(
+    request: VerifyRequest, partitions: Sequence[SourcePartition], source: Admin
+) -> dict[TopicPartition, Start]:
+    """Return where partitions begin that do not begin where their copies did."""
+    if request.position is None:
+        ends = {} if request.proof is None else request.proof.ends()
+        return {TopicPartition(*key): Start(proved=proved) for key, proved in ends.items()}
+    tps = [TopicPartition(one.topic, one.partition) for one in partitions if one.leader != NO_LEADER]
+    if request.position.offset is not None:
+        return {tp: Start(source_offset=request.position.offset) for tp in tps}
+    times = dict.fromkeys(tps, request.position.timestamp_ms or 0)
+    found = source.list_offsets(times, partial=True)
+    ends_of = {TopicPartition(one.topic, one.partition): one.end for one in partitions}
+    # A time behind the last record has no offset: nothing of the partition is compared then.
+    return {
+        tp: Start(source_offset=result.offset if result.offset >= 0 else ends_of[tp]) for tp, result in found.items()
+    }
+
+
+def _as_range(flow: str, range_: VerifyRange) -> Range:
+    return Range(
+        flow=flow,
+        topic=range_.topic,
+        target_topic=range_.target_topic,
+        partition=range_.partition,
+        start=range_.bounds.source_start,
+        end=max(range_.bounds.source_start, range_.bounds.source_end),
+        source_cluster_id="",
+        topic_id=range_.source_topic_id,
+    )

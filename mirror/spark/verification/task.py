@@ -1,0 +1,142 @@
+"""Compares the partitions of one task. Runs in Spark's workers."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import TopicPartition
+from mirror.cluster.settings import ClusterSettings
+from mirror.config.flow_rules import source_options
+from mirror.errors import MirrorError
+from mirror.relay.batches.reencode import one_at_a_time
+from mirror.relay.origin.records import LogKey
+from mirror.relay.origin.registry import open_origin
+from mirror.relay.progress.flow_topic import cluster_options
+from mirror.runtime.clock import SystemClock
+from mirror.spark.datasource.options import FlowOptions
+from mirror.verify.comparison import Comparison
+from mirror.verify.log_reader import LogReader
+from mirror.verify.proof import against_digest
+from mirror.verify.results import PartitionResult, VerifyRange
+from mirror.verify.values import Rules, TimeLimits, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.origin.registry import LocalOrigin
+
+_MIN_STALL_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyTask:
+    """What one task compares. It has no secrets: each process loads the configuration itself."""
+
+    config: Path
+    secrets_dir: Path | None
+    flow: str
+    ranges: list[VerifyRange]
+    foreign_allowed: bool = False
+    excerpts: bool = False
+    hashes: bool = False
+
+
+def run_tasks(tasks: Iterable[VerifyTask]) -> Iterator[PartitionResult]:
+    """Compare the partitions of these tasks. An error of a partition is in its result."""
+    for task in tasks:
+        options = FlowOptions(task.config, task.flow, Path(), task.secrets_dir)
+        try:
+            config, flow = options.load()
+            yield from verify_ranges(config, flow, task)
+        except MirrorError as error:
+            for range_ in task.ranges:
+                yield PartitionResult.of(range_, error=_one_line(error))
+
+
+def verify_ranges(config: MirrorConfig, flow: FlowConfig, task: VerifyTask) -> Iterator[PartitionResult]:
+    """Compare the partitions of ``task``, one after the other. Raises MirrorError if none can be compared."""
+    of_source = source_options(config, flow)
+    of_target: dict[str, object] = {**config.clusters[flow.target].client_options()}
+    timeout_ms = ClusterSettings.parse(cluster_options(of_target)).default_api_timeout_ms
+    clock = SystemClock()
+    stall_ms = max(_MIN_STALL_MS, timeout_ms)
+    with contextlib.ExitStack() as clients:
+        source = clients.enter_context(LogReader(of_source, clock, stall_ms))
+        target = clients.enter_context(LogReader(of_target, clock, stall_ms))
+        sides = cluster_options(of_source), cluster_options(of_target)
+        origin = open_origin(flow.name, *sides, flow.copy_policy(), timeout_ms)
+        if origin is not None:
+            clients.enter_context(origin)
+        rules = _rules(flow, task)
+        for range_ in task.ranges:
+            yield _verify(source, target, range_, _rules_of(range_, rules, flow, origin, clock.unix_ms()))
+
+
+def _verify(source: LogReader, target: LogReader, range_: VerifyRange, rules: Rules) -> PartitionResult:
+    bounds, comparison = range_.bounds, None
+    try:
+        with (
+            contextlib.closing(
+                source.read(TopicPartition(range_.topic, range_.partition), bounds.source_start, range_.source_limit)
+            ) as of_source,
+            contextlib.closing(
+                target.read(
+                    TopicPartition(range_.target_topic, range_.partition), bounds.target_start, bounds.target_end
+                )
+            ) as of_target,
+        ):
+            comparison = Comparison(of_source, of_target, bounds, rules)
+            verdict = comparison.run()
+    except Exception as error:  # noqa: BLE001 - what a transform gives may raise anything; others are compared still
+        line = _one_line(error)
+        return PartitionResult.of(range_, _so_far(comparison, line), line)
+    return against_digest(PartitionResult.of(range_, verdict), range_.expected_digest)
+
+
+def _so_far(comparison: Comparison | None, reason: str) -> Verdict | None:
+    return None if comparison is None else comparison.stopped(reason)
+
+
+def _rules(flow: FlowConfig, task: VerifyTask) -> Rules:
+    """Return what the flow does to the records of every topic."""
+    policy = flow.copy_policy()
+    return Rules(
+        headers=policy.headers,
+        transform=one_at_a_time(policy.transform) if policy.transform else None,
+        foreign_allowed=task.foreign_allowed or policy.only_local,
+        repeats_allowed=not policy.exactly_once,
+        excerpts=task.excerpts,
+        hashes=task.hashes,
+    )
+
+
+def _rules_of(range_: VerifyRange, rules: Rules, flow: FlowConfig, origin: LocalOrigin | None, now_ms: int) -> Rules:
+    """Return the rules of one partition."""
+    finder = None
+    if origin is not None:
+        finder = origin.finder(LogKey.of(TopicPartition(range_.topic, range_.partition), range_.source_topic_id))
+    limits = TimeLimits(
+        before_ms=range_.facts.before_ms,
+        after_ms=range_.facts.after_ms,
+        first_copy_ms=range_.first_copy_ms,
+        now_ms=now_ms,
+        policy=flow.on_bad_timestamp,
+    )
+    return replace(
+        rules,
+        is_left_out=finder,
+        source_compacted=range_.facts.source_compacted,
+        target_compacted=range_.facts.target_compacted,
+        times=None if flow.on_bad_timestamp == "fail" else limits,
+        skips_above_bytes=range_.facts.max_message_bytes if flow.on_too_large == "skip" else None,
+        skips_keyless=range_.facts.target_compacted and flow.on_no_key == "skip",
+    )
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, MirrorError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,62 @@
+"""Decides whether compaction explains that one side lacks a record. Pure.
+
+Compaction leaves a gap in the offsets, and removes a record only because a later one has its key; a deletion (null) is
+removed after ``delete.retention.ms`` without that. So what a log lacks needs an offset that is free there, and a later
+record with its key, which may come long after it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from mirror.verify.items import Item
+
+_MAX_KEYS: Final = 200_000
+
+
+class Removals:
+    """The records that one compacted log lacks, of which no later record was seen yet."""
+
+    def __init__(self) -> None:
+        self._waiting: Final = OrderedDict[bytes, list[tuple[Item, int]]]()
+        self._free = 0
+        self.forgotten = 0
+        """So many records had to be forgotten before a later one was seen."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the keys of later records are needed."""
+        return bool(self._waiting)
+
+    def begin(self, before: int, after: int, records: int) -> None:
+        """What follows is between the offsets ``before`` and ``after`` of the log, which has ``records`` there."""
+        self._free = after - before - 1 - records
+
+    def explains(self, item: Item, after: int) -> bool:
+        """Whether ``item`` may have been removed there, in front of the log's record at the offset ``after``.
+
+        It is to be superseded then, unless it is a deletion; :meth:`unexplained` has it otherwise.
+        """
+        if item.record.key is None or self._free <= 0:
+            return False
+        self._free -= 1
+        if item.record.value is None:
+            self.seen(item.record.key)
+        else:
+            self._waiting.setdefault(item.record.key, []).append((item, after))
+            if len(self._waiting) > _MAX_KEYS:
+                self.forgotten += len(self._waiting.popitem(last=False)[1])
+        return True
+
+    def seen(self, key: bytes | None) -> None:
+        """A later record has this key."""
+        if key is not None and self._waiting:
+            self._waiting.pop(key, None)
+
+    def unexplained(self) -> list[tuple[Item, int]]:
+        """Return the last record of each key that no later one supersedes, with the log's next offset.
+
+        It has superseded the earlier ones itself, before it was lost.
+        """
+        return [entries[-1] for entries in self._waiting.values()]

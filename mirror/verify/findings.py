@@ -1,0 +1,184 @@
+"""Collects what differs, and finds out what kind it is. Pure.
+
+A record that one side lacks at one place, and that the other has at another, was moved: whichever comes first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from mirror.verify.items import Item, digest_of, excerpts_of
+from mirror.verify.values import Difference, Kind, Named, Rules
+
+_MAX_PERMITTED: Final = 100_000
+"""So many foreign records are remembered that the flow permits: one of them may be a record that was moved."""
+
+
+class EnoughFound(Exception):
+    """There are as many findings as are collected."""
+
+
+@dataclass(slots=True)
+class _Finding:
+    kind: Kind
+    source_offset: int
+    target_offset: int
+    digest: bytes
+    parts: tuple[str, ...] = ()
+    excerpts: tuple[str, str] | None = None
+    count: int = 1
+
+
+@dataclass(slots=True)
+class _Unmatched:
+    """Findings of one side that the other side may still have, by digest and timestamp."""
+
+    by_digest: defaultdict[bytes, deque[tuple[int, _Finding]]] = field(default_factory=lambda: defaultdict(deque))
+
+    def add(self, item: Item, finding: _Finding) -> None:
+        self.by_digest[finding.digest].append((item.record.timestamp_ms, finding))
+
+    def pop(self, digest: bytes, timestamp_ms: int | None) -> _Finding | None:
+        """Return and forget the first one; with a timestamp it must have that one."""
+        waiting = self.by_digest.get(digest, ())
+        for at, (time_ms, finding) in enumerate(waiting):
+            if timestamp_ms is None or time_ms == timestamp_ms:
+                del self.by_digest[digest][at]
+                return finding
+        return None
+
+
+class Findings:
+    """The findings of one partition."""
+
+    def __init__(self, rules: Rules, named: Counter[Named]) -> None:
+        self._rules: Final = rules
+        self._named: Final = named
+        self._all: Final[list[_Finding]] = []
+        self._missing: Final = _Unmatched()
+        self._extra: Final = _Unmatched()
+        self._permitted: Final = OrderedDict[tuple[bytes, int], int]()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def any(self) -> bool:
+        """Whether something differs."""
+        return bool(self._all)
+
+    def add_missing(self, item: Item, target_offset: int) -> None:
+        """Add a record of the source that is not in the target, where ``target_offset`` is the next one."""
+        digest = digest_of(item.record)
+        moved = self._extra.pop(digest, item.record.timestamp_ms)
+        if moved is None and (at := self._permitted.pop((digest, item.record.timestamp_ms), None)) is not None:
+            self._named[Named.FOREIGN] -= 1
+            moved = _Finding(Kind.FOREIGN, item.offset, at, digest)
+            self._add(moved)
+        if moved is not None:
+            moved.kind, moved.source_offset = Kind.ORDER, item.offset
+            return
+        finding = _Finding(Kind.MISSING, item.offset, target_offset, digest, excerpts=self._excerpts(item))
+        if self._add(finding):
+            self._missing.add(item, finding)
+
+    def add_extra(self, item: Item, source_offset: int, first: int | None) -> None:
+        """Add a record of the target that the source does not have there, where ``source_offset`` is the next one.
+
+        ``first`` is the offset of an equal record of the source that the target has already; None if there is none.
+        """
+        digest = digest_of(item.record)
+        moved = self._missing.pop(digest, item.record.timestamp_ms if item.has_time else None)
+        if moved is not None:
+            moved.kind, moved.target_offset = Kind.ORDER, item.offset
+            return
+        if first is not None and self._rules.repeats_allowed:
+            self._named[Named.REPEATED] += 1
+            return
+        if first is None and self._rules.foreign_allowed:
+            self._permit(item, digest)
+            return
+        kind, place = (Kind.FOREIGN, source_offset) if first is None else (Kind.DOUBLED, first)
+        finding = _Finding(kind, place, item.offset, digest, excerpts=self._excerpts(None, item))
+        if self._add(finding) and first is None:
+            self._extra.add(item, finding)
+
+    def add_changed(self, source: Item, target: Item, parts: tuple[str, ...]) -> None:
+        """Add a record of which ``parts`` differ."""
+        finding = _Finding(Kind.CONTENT, source.offset, target.offset, b"", parts)
+        finding.excerpts = self._excerpts(source, target)
+        self._add(finding)
+
+    def add_damaged(self, source_offset: int, target_offset: int) -> None:
+        """Add a batch of the target that cannot be read."""
+        self._add(_Finding(Kind.CONTENT, source_offset, target_offset, b"", ("batch",)))
+
+    def _permit(self, item: Item, digest: bytes) -> None:
+        self._named[Named.FOREIGN] += 1
+        self._permitted[digest, item.record.timestamp_ms] = item.offset
+        if len(self._permitted) > _MAX_PERMITTED:
+            self._permitted.popitem(last=False)
+
+    def _excerpts(self, source: Item | None, target: Item | None = None) -> tuple[str, str] | None:
+        if not self._rules.excerpts:
+            return None
+        return excerpts_of(source and source.record, target and target.record)
+
+    def _add(self, finding: _Finding) -> bool:
+        """Add it; return whether it stands for itself, and not as one more of the last one."""
+        if len(self._all) < self._rules.max_findings:
+            self._all.append(finding)
+            return True
+        last = self._all[-1]
+        if not (last.kind is finding.kind is Kind.MISSING and last.target_offset == finding.target_offset):
+            raise EnoughFound
+        last.count += 1  # the end of a log that was cut off is counted, however long it is
+        return False
+
+    def differences(self) -> list[Difference]:
+        """Return the differences by target offset, those in a row joined."""
+        found = sorted(self._all, key=lambda one: (one.target_offset, one.source_offset))
+        joined: list[Difference] = []
+        last: _Finding | None = None
+        for one in found:
+            if last is not None and _continues(last, joined[-1].count, one):
+                joined[-1] = _with_count(joined[-1], joined[-1].count + one.count)
+            else:
+                joined.append(
+                    Difference(
+                        one.kind,
+                        one.source_offset,
+                        one.target_offset,
+                        one.count,
+                        one.parts,
+                        one.excerpts,
+                        one.digest.hex(),
+                    )
+                )
+                last = one
+        return joined
+
+
+def _continues(first: _Finding, count: int, one: _Finding) -> bool:
+    """Whether ``one`` is the next of ``count`` findings in a row. Offsets may have gaps, where markers are."""
+    if one.kind is not first.kind or one.parts != first.parts or one.excerpts is not None:
+        return False
+    if one.kind is Kind.MISSING:
+        return one.target_offset == first.target_offset
+    if one.kind is Kind.FOREIGN:
+        return one.source_offset == first.source_offset
+    return one.target_offset == first.target_offset + count and one.source_offset == first.source_offset + count
+
+
+def _with_count(difference: Difference, count: int) -> Difference:
+    return Difference(
+        difference.kind,
+        difference.source_offset,
+        difference.target_offset,
+        count,
+        difference.parts,
+        difference.excerpts,
+        difference.digest,
+    )

@@ -1,0 +1,204 @@
+"""Which part of each partition is compared, from what both clusters have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.relay.batches.topic_config import TopicConfig
+from mirror.relay.progress.committed import Beginning, Progress
+from mirror.relay.progress.target_log import TargetMark
+from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition
+from mirror.spark.verification.places import Place, Start, TargetLog, Topics, decide, decide_proved
+from mirror.verify.proof import ProvedRange
+from mirror.verify.results import PartitionResult, VerifyRange
+from mirror.verify.values import Bounds
+
+_SOURCE = SourcePartition(
+    topic="orders",
+    target_topic="a.orders",
+    partition=3,
+    topic_id="s",
+    leader=1,
+    earliest=0,
+    end=130,
+    first=0,
+)
+_TARGET = TargetLog(start=0, end=140, high_watermark=140, topic_id="t")
+_PROGRESS = Progress(
+    offset=100,
+    leader_epoch=0,
+    source_cluster_id="a",
+    topic_id="s",
+    target=TargetMark(topic_id="t", end=110),
+    beginning=Beginning(0, 0),
+    series=1_000,
+)
+_CONFIG = TopicConfig.of({})
+_PLACE = Place(
+    source=_SOURCE,
+    target=_TARGET,
+    progress=_PROGRESS,
+    topics=Topics(source=_CONFIG, target=_CONFIG),
+    source_cluster_id="a",
+)
+_PROVED = ProvedRange(
+    topic="orders",
+    target_topic="a.orders",
+    partition=3,
+    source_topic_id="s",
+    target_topic_id="t",
+    source_start=0,
+    source_end=60,
+    target_start=0,
+    target_end=66,
+    records=60,
+    bytes=600,
+    sha256="00",
+    named={},
+    not_compared=[],
+)
+
+
+def _range(place: Place) -> VerifyRange:
+    decision = decide(place)
+    assert isinstance(decision, VerifyRange), decision
+    return decision
+
+
+def _result(place: Place) -> PartitionResult:
+    decision = decide(place)
+    assert isinstance(decision, PartitionResult), decision
+    return decision
+
+
+def test_comparison_extends_from_where_the_copy_began_to_its_progress() -> None:
+    found = _range(_PLACE)
+    assert found.bounds == Bounds(source_start=0, source_end=100, target_start=0, target_end=140)
+    assert (found.source_limit, found.first_copy_ms, found.notes) == (130, 1_000, ())
+    began = replace(_PLACE, progress=replace(_PROGRESS, beginning=Beginning(40, 7)))
+    assert _range(began).bounds == Bounds(source_start=40, source_end=100, target_start=7, target_end=140)
+
+
+def test_what_a_side_has_deleted_is_not_expected() -> None:
+    source = replace(_PLACE, source=replace(_SOURCE, earliest=30))
+    assert _range(source).bounds == Bounds(
+        source_start=30, source_end=100, target_start=0, target_end=140, source_trimmed=True
+    )
+    target = replace(_PLACE, target=replace(_TARGET, start=20))
+    assert _range(target).bounds == Bounds(
+        source_start=0, source_end=100, target_start=20, target_end=140, target_trimmed=True
+    )
+
+
+def test_source_that_has_deleted_what_was_not_copied_yet_is_no_error() -> None:
+    found = _range(replace(_PLACE, source=replace(_SOURCE, earliest=110)))
+    assert (found.bounds.source_start, found.bounds.source_end, found.bounds.source_trimmed) == (110, 100, True)
+
+
+def test_beginning_that_is_not_known_may_be_anywhere_on_both_sides() -> None:
+    bounds = _range(replace(_PLACE, progress=replace(_PROGRESS, beginning=None))).bounds
+    assert (bounds.source_trimmed, bounds.target_trimmed) == (True, True)
+
+
+def test_records_behind_an_open_transaction_are_withheld() -> None:
+    assert _range(replace(_PLACE, target=replace(_TARGET, high_watermark=141))).bounds.withheld
+
+
+def test_comparison_begins_behind_what_is_proved() -> None:
+    place = replace(_PLACE, start=Start(proved=_PROVED))
+    assert _range(place).bounds == Bounds(source_start=60, source_end=100, target_start=66, target_end=140)
+
+
+def test_nothing_is_compared_if_nothing_came_behind_what_is_proved() -> None:
+    proved = replace(_PROVED, source_end=100, target_end=140)
+    result = _result(replace(_PLACE, start=Start(proved=proved)))
+    assert (result.outcome, result.proved) == ("equal", True)
+    assert result.verdict is not None
+    assert (result.verdict.source_end, result.verdict.target_end) == (100, 140)
+
+
+@pytest.mark.parametrize("changed", [{"source_topic_id": "old"}, {"target_topic_id": "old"}])
+def test_proof_of_a_topic_that_was_made_again_is_not_continued(changed: dict[str, str]) -> None:
+    found = _range(replace(_PLACE, start=Start(proved=replace(_PROVED, **changed))))  # type: ignore[arg-type] # ids
+    assert found.bounds.source_start == 0
+    assert "made again since" in found.notes[0]
+
+
+def test_comparison_begins_at_an_offset_wherever_that_is_on_the_target() -> None:
+    bounds = _range(replace(_PLACE, start=Start(source_offset=50))).bounds
+    assert (bounds.source_start, bounds.target_start, bounds.source_trimmed) == (50, 0, True)
+    beyond = _result(replace(_PLACE, start=Start(source_offset=100)))
+    assert beyond.outcome == "equal"
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        (replace(_PLACE, source=replace(_SOURCE, leader=NO_LEADER)), "no leader"),
+        (replace(_PLACE, source=replace(_SOURCE, leader=NO_LEADER, error="silent")), "silent"),
+        (replace(_PLACE, target=TargetLog(error="it has no leader")), "it has no leader"),
+        (replace(_PLACE, source_cluster_id="other"), "another source cluster"),
+        (replace(_PLACE, source=replace(_SOURCE, topic_id="new")), "recreated"),
+        (replace(_PLACE, source=replace(_SOURCE, end=90)), "truncated"),
+        (replace(_PLACE, progress=None), "no progress"),
+    ],
+)
+def test_partition_that_cannot_be_compared_says_why(place: Place, reason: str) -> None:
+    result = _result(place)
+    assert result.outcome == "unknown"
+    assert reason in result.error
+
+
+def test_nothing_copied_yet_is_no_difference() -> None:
+    nothing = _result(replace(_PLACE, progress=None, target=TargetLog()))
+    assert (nothing.outcome, nothing.notes) == ("equal", ["nothing is copied yet"])
+    others = _result(replace(_PLACE, progress=None, has_others=True))
+    assert others.outcome == "equal"
+
+
+def test_target_that_was_made_again_is_compared_from_its_beginning_and_said() -> None:
+    progress = replace(_PROGRESS, beginning=Beginning(0, 7))
+    found = _range(replace(_PLACE, progress=progress, target=replace(_TARGET, topic_id="new")))
+    assert found.bounds.target_start == 0
+    assert "made again since it was copied" in found.notes[0]
+    gone = _range(replace(_PLACE, target=TargetLog(exists=False)))
+    assert gone.bounds == Bounds(source_start=0, source_end=100, target_start=0, target_end=0)
+    assert gone.notes == ("the target topic does not exist",)
+
+
+def test_configurations_say_what_may_differ() -> None:
+    topics = Topics(
+        source=TopicConfig.of({"cleanup.policy": "compact,delete"}),
+        target=TopicConfig.of(
+            {"cleanup.policy": "compact", "message.timestamp.before.max.ms": "5", "max.message.bytes": "7"}
+        ),
+    )
+    facts = _range(replace(_PLACE, topics=topics)).facts
+    assert (facts.source_compacted, facts.target_compacted, facts.before_ms, facts.max_message_bytes) == (
+        True,
+        True,
+        5,
+        7,
+    )
+
+
+def test_proved_range_is_compared_again_as_it_was() -> None:
+    found = decide_proved(_PLACE, _PROVED)
+    assert isinstance(found, VerifyRange)
+    assert found.bounds == Bounds(source_start=0, source_end=60, target_start=0, target_end=66)
+    assert found.expected_digest == "00"
+
+
+def test_what_is_left_of_a_proved_range_is_compared_without_its_hash() -> None:
+    found = decide_proved(replace(_PLACE, source=replace(_SOURCE, earliest=10)), _PROVED)
+    assert isinstance(found, VerifyRange)
+    assert (found.bounds.source_start, found.bounds.source_trimmed, found.expected_digest) == (10, True, "")
+    assert "has deleted the beginning" in found.notes[0]
+    gone = decide_proved(replace(_PLACE, source=replace(_SOURCE, earliest=60)), _PROVED)
+    assert isinstance(gone, PartitionResult)
+    assert gone.outcome == "unknown"
+    other = decide_proved(replace(_PLACE, target=replace(_TARGET, topic_id="new")), _PROVED)
+    assert isinstance(other, PartitionResult)
+    assert "made again" in other.error
