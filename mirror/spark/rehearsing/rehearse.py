@@ -1,0 +1,249 @@
+"""Rehearses a flow: what would happen if consumers of its source switched to its target now. Changes nothing.
+
+::
+
+    groups of both sides, offset index ──GroupSync──┐
+    progress, ends of the source ──FlowObserver─────┼─► decision ─► Rehearsal
+    topics, configurations, ACLs ──read_drift───────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import EARLIEST, LATEST, Admin, TopicPartition
+from mirror.config.flow_rules import source_options
+from mirror.groups.decision import Reason
+from mirror.groups.sync import GroupSync
+from mirror.rehearsal.advice import Advice
+from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
+from mirror.rehearsal.limits import over_limits
+from mirror.rehearsal.values import GroupRehearsal, Kind, Limits, Obstacle, Rehearsal
+from mirror.runtime.clock import SystemClock
+from mirror.spark.flow_admins import open_admins
+from mirror.spark.planning.log_sizes import LogSpan, sizes_of
+from mirror.spark.planning.range_planner import NO_LEADER
+from mirror.spark.preflight.drift import read_drift
+from mirror.spark.preflight.flow_groups import open_sync, rules_of
+from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
+from mirror.spark.rehearsing.recovery import recovery_time
+from mirror.spark.rehearsing.sides import notes_of, obstacles_of
+from mirror.spark.status.observation import FlowObserver, Observation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.groups.positions import GroupPosition, GroupState
+    from mirror.groups.translation.logs import PartitionLogs
+    from mirror.rehearsal.values import Backlog
+    from mirror.relay.offsets.copy_count import Move
+
+CALL_TIMEOUT_MS: Final = 10_000
+UPPER_BOUND: Final = (
+    "records that have not arrived are counted by offsets: markers of transactions, aborted records, and offsets that"
+    " compaction has removed are among them, so there may be fewer"
+)
+_ESTIMATED: Final = "their bytes are estimated from the sizes of the logs (compressed)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for."""
+
+    config: MirrorConfig
+    flow: FlowConfig
+    ledger: Path
+    """The folder with the ledgers of all flows; it may be missing."""
+    limits: Limits = field(default_factory=Limits)
+    groups: Collection[str] = ()
+    """Only these groups; empty: all that the flow includes."""
+
+
+def rehearse(request: Request) -> Rehearsal:
+    """Read both clusters of a flow, and decide. Raises FlowError if no topic matches, KafkaError."""
+    flow, config = request.flow, request.config
+    with open_sync(config, flow, only=request.groups) as sync, open_admins(config, flow) as (source, target):
+        report = sync.round(write=False, keep_logs=True)
+        # Only now: so no group is behind the end, and nothing has arrived that the index does not have.
+        seen = FlowObserver(flow, None, SystemClock().unix_ms).observe(source, target)
+        ends = log_bounds(target, {one.target for state in report.groups.values() for one in state.positions})
+        advice = Advice(flow.name, flow.source, flow.target, syncs=flow.groups.sync)
+        groups = [_group(state, sync, seen, ends, advice, request.limits) for _, state in sorted(report.groups.items())]
+        backlogs, complete = _backlogs(config, flow, source, seen)
+        drift = read_drift(config, flow)
+        rehearsal = Rehearsal(
+            flow=flow.name,
+            old=flow.source,
+            new=flow.target,
+            time_ms=seen.time_ms,
+            groups=in_order(groups),
+            backlogs=backlogs,
+            partitions=len(seen.offsets),
+            ages_are_complete=complete,
+            obstacles=(
+                *problems_of(report.problems),
+                *absent(request, report.groups),
+                *_partitions(flow, seen),
+                *obstacles_of(flow, drift),
+            ),
+            notes=(
+                *(_about_backlogs(flow) if any(one.records for one in backlogs) else ()),
+                *_withheld(seen),
+                *notes_of(flow, drift),
+                *_without_groups(flow),
+            ),
+            limits=request.limits,
+        )
+    recovery = recovery_time(flow, request.ledger, rehearsal.bytes, is_running=_is_running(seen))
+    return over_limits(replace(rehearsal, recovery=recovery))
+
+
+def log_bounds(admin: Admin, tps: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the log start offset and the high watermark of the partitions that exist and whose leaders answer.
+
+    Raises KafkaError if the cluster does not answer.
+    """
+    topics = admin.describe_topics({tp.topic for tp in tps}, partial=True, timeout_ms=CALL_TIMEOUT_MS)
+    led = {
+        TopicPartition(name, one.partition)
+        for name, topic in topics.items()
+        for one in topic.partitions
+        if one.leader != NO_LEADER
+    }
+    wanted = led.intersection(tps)
+    if not wanted:
+        return {}
+    starts, ends = (
+        admin.list_offsets(
+            dict.fromkeys(wanted, spec), isolation="read_uncommitted", partial=True, timeout_ms=CALL_TIMEOUT_MS
+        )
+        for spec in (EARLIEST, LATEST)
+    )
+    return {tp: (start.offset, ends[tp].offset) for tp, start in starts.items() if tp in ends}
+
+
+# --- groups
+
+
+def _group(
+    state: GroupState,
+    sync: GroupSync,
+    seen: Observation,
+    ends: Mapping[TopicPartition, tuple[int, int]],
+    advice: Advice,
+    limits: Limits,
+) -> GroupRehearsal:
+    if state.reason is not None:
+        return group_of(state.group, [], state.reason.value, state.detail, advice)
+    moves = [
+        rehearse_partition(
+            _seen(one, seen, ends.get(one.target)), partial(_moved, sync.logs.get(one.target)), advice, limits
+        )
+        for one in state.positions
+    ]
+    return group_of(state.group, moves, "", "", advice)
+
+
+def _moved(logs: PartitionLogs | None, offset: int, target_offset: int) -> Move | None:
+    return None if logs is None else logs.moved(offset, target_offset)
+
+
+def _seen(one: GroupPosition, seen: Observation, log: tuple[int, int] | None) -> Seen:
+    offsets, progress = seen.offsets.get(one.source), seen.progress.get(one.source)
+    # The group has no position there: no broker has to answer, but the flow has to create the topic.
+    is_missing = log is None and one.detail == f"there is no partition {one.target}"
+    unread = one.reason in {Reason.UNAVAILABLE, Reason.UNAUTHORIZED, Reason.REFUSED}
+    return Seen(
+        old=one.source,
+        new=one.target,
+        old_offset=one.continued_at,
+        new_offset=one.target_offset,
+        log=log,
+        copied_to=None if offsets is None else progress.offset if progress else offsets.earliest,
+        old_end=None if offsets is None else offsets.end,
+        has_old_position=one.source_offset is not None or unread,
+        reason="" if one.reason is None or is_missing else one.reason.value,
+        detail=one.detail,
+    )
+
+
+def problems_of(lines: Iterable[str]) -> Iterable[Obstacle]:
+    """Yield what keeps groups from being looked at."""
+    for line in lines:
+        yield Obstacle(kind=Kind.GROUP, name="", reason=line, action="rehearse again once the broker answers")
+
+
+def absent(request: Request, found: Collection[str]) -> Iterable[Obstacle]:
+    """Yield the groups that were named and that are not there."""
+    rules = rules_of(request.flow)
+    for name in sorted(set(request.groups) - set(found)):
+        why = "it has no offsets of topics that the flow copies"
+        if not rules.includes(name):
+            why = f"flow {request.flow.name} does not include it (include, exclude)"
+        yield Obstacle(kind=Kind.GROUP, name=name, reason=why, action="check the name, and the flow's groups section")
+
+
+def _without_groups(flow: FlowConfig) -> Iterable[str]:
+    if not flow.groups.sync:
+        yield (
+            f"flow {flow.name} brings no positions of consumer groups to {flow.target}: add the section"
+            f" [flows.{flow.name}.groups]"
+        )
+
+
+# --- what has not arrived
+
+
+def _backlogs(
+    config: MirrorConfig, flow: FlowConfig, source: Admin, seen: Observation
+) -> tuple[tuple[Backlog, ...], bool]:
+    """Return what has not arrived, and whether the age of the oldest record of all partitions is known."""
+
+    def sizes(behind: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
+        logs = {
+            tp: LogSpan(seen.leaders[tp], seen.offsets[tp].earliest or 0, seen.offsets[tp].end or 0) for tp in behind
+        }
+        return sizes_of(source, logs).bytes_per_offset
+
+    partitions = {
+        tp: Missing(
+            TopicPartition(flow.target_topic(tp.topic), tp.partition),
+            max(offsets.progress or 0, offsets.earliest or 0),
+            offsets.end,
+        )
+        for tp, offsets in seen.offsets.items()
+    }
+    return read_backlogs(source_options(config, flow), partitions, sizes)
+
+
+def _about_backlogs(flow: FlowConfig) -> Iterable[str]:
+    yield UPPER_BOUND
+    if flow.only_local:
+        yield f"records that came from {flow.target} are counted, too, though they are not copied back"
+    yield _ESTIMATED
+
+
+def _partitions(flow: FlowConfig, seen: Observation) -> Iterable[Obstacle]:
+    """Yield the partitions that cannot be copied as they are."""
+    run = f"run flow {flow.name}"
+    for tp, why in sorted(seen.unanswered.items()):
+        yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=why, action="rehearse again once its leader answers")
+    for tp, gap in sorted(seen.gaps.items()):
+        yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=str(gap), action=f"{run}: it says how to go on")
+    for tp, offsets in sorted(seen.offsets.items()):
+        if offsets.progress is None and offsets.end is not None and offsets.end > (offsets.earliest or 0):
+            reason = seen.obstacles.get(tp, "nothing of it has been copied yet")
+            yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=reason, action=run)
+
+
+def _withheld(seen: Observation) -> Iterable[str]:
+    if withheld := sum(one.records for one in seen.withheld.values()):
+        yield f"{withheld} more records are behind open transactions of the source: no consumer reads them yet"
+
+
+def _is_running(seen: Observation) -> bool:
+    return seen.run is not None and not seen.run.is_dead(seen.time_ms)

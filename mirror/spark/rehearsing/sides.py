@@ -1,0 +1,62 @@
+"""What of topics, configurations and ACLs is not ready on the target: the differences that ``mirror drift`` finds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mirror.alignment.permissions.report import describe
+from mirror.rehearsal.values import Kind, Obstacle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirror.config.models import FlowConfig
+    from mirror.spark.preflight.drift import FlowDrift
+
+_ADOPT: Final = "decide which side is right (mirror drift); mirror apply --adopt takes the source's"
+_OF_REASON: Final = {
+    **dict.fromkeys(("differed-before", "changed-on-target", "not-set-by-flow", "removed-on-target"), _ADOPT),
+    "waits-for-restart": "stop the flow and start it again: a running copy depends on the value",
+    "waits-for-denial": "remove what keeps the denial from the target",
+    "unauthorized": "grant the permission: mirror plan names it",
+    "unavailable": "rehearse again once the target answers",
+    "refused": "remove the cause that the target names, or set it there by hand",
+}
+_LOOK: Final = "mirror drift shows it; change one side by hand"
+
+
+def obstacles_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[Obstacle]:
+    """Yield what differs between both sides, with what to do about it."""
+    apply = f"mirror apply --flow {flow.name}, or the next run"
+    for line in drift.changes:
+        yield Obstacle(kind=Kind.TOPIC, name=flow.target, reason=line, action=apply)
+    for topic, reason in drift.obstacles.items():
+        yield Obstacle(
+            kind=Kind.TOPIC, name=topic, reason=reason, action="remove the cause; until then the topic is not copied"
+        )
+    for one in (*drift.configs.pending, *drift.configs.held):
+        action = apply if one.reason is None else _OF_REASON.get(one.reason.value, _LOOK)
+        yield Obstacle(kind=Kind.CONFIGURATION, name=one.topic, reason=one.line(), action=action)
+    for acl in (*drift.acls.pending, *drift.acls.held):
+        action = apply if acl.reason is None else _OF_REASON.get(acl.reason.value, _LOOK)
+        why = f"{acl.reason}" if acl.reason is not None else f"it is to be {acl.change}d"
+        yield Obstacle(kind=Kind.ACL, name=describe(acl.acl), reason=why, action=action)
+    for problem in drift.configs.problems:
+        yield Obstacle(kind=Kind.CONFIGURATION, name=flow.target, reason=problem, action="mirror drift shows it again")
+    for problem in drift.acls.problems:
+        yield Obstacle(kind=Kind.ACL, name=flow.target, reason=problem, action="mirror drift shows it again")
+
+
+def notes_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[str]:
+    """Yield what was not compared."""
+    if not flow.aligns_topics:
+        yield f'configurations of topics are not compared: flow {flow.name} has configs = "{flow.configs}"'
+    if not flow.acls.sync:
+        yield f"ACLs are not compared: flow {flow.name} does not keep them in step ([flows.{flow.name}.acls])"
+    if drift.acls.off:
+        yield f"ACLs: {drift.acls.off}"
+    if drift.acls.changing:
+        yield (
+            f"{drift.acls.changing} ACLs of {flow.source} that allow more than reading are left out on {flow.target}"
+            " (write = false): producers that switch need them"
+        )

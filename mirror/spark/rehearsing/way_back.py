@@ -1,0 +1,193 @@
+"""Rehearses the way back of a flow: what would happen if consumers of its target switched to its source now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import LATEST, Admin, TopicPartition
+from mirror.config.flow_rules import source_options, target_options
+from mirror.errors import KafkaError
+from mirror.groups.translation.both_ways import BothWaysPartition
+from mirror.groups.way_back import WayBack
+from mirror.rehearsal.advice import Advice
+from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
+from mirror.rehearsal.limits import over_limits
+from mirror.rehearsal.values import Kind, Obstacle, Rehearsal
+from mirror.runtime.clock import SystemClock
+from mirror.spark.flow_admins import open_admins
+from mirror.spark.planning.range_planner import select_topics
+from mirror.spark.preflight.drift import read_drift
+from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, rules_of
+from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
+from mirror.spark.rehearsing.rehearse import CALL_TIMEOUT_MS, UPPER_BOUND, Request, absent, log_bounds, problems_of
+from mirror.spark.rehearsing.sides import notes_of, obstacles_of
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig
+    from mirror.groups.back_positions import BackPosition
+    from mirror.groups.translation.logs import PartitionLogs
+    from mirror.rehearsal.values import Backlog
+    from mirror.relay.offsets.copy_count import Move
+
+_RECOVERY: Final = "how long the rest takes is said for the flow that copies it"
+_NOT_COMPARED: Final = "topics, configurations and ACLs are not compared: no flow copies these topics back"
+
+
+def rehearse_back(request: Request) -> Rehearsal:
+    """Read both clusters of a flow, and decide about the way back. Raises FlowError if no topic matches, KafkaError."""
+    flow, config = request.flow, request.config
+    clients = flow.name, source_options(config, flow), target_options(config, flow), flow.copy_policy()
+    rules = only_groups(rules_of(flow), request.groups)
+    feeding = feeding_flow(config, flow), also_fed(config, flow)
+    with (
+        WayBack(*clients, rules, SystemClock(), *feeding) as way_back,
+        open_admins(config, flow) as (source, target),
+    ):
+        positions, problems = way_back.read()
+        partitions = _partitions(flow, source, target)
+        others = {old: new for old, new in partitions.items() if new not in way_back.logs}
+        logs = {**way_back.open(others), **way_back.logs}
+        ends = _last_stable(target, partitions.values())
+        arrived = {new: _arrived(one, ends.get(new)) for new, one in logs.items()}
+        bounds = log_bounds(source, {one.source for one in positions})
+        advice = Advice(flow.name, flow.target, flow.source, reverse=True)
+        found: dict[str, list[BackPosition]] = {}
+        for position in positions:
+            found.setdefault(position.group, []).append(position)
+        groups = [
+            group_of(
+                group,
+                [
+                    rehearse_partition(
+                        _seen(one, bounds.get(one.source), arrived.get(one.target), ends.get(one.target)),
+                        partial(_moved, logs.get(one.target)),
+                        advice,
+                        request.limits,
+                    )
+                    for one in of_group
+                ],
+                "",
+                "",
+                advice,
+            )
+            for group, of_group in sorted(found.items())
+        ]
+        now_ms = SystemClock().unix_ms()
+        sources = {new: old for old, new in partitions.items()}
+        missing = {new: Missing(sources[new], arrived[new], ends.get(new)) for new in logs}
+        backlogs, complete = read_backlogs(target_options(config, flow), missing)
+    drifts = [(back, read_drift(config, back)) for back in _flows_back(request, partitions)]
+    rehearsal = Rehearsal(
+        flow=flow.name,
+        old=flow.target,
+        new=flow.source,
+        reverse=True,
+        time_ms=now_ms,
+        groups=in_order(groups),
+        backlogs=backlogs,
+        partitions=len(partitions),
+        ages_are_complete=complete,
+        obstacles=(
+            *problems_of(problems),
+            *absent(request, found),
+            *_not_copied_back(backlogs, logs),
+            *(obstacle for back, drift in drifts for obstacle in obstacles_of(back, drift)),
+        ),
+        notes=(
+            *([UPPER_BOUND] if backlogs else []),
+            *(note for back, drift in drifts for note in notes_of(back, drift)),
+            *([] if drifts else [_NOT_COMPARED]),
+            _RECOVERY,
+        ),
+        limits=request.limits,
+    )
+    return over_limits(rehearsal)
+
+
+def _flows_back(request: Request, partitions: Mapping[TopicPartition, TopicPartition]) -> list[FlowConfig]:
+    """Return the flows that copy some of these topics of the target (values) back to those of the source (keys)."""
+    flow = request.flow
+    topics = {(old.topic, new.topic) for old, new in partitions.items()}
+    others = [one for one in request.config.flows.values() if (one.source, one.target) == (flow.target, flow.source)]
+    return [
+        back
+        for back in others
+        if any(back.includes(copy) and back.target_topic(copy) == topic for topic, copy in topics)
+    ]
+
+
+def _partitions(flow: FlowConfig, source: Admin, target: Admin) -> dict[TopicPartition, TopicPartition]:
+    """Return the partitions of the topics that the flow copies and that the target has, by those of the source."""
+    topics, there = source.list_topics(), target.list_topics()
+    found = {}
+    for name in select_topics(flow, topics):
+        copy = there.get(flow.target_topic(name))
+        for one in topics[name].partitions if copy is not None else ():
+            if copy is not None and one.partition < len(copy.partitions):
+                found[TopicPartition(name, one.partition)] = TopicPartition(copy.name, one.partition)
+    return found
+
+
+def _last_stable(admin: Admin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    wanted = dict.fromkeys(tps, LATEST)
+    if not wanted:
+        return {}
+    found = admin.list_offsets(wanted, partial=True, timeout_ms=CALL_TIMEOUT_MS)
+    return {tp: one.offset for tp, one in found.items()}
+
+
+def _arrived(logs: PartitionLogs, end: int | None) -> int | None:
+    """Return the target offset up to which the source has all records; None if that is not known.
+
+    Where a flow copies back, it is that one's progress. Otherwise only copies are on the source: behind the last known
+    one, what is on the target is not, markers of the copy's transactions excepted.
+    """
+    if logs.offsets is None or end is None:
+        return None
+    if isinstance(logs, BothWaysPartition):
+        return logs.offsets.index.copied_to
+    known = logs.offsets.index.known_target_end
+    try:
+        return end if not logs.offsets.records_between(known, end) else known
+    except KafkaError:
+        return None
+
+
+def _moved(logs: PartitionLogs | None, offset: int, source_offset: int) -> Move | None:
+    if isinstance(logs, BothWaysPartition):  # it is opened as the flow that goes back sees it
+        return logs.moved(offset, source_offset)
+    return None if logs is None else logs.moved_back(offset, source_offset)
+
+
+def _seen(one: BackPosition, log: tuple[int, int] | None, arrived: int | None, end: int | None) -> Seen:
+    # A position that is due is not committed yet; what would be read with the present one is counted.
+    return Seen(
+        old=one.target,
+        new=one.source,
+        old_offset=one.target_offset,
+        new_offset=one.source_offset,
+        log=log,
+        copied_to=arrived,
+        old_end=end,
+        reason="" if one.reason is None else one.reason.value,
+        detail=one.detail,
+    )
+
+
+def _not_copied_back(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, PartitionLogs]) -> Iterable[Obstacle]:
+    """Yield the partitions with records that no flow brings to the source, or of which nothing is known."""
+    for one in backlogs:
+        if one.records is None:
+            why = logs[one.old].problem or logs[one.old].unknown_because or "the end of its log could not be read"
+            yield Obstacle(
+                kind=Kind.PARTITION, name=str(one.old), reason=why, action="rehearse again once its leader answers"
+            )
+        elif not isinstance(logs[one.old], BothWaysPartition):
+            yield Obstacle(
+                kind=Kind.PARTITION,
+                name=str(one.old),
+                reason=f"its records behind the last copy are not on {one.new.topic}, and no flow copies them there",
+                action="configure a flow in the other direction, or leave them",
+            )

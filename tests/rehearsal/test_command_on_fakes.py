@@ -1,0 +1,311 @@
+"""``mirror rehearse`` over whole copies. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from mirror.cli.app import app
+from mirror.client import TopicPartition
+from mirror.config.load import load
+from mirror.spark.ledger.evidence_files import read_evidence
+from mirror.spark.preflight.flow_groups import open_sync
+from mirror.wire.api import Api
+from tests.fakes.api_admin import FakeGroup, FakeMember
+from tests.fakes.cluster import GroupOffset
+from tests.fakes.record_batches import MADE_MS, build
+from tests.groups.sync_site import GROUP, SOURCE, TARGET
+from tests.polling import eventually
+from tests.relay.fake_pair import FLOW, FakePair
+
+WRITES = (
+    Api.PRODUCE,
+    Api.OFFSET_COMMIT,
+    Api.TXN_OFFSET_COMMIT,
+    Api.OFFSET_DELETE,
+    Api.INIT_PRODUCER_ID,
+    Api.CREATE_TOPICS,
+    Api.CREATE_PARTITIONS,
+    Api.INCREMENTAL_ALTER_CONFIGS,
+    Api.CREATE_ACLS,
+)
+
+
+def background_threads() -> list[str]:
+    """A copy does not wait for all of them at its end: anchors that are being written are written again."""
+    return [one.name for one in threading.enumerate() if one.name.startswith("mirror-inquiry")]
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
+    return Site(FakePair(monkeypatch), tmp_path)
+
+
+class Site:
+    """A copied topic of 250 records, a configuration, and a group at record 137."""
+
+    def __init__(self, pair: FakePair, folder: Path, *, before: int = 0) -> None:
+        """``before``: so many records of others are on the target in front of the copy."""
+        self.pair, self.folder = pair, folder
+        pair.write(*(b"%d" % number for number in range(250)))
+        if before:
+            pair.log().append_values(*(b"theirs" for _ in range(before)))
+        pair.copy(start_over=bool(before))
+        eventually(lambda: not background_threads(), what="the end of what the copy still writes")
+        pair.target.add_topic(f"mirror-groups.{FLOW}.internal")
+        self.file = folder / "mirror.toml"
+        self.configure(f"[flows.{FLOW}.groups]")
+        self.commit(source=137)
+
+    def configure(self, *lines: str, topics: str = "t") -> None:
+        self.file.write_text(
+            f'[clusters.paris]\n"bootstrap.servers" = "{self.pair.source.bootstrap}"\n'
+            f'[clusters.berlin]\n"bootstrap.servers" = "{self.pair.target.bootstrap}"\n'
+            f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\ntopics = ["{topics}"]\nconfigs = "off"\n'
+            + "".join(f"{line}\n" for line in lines)
+        )
+
+    def invoke(self, *arguments: str, flow: str = FLOW) -> Result:
+        options = ["--config", str(self.file), "--flow", flow, "--report-dir", str(self.folder / "report")]
+        return CliRunner().invoke(app, ["rehearse", *options, *arguments], env={"COLUMNS": "200"})
+
+    def ask(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        """The exit status, and the JSON of the flow."""
+        found = self.invoke("--json", *arguments)
+        assert found.exit_code in {0, 3}, found.output
+        return found.exit_code, json.loads(found.stdout)["flows"][0]
+
+    def move(self, *arguments: str, group: str = GROUP) -> tuple[int, dict[str, Any]]:
+        status, found = self.ask(*arguments)
+        ((move,),) = [one["partitions"] for one in found["groups"] if one["group"] == group]
+        return status, move
+
+    def round(self) -> None:
+        config = load(self.file)
+        (flow,) = config.select()
+        with open_sync(config, flow) as sync:
+            sync.round()
+
+    def commit(self, source: int | None = None, target: int | None = None, group: str = GROUP) -> None:
+        if source is not None:
+            self.pair.source.groups[group][SOURCE] = GroupOffset(source, -1, "")
+        if target is not None:
+            self.pair.target.groups[group][TARGET] = GroupOffset(target, -1, "")
+
+
+def test_a_group_in_step_is_ready(site: Site) -> None:
+    site.round()
+    status, move = site.move()
+    assert (status, move["ready"], move["read_again"], move["skipped"]) == (0, True, 0, 0)
+    assert (move["from"]["offset"], move["to"]["begins_at"]) == (137, 137)
+    assert site.invoke().stdout.startswith("READY: 1 group, 0 records not arrived\n")
+
+
+def test_nothing_is_changed_on_any_cluster(site: Site) -> None:
+    before = {cluster: [len(cluster.calls(api)) for api in WRITES] for cluster in (site.pair.source, site.pair.target)}
+    site.ask()
+    site.ask("--reverse")
+    for cluster, calls in before.items():
+        assert [len(cluster.calls(api)) for api in WRITES] == calls
+
+
+def test_what_a_late_position_reads_again_is_said_and_limited(site: Site) -> None:
+    site.round()
+    site.commit(source=200)
+    status, move = site.move()
+    assert (status, move["read_again"], move["read_again_is_exact"], move["skipped"]) == (0, 63, True, 0)
+    assert site.ask("--max-records", "63")[0] == 0
+    status, move = site.move("--max-records", "62")
+    assert (status, move["reason"]) == (3, "reads-too-much-again")
+
+
+def test_what_has_not_arrived_is_the_recovery_point_and_limited(site: Site) -> None:
+    site.round()
+    for values, time_ms in (([b"250"], MADE_MS + 5_000), ([b"251"] * 9, MADE_MS + 1_000_000)):
+        site.pair.source.log("t").append(build(values, timestamp=time_ms))
+    status, found = site.ask()
+    (backlog,) = found["backlogs"]
+    point = found["recovery_point"]
+    assert (status, point["records"], backlog["records"], backlog["topic"]) == (0, 10, 10, "t")
+    assert backlog["oldest_ms"] == MADE_MS + 5_000
+    assert point["seconds"] == (found["time_ms"] - MADE_MS - 5_000) / 1000
+    assert point["bytes"] > 0
+    assert found["recovery_time"]["seconds"] is None
+    assert site.ask("--max-records", "10")[0] == 0
+    status, found = site.ask("--max-records", "9")
+    assert (status, [one["name"] for one in found["obstacles"]]) == (3, ["--max-records"])
+    status, found = site.ask("--max-seconds", "1")
+    assert (status, [one["name"] for one in found["obstacles"]]) == (3, ["--max-seconds"])
+
+
+def test_a_group_beyond_the_copy_is_ready_and_waits_for_nothing_it_has_read(site: Site) -> None:
+    site.pair.write(*(b"%d" % number for number in range(250, 260)))
+    site.commit(source=256)
+    site.round()
+    status, move = site.move()
+    assert (status, move["note"], move["not_arrived"], move["read_again"], move["skipped"]) == (
+        0,
+        "not-copied-yet",
+        4,
+        0,
+        0,
+    )
+
+
+def test_a_group_that_would_skip_is_shown_first(site: Site) -> None:
+    site.round()
+    site.commit(source=10, target=30, group="z")
+    site.commit(source=10, group="another")
+    status, found = site.ask()
+    assert status == 3
+    assert [(one["group"], one["skipped"]) for one in found["groups"]] == [("z", 20), ("another", 0), (GROUP, 0)]
+    text = site.invoke().stdout
+    assert text.startswith("NOT READY: 20 records would be skipped, 2 of 3 groups, 0 records not arrived")
+    assert "skips-records" in text
+
+
+def test_a_group_that_is_not_brought_over_has_no_position(site: Site) -> None:
+    status, move = site.move()
+    assert (status, move["reason"], move["read_again"], move["skipped_with_latest"]) == (3, "no-position", 137, 113)
+    assert move["action"].startswith("run the flow")
+
+
+def test_a_flow_without_a_groups_section_says_how_to_get_one(site: Site) -> None:
+    site.configure()
+    status, found = site.ask()
+    (move,) = found["groups"][0]["partitions"]
+    assert (status, move["reason"]) == (3, "no-position")
+    assert move["action"] == f"add the section [flows.{FLOW}.groups], so that the flow brings positions over"
+    assert any("brings no positions of consumer groups" in note for note in found["notes"])
+
+
+def test_a_group_that_is_active_on_the_target_is_not_ready(site: Site) -> None:
+    site.round()
+    site.commit(source=150)
+    site.pair.target.admin.groups[GROUP] = FakeGroup(state="Stable", members=[FakeMember("m", [TARGET])])
+    status, move = site.move()
+    assert (status, move["reason"], move["read_again"]) == (3, "active-on-target", 13)
+    assert move["action"].startswith("stop its consumers on berlin")
+
+
+def test_a_topic_that_is_missing_on_the_target_is_not_ready(site: Site) -> None:
+    site.pair.source.add_topic("u")
+    site.pair.source.log("u").append_values(b"1", b"2")
+    site.pair.source.groups[GROUP][TopicPartition("u", 0)] = GroupOffset(1, -1, "")
+    site.configure(f"[flows.{FLOW}.groups]", topics="t|u")
+    site.round()
+    status, found = site.ask()
+    kinds = {(one["kind"], one["name"]) for one in found["obstacles"]}
+    assert (status, kinds) == (3, {("topic", "berlin"), ("partition", "u-0")})
+    assert all(one["action"] for one in found["obstacles"])
+    assert found["recovery_point"]["records"] == 2
+    (group,) = found["groups"]
+    assert {(one["from"]["topic"], one["ready"]) for one in group["partitions"]} == {("t", True), ("u", False)}
+    (missing,) = [one for one in group["partitions"] if one["from"]["topic"] == "u"]
+    assert (missing["reason"], missing["detail"].split("; ")[-1]) == ("no-position", "there is no partition paris.u-0")
+    assert missing["action"].startswith("run the flow")
+    assert "what to do" in site.invoke().stdout
+
+
+def test_only_named_groups_are_rehearsed_and_absent_ones_are_not_ready(site: Site) -> None:
+    site.commit(source=10, group="another")
+    _, found = site.ask("--group", "another")
+    assert [one["group"] for one in found["groups"]] == ["another"]
+    status, found = site.ask("--group", "absent")
+    assert (status, [(one["kind"], one["name"]) for one in found["obstacles"]]) == (3, [("group", "absent")])
+
+
+def test_the_way_back_is_rehearsed(site: Site) -> None:
+    site.commit(source=137, target=200)
+    status, move = site.move("--reverse")
+    assert (status, move["ready"], move["read_again"], move["skipped"]) == (0, True, 63, 0)
+    assert (move["from"], move["to"]["offset"]) == ({"topic": "paris.t", "offset": 200}, 137)
+    assert site.ask("--reverse", "--max-records", "62")[0] == 3
+    site.commit(source=220)
+    status, move = site.move("--reverse")
+    assert (status, move["reason"], move["skipped"]) == (3, "skips-records", 20)
+
+
+def test_the_offsets_of_both_sides_differ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    site = Site(FakePair(monkeypatch), tmp_path, before=13)
+    site.commit(source=137, target=113)
+    _, move = site.move()
+    assert (move["read_again"], move["skipped"]) == (37, 0)
+    site.commit(target=213)
+    _, move = site.move("--reverse")
+    assert (move["read_again"], move["skipped"]) == (63, 0)
+
+
+def test_records_that_only_the_target_has_are_not_ready_to_go_back(site: Site) -> None:
+    site.commit(source=200, target=200)
+    assert site.ask("--reverse")[0] == 0
+    site.pair.log().append_values(b"theirs", b"too")
+    status, found = site.ask("--reverse")
+    (obstacle,) = found["obstacles"]
+    assert (status, obstacle["kind"], obstacle["name"]) == (3, "partition", "paris.t-0")
+    assert found["recovery_point"]["records"] == 3, "with the marker of the copy's transaction"
+
+
+def test_the_way_back_is_compared_as_the_flow_that_copies_back_compares_it(site: Site) -> None:
+    _, found = site.ask("--reverse")
+    assert any("no flow copies these topics back" in note for note in found["notes"])
+    site.pair.target.add_topic("t", 1)
+    site.pair.target.topics["t"].configs["retention.ms"] = "5000"
+    back = '[flows.back]\nsource = "berlin"\ntarget = "paris"\ntopics = ["t"]\nnaming = "identity"\norigin = "local"\n'
+    text = site.file.read_text().replace('configs = "off"', 'configs = "off"\nnaming = "identity"\norigin = "local"')
+    site.file.write_text(text + back)
+    status, found = site.ask("--reverse")
+    configured = [one for one in found["obstacles"] if one["kind"] == "configuration"]
+    assert status == 3
+    assert [(one["name"], "retention.ms" in one["reason"]) for one in configured] == [("t", True)], found["obstacles"]
+    assert "mirror apply --adopt" in configured[0]["action"]
+    assert not any("no flow copies these topics back" in note for note in found["notes"])
+
+
+def test_last_rehearsal_of_a_flow_is_left_for_its_runs(site: Site) -> None:
+    assert read_evidence(site.folder / "report", FLOW).rehearsal is None
+    site.ask("--reverse")
+    site.ask("--group", GROUP)
+    assert read_evidence(site.folder / "report", FLOW).rehearsal is None, "these are not of all of the flow, ahead"
+    _, found = site.ask()
+    left = read_evidence(site.folder / "report", FLOW).rehearsal
+    assert left is not None
+    assert (left.time_ms, left.ready, left.groups) == (found["time_ms"], found["ready"], len(found["groups"]))
+
+
+def test_the_page_is_written(site: Site) -> None:
+    page = site.folder / "rehearsal.html"
+    assert site.invoke("--html", str(page)).exit_code == 3
+    assert "no-position" in page.read_text()
+    failed = site.invoke("--html", str(page / "rehearsal.html"))
+    assert failed.exit_code == 1
+    assert "choose another file with --html" in failed.stderr
+
+
+def test_a_flow_that_is_not_there_is_status_1(site: Site) -> None:
+    found = site.invoke(flow="g")
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert "no such flow" in found.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--max-records", "-1"], ["--max-seconds", "soon"]])
+def test_wrong_usage_is_status_2(site: Site, arguments: list[str]) -> None:
+    assert site.invoke(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["--reverse"]])
+def test_a_target_that_does_not_answer_is_status_1_with_one_error(site: Site, arguments: list[str]) -> None:
+    quick = '"default.api.timeout.ms" = 1000\n"request.timeout.ms" = 500\n[flows.'
+    site.file.write_text(site.file.read_text().replace("[flows.", quick, 1))
+    site.pair.target.kill(1)
+    found = site.invoke("--json", *arguments)
+    assert found.exit_code == 1
+    (line,) = [line for line in found.stderr.splitlines() if "warning" not in line]
+    assert line.startswith("mirror: cluster berlin does not answer")
+    document = json.loads(found.stdout)
+    assert (document["flows"], list(document["errors"])) == ([], [FLOW])
