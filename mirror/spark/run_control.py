@@ -143,17 +143,18 @@ class RunControlClient:
         self._record.want(added=count)
         self.sync()
 
-    def end(self) -> None:
-        """Record that this run has ended. Raises KafkaError.
+    def end(self) -> RunControl | None:
+        """Record that this run has ended. Return the record of another run, if one has taken over. Raises KafkaError.
 
         If another thread is writing, and does not come to its end within 2 s, that thread records it.
         """
         self._record.want(ended=True)
         if self._record.writing.acquire(timeout=_END_TIMEOUT_MS / 1000):
             try:
-                self._sync(_END_TIMEOUT_MS)
+                return self._sync(_END_TIMEOUT_MS).fenced_by
             finally:
                 self._record.writing.release()
+        return None
 
     def _sync(self, timeout_ms: int) -> Decision:
         while True:

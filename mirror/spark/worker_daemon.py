@@ -15,9 +15,10 @@ from pyspark import daemon
 from mirror.config import load
 from mirror.relay.task import copy_ranges
 from mirror.relay.task.running_copies import running_copies
+from mirror.spark.datasource import copy_task
 from mirror.telemetry import task
 
-IMPORTED: Final = (load, copy_ranges, task)
+IMPORTED: Final = (load, copy_ranges, copy_task, task)
 """Not pyarrow and what imports it: its allocator and that of numpy start threads, and a fork of a process with threads
 may leave a lock taken for ever."""
 

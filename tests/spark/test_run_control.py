@@ -128,3 +128,16 @@ def test_what_mirror_stop_overwrites_is_committed_again() -> None:
     assert _read().epoch == 0
     assert client_.sync().stop
     assert (_read().epoch, _read().stop) == (4, True)
+
+
+def test_the_end_of_a_run_says_which_other_run_has_taken_over() -> None:
+    first, second = _client(RunRecord("run-1")), _client(RunRecord("run-2"))
+    first.claim()
+    second.claim()
+    other = first.end()
+    assert other is not None
+    assert other.run == "run-2"
+    assert _read().run == "run-2"
+    assert not _read().ended
+    assert second.end() is None
+    assert _read().ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,13 +20,13 @@ from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.flow_checks import ClusterTopics, find_problems
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
 from tests.fakes.admin import FakeAdmin
+from tests.fakes.broker_time import BrokerTime, broker_time
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.connection import ServerConnection
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 PER_TOPIC = 10
@@ -40,36 +40,27 @@ ONE = flow(topics=["orders-.*"], max_partitions_in_parallel=1_000_000, max_bytes
 
 @dataclass
 class Stopwatch:
-    """CPU seconds of this process; ``brokers`` those spent in the fake brokers, who are other people's computers."""
+    """CPU seconds of this process, without those of the brokers in memory."""
 
-    brokers: float = 0.0
+    brokers: BrokerTime
 
     def time(self, work: Callable[[], object]) -> float:
         # Collections come when they come: in the one measurement, and not in the other.
         gc.collect()
         gc.disable()
         try:
-            before, self.brokers = time.process_time(), 0.0
+            self.brokers.restart()
+            before = time.process_time()
             work()
-            return time.process_time() - before - self.brokers
+            return time.process_time() - before - self.brokers.cpu_seconds
         finally:
             gc.enable()
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
-    found = Stopwatch()
-    plain = ServerConnection._handle
-
-    def handle(self: ServerConnection, *args: Any) -> bool:
-        before = time.process_time()
-        try:
-            return plain(self, *args)
-        finally:
-            found.brokers += time.process_time() - before
-
-    monkeypatch.setattr(ServerConnection, "_handle", handle)
-    return found
+def watch() -> Iterator[Stopwatch]:
+    with broker_time() as brokers:
+        yield Stopwatch(brokers)
 
 
 @dataclass

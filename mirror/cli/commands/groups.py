@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -28,7 +27,7 @@ from mirror.groups.way_back import WayBack
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
-from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, partners_of, rules_of
+from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, partners_of, rules_of
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -83,7 +82,7 @@ def groups(
     rules = rules_of(chosen)
     if resume is not None:
         _check_resumed(resume, chosen, rules, reverse=reverse)
-    rules = _only(rules, group)
+    rules = only_groups(rules, group or ())
     clients = (chosen.name, source_options(loaded, chosen), target_options(loaded, chosen), chosen.copy_policy())
     if reverse:
         feeding = feeding_flow(loaded, chosen), also_fed(loaded, chosen)
@@ -118,12 +117,6 @@ def _resume(sync: GroupSync, group: str) -> None:
     partitions = "1 partition is" if count == 1 else f"{count} partitions are"
     line = f"group {printable(group)}: {partitions} the flow's again; its next round continues there"
     print(f"mirror: {line}", file=sys.stderr)
-
-
-def _only(rules: GroupRules, wanted: list[str] | None) -> GroupRules:
-    if not wanted:
-        return rules
-    return replace(rules, includes=lambda name: name in wanted and rules.includes(name))
 
 
 def _show(read: Read, flow: str, *, watch: bool, as_json: bool) -> NoReturn:

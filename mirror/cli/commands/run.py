@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from datetime import datetime
-from typing import Annotated, Never
+from typing import Annotated, Final, Never
 
 import typer
 
@@ -13,11 +13,16 @@ from mirror.cli.commands.check_config import why_not_loaded
 from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir
 from mirror.config.load import load
 from mirror.sandbox import die_with_owner
+from mirror.sandbox.folders import cache_folder
 from mirror.sandbox.java import find_java
 from mirror.spark.driver.job_options import ALL, AVAILABLE_NOW, DEFAULT_REPORT_DIR, JobOptions
+from mirror.spark.driver.launch.class_archive import ClassArchive
 from mirror.spark.driver.launch.master_check import check_master
 from mirror.spark.driver.launch.submission import DEFAULT_MASTER, Submission, is_local
 from mirror.spark.driver.output.progress_lines import stamped
+from mirror.spark.driver.verify_options import VerifyOptions
+
+STREAM: Final = "stream.py"
 
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs the tasks.")]
 AllPartitions = Annotated[bool, typer.Option(ALL.name, help=ALL.help)]
@@ -50,7 +55,7 @@ def run(
         as_json=as_json,
         debug=debug,
     )
-    _submit(options, master, stream=False)
+    submit(options, master, script="replicate.py")
 
 
 def stream(
@@ -82,22 +87,28 @@ def stream(
         as_json=as_json,
         debug=debug,
     )
-    _submit(options, master, stream=True)
+    submit(options, master, script=STREAM)
 
 
-def _submit(options: JobOptions, master: str, *, stream: bool) -> Never:
-    """Submit the job, and exit with its status. Raises MirrorError if it cannot be started."""
+def submit(options: JobOptions | VerifyOptions, master: str, *, script: str) -> Never:
+    """Submit the job ``script``, and exit with its status. Raises MirrorError if it cannot be started."""
     # A wrong configuration or a missing Java is reported now, not after Spark has started.
     importable = why_not_loaded if is_local(master) else None  # executors elsewhere may have other packages
     flows = load(options.config, secrets_dir=options.secrets_dir, why_not_loaded=importable).select(options.flow)
     check_master(master)
-    find_java()
+    archive = ClassArchive.of(find_java().path, cache_folder)
     # If this process is killed with SIGKILL, only the guard ends Spark.
     guard = [sys.executable, "-I", "-S", die_with_owner.__file__, str(os.getpid())]
-    grace_s = max(flow.shutdown_timeout_ms for flow in flows) / 1000 if stream else None
-    arguments = options.to_arguments()
+    grace_s = max(flow.shutdown_timeout_ms for flow in flows) / 1000 if script == STREAM else None
     submission = Submission(
-        arguments, master, options.report_dir, guard=guard, stream_grace_s=grace_s, on_progress=_print_progress
+        options.to_arguments(),
+        master,
+        options.report_dir,
+        guard=guard,
+        stream_grace_s=grace_s,
+        on_progress=_print_progress,
+        script=script,
+        archive=archive,
     )
     raise typer.Exit(submission.run())
 

@@ -64,7 +64,7 @@ def takeover(
     ] = None,
     worker_group: Annotated[
         str | None,
-        typer.Option("--worker-group", help="The workers' group.id. [default: as where the positions are]"),
+        typer.Option("--worker-group", help="The workers' group.id. [default: by the topic's usual name]"),
     ] = None,
     source_alias: Annotated[
         str | None,
@@ -85,7 +85,7 @@ def takeover(
         typer.Option(
             "--unmatched-from-start",
             help="Copy a partition from the source's beginning if MirrorMaker 2 has stored no position, and none of the"
-            " target's records is a copy: others have written them.",
+            " target's records is a copy: the source has deleted these records, or others have written them.",
         ),
     ] = False,
     secrets_dir: SecretsDir = None,

@@ -9,11 +9,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from mirror.relay.model.ranges import Range
+from mirror.spark.datasource.task_spec import TaskSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from mirror.spark.ledger.plan import Plan
+    from mirror.spark.datasource.task_spec import CopyTask
 
 _RANGE_FIELDS: Final = [field.name for field in fields(Range)]
 _TYPES: Final = {
@@ -45,25 +46,6 @@ ROW_SCHEMA: Final = StructType(
 """The columns of :class:`TaskSpec`, then those of :class:`mirror.relay.model.ranges.Range`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSpec:
-    """A task of an epoch."""
-
-    task: int
-    """The task's number, from 0."""
-    tasks: int
-    """The number of tasks in the epoch."""
-    run: str
-    """The id of the run, or "" if it has no control commands."""
-    epoch: int
-    until_ms: int | None
-    """The end of the epoch in ms since 1970, or None if it ends with its ranges."""
-    renew_ms: int
-    """The age at which progress is committed again."""
-    trace: str = ""
-    """The epoch's trace parent (W3C)."""
-
-
 _SPEC_FIELDS: Final = [field.name for field in fields(TaskSpec)]
 
 
@@ -86,16 +68,9 @@ class TaskRows:
         return TaskRows, ()
 
 
-def partitions_of(
-    plan: Plan, *, run: str = "", until_ms: int | None = None, renew_ms: int = 0, trace: str = ""
-) -> list[TaskPartition]:
-    """Return one partition for each task of ``plan``."""
-    tasks = len(plan.tasks)
-    specs = [TaskSpec(task, tasks, run, plan.epoch, until_ms, renew_ms, trace) for task in range(tasks)]
-    return [
-        TaskPartition([(*astuple(spec), *astuple(range_)) for range_ in ranges])
-        for spec, ranges in zip(specs, plan.tasks, strict=True)
-    ]
+def partitions_of(tasks: Iterable[CopyTask]) -> list[TaskPartition]:
+    """Return one partition for each task."""
+    return [TaskPartition([(*astuple(task.spec), *astuple(range_)) for range_ in task.ranges]) for task in tasks]
 
 
 def read(row: Mapping[str, Any]) -> tuple[TaskSpec, Range]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mirror.client import Admin
     from mirror.relay.model.ranges import Range
     from mirror.relay.progress.control import RunControl
-    from mirror.spark.datasource.rows import TaskSpec
+    from mirror.spark.datasource.task_spec import TaskSpec
     from mirror.timing import Clock
 
 POLL_MS: Final = 1_000

@@ -28,6 +28,7 @@ from mirror.relay.model.ranges import Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.epoch_planner import EpochPlanner
 from mirror.spark.datasource.rows import TaskRows, partitions_of
+from mirror.spark.datasource.task_spec import tasks_of
 from mirror.spark.ledger.ledger import Ledger, PlanningError
 from mirror.telemetry.traces.ids import epoch_id
 
@@ -128,11 +129,13 @@ class RangesStreamReader(TaskRows, DataSourceStreamReader, SupportsTriggerAvaila
         if until_ms is not None:
             self._early = EarlyPlan(self._planner, epoch + 1, self._planner.epoch_ms - _EARLY_MS)
         return partitions_of(
-            plan,
-            run=self._planner.run,
-            until_ms=until_ms,
-            renew_ms=self._planner.renew_ms,
-            trace=str(epoch_id(plan.flow, self._ledger.path.name, epoch)),
+            tasks_of(
+                plan,
+                run=self._planner.run,
+                until_ms=until_ms,
+                renew_ms=self._planner.renew_ms,
+                trace=str(epoch_id(plan.flow, self._ledger.path.name, epoch)),
+            )
         )
 
     def _early_plan(self, epoch: int) -> Plan | None:

@@ -1,4 +1,4 @@
-"""Runs one flow once: prepares its target topics, lets Spark plan and copy, and collects the results."""
+"""Runs one flow once: prepares its target topics, plans, has Spark copy, and collects the results."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
 from mirror.client import Admin
-from mirror.errors import Fenced, FlowError, KafkaError, MirrorError
+from mirror.errors import Fenced, KafkaError, MirrorError
 from mirror.groups.positions import GroupsReport
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import HeartbeatWriter, not_written
+from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
-from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.datasource.batch_planner import plan_run
+from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.discovery.comparison import compare
+from mirror.spark.driver.copy_job import run_tasks
 from mirror.spark.driver.output.progress_bar import ProgressBar
 from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
@@ -24,7 +27,7 @@ from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.periodic_rounds import problem_of
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
-from mirror.spark.ledger.ledger import Ledger, PlanningError
+from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.preflight.flow_alignment import creation_recorder
@@ -32,19 +35,20 @@ from mirror.spark.preflight.flow_registries import begin_registries
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.index_size import read_index_size
-from mirror.spark.status.lag_monitor import record_lags
+from mirror.spark.status.lag_monitor import record_lags, record_last_evidence
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.spark.status.target_progress import read_target_progress
 from mirror.telemetry.metrics.record_results import record_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     from mirror.client import TopicDescription, TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.progress.control import RunControl
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.spark.discovery.comparison import Comparison
     from mirror.spark.driver.output.console import Consoles
@@ -57,20 +61,12 @@ _MAX_TOPICS_SHOWN: Final = 20
 """How many topics that cannot be copied are printed, each in its own line; the others are only counted."""
 
 
-class PlanningFailed(FlowError):
-    """Planning failed in Spark's planning process. The traceback of that process is added as a note."""
-
-    def __init__(self, error: PlanningError) -> None:
-        super().__init__(error.line)
-        self.add_note(error.traceback)
-
-
 class FlowRunner:
-    """Runs the flows of one configuration, one after the other, in one Spark session."""
+    """Runs the flows of one configuration, one after the other, in one Spark context."""
 
     def __init__(
         self,
-        spark: SparkSession,
+        context: Callable[[], SparkContext],
         config: MirrorConfig,
         consoles: Consoles,
         *,
@@ -82,11 +78,11 @@ class FlowRunner:
         debug: bool,
         began_ms: int | None = None,
     ) -> None:
-        """``findings`` come from the checks of the flows.
+        """``context`` returns Spark's context, and waits until it is there. ``findings`` come from the flows' checks.
 
         ``began_ms`` is when a scheduled run began (ms since 1970): its first flow records how long Spark took to start.
         """
-        self._spark: Final = spark
+        self._context: Final = context
         self._config: Final = config
         self._consoles: Final = consoles
         self._findings: Final = findings
@@ -100,6 +96,7 @@ class FlowRunner:
         self.created: Final = CreatedTopics()
         """What the preparations have created, for the rounds that bring configurations in step."""
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
+        self._fenced_by: RunControl | None = None
 
     def run(self, flow: FlowConfig, report: FlowReport) -> None:
         """Copy ``flow`` up to its current end offsets and fill ``report``, even if this raises.
@@ -112,7 +109,7 @@ class FlowRunner:
         self.align_acls(flow, report)
         report.run = run = report.run or new_run_id()
         ledger = Ledger.open(self._report_dir, flow.name, run)
-        self._withheld = None
+        self._withheld = self._fenced_by = None
         ledger.write_targets(targets)
         if flow.mirrormaker.heartbeats:
             self._write_heartbeat(flow)
@@ -130,8 +127,6 @@ class FlowRunner:
         except MirrorError:
             raise
         except Exception as error:
-            if planning := ledger.error():
-                raise PlanningFailed(planning) from error
             if not ledger.attempts():
                 ledger.check_writable()  # the disk may have had no room for the results
             if ledger.plan() is None:
@@ -144,6 +139,14 @@ class FlowRunner:
             raise
         finally:
             self._collect(flow, ledger, report)
+            self._report_takeover(flow, report)
+
+    def _report_takeover(self, flow: FlowConfig, report: FlowReport) -> None:
+        """Name the run that has ended this one. One that was complete before has nothing to report."""
+        other = self._fenced_by
+        if other is not None and any(result.outcome is not Outcome.COMPLETE for result in report.partitions):
+            report.fenced = f"another run of this flow took over: {other.run} on {other.host}"
+            self._consoles.error(f"flow {flow.name}: {report.fenced}")
 
     def align(self, flow: FlowConfig, report: FlowReport) -> None:
         """Bring the target topics in step, before copies begin. A failure fails no copy."""
@@ -222,7 +225,7 @@ class FlowRunner:
             finally:
                 if claimed:
                     with contextlib.suppress(KafkaError):
-                        control.end()
+                        self._fenced_by = control.end()
 
     def prepare(self, flow: FlowConfig) -> TargetTopics:
         """Prepare the target topics and print the warnings. Raises MirrorError if the flow cannot run."""
@@ -298,12 +301,13 @@ class FlowRunner:
         return dict(self._config.clusters[cluster].client_options())
 
     def _replicate(self, flow: FlowConfig, ledger: Ledger, run: str) -> None:
-        context = self._spark.sparkContext
-        slots = context.defaultParallelism
-        options = FlowOptions(self._config_path, flow.name, ledger.path, self._secrets_dir, slots, run).to_spark()
+        context = self._context()
+        options = FlowOptions(
+            self._config_path, flow.name, ledger.path, self._secrets_dir, context.defaultParallelism, run
+        )
+        tasks = plan_run(options)
         context.setJobDescription(f"mirror {flow.name}: {flow.source} to {flow.target}")
-        ranges = self._spark.read.format(SOURCE_FORMAT).options(**options).load()
-        ranges.write.format(SINK_FORMAT).options(**options).mode("append").save()
+        run_tasks(context, options, tasks)
 
     def _measure(self, flow: FlowConfig, report: FlowReport) -> None:
         """Record the remaining lag in the metrics, and the size of the offset index there and in the report.
@@ -315,6 +319,7 @@ class FlowRunner:
                 with StatusReader(self._config, flow, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as watch:
                     status = watch.read()
                 record_lags(self._telemetry, status)
+                record_last_evidence(self._telemetry, self._report_dir, flow.name)
                 report.index_bytes = status.index_bytes
             else:
                 with Admin(self._options_of(flow.target)) as target:

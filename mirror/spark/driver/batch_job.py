@@ -1,4 +1,4 @@
-"""The driver's script of a scheduled run: runs the selected flows in one Spark session, and reports their results.
+"""The driver's script of a scheduled run: runs the selected flows in one Spark context, and reports their results.
 
 Exit status: 0 every range complete; 1 could not run; 2 wrong usage; 3 some partitions did not complete; 130 or 143
 interrupted by SIGINT or SIGTERM.
@@ -13,22 +13,18 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
-
 from mirror.config.exposed import unencrypted_credentials
 from mirror.config.load import load
-from mirror.errors import FlowError
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.launch.submission import BEGAN
 from mirror.spark.driver.output.console import Consoles
-from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.tables import flow_results
 from mirror.spark.driver.report.report_file import ReportFile
 from mirror.spark.driver.report.report_lock import locked
-from mirror.spark.driver.session import session
+from mirror.spark.driver.spark_start import SparkStart, terminate_jvm
 from mirror.spark.driver.telemetry_bridge import run_telemetry
-from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
+from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status, summary_text
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
 from mirror.spark.run_control import new_run_id
 
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
     from types import FrameType
-
-    from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
@@ -65,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         options = parse(argv)
     if options.as_json:
         consoles.switch_to_json()
-    _catch_signals()
+    catch_signals()
     try:
         return _run(options, consoles)
     except Interrupted as interrupted:
@@ -86,15 +80,15 @@ def _run(options: JobOptions, consoles: Consoles) -> int:
     config = load(options.config, secrets_dir=options.secrets_dir)
     flows = config.select(options.flow)
     report_dir = options.report_dir
-    with summarized(report_dir, consoles, indent=2) as summary, ReportFile(report_dir, consoles.warning):
+    with summarized(report_dir, consoles, as_file=True) as summary, ReportFile(report_dir, consoles.warning):
         return _run_flows(config, flows, options, consoles, summary, began_ms)
 
 
 @contextlib.contextmanager
-def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = None) -> Iterator[Summary]:
+def summarized(report_dir: Path, consoles: Consoles, *, as_file: bool = False) -> Iterator[Summary]:
     """Lock the report folder for one job, and print its summary as JSON when the block ends.
 
-    Raises FlowError if another job has locked the folder.
+    ``as_file``: the text of the file, otherwise one line. Raises FlowError if another job has locked the folder.
     """
     with locked(report_dir):
         summary = Summary(report_dir, consoles.warning)
@@ -102,7 +96,7 @@ def summarized(report_dir: Path, consoles: Consoles, *, indent: int | None = Non
             yield summary
         finally:
             if summary.content is not None:
-                consoles.write_json(summary.content, indent=indent)
+                consoles.write_json(summary_text(summary.content) if as_file else summary.content)
 
 
 def _run_flows(
@@ -114,29 +108,25 @@ def _run_flows(
     began_ms: int,
 ) -> int:
     warn_of_unencrypted_credentials(config, flows, consoles)
-    findings = check(config, flows, summary, consoles)
-    with run_telemetry(options.report_dir, consoles) as telemetry:
-        consoles.progress("starting the Spark session")
-        spark = start_spark()
-        # Again, because a new SparkContext installs its own handler of SIGINT.
-        _catch_signals()
-        runner = FlowRunner(
-            spark,
-            config,
-            consoles,
-            findings=findings,
-            telemetry=telemetry,
-            config_path=options.config,
-            secrets_dir=options.secrets_dir,
-            report_dir=options.report_dir,
-            debug=options.debug,
-            began_ms=began_ms,
-        )
-        reports: list[FlowReport] = []
-        for flow in flows:
-            reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run_id()))
-            _run_flow(runner, flow, reports, consoles, summary, options)
-        spark.stop()
+    reports: list[FlowReport] = []
+    with SparkStart() as spark:
+        findings = check(config, flows, summary, consoles)
+        with run_telemetry(options.report_dir, consoles) as telemetry:
+            runner = FlowRunner(
+                spark.context,
+                config,
+                consoles,
+                findings=findings,
+                telemetry=telemetry,
+                config_path=options.config,
+                secrets_dir=options.secrets_dir,
+                report_dir=options.report_dir,
+                debug=options.debug,
+                began_ms=began_ms,
+            )
+            for flow in flows:
+                reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run_id()))
+                _run_flow(runner, flow, reports, consoles, summary, options)
     return exit_status(reports)
 
 
@@ -144,14 +134,6 @@ def warn_of_unencrypted_credentials(config: MirrorConfig, flows: Sequence[FlowCo
     """Warn of the clusters of ``flows`` to which a password or token is sent unencrypted."""
     for line in unencrypted_credentials(config, (name for flow in flows for name in (flow.source, flow.target))):
         consoles.warning(line)
-
-
-def start_spark() -> SparkSession:
-    """Return the session of this job. Raises FlowError if Spark cannot be started (no master, a wrong setting)."""
-    try:
-        return session()
-    except Py4JJavaError as error:
-        raise FlowError(f"Spark could not be started: {'; '.join(error_lines(error))}") from error
 
 
 def check(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary, consoles: Consoles) -> Findings:
@@ -194,7 +176,8 @@ def _run_flow(
             consoles.print_table(flow_results(report, None if options.all_partitions else MAX_PARTITIONS_SHOWN))
 
 
-def _catch_signals() -> None:
+def catch_signals() -> None:
+    """Have SIGINT and SIGTERM raise :class:`Interrupted`."""
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, _interrupt)
 
@@ -203,4 +186,5 @@ def _interrupt(signum: int, _frame: FrameType | None) -> NoReturn:
     # A second signal must not interrupt the writing of the summary.
     for other in (signal.SIGINT, signal.SIGTERM):
         signal.signal(other, signal.SIG_IGN)
+    terminate_jvm()  # Spark's JVM ignores SIGINT, and the report has what was copied until now
     raise Interrupted(signum)

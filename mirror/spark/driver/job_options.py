@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 DEFAULT_REPORT_DIR: Final = Path("mirror-report")
 MAX_PARTITIONS_SHOWN: Final = 40
@@ -70,7 +70,10 @@ class JobOptions:
         """Return the arguments that :meth:`parse` turns into these options."""
         values = {CONFIG: self.config, FLOW: self.flow, REPORT_DIR: self.report_dir, SECRETS_DIR: self.secrets_dir}
         flags = {AVAILABLE_NOW: self.available_now, ALL: self.all_partitions, JSON: self.as_json, DEBUG: self.debug}
-        arguments = [
-            text for option, value in values.items() if value is not None for text in (option.name, str(value))
-        ]
-        return [*arguments, *(option.name for option, is_set in flags.items() if is_set)]
+        return as_arguments(values, flags)
+
+
+def as_arguments(values: Mapping[Option, object], flags: Mapping[Option, bool]) -> list[str]:
+    """Return the arguments of a command line: options with a value unless it is None, and flags that are set."""
+    arguments = [text for option, value in values.items() if value is not None for text in (option.name, str(value))]
+    return [*arguments, *(option.name for option, is_set in flags.items() if is_set)]

@@ -1,4 +1,4 @@
-"""The Spark session of a job, and the registration of the data sources in any session."""
+"""The Spark context or session of a job, and the registration of the data sources in any session."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # ships no types
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from mirror.errors import FlowError
 from mirror.spark.datasource.sink import MirrorSink
 from mirror.spark.datasource.source import RangesSource
 from mirror.spark.driver.launch.submission import DEFAULT_MASTER, LOOPBACK, is_local
+from mirror.spark.driver.output.error_report import error_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 DAEMON_SETTING: Final = "spark.python.daemon.module"
 DAEMON_MODULE: Final = "mirror.spark.worker_daemon"
@@ -23,26 +25,56 @@ _PY_FILES: Final = ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
-def session() -> SparkSession:
-    """Return the session of this job, with the data sources registered."""
+def start_context() -> SparkContext:
+    """Return the context of this job, without a session: its SQL classes take a second to load.
+
+    Raises FlowError if Spark cannot be started (no master, a wrong setting).
+    """
+    with _clear_errors():
+        return SparkContext.getOrCreate(_conf())
+
+
+def start_session() -> SparkSession:
+    """Return the session of this job, with the data sources registered. Raises FlowError as the above."""
+    with _clear_errors():
+        spark: SparkSession = SparkSession.builder.config(conf=_conf()).getOrCreate()
+        register(spark)
+        return spark
+
+
+def load_sql_classes() -> None:
+    """Have the JVM load the classes of a session and of a query, for the archive that it writes.
+
+    A scheduled run needs none of them, but a stream maps the same archive.
+    """
+    with contextlib.suppress(Exception):  # the copies are complete: a stream that starts later is no reason to fail
+        SparkSession.builder.getOrCreate().range(1).collect()
+
+
+@contextlib.contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise FlowError(f"Spark could not be started: {'; '.join(error_lines(error))}") from error
+
+
+def _conf() -> SparkConf:
+    """Return the settings of spark-submit, with those that this job adds."""
     # SparkConf has the settings of spark-submit only once the gateway to the JVM exists.
     SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark's own SparkSession.builder calls it so)
-    settings = dict(SparkConf().getAll())
+    conf = SparkConf()
+    settings = dict(conf.getAll())
     if python := settings.get("spark.pyspark.python"):
         # spark-submit does this. For a script that starts Spark itself, PySpark only reads this variable.
         os.environ["PYSPARK_PYTHON"] = python
-    builder = SparkSession.builder.appName("mirror")
-    for name, value in worker_settings(settings).items():
-        builder = builder.config(name, value)
+    conf.setAppName("mirror").setAll(list(worker_settings(settings).items()))
     # spark-submit's own default is replaced, because it never retries a task.
     if settings.get("spark.master", "local[*]") == "local[*]":
-        builder = builder.master(DEFAULT_MASTER)
+        conf.setMaster(DEFAULT_MASTER)
     if is_local(settings.get("spark.master", DEFAULT_MASTER)):
-        for name, value in local_only_settings(settings).items():
-            builder = builder.config(name, value)
-    spark: SparkSession = builder.getOrCreate()
-    register(spark)
-    return spark
+        conf.setAll(list(local_only_settings(settings).items()))
+    return conf
 
 
 def worker_settings(given: Mapping[str, str]) -> dict[str, str]:

@@ -31,6 +31,7 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
+from mirror.spark.planning.rates import catch_up_rate
 from mirror.spark.run_control import RunControlClient, RunRecord
 from mirror.spark.status.lag_monitor import LagMonitor
 from mirror.telemetry.metrics.record_results import record_groups, record_sync
@@ -300,6 +301,8 @@ class StreamFlow:
             return
         results = join_results(plan, attempts)
         self._totals.add(results)
+        if (rate := catch_up_rate(results)) is not None:
+            self._ledger.add_rate(*rate)
         self.report.partitions = self._totals.results()
         with self._sync_lock, contextlib.suppress(OSError):
             self._write_sync()

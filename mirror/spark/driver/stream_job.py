@@ -17,12 +17,12 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 
 from mirror.config.load import load
 from mirror.errors import FlowError
+from mirror.runtime.memory.malloc_tuning import collect_rarely
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.batch_job import (
     check,
     interrupted_line,
-    start_spark,
     summarized,
     warn_of_unencrypted_credentials,
 )
@@ -30,7 +30,7 @@ from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_results
 from mirror.spark.driver.report.report_file import ReportFile
-from mirror.spark.driver.session import use_cheap_checkpoints
+from mirror.spark.driver.session import start_session, use_cheap_checkpoints
 from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.ledger import Ledger
@@ -84,6 +84,7 @@ def main(argv: Sequence[str]) -> int:
         consoles.switch_to_json()
     shutdown = ShutdownSignal()
     shutdown.listen()
+    collect_rarely()
     try:
         config = load(options.config, secrets_dir=options.secrets_dir)
         flows = config.select(options.flow)
@@ -137,7 +138,7 @@ class _Stream:
         findings = check(self._config, self._flows, self._summary, self._consoles)
         with run_telemetry(self._options.report_dir, self._consoles) as telemetry:
             self._consoles.progress("starting the Spark session")
-            spark = start_spark()
+            spark = start_session()
             use_cheap_checkpoints(spark)
             self._shutdown.listen()
             try:
@@ -160,7 +161,7 @@ class _Stream:
             )
             raise FlowError(msg)
         runner = FlowRunner(
-            spark,
+            lambda: spark.sparkContext,
             self._config,
             self._consoles,
             findings=findings,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from mirror.client import TopicPartition
 from mirror.relay.progress.target_loss import loss_text
+from mirror.relay.readback.result import difference_count, differences_text
 from mirror.spark.ledger.atomic_write import TARGETS_FILE
 from mirror.spark.ledger.obstacles import TargetTopics
 
@@ -42,6 +43,7 @@ class LastErrors:
         self._cache: dict[tuple[Path, int], dict[TopicPartition, LastError]] = {}
         self._losses: Final = _LastResults(_target_losses_in)
         self._reasons: Final = _LastResults(_way_reasons_in)
+        self._differences: dict[tuple[Path, int], dict[TopicPartition, str]] = {}
 
     def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LastError]:
         """Return the last error of each of these source partitions that had one in the files that are read."""
@@ -58,6 +60,15 @@ class LastErrors:
     def way_reasons(self) -> dict[tuple[TopicPartition, str], str]:
         """Return why source partitions went their way, by partition and way, in the last results."""
         return self._reasons.among(self._files())
+
+    def differences(self) -> dict[TopicPartition, str]:
+        """Return how the target differs from what was committed, by source partition, in the files that are read.
+
+        A difference does not disappear with the next run or epoch, which reads back other batches.
+        """
+        files = [file for file in self._files() if file[0].suffix == ".parquet"]
+        self._differences = {file: self._differences.get(file) or _differences_in(file[0]) for file in files}
+        return {tp: line for file in reversed(files) for tp, line in self._differences[file].items()}
 
     def target_losses(self) -> dict[TopicPartition, str]:
         """Return what the target had lost, and was copied again, by source partition, in the last results."""
@@ -143,6 +154,18 @@ def _target_losses_in(path: Path) -> dict[TopicPartition, str]:
     except (OSError, ValueError, TypeError):
         return {}
     return {tp: loss_text(found[-1]) for tp, found in losses.items() if found}
+
+
+def _differences_in(path: Path) -> dict[TopicPartition, str]:
+    """Return the differences of each partition in one file of results; none if it cannot be read, or has none."""
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path, columns=["topic", "partition", "read_back"]).to_pylist()
+        found = {TopicPartition(row["topic"], row["partition"]): json.loads(row["read_back"] or "null") for row in rows}
+    except (OSError, ValueError, TypeError):
+        return {}
+    return {tp: differences_text(read_back) for tp, read_back in found.items() if difference_count(read_back)}
 
 
 def _failed_results(path: Path) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ ledger is for information only: the committed progress is on the target. Every f
         groups.json              by the script: the consumer groups after the last round
         sync.json                by the script: what else is in step, and what is not
         overhead.json            by the script: how long a run did not copy
+        rate.json                by the script: how much a stream has caught up with, and in how long
         config.socket            by a stream's source: the path of the socket that serves its configuration
         messages.jsonl           by a stream's source: messages for the user
 
@@ -55,6 +56,7 @@ _MESSAGES: Final = "messages.jsonl"
 _IDLE: Final = "idle.json"
 _FIRST_TARGETS: Final = "targets-first.json"
 _OVERHEAD: Final = "overhead.json"
+_RATE: Final = "rate.json"
 _PROBE: Final = "probe"
 _PROBE_BYTES: Final = 64 * 1024
 """Roughly as much as a small run writes."""
@@ -239,6 +241,27 @@ class Ledger:
         """Return that time in seconds; None if there is no file. Raises ValueError, TypeError or KeyError."""
         text = _read(self.path / _OVERHEAD)
         return float(json.loads(text)["seconds"]) if text else None
+
+    def add_rate(self, size: float, seconds: float) -> None:
+        """Add what a stream has caught up with in an epoch: bytes and seconds. Ignores OSError.
+
+        Earlier ones count half as much with each: the files of their epochs are deleted, and a cluster changes.
+        """
+        earlier = None
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            earlier = self.rate()
+        before = earlier or (0.0, 0.0)
+        content = {"bytes": size + before[0] / 2, "seconds": round(seconds + before[1] / 2, 3)}
+        with contextlib.suppress(OSError):
+            write_atomically(self.path / _RATE, json.dumps(content).encode())
+
+    def rate(self) -> tuple[float, float] | None:
+        """Return these bytes and seconds; None if there is no file. Raises ValueError, TypeError or KeyError."""
+        text = _read(self.path / _RATE)
+        if not text:
+            return None
+        values = json.loads(text)
+        return float(values["bytes"]), float(values["seconds"])
 
     def add_message(self, line: str) -> None:
         """Add a line that the driver's script shows to the user."""

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.attempts import Attempt, field_values
+from mirror.spark.ledger.attempts import Attempt, CopiedTask, field_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _COUNTS: Final = pa.map_(pa.string(), pa.int64())
 _MAPS: Final = ("skipped", "deep", "gaps")
 _LISTS: Final = ("expiries", "target_losses")
+_READ_BACK: Final = "read_back"
 _TIMELINE: Final = "timeline"
 _EARLIER_TIMELINE: Final = "story"
 """The name of the same column in the ledgers of version 0.2.0."""
@@ -58,9 +59,10 @@ SCHEMA: Final = pa.schema(
         ("way", pa.string()),
         ("way_reason", pa.string()),
         ("target_losses", pa.string()),
+        ("read_back", pa.string()),
     ]
 )
-"""The fields of ``RangeResult`` (lists and ``timeline`` as JSON), with the epoch, task and attempt."""
+"""The fields of ``RangeResult`` (lists, ``read_back`` and ``timeline`` as JSON), with the epoch, task and attempt."""
 
 
 def results_file(ledger: Path, epoch: int) -> Path:
@@ -83,6 +85,16 @@ def write_task_reports(ledger: Path, reports: Iterable[TaskReport], epoch: int) 
     write_atomically(task_reports_file(ledger, epoch), json.dumps([report.to_json() for report in reports]).encode())
 
 
+def write_copied(ledger: Path, tasks: Iterable[CopiedTask]) -> None:
+    """Write what the tasks of one epoch have copied into the ledger's folder. Raises OSError."""
+    copied = [task for task in tasks if task.attempts]
+    if copied:
+        epoch = copied[0].epoch
+        # The results last: for readers of the ledger the epoch is complete as soon as they exist.
+        write_task_reports(ledger, [task.report for task in copied if task.report], epoch)
+        write_results(ledger, [attempt for task in copied for attempt in task.attempts], epoch)
+
+
 def to_parquet(attempts: Iterable[Attempt], epoch: int) -> bytes:
     """Return a whole Parquet file."""
     rows = [_row(attempt, epoch) for attempt in attempts]
@@ -103,7 +115,9 @@ def _row(attempt: Attempt, epoch: int) -> dict[str, Any]:
     )
     timeline = attempt.result.timeline
     timeline_json = None if timeline is None else json.dumps(field_values(timeline), separators=(",", ":"))
-    return {**row, **{name: json.dumps(row[name]) for name in _LISTS}, _TIMELINE: timeline_json}
+    read_back = None if attempt.result.read_back is None else json.dumps(attempt.result.read_back)
+    lists = {name: json.dumps(row[name]) for name in _LISTS}
+    return {**row, **lists, _READ_BACK: read_back, _TIMELINE: timeline_json}
 
 
 def from_parquet(content: bytes) -> list[Attempt]:
@@ -115,8 +129,10 @@ def _attempt(row: dict[str, Any]) -> Attempt:
     task, attempt, traceback = row.pop("task"), row.pop("attempt"), row.pop("traceback")
     del row["epoch"]
     row.update({name: dict(row[name]) for name in _MAPS})
-    # Ledgers of an older version have no timeline, no way and no losses of the target.
+    # Ledgers of an older version have no timeline, no way, no losses of the target and nothing read back.
     row.update({name: json.loads(row.get(name) or "[]") for name in _LISTS})
+    read_back = row.get(_READ_BACK)
+    row[_READ_BACK] = json.loads(read_back) if read_back else None
     earlier = row.pop(_EARLIER_TIMELINE, None)  # a run reads the ledgers of earlier runs, maybe of an older version
     timeline = row.get(_TIMELINE) or earlier
     row[_TIMELINE] = CopyTimeline(**json.loads(timeline)) if timeline else None

@@ -62,12 +62,16 @@ def last_planned_ms(flow_folder: Path) -> dict[TopicPartition, int]:
 
 
 def bytes_per_second(flow_folder: Path) -> float | None:
-    """Return the rate at which the ledger's scheduled runs copied, over all partitions; None if they copied nothing.
+    """Return the rate at which the ledger's runs copied, over all partitions; None if they copied nothing.
 
-    A run's time is that of its longest copy, since its tasks run in parallel.
+    A run's time is that of its longest copy, since its tasks run in parallel. Of a stream, what it has caught up with
+    counts.
     """
     size = seconds = 0.0
     for ledger in _runs(flow_folder):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            caught_up = ledger.rate() or (0.0, 0.0)
+            size, seconds = size + caught_up[0], seconds + caught_up[1]
         try:
             results = [attempt.result for attempt in ledger.attempts() if attempt.result.bytes > 0]
         except (OSError, ValueError, TypeError, KeyError):

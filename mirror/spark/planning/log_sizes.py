@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.client import TopicPartition
 from mirror.errors import KafkaError
@@ -53,11 +53,25 @@ class RecordSizes:
         }
 
 
+class LogSpan(NamedTuple):
+    """The offsets of a log, and the broker that leads it."""
+
+    leader: int
+    earliest: int
+    end: int
+
+
 def record_sizes(source: Admin, partitions: Iterable[SourcePartition]) -> RecordSizes:
     """Look up the partitions' log sizes on all brokers at once, within 10 s; this needs Describe on the cluster.
 
     Raises nothing: a plan can also be made by numbers of records.
     """
+    spans = {TopicPartition(one.topic, one.partition): LogSpan(one.leader, one.earliest, one.end) for one in partitions}
+    return sizes_of(source, spans)
+
+
+def sizes_of(source: Admin, spans: Mapping[TopicPartition, LogSpan]) -> RecordSizes:
+    """Do what :func:`record_sizes` does, for these parts of logs."""
     try:
         log_dirs = source.describe_log_dirs(partial=True, timeout_ms=_CLUSTER_CALL_TIMEOUT_MS)
     except KafkaError as error:
@@ -69,10 +83,9 @@ def record_sizes(source: Admin, partitions: Iterable[SourcePartition]) -> Record
         for node, dirs in log_dirs.items()
     }
     found: dict[TopicPartition, float] = {}
-    for partition in partitions:
-        tp = TopicPartition(partition.topic, partition.partition)
-        size = logs.get(partition.leader, {}).get(tp, 0)
-        if size > 0 and partition.end > partition.earliest:
-            found[tp] = size / (partition.end - partition.earliest)
+    for tp, span in spans.items():
+        size = logs.get(span.leader, {}).get(tp, 0)
+        if size > 0 and span.end > span.earliest:
+            found[tp] = size / (span.end - span.earliest)
     failed = next(iter(log_dirs.failed.values()), None)
     return RecordSizes(found, None if failed is None else str(failed))

@@ -8,6 +8,7 @@ that Describe is granted.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin, ConfigResource
@@ -33,7 +34,7 @@ from mirror.spark.preflight.permission_lines import NO_OPERATIONS, Operations, T
 from mirror.timing import Timer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from mirror.client import AclOperation, Outcomes
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -57,6 +58,7 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
         source = _topics(admin, topics, timer)
         found_on_source = _topics(admin, own_on_source, timer)
         selected = _groups_to_bring(flow, admin, timer) if flow.follows_groups else None
+        described = _on_groups(admin, selected or (), timer)
         on_source = _on_cluster(admin, timer) if flow.acls.sync else None
         way_back = _way_back_permissions(config, flow, admin, timer) if flow.groups.sync else WayBackPermissions()
     groups: Mapping[str, Operations] = {}
@@ -88,7 +90,10 @@ def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collecti
             found = admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms())
             groups = _operations(found)
         broker_configs = _may_read_brokers(admin, timer) if uses_sequences(flow) else None
-        consumer_groups = _group_permissions(flow, admin, selected, way_back, timer) if flow.follows_groups else None
+        consumer_groups = None
+        if flow.follows_groups:
+            of_groups = _group_permissions(flow, admin, selected, way_back, timer)
+            consumer_groups = replace(of_groups, source=described)
     return FlowPermissions(
         source=source,
         target=target,
@@ -127,13 +132,20 @@ def _group_permissions(
     if not flow.groups.sync:
         return GroupPermissions(selected=count)
     topic, transactional_id = names_of(flow)
-    groups: Mapping[str, Operations] = {}
     ids = _on_ids(target, [transactional_id], timer)
-    with contextlib.suppress(KafkaError):
-        wanted = (selected or [])[:MAX_GROUPS_CHECKED]
-        groups = _operations(target.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms()))
+    groups = _on_groups(target, selected or (), timer)
     topics = _topics(target, [topic], timer)
     return GroupPermissions(selected=count, target=groups, ids=ids, topic=topics, way_back=way_back)
+
+
+def _on_groups(admin: Admin, groups: Sequence[str], timer: Timer) -> Mapping[str, Operations]:
+    """Return the permissions on a sample of consumer groups, as far as they are known."""
+    if not groups:
+        return {}
+    with contextlib.suppress(KafkaError):
+        wanted = groups[:MAX_GROUPS_CHECKED]
+        return _operations(admin.group_operations(wanted, partial=True, timeout_ms=timer.remaining_ms()))
+    return {}
 
 
 def _on_ids(admin: Admin, transactional_ids: Collection[str], timer: Timer) -> dict[str, Operations]:

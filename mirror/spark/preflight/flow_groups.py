@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.config.flow_rules import source_options, target_options
@@ -18,6 +19,8 @@ from mirror.spark.planning.opposite_flows import brought_back_by, opposite_of
 from mirror.spark.planning.range_planner import source_topic_for
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.way_back import FedBy
 
@@ -27,9 +30,11 @@ _KNOWN_NAMES: Final = 50_000
 """Groups and topics whose names are matched with a flow's patterns once."""
 
 
-def open_sync(config: MirrorConfig, flow: FlowConfig, *, beside_copies: bool = False) -> GroupSync:
-    """Return the rounds of ``flow``, to be closed. Raises MirrorError."""
-    rules = rules_of(flow, patience_ms=flow.groups.interval_ms if beside_copies else 0)
+def open_sync(
+    config: MirrorConfig, flow: FlowConfig, *, beside_copies: bool = False, only: Collection[str] = ()
+) -> GroupSync:
+    """Return the rounds of ``flow``, to be closed; if groups are named, ``only`` of these. Raises MirrorError."""
+    rules = only_groups(rules_of(flow, patience_ms=flow.groups.interval_ms if beside_copies else 0), only)
     options = source_options(config, flow), target_options(config, flow)
     partners = partners_of(config, flow)
     return GroupSync(flow.name, *options, flow.copy_policy(), rules, SystemClock(), partners)
@@ -51,6 +56,13 @@ def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
         delete=flow.groups.on_group_deleted == "delete",
         patience_ms=patience_ms,
     )
+
+
+def only_groups(rules: GroupRules, names: Collection[str]) -> GroupRules:
+    """Return the rules for these groups only; if none is named, for all."""
+    if not names:
+        return rules
+    return replace(rules, includes=lambda group: group in names and rules.includes(group))
 
 
 def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:

@@ -45,6 +45,8 @@ class GroupPermissions:
 
     selected: int | None = None
     """How many groups of the source are brought to the target; None if they could not be listed."""
+    source: Mapping[str, Operations] = field(default_factory=dict)
+    """These groups on the source: who has Describe on the cluster sees those, too, that it may not describe."""
     target: Mapping[str, Operations] = field(default_factory=dict)
     """Groups of these names on the target, which need not exist."""
     ids: Mapping[str, Operations] = field(default_factory=dict)
@@ -63,6 +65,10 @@ def group_warnings(flow: FlowConfig, found: GroupPermissions) -> list[str]:
             " the permission Describe on the groups is missing; grant to this client's user: kafka-acls --add"
             " --allow-principal User:... --operation Describe --group '*'"
         )
+    if unread := sorted(group for group, allowed in found.source.items() if absent_of(allowed, ())):
+        resource, grant = named("group", unread), flags("--group", unread)
+        why = "their positions are not read"
+        lines.append(line_about([AclOperation.DESCRIBE], resource, flow.source, why, grant, also_needed=()))
     needed = [AclOperation.READ]
     if flow.groups.on_group_deleted == "delete":
         needed.append(AclOperation.DELETE)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from mirror.errors import MirrorError
 from mirror.runtime.clock import SystemClock
+from mirror.spark.ledger.evidence_files import read_evidence
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.telemetry.lag import lag_metrics
-from mirror.telemetry.metrics.record_results import record_index_size
+from mirror.telemetry.metrics.record_results import record_evidence, record_index_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +62,9 @@ class LagMonitor:
         listener: StatusListener,
         report_dir: Path | None = None,
     ) -> None:
-        """``report_dir`` has the ledger, which has the errors of partitions; None: they are not read."""
+        """``report_dir`` has the errors of partitions and the last verification; None: neither is read."""
         self._listener: Final = listener
+        self._report_dir: Final = report_dir
         self._flow: Final = flow
         self._telemetry: Final = telemetry
         self._reader: Final = StatusReader(config, flow, report_dir=report_dir, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
@@ -99,11 +101,20 @@ class LagMonitor:
                 wait_s = max(interval_ms, took_ms * _MAX_LOAD_FRACTION) / 1000
 
     def _measure(self, status: FlowStatus | None) -> None:
+        if self._report_dir is not None:
+            record_last_evidence(self._telemetry, self._report_dir, self._flow.name)
         if status is None:
             self._telemetry.remove_lags(self._flow.name)
         else:
             record_lags(self._telemetry, status)
         self._telemetry.export_metrics()
+
+
+def record_last_evidence(telemetry: RunTelemetry, report_dir: Path, flow: str) -> None:
+    """Record what the last verification and rehearsal of a flow left in the folder of its runs, in the metrics."""
+    evidence = read_evidence(report_dir, flow)
+    with telemetry.metrics.lock:
+        record_evidence(telemetry.metrics, flow, evidence)
 
 
 def record_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:

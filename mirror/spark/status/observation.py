@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, TopicPartition
@@ -48,6 +48,8 @@ class Observation:
     withheld: dict[TopicPartition, OpenTransaction]
     obstacles: dict[TopicPartition, str]
     """Why the target topic is not prepared."""
+    leaders: dict[TopicPartition, int] = field(default_factory=dict)
+    """The brokers that lead the source's partitions; -1: none."""
 
 
 class FlowObserver:
@@ -107,6 +109,7 @@ class FlowObserver:
             high_watermarks=high,
             withheld=self._open_transactions(source, {tp: (ends[tp], end) for tp, end in high.items()}, time_ms),
             obstacles=self._obstacles(target, {tp: targets[tp] for tp in leaders if tp not in progress}),
+            leaders=leaders,
         )
 
     def retention_ms(self, source: Admin, topics: Iterable[str]) -> Mapping[str, int | None]:

@@ -117,6 +117,7 @@ class StatusReader:
         last_errors = self._last_errors_of(observation, lags)
         ways = self._ways_of(observation)
         losses = {} if self._last_errors is None else self._last_errors.target_losses()
+        differences = {} if self._last_errors is None else self._last_errors.differences()
         return FlowStatus(
             flow=self.flow.name,
             source=self.flow.source,
@@ -133,6 +134,7 @@ class StatusReader:
                     last_errors.get(tp),
                     ways.get(tp, ("", "")),
                     losses.get(tp, ""),
+                    differences.get(tp, ""),
                 )
                 for tp, lag in lags.items()
             ],
@@ -216,6 +218,7 @@ def _partition_status(
     last_error: LastError | None,
     way: tuple[str, str],
     target_loss: str,
+    differences: str,
 ) -> PartitionStatus:
     offsets, progress = observation.offsets[tp], observation.progress.get(tp)
     return PartitionStatus(
@@ -233,6 +236,7 @@ def _partition_status(
         way=way[0],
         way_reason=way[1],
         target_loss=target_loss,
+        differences=differences,
     )
 
 

@@ -35,5 +35,5 @@ def test_in_a_task_a_reader_returns_rows_and_imports_no_planning(
     assert rows == "[[(0, 'a'), (1, 'b')], []]"
     assert modules == (
         "['mirror.relay.model', 'mirror.relay.model.ranges', 'mirror.relay.model.timeline',"
-        " 'mirror.spark.datasource', 'mirror.spark.datasource.rows']"
+        " 'mirror.spark.datasource', 'mirror.spark.datasource.rows', 'mirror.spark.datasource.task_spec']"
     )

@@ -10,8 +10,8 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.errors import ConnectionFailed
 from mirror.relay.progress.control import RunControl
-from mirror.spark.datasource.rows import TaskSpec
 from mirror.spark.datasource.speculation import POLL_MS, OtherAttempt, wait_for_other_attempt
+from mirror.spark.datasource.task_spec import TaskSpec
 from tests.fakes.clock import FakeClock
 
 PATIENCE_MS = 10_000

@@ -10,6 +10,8 @@ import pytest
 from mirror.errors import Fenced
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_flow
 from mirror.spark.driver.batch_flow import FlowRunner
@@ -17,7 +19,7 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport
+from mirror.spark.ledger.results import FlowReport, exit_status
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
@@ -57,6 +59,21 @@ def test_the_first_flow_of_a_run_records_the_overhead(tmp_path: Path) -> None:
     assert recorded is not None
     assert 30.0 <= recorded < 600.0
     assert second.overhead() is None, "Spark was there already"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNFINISHED, Outcome.COMPLETE])
+def test_a_run_that_another_one_has_ended_names_it_unless_it_was_complete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: Outcome
+) -> None:
+    run = runner(tmp_path)
+    run._fenced_by = RunControl(run="20261124-other", host="elsewhere", since_ms=0)
+    report = FlowReport("f", datetime.now(UTC), datetime.now(UTC), [result(0), result(1, outcome)])
+    run._report_takeover(flow(), report)
+    line = "another run of this flow took over: 20261124-other on elsewhere"
+    interrupted = outcome is Outcome.UNFINISHED
+    assert (report.fenced, report.outcome) == ((line, Outcome.FENCED) if interrupted else (None, Outcome.COMPLETE))
+    assert exit_status([report]) == (3 if interrupted else 0)
+    assert capsys.readouterr().err == (f"mirror: flow f: {line}\n" if interrupted else "")
 
 
 def test_an_unexpected_error_of_the_groups_is_reported_and_fails_no_run(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,7 +40,8 @@ topics = [".*"]
 BUSY = "another run is using the report folder .*; wait until it ends, or for other flows .* --report-dir"
 
 
-def test_a_second_run_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+def test_a_second_run_is_refused_until_the_first_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirror.spark.driver.launch.submission.locked", partial(locked, wait_s=0))
     folder = tmp_path / "new" / "report"
     with subprocess.Popen([sys.executable, "-c", HOLDING, str(folder)], stdout=subprocess.PIPE, text=True) as holder:
         try:
@@ -45,7 +49,7 @@ def test_a_second_run_is_refused_until_the_first_has_ended(tmp_path: Path) -> No
             assert holder.stdout.readline() == "held\n"
             log = folder / "spark.log"
             log.write_text("of the first run")
-            with pytest.raises(FlowError, match=BUSY), locked(folder):
+            with pytest.raises(FlowError, match=BUSY), locked(folder, wait_s=0):
                 pytest.fail("two hold the lock")
             # `mirror run` says so before it starts Spark, and leaves the log alone.
             with pytest.raises(FlowError, match=BUSY):
@@ -64,6 +68,21 @@ def test_a_second_run_is_refused_until_the_first_has_ended(tmp_path: Path) -> No
     for _ in range(2):
         with locked(folder):
             pass
+
+
+def test_a_run_waits_for_one_that_is_ending(tmp_path: Path) -> None:
+    """After a kill of `mirror run`, its driver holds the lock for some seconds."""
+    with subprocess.Popen([sys.executable, "-c", HOLDING, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            ending = threading.Timer(0.5, holder.kill)
+            ending.start()
+            with locked(tmp_path):
+                assert holder.wait() == -signal.SIGKILL
+            ending.join()
+        finally:
+            holder.kill()
 
 
 def test_a_folder_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from mirror.alignment.deletions import decision as deletion
 from mirror.alignment.deletions.report import Deletion, DeletionReport
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport, Difference
-from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.stream_flow import StreamFlow
+from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.results import FlowReport
 from mirror.telemetry.metrics.metric_store import MetricStore
@@ -88,6 +90,18 @@ def test_a_stream_that_can_copy_nothing_reports_it_without_an_epoch(site: Epochs
     answer(site.ledger, plan)
     assert run.poll()
     assert outcomes(run) == {("orders", 0): (Outcome.COMPLETE, None), ("orders", 1): (Outcome.COMPLETE, None)}
+
+
+def test_what_a_stream_has_caught_up_with_is_its_rate_in_the_ledger(site: EpochsHarness) -> None:
+    run = run_of(site)
+    plan = site.epochs.plan(1, drains=False)
+    assert plan is not None
+    span = {"name": "mirror.catch_up", "began_ms": 0, "ended_ms": 4_000, "bytes": 20_000_000}
+    (first, *others) = [RangeResult.initial(one, one.start, Outcome.COMPLETE) for one in plan.ranges]
+    first.timeline = CopyTimeline(spans=[span])
+    site.ledger.write_attempts([Attempt(0, 0, one) for one in (first, *others)], 1)
+    run._collect(1)
+    assert site.ledger.rate() == (20_000_000, 4.0)
 
 
 def test_rounds_about_acls_leave_what_is_in_step_unless_there_are_none(site: EpochsHarness) -> None:

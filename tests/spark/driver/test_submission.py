@@ -81,15 +81,25 @@ def own_handlers() -> Iterator[dict[signal.Signals, Handler]]:
         signal.signal(number, handler)
 
 
-def test_the_command_is_this_environment_s_spark_submit() -> None:
-    command = Submission(["--config", "x.toml"], "local[3]", Path("r")).command()
+def test_on_other_hosts_the_command_is_this_environment_s_spark_submit() -> None:
+    command = Submission(["--config", "x.toml"], "spark://host:7077", Path("r")).command()
     assert command[0] == str(Path(sys.executable).with_name("spark-submit"))
-    assert command[1:3] == ["--master", "local[3]"]
+    assert command[1:3] == ["--master", "spark://host:7077"]
     assert command[-3].endswith("jobs/replicate.py")
     assert command[-2:] == ["--config", "x.toml"]
 
 
-@pytest.mark.parametrize("name", ["replicate.py", "stream.py"])
+def test_a_local_job_starts_spark_itself(tmp_path: Path) -> None:
+    """So that the JVM starts while the script imports, and checks the clusters."""
+    local = Submission(["--config", "x.toml"], "local[3]", tmp_path)
+    interpreter, script, *arguments = local.command()
+    assert (interpreter, arguments) == (sys.executable, ["--config", "x.toml"])
+    assert script.endswith("jobs/replicate.py")
+    assert local.environment({}, {})["PYSPARK_SUBMIT_ARGS"].startswith("--master 'local[3]' ")
+    assert Submission([], "local[3]", tmp_path, script="verify.py").command()[-1].endswith("jobs/verify.py")
+
+
+@pytest.mark.parametrize("name", ["replicate.py", "stream.py", "verify.py"])
 def test_what_is_installed_is_what_the_checkout_has(name: str) -> None:
     checkout = Path(__file__).parents[3] / "jobs" / name
     installed = Path(submission.__file__).parents[2] / "jobs" / name

@@ -17,6 +17,7 @@ from mirror.client import TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
+from mirror.relay.readback.result import Difference, DifferenceKind, ReadBackResult
 from mirror.spark.driver.output.progress_bar import copied
 from mirror.spark.driver.output.tables import flow_table, remarks
 from mirror.spark.ledger.atomic_write import write_atomically
@@ -24,7 +25,15 @@ from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import MAX_RUNS, Ledger, PlanningError
 from mirror.spark.ledger.parquet import from_parquet, to_parquet
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport, StreamTotals, Summary, epoch_json, exit_status, join_results
+from mirror.spark.ledger.results import (
+    FlowReport,
+    StreamTotals,
+    Summary,
+    epoch_json,
+    exit_status,
+    join_results,
+    summary_text,
+)
 from tests.spark.planning.test_packing import backlog
 
 if TYPE_CHECKING:
@@ -38,6 +47,18 @@ EXPIRY = DeliveryTimeout("late", cause=DeliveryCause.NO_LEADER, phase=DeliveryPh
 
 
 LOSS = {"kind": "truncated", "target_start": 50, "target_end": 60, "start": 30, "end": 40, "time": 7}
+
+
+READ_BACK = ReadBackResult(
+    "all",
+    batches=8,
+    records=80,
+    bytes=800,
+    verified_to=15,
+    unverified={"compacted": 2},
+    differences={"missing": 1},
+    found=[Difference(DifferenceKind.MISSING, 12, 13, 50, 1, "it is not there").to_record(7)],
+).to_json()
 
 
 def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: object) -> RangeResult:
@@ -146,6 +167,17 @@ def test_a_stopped_stream_fails_only_for_earlier_failures(one: RangeResult, stat
     assert exit_status([report(result(1), one, error="it could not run")], {"f"}) == 1
 
 
+@pytest.mark.parametrize("counts", [[], [0], [1], [2, 0, 3]])
+def test_the_summary_s_text_is_its_json_with_a_line_for_each_partition(counts: list[int]) -> None:
+    flows = [
+        {"flow": f'"{number}",\n', "groups": {"partitions": [{"a": 1}]}, "partitions": [{"topic": "t", "n": n}] * n}
+        for number, n in enumerate(counts)
+    ]
+    text = summary_text({"flows": flows})
+    assert json.loads(text) == {"flows": flows}
+    assert len([line for line in text.splitlines() if line.startswith('    {"topic": "t"')]) == sum(counts)
+
+
 def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.5, retries=1, expiries=[EXPIRY])
     one.deep, one.gaps = {"offset gaps": 3}, {"retention": 7}
@@ -176,6 +208,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
             "gaps": {"retention": 7},
             "expiries": [EXPIRY],
             "target_losses": [],
+            "read_back": None,
             "retries": 1,
             "stuck_since_ms": None,
             "timeline": {**asdict(CopyTimeline(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
@@ -237,7 +270,7 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
     attempts = [
         Attempt(0, 1, result(0, skipped={"control": 2}, expiries=[EXPIRY], stuck_since_ms=77)),
         Attempt(0, 1, result(2, way="transactions", way_reason="the source topic is compacted")),
-        Attempt(0, 1, result(3, target_losses=[LOSS])),
+        Attempt(0, 1, result(3, target_losses=[LOSS], read_back=READ_BACK)),
         Attempt(0, 0, result(0, Outcome.FAILED), "Trace\nback"),
     ]
     ledger.write_plan(plan)
@@ -250,7 +283,7 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
 def test_results_of_a_ledger_without_ways_are_read() -> None:
     table = pq.read_table(pa.BufferReader(to_parquet([Attempt(0, 0, result(0, way="sequences", way_reason="why"))], 7)))
     older = pa.BufferOutputStream()
-    pq.write_table(table.drop_columns(["way", "way_reason", "target_losses"]), older)
+    pq.write_table(table.drop_columns(["way", "way_reason", "target_losses", "read_back"]), older)
     assert from_parquet(bytes(older.getvalue())) == [Attempt(0, 0, result(0))]
 
 
@@ -269,6 +302,22 @@ def test_totals_of_a_stream_have_the_losses_of_all_epochs() -> None:
         totals.add([epoch])
     (total,) = totals.results()
     assert [loss["start"] for loss in total.target_losses] == [30, 50]
+
+
+def test_totals_of_a_stream_have_all_that_was_read_back() -> None:
+    totals = StreamTotals()
+    idle = {**READ_BACK, "batches": 0, "verified_to": None, "differences": {}, "found": []}
+    for epoch in (result(0), result(0, read_back=READ_BACK), result(0), result(0, read_back=idle)):
+        totals.add([epoch])
+    (total,) = totals.results()
+    assert total.read_back == {**READ_BACK, "records": 160, "bytes": 1600, "unverified": {"compacted": 4}}
+
+
+@pytest.mark.parametrize("in_order", [(), ("f",)])
+def test_a_difference_makes_the_exit_status_3_though_all_is_complete(in_order: tuple[str, ...]) -> None:
+    assert exit_status([report(result(0), result(1, read_back=READ_BACK))], in_order) == 3
+    equal = {**READ_BACK, "differences": {}, "found": []}
+    assert exit_status([report(result(0), result(1, read_back=equal))], in_order) == 0
 
 
 def test_totals_of_a_stream_have_the_last_known_way() -> None:
@@ -339,6 +388,13 @@ def test_errors_are_shown_in_full_and_never_as_markup() -> None:
             "the target lost its offsets from 50 to 59: the source's offsets from 30 to 39 were copied again",
         ),
         (result(0, skipped={"no key": 2, "control": 1}), "left out: 2 (no key)"),
+        (
+            result(0, read_back=READ_BACK),
+            (
+                "batches on the target differ from what was committed (1 missing); the first one: missing: the source's"
+                " offsets 12 to 12, at target offset 50: it is not there; batches not verified: 2 compacted"
+            ),
+        ),
         (result(0, expiries=[EXPIRY]), "expired once, the last: no leader (in flight)"),
         (
             result(0, Outcome.EXPIRED, error="late", expiries=[EXPIRY, EXPIRY]),

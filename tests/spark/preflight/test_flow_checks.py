@@ -18,6 +18,7 @@ from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.preflight import acl_lookup as authorized
 from mirror.spark.preflight import flow_checks as checks
@@ -222,7 +223,14 @@ def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     assert "none of the 1 topics" in flows[1]["error"]
 
 
-def test_a_refused_configuration_does_not_start_spark(
+class NoSpark(SparkStart):
+    """Never there: who waits for it waits for ever."""
+
+    def _start(self) -> None:
+        pass
+
+
+def test_a_refused_configuration_does_not_wait_for_spark(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
@@ -232,16 +240,16 @@ def test_a_refused_configuration_does_not_start_spark(
     ends = 'source = "a"\ntarget = "b"'
     flows = [f"[flows.{name}]\n{ends}\ntopics = [{topics}]" for name, topics in [("f", "'orders'"), ("g", "'x', 'y'")]]
     path.write_text("\n".join([*clusters, *flows]))
-    monkeypatch.setattr(job, "_catch_signals", lambda: None)
-    monkeypatch.delattr(job, "session")
+    monkeypatch.setattr(job, "catch_signals", lambda: None)
+    monkeypatch.setattr(job, "SparkStart", NoSpark)
     assert job.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
     (line,) = errors_in(capsys.readouterr().err).splitlines()
     assert line.startswith("mirror: flow g: none of the 1 topics of cluster a matches topics = ['x', 'y']")
 
 
-@pytest.mark.parametrize("module", [job, stream_job])
+@pytest.mark.parametrize(("module", "start"), [(job, "SparkStart"), (stream_job, "start_session")])
 def test_an_unencrypted_password_is_reported_once_at_the_start(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any, start: str
 ) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     fakes.Cluster("b:1", folder).make()
@@ -252,9 +260,9 @@ def test_an_unencrypted_password_is_reported_once_at_the_start(
     flows = [f'[flows.{name}]\nsource = "a"\ntarget = "b"\ntopics = ["x{name}"]' for name in "fg"]
     path = folder / "mirror.toml"
     path.write_text("\n".join(["[clusters.a]", own, '[clusters.b]\n"bootstrap.servers" = "b:1"', *flows]))
-    monkeypatch.setattr(job, "_catch_signals", lambda: None)
+    monkeypatch.setattr(job, "catch_signals", lambda: None)
     monkeypatch.setattr(stream_job.ShutdownSignal, "listen", lambda _: None)
-    monkeypatch.delattr(module, "start_spark")
+    monkeypatch.setattr(module, start, NoSpark)
     assert module.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
     lines = capsys.readouterr().err.splitlines()
     warning, *errors = errors_in("\n".join(lines)).splitlines()

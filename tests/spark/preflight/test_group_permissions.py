@@ -58,6 +58,18 @@ def test_groups_that_may_not_be_committed_are_named() -> None:
     )
 
 
+def test_groups_that_are_listed_and_may_not_be_read_are_named(clusters: list[fakes.Cluster]) -> None:
+    """Who has Describe on the source's cluster sees all groups."""
+    line = only(replace(GRANTED, source={"billing": NO_OPERATIONS, "audit": ALL}))
+    assert line == (
+        "the permission Describe on group billing of cluster a is missing: their positions are not read; grant to this"
+        " client's user: kafka-acls --add --allow-principal User:... --operation Describe --group billing"
+    )
+    clusters[0].set_moods({"groups": '["billing"]', "denied": json.dumps({"group billing": ["DESCRIBE"]})})
+    clusters[1].add_topic(TOPIC, [1])
+    assert check_flows(config_of(FLOW), [FLOW]).warnings["f"] == [line]
+
+
 def test_groups_whose_offsets_are_to_be_deleted_need_the_permission() -> None:
     deleting = flow(topics=["orders"], exactly_once_by="transactions", groups={"on-group-deleted": "delete"})
     undeletable = replace(GRANTED, target={"billing": ALL - {AclOperation.DELETE}})

@@ -2,16 +2,19 @@
 
 ::
 
-    mirror run ─┬─ spark-submit (a JVM) ─┬─ the driver's script ── two named pipes ──► stdout, stderr
-                │                        └─ Python workers
+    mirror run ─┬─ the driver's script ─┬─ two named pipes ──► stdout, stderr
+                │                       └─ spark-submit (a JVM) ── Python workers
                 └─ spark.log ◄── Spark's log, and the output of JVM and workers
+
+The script starts the JVM, so that it imports, and checks the clusters, meanwhile. For a master on other hosts it is the
+other way round: ``spark-submit`` knows how to bring the script there.
 
 The child has a session of its own, so a terminal's Ctrl-C reaches only ``mirror run``, which forwards it. It forwards a
 signal to the whole process group, because ``spark-submit`` alone would stop the JVM and leave the script. The Python
 workers have a group of their own, and end when the JVM closes its end of their pipe.
 
-A stream is started the other way round: its script starts the JVM. Only the script receives the signal, and it ends its
-epoch in order, for which it needs the JVM. Processes of the group that remain after its grace period are killed.
+Of a stream only the script receives the signal, and it ends its epoch in order, for which it needs the JVM. Processes
+of the group that remain after its grace period are killed.
 """
 
 from __future__ import annotations
@@ -33,11 +36,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self
 
 from mirror.errors import FlowError
+from mirror.spark.driver.launch.class_archive import WRITE_OPTION
 from mirror.spark.driver.report.report_lock import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
+
+    from mirror.spark.driver.launch.class_archive import ClassArchive
 
 GRACE_S: Final = 20.0
 """The time that a job has after a signal to write its summary and end, before it is killed."""
@@ -55,9 +61,13 @@ PYTHON: Final = "MIRROR_JOB_PYTHON"
 LOOPBACK: Final = "127.0.0.1"
 DEFAULT_MASTER: Final = "local[*,4]"
 """All cores, and four attempts per task; ``local[N]`` alone never retries a task."""
+WRITES_ARCHIVE: Final = "MIRROR_JOB_WRITES_ARCHIVE"
+"""Variable of the script's environment, if its JVM writes an archive of its classes when it exits."""
 BEGAN: Final = "MIRROR_JOB_BEGAN_MS"
 """Variable of the script's environment: when it was submitted, in ms since 1970."""
 
+_JVM_HAS_EXITED: Final = (0, 3)
+"""The statuses of jobs that have ended in order, and waited for their JVM."""
 _JOBS: Final = Path(__file__).parents[2] / "jobs"
 """The installed scripts: an installed wheel does not have those of the checkout."""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
@@ -85,6 +95,10 @@ class Submission:
     stream_grace_s: float | None = field(default=None, kw_only=True)
     """The time that a stream may take to end in order; None for a scheduled run."""
     on_progress: Callable[[str], None] = field(default=lambda _: None, kw_only=True)
+    script: str = field(default="replicate.py", kw_only=True)
+    """The script of a job that is no stream."""
+    archive: ClassArchive | None = field(default=None, kw_only=True)
+    """The archive of the JVM's classes."""
 
     @property
     def log(self) -> Path:
@@ -94,12 +108,12 @@ class Submission:
     def command(self) -> list[str]:
         """Return the command line. Raises FlowError if spark-submit is missing."""
         submit = Path(sys.executable).with_name("spark-submit")
-        job = _JOBS / ("replicate.py" if self.stream_grace_s is None else "stream.py")
+        job = _JOBS / (self.script if self.stream_grace_s is None else "stream.py")
         if not submit.is_file():
             raise FlowError(
                 f"{submit} is missing: install pyspark in the environment of mirror, or submit jobs/{job.name} yourself"
             )
-        if self.stream_grace_s is not None:
+        if self.stream_grace_s is not None or is_local(self.master):
             return [sys.executable, str(job), *self.arguments]
         return [str(submit), *self._options, str(job), *self.arguments]
 
@@ -115,6 +129,10 @@ class Submission:
         # A SPARK_HOME of another installation would run another version of Spark than this project is locked to.
         inherited = {name: value for name, value in base.items() if name != "SPARK_HOME"}
         options = f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}" "-Dmirror.spark.log={self.log}"'
+        # The JVM of a stream is killed before it could write an archive, and a cluster's may load other classes.
+        write = self.stream_grace_s is None and is_local(self.master)
+        of_archive = self.archive.options(base, write=write) if self.archive else ()
+        archived = [f'"{option}"' for option in of_archive]
         python = self._python()
         size = shutil.get_terminal_size()
         terminals = [name for name, file in (("stdout", sys.stdout), ("stderr", sys.stderr)) if file.isatty()]
@@ -124,12 +142,15 @@ class Submission:
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,
             # Ours first: of two contradicting options Java uses the last.
-            "SPARK_SUBMIT_OPTS": " ".join(filter(None, (_ONE_COMPILER, base.get("SPARK_SUBMIT_OPTS"), options))),
+            "SPARK_SUBMIT_OPTS": " ".join(
+                filter(None, (_ONE_COMPILER, *archived, base.get("SPARK_SUBMIT_OPTS"), options))
+            ),
             # The web page, if a user enables it, has no setting for its address (org.apache.spark.ui.WebUI).
             **({"SPARK_LOCAL_IP": base.get("SPARK_LOCAL_IP", LOOPBACK)} if is_local(self.master) else {}),
             # For a script that starts Spark itself.
             "PYSPARK_SUBMIT_ARGS": shlex.join([*self._options, "pyspark-shell"]),
             **{variable: str(pipe) for variable, pipe in pipes.items()},
+            **({WRITES_ARCHIVE: "1"} if any(option.startswith(WRITE_OPTION) for option in of_archive) else {}),
             TERMINALS: ",".join(terminals),
             **({"COLUMNS": str(size.columns), "LINES": str(size.lines)} if terminals else {}),
         }
@@ -154,6 +175,9 @@ class Submission:
             began = {BEGAN: str(time.time_ns() // 1_000_000)}
             environment = self.environment({**os.environ, **began}, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
             status = _supervise([*self.guard, *command], environment, log, (out, err), signals)
+        if self.archive is not None:
+            # Of a job that could not run, the JVM may have been killed while it wrote.
+            self.archive.keep(whole=status in _JVM_HAS_EXITED and signals.received is None)
         if signals.received is not None and (self.stream_grace_s is None or status < 0):
             return 128 + signals.received
         if status < 0 or (status > 0 and not err.connected):

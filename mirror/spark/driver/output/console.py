@@ -73,13 +73,16 @@ class Consoles:
         with self._lock, self._without_live_line():
             console.print(table, markup=False, highlight=False)
 
-    def write_json(self, document: Mapping[str, object], *, indent: int | None = None) -> None:
-        """Write a document on stdout if that is reserved for JSON: on one line unless ``indent`` is given."""
+    def write_json(self, document: Mapping[str, object] | str, *, indent: int | None = None) -> None:
+        """Write a document on stdout if that is reserved for JSON: on one line unless ``indent`` is given.
+
+        A text is JSON already, and written as it is.
+        """
         if self._json is None:
             return
         # A reader that ends early does not stop the copy.
         with contextlib.suppress(BrokenPipeError):
-            self._json.write(json.dumps(document, indent=indent) + "\n")
+            self._json.write(document if isinstance(document, str) else json.dumps(document, indent=indent) + "\n")
             self._json.flush()
 
     def error(self, text: str) -> None:

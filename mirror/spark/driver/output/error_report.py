@@ -6,10 +6,13 @@ Imports neither pyspark nor py4j, which most ``mirror`` commands do without.
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mirror.errors import MirrorError, brief
 from mirror.spark.ledger.atomic_write import describe_file_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _WITH_STACK_TRACES: Final = ("pyspark", "py4j")
 """Packages whose exceptions have the stack trace of the JVM in their text."""
@@ -37,6 +40,23 @@ def error_lines(error: BaseException) -> list[str]:
     if type(error).__module__.startswith(_WITH_STACK_TRACES):
         text = text.partition("\n")[0]
     return [f"{type(error).__name__}: {brief(text)}" if text else type(error).__name__]
+
+
+@contextlib.contextmanager
+def interruptions_kept() -> Iterator[None]:
+    """Raise what interrupts the block (no Exception) also where PySpark raises another error on the way out.
+
+    It calls the JVM there (SCCallSiteSync), which the same signal has ended.
+    """
+    try:
+        yield
+    except Exception as error:
+        behind: BaseException | None = error
+        while isinstance(behind, Exception):
+            behind = behind.__context__
+        if behind is None:
+            raise
+        raise behind from None
 
 
 def _java_error_line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import time
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import FlowError
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
 
 LOCK_FILE: Final = "run.lock"
 """Not removed when the run ends: a run with the removed file and a run with a new one could both hold the lock."""
+WAIT_S: Final = 10.0
+"""How long to wait for a run that is ending: after a kill of `mirror run` its driver holds the lock some seconds."""
+_POLL_S: Final = 0.1
+"""flock(2) has no timeout."""
 
 
 @contextlib.contextmanager
-def locked(report_dir: Path) -> Iterator[None]:
+def locked(report_dir: Path, *, wait_s: float = WAIT_S) -> Iterator[None]:
     """Lock the folder for this process while the block runs. The kernel releases the lock however the process ends.
 
-    Creates the folder if needed. Raises FlowError if another run has locked it, or if it cannot be written.
+    Creates the folder if needed. Raises FlowError if another run holds the lock for ``wait_s`` seconds from now, or if
+    the folder cannot be written.
     """
     try:
         report_dir.mkdir(parents=True, exist_ok=True)
@@ -29,7 +35,7 @@ def locked(report_dir: Path) -> Iterator[None]:
         raise FlowError(f"the report folder {report_dir} cannot be written: {error.strerror}") from error
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file.fileno(), wait_s)
         except BlockingIOError:
             raise FlowError(
                 f"another run is using the report folder {report_dir}; wait until it ends, or for other flows choose"
@@ -40,3 +46,17 @@ def locked(report_dir: Path) -> Iterator[None]:
                 f"the report folder {report_dir} cannot be locked: {error.strerror}; choose one on a local file system"
             ) from error
         yield
+
+
+def _lock(descriptor: int, wait_s: float) -> None:
+    """Lock the file. Raises BlockingIOError if another process holds the lock for ``wait_s`` seconds, and OSError."""
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(_POLL_S)
+        else:
+            return

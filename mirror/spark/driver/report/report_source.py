@@ -16,6 +16,7 @@ from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
+from mirror.spark.ledger.evidence_files import read_evidence
 from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
 from mirror.spark.ledger.results import StreamTotals, join_results
 from mirror.telemetry.report.history import EARLIER_ATTEMPT, PartitionHistory
@@ -195,6 +196,7 @@ class ReportSource:
             groups=(reader.groups if reader is not None else None) or _groups(entry.get("groups")),
             sync=SyncState.from_json(entry["sync"]) if entry.get("sync") else SyncState(),
             index_bytes=entry.get("index_bytes"),
+            evidence=read_evidence(self._dir, str(entry["flow"])),
             partitions=results,
         )
 
@@ -216,6 +218,7 @@ class ReportSource:
             trace=reader.trace,
             groups=reader.groups,
             sync=ledger.sync() or SyncState(),
+            evidence=read_evidence(self._dir, flow),
             partitions=results,
         )
 

@@ -1,0 +1,128 @@
+"""``mirror rehearse``: what it would cost if consumers switched to the other cluster now. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mirror.cli.console import print_error, print_warning
+from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir
+from mirror.cli.views.rehearsal_view import view
+from mirror.config.load import load
+from mirror.errors import FlowError, MirrorError
+from mirror.rehearsal.summary import to_json
+from mirror.rehearsal.values import Limits
+from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
+from mirror.spark.driver.output.terminal import Terminal
+from mirror.spark.ledger.atomic_write import write_atomically
+from mirror.spark.ledger.evidence_files import write_rehearsal
+from mirror.spark.preflight.flow_checks import check_flows
+from mirror.spark.rehearsing.rehearse import Request
+from mirror.spark.rehearsing.rehearse import rehearse as rehearse_ahead
+from mirror.spark.rehearsing.way_back import rehearse_back
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirror.rehearsal.values import Rehearsal
+
+READY: Final = 0
+COULD_NOT_LOOK: Final = 1
+NOT_READY: Final = 3
+
+
+def rehearse(
+    config: Config,
+    flow: Flow = None,
+    group: Annotated[list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")] = None,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Rehearse the way back: the target's consumers switch to the source.")
+    ] = False,
+    max_records: Annotated[
+        int | None,
+        typer.Option(
+            "--max-records",
+            min=0,
+            help="Not ready if more records have not arrived, or if a group would read more of a partition again.",
+        ),
+    ] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option("--max-seconds", min=0, help="Not ready if the oldest record that has not arrived is older."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write it as one HTML file.", dir_okay=False)
+    ] = None,
+    report_dir: ReportDir = DEFAULT_REPORT_DIR,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show what would happen if consumers switched to the target now. Changes nothing on any cluster.
+
+    Of each group and partition: what would be read again, and what skipped. What has not arrived: records, bytes, and
+    the age of the oldest one (the recovery point); how long the rest would take, at the rates of earlier runs in
+    --report-dir (the recovery time). And what is not ready: groups, topics, configurations, ACLs, and what to do.
+
+    Exit status: 0 ready, 3 not ready, 1 could not look, 2 wrong usage.
+    """
+    loaded = load(config, secrets_dir=secrets_dir)
+    flows = loaded.select(flow)
+    findings = check_flows(loaded, flows)
+    limits = Limits(max_records=max_records, max_seconds=max_seconds)
+    found: list[Rehearsal] = []
+    errors: dict[str, str] = {}
+    for one in flows:
+        request = Request(
+            config=loaded, flow=one, ledger=report_dir / "ledger", limits=limits, groups=frozenset(group or ())
+        )
+        try:
+            if error := findings.unreachable.get(one.name):
+                raise error
+            found.append(rehearse_back(request) if reverse else rehearse_ahead(request))
+        except MirrorError as error:
+            # The other flows are still rehearsed.
+            errors[one.name] = str(error)
+            print_error(error, debug=debug)
+    _store(report_dir, [] if reverse or group else found)
+    _show(found, errors, as_json=as_json)
+    for one_rehearsal in found:
+        for line in findings.warnings.get(one_rehearsal.flow, []):
+            print_warning(f"flow {one_rehearsal.flow}: {line}")
+    if html is not None and found:
+        _write_html(html, found)
+    if errors:
+        raise typer.Exit(COULD_NOT_LOOK)
+    raise typer.Exit(READY if all(one.is_ready for one in found) else NOT_READY)
+
+
+def _show(found: Sequence[Rehearsal], errors: Mapping[str, str], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"flows": [to_json(one) for one in found], "errors": errors}, indent=2))
+        return
+    for one in found:
+        Terminal().print(view(one))
+
+
+def _store(report_dir: Path, found: Sequence[Rehearsal]) -> None:
+    """Leave what was found to the flows' runs, for their metrics and report."""
+    for one in found:
+        try:
+            write_rehearsal(report_dir, to_json(one))
+        except OSError as error:
+            print_warning(f"flow {one.flow}: its runs will not know of this rehearsal: {error}")
+
+
+def _write_html(path: Path, found: Sequence[Rehearsal]) -> None:
+    # Not at the top: the import of Jinja takes 0.1 s.
+    from mirror.telemetry.report.rehearsal import render
+
+    page = render(found, int(time.time() * 1000)).encode("utf-8", "replace")
+    try:
+        write_atomically(path, page)
+    except OSError as error:
+        raise FlowError(f"{path} cannot be written: {error.strerror}; choose another file with --html") from error

@@ -1,0 +1,143 @@
+"""One task of an epoch: copies its ranges in a Python worker of Spark, and returns their results.
+
+An error becomes a ``failed`` result: if the task raised it, Spark would repeat the whole task, including the ranges
+that succeeded, and print tracebacks. Spark repeats a task only if its worker dies; the new attempt resumes from the
+progress on the target.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.accumulators import AccumulatorParam
+
+from mirror.errors import ConfigError, MirrorError
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.runtime.clock import SystemClock
+from mirror.spark.ledger.attempts import Attempt, CopiedTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark import Accumulator
+
+    from mirror.spark.datasource.options import FlowOptions
+    from mirror.spark.datasource.task_environment import TaskEnvironment
+    from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
+    from mirror.telemetry.task import TaskTelemetry
+
+_MIN_EPOCH_MS: Final = 5_000
+_NO_PROGRESS_TIMEOUT_MS: Final = 120_000
+"""How long the other attempt of a scheduled run may show no progress: the default of ``delivery.timeout.ms``."""
+
+
+class CopiedTasks(AccumulatorParam["list[CopiedTask]"]):
+    """Collects what tasks have copied. Spark adds each task once, also where the job fails at another task."""
+
+    def zero(self, value: list[CopiedTask]) -> list[CopiedTask]:  # noqa: ARG002  (PySpark's signature)
+        """Return no tasks."""
+        return []
+
+    def addInPlace(  # noqa: N802  (PySpark's)
+        self, value1: list[CopiedTask], value2: list[CopiedTask]
+    ) -> list[CopiedTask]:
+        """Return the tasks of both."""
+        value1 += value2
+        return value1
+
+
+def copy_tasks(
+    options: FlowOptions, environment: TaskEnvironment, copied: Accumulator[list[CopiedTask]], tasks: Iterable[CopyTask]
+) -> None:
+    """Copy the ranges of ``tasks``, and add what they have copied to ``copied``. Never raises."""
+    environment.complete(os.environ)
+    for task in tasks:
+        copied.add([copy_task(options, task)])
+
+
+def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
+    """Copy the ranges of ``task``. Never raises: an error is in the results."""
+    spec, ranges = task.spec, task.ranges
+    context = TaskContext.get()
+    attempt = context.attemptNumber() if context else 0
+    telemetry = _telemetry(options, spec, attempt, ranges[0].flow)
+    try:
+        results = _copy(options, spec, ranges, telemetry)
+    except Exception as error:  # noqa: BLE001  (a task that raises is repeated by Spark; the ledger keeps the trace)
+        expected = isinstance(error, MirrorError)
+        line = str(error) if expected else f"{type(error).__name__}: {error}"
+        trace = None if expected else traceback.format_exc()
+        attempts = [Attempt(spec.task, attempt, failed(range_, line), trace) for range_ in ranges]
+    else:
+        attempts = [Attempt(spec.task, attempt, result) for result in results]
+    return CopiedTask(attempts, spec.epoch, telemetry.finish() if telemetry else None)
+
+
+def _telemetry(options: FlowOptions, spec: TaskSpec, attempt: int, flow: str) -> TaskTelemetry | None:
+    """Return the task's telemetry, or None if it is off.
+
+    Invalid settings in an executor's environment count as the defaults; the driver reports its own.
+    """
+    from mirror.telemetry import logs
+    from mirror.telemetry.settings import TelemetrySettings
+    from mirror.telemetry.task import TaskTelemetry
+    from mirror.telemetry.traces.ids import SpanId, epoch_id
+
+    try:
+        settings = TelemetrySettings.of(os.environ)
+    except ConfigError:
+        settings = TelemetrySettings()
+    if settings.disabled:
+        return None
+    logs.configure()
+    return TaskTelemetry(
+        settings,
+        epoch=SpanId.parse(spec.trace) or epoch_id(flow, options.ledger.name, spec.epoch),
+        flow=flow,
+        task=spec.task,
+        attempt=attempt,
+        follows=spec.until_ms is not None,
+        clock=SystemClock(),
+    )
+
+
+def _copy(
+    options: FlowOptions, spec: TaskSpec, ranges: list[Range], telemetry: TaskTelemetry | None
+) -> list[RangeResult]:
+    # Each epoch's commit runs in a new process, which would spend half a second on imports that only tasks need.
+    from mirror.config.flow_rules import source_options, target_options
+    from mirror.relay.task.copy_ranges import copy_ranges
+
+    config, flow = options.load_live()
+    until_ms = spec.until_ms
+    if until_ms is not None:
+        # A task that starts late, behind other tasks or after a lost one, still copies for a while.
+        until_ms = max(until_ms, SystemClock().unix_ms() + min(_MIN_EPOCH_MS, flow.epoch_ms))
+    results = copy_ranges(
+        ranges,
+        source_options=source_options(config, flow),
+        target_options=target_options(config, flow),
+        policy=replace(flow.copy_policy(spec.tasks, spec.run, spec.epoch, until_ms, spec.renew_ms), task=spec.task),
+        watcher=telemetry,
+    )
+    # Results of ranges that were added to the epoch follow: no other attempt of this task has them to itself.
+    fenced = [range_ for range_, result in zip(ranges, results, strict=False) if result.outcome is Outcome.FENCED]
+    if fenced and spec.run:
+        timeout_ms = _NO_PROGRESS_TIMEOUT_MS if spec.until_ms is None else flow.shutdown_timeout_ms
+        from mirror.client import Admin
+        from mirror.spark.datasource.speculation import OtherAttempt, wait_for_other_attempt
+
+        with Admin(config.clusters[flow.target].client_options()) as target:
+            wait_for_other_attempt(
+                OtherAttempt(target, flow.name, spec, fenced), spec, timeout_ms=timeout_ms, clock=SystemClock()
+            )
+    return results
+
+
+def failed(range_: Range, line: str) -> RangeResult:
+    """Return the result of a range of which nothing was copied, with ``line`` as its error."""
+    return RangeResult.initial(range_, range_.start, Outcome.FAILED, " ".join(line.split()))

@@ -1,0 +1,116 @@
+"""Verifies one flow: reads both clusters, lets Spark compare, and keeps the proof."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from mirror.spark.driver.output.error_report import interruptions_kept
+from mirror.spark.driver.verify_options import parse_position
+from mirror.spark.flow_admins import open_admins
+from mirror.spark.ledger.atomic_write import write_atomically
+from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
+from mirror.spark.verification.task import VerifyTask, run_tasks
+from mirror.verify.proof import Link, Proof, proved_ranges, unproved_lines
+from mirror.verify.results import name_other_partitions
+from mirror.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark import SparkContext
+
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.driver.verify_options import VerifyOptions
+    from mirror.spark.verification.report import FlowVerification
+    from mirror.verify.results import PartitionResult
+
+
+class FlowVerifier:
+    """Verifies the flows of one configuration, one after the other."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        options: VerifyOptions,
+        proof: Proof | None,
+        context: Callable[[], SparkContext],
+        on_progress: Callable[[str], None],
+    ) -> None:
+        """``proof`` is what was proved before, of the only flow then.
+
+        ``context`` is called only if there is something to compare: starting it takes seconds.
+        """
+        self._config: Final = config
+        self._options: Final = options
+        self._proof: Final = proof
+        self._context: Final = context
+        self._on_progress: Final = on_progress
+
+    def verify(self, flow: FlowConfig, report: FlowVerification) -> None:
+        """Compare what ``flow`` has copied, and fill ``report``. Raises MirrorError if nothing could be looked at."""
+        options, proof = self._options, self._proof
+        others = options.allow_foreign or flow.only_local
+        request = VerifyRequest(
+            flow=flow,
+            position=parse_position(options.from_),
+            proof=proof,
+            checks=options.check is not None,
+            has_others=others,
+        )
+        self._on_progress(f"flow {flow.name}: reading what is copied")
+        with open_admins(self._config, flow) as (source, target):
+            plan = make_plan(request, source, target)
+        report.source_cluster_id, report.target_cluster_id = plan.source_cluster_id, plan.target_cluster_id
+        results = [*plan.results, *(self._compare(flow, plan) if plan.ranges else [])]
+        # Parts of one partition, of a proof that is checked, keep their order.
+        report.results = sorted(results, key=lambda one: (one.topic, one.partition))
+        name_other_partitions(report.results)
+        if proof is not None:
+            report.proof_hash = self._keep(flow, proof, report) if options.proof is not None else proof.last_hash
+
+    def _compare(self, flow: FlowConfig, plan: VerifyPlan) -> list[PartitionResult]:
+        context = self._context()
+        options = self._options
+        tasks = [
+            VerifyTask(
+                config=options.config.absolute(),
+                secrets_dir=options.secrets_dir.absolute() if options.secrets_dir else None,
+                flow=flow.name,
+                ranges=ranges,
+                foreign_allowed=options.allow_foreign,
+                excerpts=options.excerpts,
+                hashes=options.proof is not None or options.check is not None,
+            )
+            for ranges in plan.tasks(context.defaultParallelism)
+        ]
+        context.setJobDescription(f"mirror verify {flow.name}: {flow.source} and {flow.target}")
+        count = sum(len(task.ranges) for task in tasks)
+        self._on_progress(f"flow {flow.name}: comparing {count} partitions in {len(tasks)} tasks")
+        with interruptions_kept():
+            return list(context.parallelize(tasks, len(tasks)).mapPartitions(run_tasks).collect())
+
+    def _keep(self, flow: FlowConfig, proof: Proof, report: FlowVerification) -> str:
+        """Write what was proved behind the ``proof``, and return its last hash."""
+        ranges, unproved = proved_ranges(report.results), unproved_lines(report.results)
+        if not ranges and not unproved and proof.links:
+            return proof.last_hash
+        link = Link(
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            version=VERSION,
+            flow=flow.name,
+            source_cluster_id=report.source_cluster_id,
+            target_cluster_id=report.target_cluster_id,
+            settings={
+                "delivery": flow.delivery,
+                "transform": flow.transform,
+                "headers": ", ".join(flow.headers),
+                "origin": flow.origin,
+            },
+            ranges=ranges,
+            unproved=unproved,
+        )
+        extended = proof.extended(link)
+        if self._options.proof is not None:
+            write_atomically(self._options.proof, extended.to_json().encode())
+        return extended.last_hash

@@ -1,0 +1,110 @@
+"""The driver's script of a verification: compares source and target of the selected flows, and changes neither.
+
+Exit status: 0 everything that is copied is equal; 1 something could not be looked at; 2 wrong usage; 3 differences; 130
+or 143 interrupted by SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
+
+from mirror.config.load import load
+from mirror.errors import FlowError
+from mirror.spark.driver.batch_job import Interrupted, catch_signals, warn_of_unencrypted_credentials
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.output.error_report import error_lines
+from mirror.spark.driver.output.verify_tables import verification_lines
+from mirror.spark.driver.report.report_lock import locked
+from mirror.spark.driver.spark_start import SparkStart
+from mirror.spark.driver.verify_flow import FlowVerifier
+from mirror.spark.driver.verify_options import VerifyOptions, check_options
+from mirror.spark.ledger.atomic_write import write_atomically
+from mirror.spark.ledger.evidence_files import write_verification
+from mirror.spark.verification.report import FlowVerification
+from mirror.verify.results import EXIT_COULD_NOT_LOOK, EXIT_EQUAL, exit_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark import SparkContext
+
+    from mirror.config.models import FlowConfig
+
+_DESCRIPTION: Final = "Compare source and target of flows, record by record, and change neither."
+_RESULT_FILE: Final = "verify.json"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job with the arguments ``argv``, print its errors, and return the exit status."""
+    consoles = Consoles()
+    # Under spark-submit, sys.stderr is not stderr (mirror.spark.driver.output.console).
+    with contextlib.redirect_stderr(consoles.err.file):
+        options = VerifyOptions.parse(argv, script="verify.py", description=_DESCRIPTION)
+    if options.as_json:
+        consoles.switch_to_json()
+    catch_signals()
+    try:
+        return _run(options, consoles)
+    except Interrupted as interrupted:
+        consoles.error("interrupted: nothing of this verification is kept")
+        return 128 + interrupted.signum
+    except Exception as error:  # noqa: BLE001  (no traceback reaches a user who did not request it)
+        consoles.report(error, debug=options.debug)
+        return EXIT_COULD_NOT_LOOK
+
+
+def _run(options: VerifyOptions, consoles: Consoles) -> int:
+    config = load(options.config, secrets_dir=options.secrets_dir)
+    flows, proof = check_options(options, config)
+    warn_of_unencrypted_credentials(config, flows, consoles)
+    with locked(options.report_dir), contextlib.ExitStack() as started:
+        verifier = FlowVerifier(config, options, proof, _lazy_context(started, consoles), consoles.progress)
+        reports = [_verify(verifier, flow, consoles, options) for flow in flows]
+        content = _content(reports)
+        write_atomically(options.report_dir / _RESULT_FILE, (json.dumps(content, indent=1) + "\n").encode())
+    consoles.write_json(content, indent=2)
+    return int(content["exit_status"])
+
+
+def _lazy_context(started: contextlib.ExitStack, consoles: Consoles) -> Callable[[], SparkContext]:
+    """Return what starts Spark when it is called first."""
+
+    @functools.cache
+    def context() -> SparkContext:
+        consoles.progress("starting Spark")
+        return started.enter_context(SparkStart()).context()
+
+    return context
+
+
+def _verify(verifier: FlowVerifier, flow: FlowConfig, consoles: Consoles, options: VerifyOptions) -> FlowVerification:
+    """Verify one flow, and print what it came to. A flow that cannot be verified does not stop the next one."""
+    report = FlowVerification(flow=flow.name)
+    try:
+        verifier.verify(flow, report)
+    except Py4JJavaError as error:
+        failure = FlowError(f"Spark could not compare: {'; '.join(error_lines(error))}")
+        report.error = consoles.report(failure, debug=options.debug, prefix=f"flow {flow.name}: ")
+    except Exception as error:  # noqa: BLE001
+        report.error = consoles.report(error, debug=options.debug, prefix=f"flow {flow.name}: ")
+    report.ended = datetime.now(UTC)
+    try:
+        write_verification(options.report_dir, report.to_record(), int(report.ended.timestamp() * 1000))
+    except OSError as error:
+        consoles.warning(f"flow {flow.name}: runs will not know of this verification: {error}")
+    for lines in verification_lines(report, all_partitions=options.all_partitions):
+        consoles.print_table(lines)
+    return report
+
+
+def _content(reports: Sequence[FlowVerification]) -> dict[str, Any]:
+    status = exit_status(result for report in reports for result in report.results)
+    if status == EXIT_EQUAL and any(report.error for report in reports):
+        status = EXIT_COULD_NOT_LOOK
+    return {"exit_status": status, "flows": [report.to_record() for report in reports]}

@@ -1,0 +1,64 @@
+"""The tasks of a scheduled run as a real Spark job, with clusters in a folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mirror.spark.ledger.ledger import Ledger
+from tests.spark.fakes import FOLDER, Cluster
+from tests.spark.flow_harness import configuration
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+STAND_IN = Path(__file__).parents[1] / "stand_in"
+JOB = """
+import sys
+from pathlib import Path
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from mirror.spark.datasource.batch_planner import plan_run
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.driver.copy_job import run_tasks
+
+config, ledger = map(Path, sys.argv[1:])
+options = FlowOptions(config, "f", ledger, parallelism=2, run="run-1")
+tasks = plan_run(options)
+assert len(tasks) == 2, tasks
+settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+# One after the other: the first task has ended when the second one is given up.
+with SparkContext(conf=SparkConf().setMaster("local[1]").setAll(list(settings.items()))) as context:
+    try:
+        run_tasks(context, options, tasks)
+    except Py4JJavaError:
+        sys.exit(7)
+"""
+
+
+def test_what_tasks_have_copied_is_recorded_although_another_one_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Cluster("a:1", tmp_path).make().add_topic("orders", [90, 80])
+    target = Cluster("b:1", tmp_path).make().add_topic("a.orders", [0, 0])
+    config = tmp_path / "mirror.toml"
+    config.write_text(configuration("orders"))
+    ledger = Ledger.open(tmp_path, "f", "run-1")
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(STAND_IN))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.ui.showConsoleProgress=false pyspark-shell")
+    # The larger partition is the first task's; the worker of the second one dies, and local[1] makes one attempt.
+    target.set_moods({"a.orders/1": "die"})
+    command = [sys.executable, "-c", JOB, str(config), str(ledger.path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    plan = ledger.plan()
+    assert plan is not None
+    assert [[one.partition for one in ranges] for ranges in plan.tasks] == [[0], [1]]
+    (attempt,) = ledger.attempts()
+    assert (attempt.result.partition, attempt.result.records, str(attempt.result.outcome)) == (0, 90, "complete")
+    assert json.loads((ledger.path / f"task-reports-{plan.epoch:08}.json").read_text()) is not None

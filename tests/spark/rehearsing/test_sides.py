@@ -1,0 +1,67 @@
+"""What of topics, configurations and ACLs is not ready, and what is not compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mirror.alignment.decision import Reason
+from mirror.alignment.permissions.report import AclReport
+from mirror.alignment.report import AlignmentReport, Difference
+from mirror.rehearsal.values import Kind
+from mirror.spark.preflight.drift import FlowDrift
+from mirror.spark.rehearsing.sides import notes_of, obstacles_of
+from tests.alignment.permissions.test_report import CREATED, OTHERS, REMOVED
+from tests.spark.planning.test_range_planner import flow
+
+
+def drift(**changes: Any) -> FlowDrift:
+    values = {
+        "changes": [],
+        "done": [],
+        "obstacles": {},
+        "configs": AlignmentReport(),
+        "acls": AclReport(),
+        "warnings": [],
+    }
+    return FlowDrift(flow="f", source="a", target="b", **{**values, **changes})
+
+
+def test_sides_in_step_have_no_obstacle() -> None:
+    assert list(obstacles_of(flow(), drift())) == []
+
+
+def test_each_difference_has_a_reason_and_what_to_do() -> None:
+    due = Difference(topic="a.t", key="retention.ms", wanted="1", target="2")
+    held = Difference(topic="a.t", key="cleanup.policy", wanted="compact", target="delete", reason=Reason.CHANGED)
+    only = Difference(topic="a.t", key="flush.ms", wanted=None, target="5", reason=Reason.ONLY_ON_TARGET)
+    found = list(
+        obstacles_of(
+            flow(),
+            drift(
+                changes=["on b: topic a.u is created"],
+                obstacles={"x": "topic x is too long"},
+                configs=AlignmentReport(differences=(due, held, only), problems=("b refuses",)),
+                acls=AclReport(differences=(CREATED, REMOVED, OTHERS)),
+            ),
+        )
+    )
+    assert [one.kind for one in found] == [
+        Kind.TOPIC,
+        Kind.TOPIC,
+        Kind.CONFIGURATION,
+        Kind.CONFIGURATION,
+        Kind.ACL,
+        Kind.ACL,
+        Kind.CONFIGURATION,
+    ]
+    assert all(one.reason and one.action for one in found)
+    assert "retention.ms: 2 -> 1" in found[2].reason
+    assert "--adopt" in found[3].action
+    assert found[4].reason == "it is to be created"
+    assert "--adopt" in found[5].action
+
+
+def test_what_is_not_compared_is_said() -> None:
+    assert next(iter(notes_of(flow(configs="off"), drift()))).startswith("configurations of topics are not compared")
+    left_out = drift(acls=AclReport(changing=3))
+    assert any(note.startswith("3 ACLs of") and "producers" in note for note in notes_of(flow(), left_out))
