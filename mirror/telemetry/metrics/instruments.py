@@ -137,6 +137,58 @@ LAST_SYNC: Final = Instrument(
 INDEX_SIZE: Final = Instrument(
     "mirror.index.size", Kind.GAUGE, "By", ("flow",), "size on disk of the topic with the flow's offset index"
 )
+PROVED: Final = Instrument(
+    "mirror.verify.last",
+    Kind.GAUGE,
+    "s",
+    ("flow",),
+    "when the last `mirror verify` ended that found everything equal, in seconds since 1970; 0 if none has",
+)
+PROVED_TO: Final = Instrument(
+    "mirror.verify.offsets",
+    Kind.GAUGE,
+    "{record}",
+    _TOPIC,
+    "source offset up to which the last `mirror verify` found the target equal; the sum over partitions",
+)
+PROOF_DIFFERENCES: Final = Instrument(
+    "mirror.verify.differences",
+    Kind.GAUGE,
+    "{record}",
+    ("flow", "kind"),
+    "records that differ by the last `mirror verify`; 0 with the kind `none` if none does",
+)
+UNPROVED: Final = Instrument(
+    "mirror.verify.unknown",
+    Kind.GAUGE,
+    "{partition}",
+    ("flow",),
+    "partitions that the last `mirror verify` could not compare to their end",
+)
+REHEARSED: Final = Instrument(
+    "mirror.rehearsal.last", Kind.GAUGE, "s", ("flow",), "time of the last `mirror rehearse`, in seconds since 1970"
+)
+NOT_READY: Final = Instrument(
+    "mirror.rehearsal.not_ready",
+    Kind.GAUGE,
+    "{obstacle}",
+    ("flow",),
+    "groups and other things that were not ready in the last `mirror rehearse`; 0 if consumers could have switched",
+)
+RECOVERY_POINT: Final = Instrument(
+    "mirror.recovery.point",
+    Kind.GAUGE,
+    "s",
+    ("flow",),
+    "age of the oldest record that had not arrived in the last `mirror rehearse`, 0 if all had: the recovery point",
+)
+RECOVERY_TIME: Final = Instrument(
+    "mirror.recovery.time",
+    Kind.GAUGE,
+    "s",
+    ("flow",),
+    "how long the rest would have taken in the last `mirror rehearse`, at the rate of earlier runs: the recovery time",
+)
 SENT: Final = Instrument(
     "messaging.client.sent.messages", Kind.COUNTER, "{message}", _TOPIC, "records committed on the target"
 )
@@ -166,6 +218,27 @@ TARGET_LOSSES: Final = Instrument(
     "{loss}",
     ("flow", "topic", "kind"),
     "losses of the target that were mended: what it lacked was copied again",
+)
+VERIFIED: Final = Instrument(
+    "mirror.verified",
+    Kind.COUNTER,
+    "{batch}",
+    _TOPIC,
+    "committed batches that were read back from the target as they were sent (`verify` of the flow)",
+)
+UNVERIFIED: Final = Instrument(
+    "mirror.unverified",
+    Kind.COUNTER,
+    "{batch}",
+    ("flow", "reason"),
+    "committed batches that should have been read back, and were not compared",
+)
+DIFFERENCES: Final = Instrument(
+    "mirror.differences",
+    Kind.COUNTER,
+    "{difference}",
+    ("flow", "topic", "kind"),
+    "batches on the target that differ from what was committed there, found by reading back",
 )
 EXPIRIES: Final = Instrument(
     "mirror.expiries",

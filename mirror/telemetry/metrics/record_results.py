@@ -9,6 +9,7 @@ from mirror.alignment.sync_state import SyncState
 from mirror.groups.summary import GroupsSummary
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.task_report import TaskReport
@@ -46,6 +47,17 @@ def _record_batches(metrics: MetricStore, flow: str, result: RangeResult) -> Non
         metrics.add(instruments.GAPS, count, flow=flow, kind=kind)
     for loss in result.target_losses:
         metrics.add(instruments.TARGET_LOSSES, 1, flow=flow, topic=result.topic, kind=str(loss.get("kind")))
+    _record_read_back(metrics, flow, result)
+
+
+def _record_read_back(metrics: MetricStore, flow: str, result: RangeResult) -> None:
+    if (found := result.read_back) is None:
+        return
+    metrics.add(instruments.VERIFIED, found["batches"], flow=flow, topic=result.topic)
+    for reason, count in found["unverified"].items():
+        metrics.add(instruments.UNVERIFIED, count, flow=flow, reason=reason)
+    for kind, count in found["differences"].items():
+        metrics.add(instruments.DIFFERENCES, count, flow=flow, topic=result.topic, kind=kind)
 
 
 def record_task(metrics: MetricStore, flow: str, report: TaskReport) -> None:
@@ -111,6 +123,25 @@ def record_sync(metrics: MetricStore, flow: str, state: SyncState) -> None:
             metrics.set(instruments.DRIFT, count, flow=flow, kind=kind, reason=reason)
         if of_kind.synced_ms:
             metrics.set(instruments.LAST_SYNC, of_kind.synced_ms / 1000, flow=flow, kind=kind)
+
+
+def record_evidence(metrics: MetricStore, flow: str, evidence: Evidence) -> None:
+    """Replace what the last verification and the last rehearsal of a flow came to."""
+    if (found := evidence.verification) is not None:
+        metrics.set(instruments.PROVED, found.equal_ms / 1000, flow=flow)
+        metrics.set(instruments.UNPROVED, found.outcomes.get("unknown", 0) + bool(found.error), flow=flow)
+        metrics.remove(instruments.PROVED_TO, flow=flow)
+        for topic, offset in found.equal_to.items():
+            metrics.set(instruments.PROVED_TO, offset, flow=flow, topic=topic)
+        metrics.remove(instruments.PROOF_DIFFERENCES, flow=flow)
+        for kind, count in (found.differing or {"none": 0}).items():
+            metrics.set(instruments.PROOF_DIFFERENCES, count, flow=flow, kind=kind)
+    if (rehearsal := evidence.rehearsal) is not None:
+        metrics.set(instruments.REHEARSED, rehearsal.time_ms / 1000, flow=flow)
+        held = rehearsal.groups_not_ready + len(rehearsal.obstacles)
+        metrics.set(instruments.NOT_READY, 0 if rehearsal.ready else max(1, held), flow=flow)
+        metrics.set(instruments.RECOVERY_POINT, rehearsal.point_seconds, flow=flow)
+        metrics.set(instruments.RECOVERY_TIME, rehearsal.time_seconds, flow=flow)
 
 
 def record_index_size(metrics: MetricStore, flow: str, size: int | None) -> None:

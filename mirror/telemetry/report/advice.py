@@ -22,7 +22,7 @@ class Level(enum.StrEnum):
     SERIOUS = "serious"
     """The copy stopped, and will be tried again."""
     WARNING = "warning"
-    """Records are missing or late."""
+    """Records are missing, late, or others than were copied."""
     NOTE = "note"
     """The copy recovered."""
 
@@ -289,6 +289,22 @@ TARGET_LOSSES_MENDED: Final = Advice(
         AdviceStep(
             "Find the cause on the target: check unclean.leader.election.enable, min.insync.replicas, the topic's"
             " replicas, and the brokers' logs."
+        ),
+    ),
+)
+TARGET_DIFFERS: Final = Advice(
+    Level.WARNING,
+    "The target differs from what was committed there",
+    "The flow reads back what it has committed (verify), and the target had something else there: another client has"
+    " written or deleted records, the topic was made again, or a broker has lost or damaged data. The copy goes on; it"
+    " repairs nothing by itself.",
+    (
+        AdviceStep(
+            "Compare all of the topic, record by record.", "mirror verify --config mirror.toml --flow FLOW --hex"
+        ),
+        AdviceStep(
+            "Find the cause on the target: who may write to the topic, unclean.leader.election.enable, the brokers'"
+            " logs and disks. Then delete the target topic, and copy it again from the beginning (start-over)."
         ),
     ),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from mirror.alignment.sync_state import SyncState
 from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.telemetry.evidence import Evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class FlowReportData:
     """What else is in step, by kind, and what was left out."""
     index_bytes: int | None = None
     """The size of the offset index on the target at the run's end; None if it is not known."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """The last verification and rehearsal of the flow."""
     partitions: list[RangeResult] = field(default_factory=list)
     """One result per partition, with the counts of the whole run.
 

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from mirror.relay.model.ranges import Outcome
-from mirror.telemetry.report import format as formats
 from mirror.telemetry.report.findings import find, slowest, unhealthy_partitions
 from mirror.telemetry.report.model import FlowReportData
 from mirror.telemetry.report.payload import events_per_partition, flow_values, thinned_curves
 from mirror.telemetry.report.phases import MEANINGS
+from mirror.telemetry.report.templating import asset, policy_of, template
 from mirror.telemetry.report.texts import flow_texts
 
 MAX_PARTITIONS: Final = 10_000
@@ -66,7 +63,7 @@ def render(flows: Sequence[FlowReportData], made_ms: int) -> str:
     curves = thinned_curves(bounded, [unhealthy_partitions(found) for found in findings])
     max_events = events_per_partition(bounded)
     scripts = _scripts()
-    return _template().render(
+    return template("page.html.j2").render(
         flows=[
             flow_texts(flow, shown, found, indexes, made_ms)
             for flow, shown, found, indexes in zip(flows, bounded, findings, slow, strict=True)
@@ -79,10 +76,10 @@ def render(flows: Sequence[FlowReportData], made_ms: int) -> str:
             ],
         },
         made_ms=made_ms,
-        css=Markup(_asset("report.css")),  # noqa: S704 - our own file
+        css=Markup(asset("report.css")),  # noqa: S704 - our own file
         scripts=scripts,
         plotly=_packed(),
-        policy=_policy([*scripts.values(), get_plotlyjs()]),
+        policy=policy_of([*scripts.values(), get_plotlyjs()]),
         glossary=GLOSSARY,
         members_shown=_MAX_MEMBERS_SHOWN,
         members_folded=_MAX_MEMBERS_FOLDED,
@@ -101,27 +98,13 @@ def _bounded(flow: FlowReportData) -> FlowReportData:
 
 
 @cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader(__package__, "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(moment=formats.moment, counted=formats.counted)
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    return environment.get_template("page.html.j2")
-
-
-@cache
 def _scripts() -> dict[str, Markup]:
     """Return the page's scripts: the first sets the colours, the last unpacks the chart library."""
-    own = "\n".join(_asset(name) for name in _SCRIPTS)
+    own = "\n".join(asset(name) for name in _SCRIPTS)
     texts = {
-        "first": _asset("theme.js"),
+        "first": asset("theme.js"),
         "page": f'"use strict";\n(() => {{\n{own}\n}})();\n',
-        "last": _asset("library.js"),
+        "last": asset("library.js"),
     }
     for name, text in texts.items():
         if "</script" in text.lower():
@@ -133,15 +116,3 @@ def _scripts() -> dict[str, Markup]:
 def _packed() -> str:
     """Return the chart library as Base64 of gzip, which browsers can unpack: 2.0 MB instead of 4.8 MB."""
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), _COMPRESSION_LEVEL, mtime=0)).decode()
-
-
-def _policy(scripts: Iterable[str]) -> str:
-    """Return a Content-Security-Policy that allows only these scripts, by their hashes, and no network access."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts
-    )
-    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
-
-
-def _asset(name: str) -> str:
-    return (resources.files(__package__) / "assets" / name).read_text(encoding="utf-8")

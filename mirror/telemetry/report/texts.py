@@ -12,6 +12,7 @@ from mirror.groups.summary import GroupsSummary
 from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.telemetry.report import phases
+from mirror.telemetry.report.evidence import evidence_texts
 from mirror.telemetry.report.findings import LOSSES, NOTHING_TO_COPY, Finding, unhealthy_partitions
 from mirror.telemetry.report.format import NONE, counted, link, listed, moment, rate, size, span
 from mirror.telemetry.report.groups import group_texts
@@ -57,6 +58,7 @@ def flow_texts(
             for finding in findings
         ],
         "groups": None if flow.groups is None else group_texts(flow.groups),
+        "evidence": evidence_texts(flow, made_ms),
         "partitions": bool(flow.partitions),
         "phases": [_phase(name, ms, sum(spent.values())) for name, ms in spent.items()],
         "slow": len(slow),

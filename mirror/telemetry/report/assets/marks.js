@@ -8,6 +8,7 @@ const KINDS = {
   "mirror.throttled": { name: "throttled", symbol: "square", sign: "■", colour: "memory", size: 9 },
   "mirror.gap": { name: "gap", symbol: "star", sign: "★", colour: "aborting", size: 12 },
   "mirror.target_loss": { name: "target loss", symbol: "cross", sign: "✚", colour: "serious", size: 12 },
+  "mirror.difference": { name: "difference", symbol: "x", sign: "≠", colour: "critical", size: 12 },
   "mirror.fenced": { name: "fenced", symbol: "hexagon", sign: "⬢", colour: "fenced", size: 11 },
   "mirror.catch_up": { name: "caught up", symbol: "circle", sign: "✓", colour: "good", size: 9 },
   "mirror.earlier_attempt": { name: "earlier attempt", symbol: "circle", sign: "●", colour: "neutral", size: 9 },
@@ -31,6 +32,7 @@ const FIELDS = {
   backoff_ms: ["backoff before the retry", exactly],
   record_count: ["records in the batch", whole],
   start: ["first source offset", whole],
+  target_offset: ["target offset", whole],
   target_start: ["first target offset", whole],
   target_end: ["end of the target", whole],
   end: ["end offset (exclusive)", whole],
@@ -66,6 +68,8 @@ function summaryOf(mark) {
       return `${fields.kind || "?"}: ${whole(fields.offsets)} offsets`;
     case "mirror.target_loss":
       return `${fields.kind || "?"}: ${whole(fields.end - fields.start)} offsets sent again`;
+    case "mirror.difference":
+      return `${fields.kind || "?"} at target offset ${whole(fields.target_offset)}: ${fields.reason || ""}`;
     case "mirror.catch_up":
       return `after ${span(fields.took_ms)}: ${whole(fields.records)} records, ${size(fields.bytes)}`;
     case "mirror.earlier_attempt":

@@ -1,0 +1,142 @@
+"""What the last verification and the last rehearsal of a flow came to, as the metrics and the report have it. Pure.
+
+Both are jobs that have ended before Prometheus scrapes them: they leave a file, which the runs of the flow read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+MAX_PARTITIONS: Final = 200
+"""So many partitions of a verification are kept, those that are not equal first."""
+_SEVERITY: Final = ("different", "unknown", "equal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastVerification:
+    """The last ``mirror verify`` of a flow. The field names are JSON keys."""
+
+    time_ms: int
+    """When it ended, in ms since 1970."""
+    equal_ms: int = 0
+    """When the last one ended that has found everything equal; 0: none."""
+    error: str = ""
+    """Why nothing could be compared; empty if something was."""
+    seconds: float = 0.0
+    records: int = 0
+    """Equal ones, as are ``bytes``."""
+    bytes: int = 0
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """Partitions by outcome: equal, different, unknown."""
+    differing: Mapping[str, int] = field(default_factory=dict)
+    """Records that differ, by kind."""
+    equal_to: Mapping[str, int] = field(default_factory=dict)
+    """The source offset up to which both sides are equal, by topic: the sum over its partitions."""
+    partitions: tuple[Mapping[str, Any], ...] = ()
+    """``topic``, ``partition``, ``outcome``, ``equal_to`` (None: nothing was compared) and ``remarks``."""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], time_ms: int, earlier: LastVerification | None) -> Self:
+        """Return the summary of a flow's entry in ``verify.json``, which ended at ``time_ms``."""
+        partitions = record["partitions"]
+        outcomes = Counter(one["outcome"] for one in partitions)
+        is_equal = not record["error"] and not outcomes.keys() - {"equal"}
+        differing: Counter[str] = Counter()
+        equal_to: Counter[str] = Counter()
+        for one in partitions:
+            differing.update(one.get("differing_records", {}))
+            equal_to[one["topic"]] += one["source"]["equal_to"] if "source" in one else 0
+        worst = sorted(partitions, key=lambda one: _SEVERITY.index(one["outcome"]))[:MAX_PARTITIONS]
+        return cls(
+            time_ms=time_ms,
+            equal_ms=time_ms if is_equal else 0 if earlier is None else earlier.equal_ms,
+            error=record["error"] or "",
+            seconds=record["seconds"],
+            records=sum(one.get("records", 0) for one in partitions),
+            bytes=sum(one.get("bytes", 0) for one in partitions),
+            outcomes=dict(outcomes),
+            differing=dict(differing),
+            equal_to=dict(equal_to),
+            partitions=tuple(_partition(one) for one in worst),
+        )
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_json`; raises TypeError, ValueError or KeyError for values of another version."""
+        return cls(**{**values, "partitions": tuple(values["partitions"])})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {**asdict(self), "partitions": [dict(one) for one in self.partitions]}
+
+
+def _partition(one: Mapping[str, Any]) -> dict[str, Any]:
+    remarks = [one["error"]] if one["error"] else []
+    remarks += [f"{count:,} {kind}" for kind, count in sorted(one.get("differing_records", {}).items())]
+    remarks += [f"{each['reason']}" for each in one.get("not_compared", ()) if each["reason"] != one["error"]]
+    return {
+        "topic": one["topic"],
+        "partition": one["partition"],
+        "outcome": one["outcome"],
+        "equal_to": one["source"]["equal_to"] if "source" in one else None,
+        "remarks": "; ".join([*remarks, *one["notes"]]),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRehearsal:
+    """The last ``mirror rehearse`` of a flow, ahead. The field names are JSON keys."""
+
+    time_ms: int
+    """As of when, in ms since 1970."""
+    ready: bool
+    groups: int = 0
+    groups_not_ready: int = 0
+    skipped: int = 0
+    read_again: int = 0
+    records: int = 0
+    """At most so many records had not arrived."""
+    point_seconds: float | None = None
+    """The recovery point: the age of the oldest record that had not arrived; None if it is unknown, 0 if all had."""
+    time_seconds: float | None = None
+    """The recovery time: how long the rest takes at measured rates; None if it is unknown."""
+    obstacles: tuple[Mapping[str, str], ...] = ()
+    """What else was not ready: ``kind``, ``name``, ``reason`` and ``action``."""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """Return the summary of a flow's entry in the output of ``mirror rehearse --json``."""
+        point = record["recovery_point"]
+        return cls(
+            time_ms=record["time_ms"],
+            ready=record["ready"],
+            groups=len(record["groups"]),
+            groups_not_ready=record["groups_not_ready"],
+            skipped=record["skipped"],
+            read_again=record["read_again"],
+            records=point["records"],
+            point_seconds=point["seconds"] if point["records"] else 0.0,
+            time_seconds=record["recovery_time"]["seconds"] if point["records"] else 0.0,
+            obstacles=tuple(record["obstacles"][:MAX_PARTITIONS]),
+        )
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of :meth:`to_json`; raises TypeError, ValueError or KeyError for values of another version."""
+        return cls(**{**values, "obstacles": tuple(values["obstacles"])})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {**asdict(self), "obstacles": [dict(one) for one in self.obstacles]}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a flow beside its runs."""
+
+    verification: LastVerification | None = None
+    """None: there was none, or its file is elsewhere."""
+    rehearsal: LastRehearsal | None = None

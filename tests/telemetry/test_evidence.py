@@ -1,0 +1,210 @@
+"""What the last verification and rehearsal of a flow came to: in their files, the metrics and the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.rehearsal.summary import to_json
+from mirror.rehearsal.values import Backlog, GroupRehearsal, Kind, Limits, Obstacle, RecoveryTime, Rehearsal
+from mirror.relay.readback.result import ReadBackResult
+from mirror.spark.ledger.evidence_files import VERIFY_FOLDER, read_evidence, write_rehearsal, write_verification
+from mirror.spark.verification.report import FlowVerification
+from mirror.telemetry.evidence import MAX_PARTITIONS, Evidence, LastRehearsal, LastVerification
+from mirror.telemetry.metrics.metric_store import MetricStore
+from mirror.telemetry.metrics.record_results import record_evidence
+from mirror.verify.results import PartitionResult
+from mirror.verify.values import Difference, Verdict
+from mirror.verify.values import Kind as Differs
+from tests.telemetry import runs
+from tests.telemetry.test_report_page import document, words
+
+NOON_MS = runs.BEGAN_MS - 3_600_000
+HOUR_MS = 3_600_000
+
+
+def verdict(end: int, *differences: Difference) -> Verdict:
+    return Verdict(
+        source_start=0,
+        target_start=0,
+        source_end=end,
+        target_end=end,
+        records=end,
+        bytes=10 * end,
+        differences=[*differences],
+    )
+
+
+def compared(partition: int, found: Verdict | None, *, topic: str = "orders", error: str = "") -> PartitionResult:
+    return PartitionResult(topic=topic, target_topic=f"a.{topic}", partition=partition, verdict=found, error=error)
+
+
+MISSING = Difference(kind=Differs.MISSING, source_offset=7, target_offset=7, count=3)
+EQUAL = [compared(0, verdict(70)), compared(1, verdict(30)), compared(0, verdict(5), topic="clicks")]
+DIFFERENT = [compared(0, verdict(70)), compared(1, verdict(7, MISSING)), compared(2, None, error="no leader")]
+
+
+BACKLOG = Backlog(
+    old=TopicPartition("orders", 0),
+    new=TopicPartition("a.orders", 0),
+    records=40,
+    bytes=400,
+    oldest_ms=NOON_MS - 90_000,
+)
+
+
+def verified(*results: PartitionResult, error: str = "") -> dict[str, Any]:
+    return FlowVerification(flow="f", results=[*results], error=error).to_record()
+
+
+def rehearsed(**more: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "flow": "f",
+        "old": "paris",
+        "new": "berlin",
+        "time_ms": NOON_MS,
+        "limits": Limits(),
+        "groups": [GroupRehearsal(group="billing")],
+        "backlogs": [BACKLOG],
+        "recovery": RecoveryTime(seconds=12.5, bytes_per_second=32.0),
+    }
+    return to_json(Rehearsal(**{**values, **more}))
+
+
+def test_next_verification_that_finds_a_difference_keeps_the_time_of_the_last_equal_one(tmp_path: Path) -> None:
+    folder = tmp_path / VERIFY_FOLDER
+    assert read_evidence(tmp_path, "f") == Evidence()
+    write_verification(folder, verified(*EQUAL), NOON_MS)
+    found = read_evidence(tmp_path, "f").verification
+    assert found is not None
+    assert (found.time_ms, found.equal_ms, found.outcomes) == (NOON_MS, NOON_MS, {"equal": 3})
+    assert (found.equal_to, found.records, found.bytes) == ({"orders": 100, "clicks": 5}, 105, 1_050)
+    write_verification(folder, verified(*DIFFERENT), NOON_MS + HOUR_MS)
+    found = read_evidence(tmp_path, "f").verification
+    assert found is not None
+    assert (found.time_ms, found.equal_ms) == (NOON_MS + HOUR_MS, NOON_MS)
+    assert (found.outcomes, found.differing) == ({"equal": 1, "different": 1, "unknown": 1}, {"missing": 3})
+    assert [(one["partition"], one["outcome"]) for one in found.partitions] == [
+        (1, "different"),
+        (2, "unknown"),
+        (0, "equal"),
+    ]
+    write_verification(folder, verified(error="no broker answers"), NOON_MS + 2 * HOUR_MS)
+    found = read_evidence(tmp_path, "f").verification
+    assert found is not None
+    assert (found.error, found.equal_ms) == ("no broker answers", NOON_MS)
+
+
+def test_verification_in_the_folder_of_the_runs_is_found_too(tmp_path: Path) -> None:
+    write_verification(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS)
+    write_verification(tmp_path, verified(*DIFFERENT), NOON_MS + HOUR_MS)
+    found = read_evidence(tmp_path, "f").verification
+    assert found is not None
+    assert found.time_ms == NOON_MS + HOUR_MS, "the last one counts"
+    write_verification(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS + 2 * HOUR_MS)
+    assert read_evidence(tmp_path, "f").verification != found
+
+
+def test_of_many_partitions_the_worst_are_kept(tmp_path: Path) -> None:
+    many = [compared(number, verdict(1)) for number in range(MAX_PARTITIONS + 50)]
+    write_verification(tmp_path / VERIFY_FOLDER, verified(*many, compared(999, None, error="no leader")), NOON_MS)
+    found = read_evidence(tmp_path, "f").verification
+    assert found is not None
+    assert (len(found.partitions), found.partitions[0]["partition"]) == (MAX_PARTITIONS, 999)
+    assert found.equal_to == {"orders": MAX_PARTITIONS + 50}
+
+
+def test_rehearsal_is_read_as_it_was_written(tmp_path: Path) -> None:
+    obstacle = Obstacle(kind=Kind.ACL, name="topic orders", reason="Read is missing", action="grant it")
+    write_rehearsal(tmp_path, rehearsed(obstacles=[obstacle]))
+    found = read_evidence(tmp_path, "f").rehearsal
+    assert found is not None
+    assert (found.time_ms, found.ready, found.groups, found.records) == (NOON_MS, False, 1, 40)
+    assert (found.point_seconds, found.time_seconds) == (90.0, 12.5)
+    assert found.obstacles[0]["reason"] == "Read is missing"
+    write_rehearsal(tmp_path, rehearsed(backlogs=[]))
+    found = read_evidence(tmp_path, "f").rehearsal
+    assert found is not None
+    assert (found.ready, found.records, found.point_seconds, found.time_seconds) == (True, 0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"time_ms": 5, "new": 1, "partitions": []}'])
+def test_file_of_another_version_counts_as_none(tmp_path: Path, content: str) -> None:
+    for path in (tmp_path / VERIFY_FOLDER / "flows" / "f.json", tmp_path / "rehearsal" / "f.json"):
+        path.parent.mkdir(parents=True)
+        path.write_text(content)
+    assert read_evidence(tmp_path, "f") == Evidence()
+
+
+def evidence(*results: PartitionResult, rehearsal: dict[str, Any] | None = None) -> Evidence:
+    return Evidence(
+        LastVerification.of(json.loads(json.dumps(verified(*results))), NOON_MS, None) if results else None,
+        None if rehearsal is None else LastRehearsal.of(rehearsal),
+    )
+
+
+def measured(metrics: MetricStore) -> dict[str, dict[tuple[str, ...], object]]:
+    return {
+        instrument.name: {tuple(value for _, value in point.attributes): point.value for point in points}
+        for instrument, points in metrics.points()
+    }
+
+
+def test_metrics_are_those_of_the_last_verification_and_rehearsal() -> None:
+    metrics = MetricStore()
+    record_evidence(metrics, "f", evidence(*DIFFERENT, rehearsal=rehearsed()))
+    found = measured(metrics)
+    assert found["mirror.verify.last"] == {("f",): 0}, "none has found everything equal"
+    assert found["mirror.verify.differences"] == {("f", "missing"): 3}
+    assert found["mirror.verify.unknown"] == {("f",): 1}
+    assert found["mirror.verify.offsets"] == {("f", "orders"): 77}
+    assert found["mirror.rehearsal.last"] == {("f",): NOON_MS / 1000}
+    assert found["mirror.rehearsal.not_ready"] == {("f",): 0}
+    assert (found["mirror.recovery.point"], found["mirror.recovery.time"]) == ({("f",): 90.0}, {("f",): 12.5})
+    obstacle = Obstacle(kind=Kind.TOPIC, name="a.orders", reason="it is not there", action="create it")
+    record_evidence(metrics, "f", evidence(*EQUAL, rehearsal=rehearsed(obstacles=[obstacle], recovery=RecoveryTime())))
+    found = measured(metrics)
+    assert found["mirror.verify.last"] == {("f",): NOON_MS / 1000}
+    assert found["mirror.verify.differences"] == {("f", "none"): 0}
+    assert found["mirror.verify.offsets"] == {("f", "orders"): 100, ("f", "clicks"): 5}
+    assert found["mirror.rehearsal.not_ready"] == {("f",): 1}
+    assert not found.get("mirror.recovery.time"), "it is not known"
+
+
+def shown(found: Evidence, **read_back: Any) -> str:
+    one = runs.healthy()
+    if read_back:
+        one.read_back = ReadBackResult("all", **read_back).to_json()
+    return words(document(runs.view([one], evidence=found)).text)
+
+
+def test_report_has_the_last_verification_and_rehearsal() -> None:
+    obstacle = Obstacle(kind=Kind.ACL, name="topic orders", reason="Read is missing", action="grant it")
+    text = shown(evidence(*DIFFERENT, rehearsal=rehearsed(obstacles=[obstacle])))
+    assert ": 1 of 3 partitions equal" in text
+    assert "differing records: missing 3" in text
+    assert "orders 1 different 7 3 missing" in text
+    assert "orders 2 unknown \u2013 no leader" in text
+    assert "last found equal: never" in text
+    assert ": not ready" in text
+    assert "recovery point: 1 min 30 s, at most 40 records not arrived" in text
+    assert "recovery time: 12.5 s" in text
+    assert "acl topic orders Read is missing" in text
+
+
+def test_report_says_that_nothing_could_be_compared() -> None:
+    silent = LastVerification.of(verified(error="no broker answers"), NOON_MS, None)
+    text = shown(Evidence(silent))
+    assert ": nothing could be compared no broker answers" in text
+
+
+def test_report_says_what_was_verified_while_it_was_copied() -> None:
+    text = shown(Evidence(), batches=9, unverified={"compacted": 2}, differences={"missing": 1})
+    assert "9 committed batches of 1 partition were read back from the target as they were sent" in text
+    assert "; 1 batch differs." in text
+    assert "Not verified: 2 compacted." in text
+    assert "Proofs and rehearsals" not in shown(Evidence())
