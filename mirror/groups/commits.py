@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -61,10 +62,14 @@ class GroupCommits:
             self._clients: Final = stack.pop_all()
         self._calls: Final = CoordinatorCalls[_Part, _Outcomes](clock, at_once=_AT_ONCE, is_answer=answers_any)
         self.intents: Final = StoredIntents()
+        self._settled: Final[set[GroupTopicKey]] = set()
+        """Of which records it is not stored yet that commits have succeeded."""
 
     def close(self) -> None:
-        """Close the connections."""
-        self._clients.close()
+        """Store which commits have succeeded, if that is possible, and close the connections."""
+        with self._clients, contextlib.suppress(KafkaError):
+            if self._writer.has_begun:  # not again: that would fence a later run
+                self._put(self._unstored())
 
     def begin(self) -> None:
         """Fence earlier runs of the flow, if this one has not yet. Raises KafkaError, Fenced."""
@@ -85,7 +90,10 @@ class GroupCommits:
         )
 
     def write(self, rows: Sequence[Row]) -> int:
-        """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced."""
+        """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced.
+
+        That commits have succeeded is stored with the intents of the next call, or by :meth:`close`.
+        """
         by_act: dict[Act, dict[str, list[Row]]] = {act: {} for act in Act}
         for row in rows:
             by_act[row.decision.act].setdefault(row.group, []).append(row)
@@ -99,7 +107,7 @@ class GroupCommits:
         return done
 
     def _store(self, rows: Iterable[Row]) -> None:
-        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
+        changes = self._unstored()
         for row in rows:
             key = GroupTopicKey(row.group, row.target.topic)
             of_topic = self._changed(changes, key)
@@ -108,7 +116,7 @@ class GroupCommits:
         self._put(changes)
 
     def _settle(self, rows: Iterable[Row]) -> None:
-        """Store that commits have succeeded: what they have replaced is not this flow's own any more."""
+        """Remember that commits have succeeded: what they have replaced is not this flow's own any more."""
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
         for row in rows:
             if row.intent is None or row.intent.target != row.at_target:
@@ -116,7 +124,13 @@ class GroupCommits:
             if (settled := row.intent.settled()) != row.intent:
                 key = GroupTopicKey(row.group, row.target.topic)
                 self._changed(changes, key)[row.target.partition] = settled
-        self._put(changes)
+        for key, intents in changes.items():
+            self.intents.put(key, intents, self.intents.times(key))
+        self._settled.update(changes)
+
+    def _unstored(self) -> dict[GroupTopicKey, dict[int, Intent]]:
+        """Return the intents, as they are now, of which it is not stored yet that their commits have succeeded."""
+        return {key: dict(self.intents.of(key)) for key in self._settled}
 
     def _forget(self, rows: Iterable[Row]) -> None:
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
@@ -138,6 +152,7 @@ class GroupCommits:
             now_ms = self._clock.unix_ms()
             times = {key: self.intents.times_after(key, intents, now_ms) for key, intents in changes.items()}
             self.intents.written(self._writer.write_intents(changes, resumed, times))
+            self._settled.difference_update(changes)
             for key, intents in changes.items():
                 self.intents.put(key, intents, times[key])
             for group, offsets in resumed.items():

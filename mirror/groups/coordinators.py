@@ -6,10 +6,12 @@ about many groups, those that are answered have their result, though another one
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from mirror.client import Outcomes
@@ -67,6 +69,7 @@ class CoordinatorCalls(Generic[K, V]):
         """
         now = self._clock.now()
         found: dict[K, V | KafkaError] = {}
+        ended = SimpleQueue[Future[V]]()
         nodes = [_Coordinator[K, V](node, deque(keys), now) for node, keys in work.items()]
         for one in nodes:
             late = {future for future in self._late.pop(one.node, ()) if not future.done()}
@@ -75,15 +78,14 @@ class CoordinatorCalls(Generic[K, V]):
                 found.update(dict.fromkeys(one.give_up(), self._error()))
         while True:
             for one in nodes:
-                one.begin(submit, self._at_once)
-            pending = [future for one in nodes for future in one.running]
-            if not pending:
+                one.begin(submit, self._at_once, ended.put)
+            heard_ms = [one.heard_ms for one in nodes if one.running]
+            if not heard_ms:
                 return found
-            longest_ms = min(one.heard_ms for one in nodes if one.running) + self._patience_ms - self._clock.now()
-            wait(pending, max(0, longest_ms) / 1000, FIRST_COMPLETED)
+            futures = _ended(ended, min(heard_ms) + self._patience_ms - self._clock.now())
             now = self._clock.now()
             for one in nodes:
-                done = one.take_done()
+                done = one.take(futures)
                 if any(self._has_answered(outcome) for outcome in done.values()):
                     one.heard_ms = now
                 found.update(done)
@@ -114,15 +116,19 @@ class _Coordinator(Generic[K, V]):
     def is_done(self) -> bool:
         return not (self.running or self._waiting)
 
-    def begin(self, submit: Callable[[K], Future[V]], at_once: int) -> None:
+    def begin(self, submit: Callable[[K], Future[V]], at_once: int, when_ended: Callable[[Future[V]], object]) -> None:
         while self._waiting and len(self.running) < at_once:
             key = self._waiting.popleft()
-            self.running[submit(key)] = key
+            future = submit(key)
+            self.running[future] = key
+            future.add_done_callback(when_ended)
 
-    def take_done(self) -> dict[K, V | KafkaError]:
-        done = [future for future in self.running if future.done()]
+    def take(self, ended: Iterable[Future[V]]) -> dict[K, V | KafkaError]:
+        """Return the outcomes of those of ``ended`` that are calls of this coordinator."""
         found: dict[K, V | KafkaError] = {}
-        for future in done:
+        for future in ended:
+            if future not in self.running:
+                continue
             error = future.exception()
             found[self.running.pop(future)] = future.result() if error is None else _kafka_error(error)
         return found
@@ -132,6 +138,19 @@ class _Coordinator(Generic[K, V]):
         self.running.clear()
         self._waiting.clear()
         return keys
+
+
+def _ended(ended: SimpleQueue[Future[V]], timeout_ms: int) -> list[Future[V]]:
+    """Return the calls that have ended; if there is none, wait for the first one.
+
+    Futures put themselves there. Waiting for any of them costs more, the more are in flight (:func:`wait`).
+    """
+    found = []
+    with contextlib.suppress(Empty):
+        found.append(ended.get(timeout=max(0, timeout_ms) / 1000))
+        while True:
+            found.append(ended.get_nowait())
+    return found
 
 
 def _kafka_error(error: BaseException) -> KafkaError:

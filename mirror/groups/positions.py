@@ -28,6 +28,8 @@ class GroupPosition:
     reason: Reason | None
     """Why the target's position is not the source's; None if it is."""
     detail: str = ""
+    continued_at: int | None = None
+    """The source offset at which the group continues there; None if it has committed none, or that is not known."""
     since_ms: int | None = None
     """Since when the target's position has not been the source's (ms since 1970); None if it is."""
     stored_ms: int | None = None

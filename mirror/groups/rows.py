@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaError
@@ -10,6 +11,8 @@ from mirror.groups.decision import NEVER, Act, Decision, Intent, Observed, Reaso
 from mirror.groups.positions import GroupPosition, TranslatedPosition, reason_of
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.relay.offsets.index import Translation
+
+_NOTHING: Final = Decision(Act.NOTHING)
 
 
 @dataclass(slots=True)
@@ -34,7 +37,7 @@ class Row:
     at_target: int | None = None
     """The committed offset on the target, also after it was written."""
     seen: Observed | None = None
-    decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING))
+    decision: Decision = _NOTHING
     detail: str = ""
     unread: bool = False
     """Whether it is not known what the group has committed, on either side."""
@@ -101,6 +104,7 @@ def position_of(
         target_offset=row.at_target,
         reason=row.decision.reason,
         detail=row.detail,
+        continued_at=row.continued_at,
         since_ms=(since_ms or now_ms) if held else None,
         stored_ms=stored_ms,
         pending=pending,

@@ -72,6 +72,8 @@ class GroupSync:
         """Where the index of a source partition ended, and since when (ms)."""
         self._names: frozenset[str] = frozenset()
         self._rounds = 0
+        self.logs: Mapping[TopicPartition, PartitionLogs] = {}
+        """What the last round has read, by partition of the target, if it was to keep that."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -83,8 +85,10 @@ class GroupSync:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def round(self, *, write: bool = True) -> GroupsReport:
+    def round(self, *, write: bool = True, keep_logs: bool = False) -> GroupsReport:
         """Bring what groups have committed since the last round to the target; without ``write`` only look.
+
+        With ``keep_logs``, :attr:`logs` has what was read of the partitions of all groups.
 
         Raises KafkaError if a cluster does not answer, and Fenced if another run writes the groups of the flow: until
         :meth:`give_way`. What concerns single groups is in the report.
@@ -108,7 +112,7 @@ class GroupSync:
             for group in sorted(changed)
             for row in self._rows(route, group, committed[group], intents.get(group, set()))
         )
-        logs = self._translate((route, row) for route, row in parts if not route.only_came_back(row))
+        logs = self._translate((route, row) for route, row in parts if keep_logs or not route.only_came_back(row))
         rows = [row for _, row in parts]
         # Only now: translations may take minutes, and what a consumer commits meanwhile is not to be overwritten.
         self._of_target.list_groups()
@@ -119,11 +123,13 @@ class GroupSync:
         logs |= self._translate(
             (route, row) for route, row in parts if row.target not in logs and _is_absent(row, at_target[row.group])
         )
+        self.logs = logs if keep_logs else {}
         for route, row in parts:
             self._decide(row, route, at_target[row.group], logs.get(row.target))
         written = self._commits.write(rows) if write else 0
         self._conclude(rows, committed, at_target, changed, write=write)
-        self._states = {name: state for name, state in self._states.items() if name in wanted | known}
+        kept = wanted | known
+        self._states = {name: state for name, state in self._states.items() if name in kept}
         for name in others:
             self._states[name] = GroupState(name, (), Reason.NOT_SUPPORTED, f"a group of kind {listed[name].kind!r}")
         problems = (*self._of_source.problems("source"), *self._of_target.problems("target"), *unread)
@@ -227,10 +233,12 @@ class GroupSync:
         found: dict[TopicPartition, PartitionLogs] = {}
         for route, rows in by_route.items():
             logs = self._opened(route, rows)
+            # Once for each partition, and before anything is read: it takes as long as there are runs.
+            moving = {source: self._is_moving(source, one) for source, one in logs.items()}
             for row in rows:
                 found[row.target] = logs[row.source]
                 if row.decision.reason is None:
-                    self._translate_one(row, logs[row.source])
+                    self._translate_one(row, logs[row.source], patient=moving[row.source])
         return found
 
     def _opened(self, route: Route, rows: Iterable[Row]) -> dict[TopicPartition, PartitionLogs]:
@@ -250,7 +258,7 @@ class GroupSync:
                 raise
             return {source: PartitionLogs(problem=f"the index of flow {route.name}: {error}") for source in partitions}
 
-    def _translate_one(self, row: Row, logs: PartitionLogs) -> None:
+    def _translate_one(self, row: Row, logs: PartitionLogs, *, patient: bool) -> None:
         if logs.problem:  # a group whose topic is gone has not deleted its offset itself
             row.hold(Reason.DELETED if row.committed is None else Reason.UNAVAILABLE, logs.problem)
         elif row.committed is None and logs.offsets is not None and not logs.offsets.is_of_copied_topic:
@@ -258,7 +266,6 @@ class GroupSync:
         elif row.committed is None:
             row.translation = UNKNOWN
         else:
-            patient = self._is_moving(row.source, logs)
             try:
                 row.continued_at = logs.continued_at(row.committed)
                 if row.continued_at is None:

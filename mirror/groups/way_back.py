@@ -69,6 +69,8 @@ class WayBack:
         self._clusters: Final = self._clients.enter_context(clusters)
         self._both_ways: Final[dict[str, BothWaysLogs]] = {}
         """By the name of the flow that feeds the source."""
+        self.logs: Mapping[TopicPartition, PartitionLogs] = {}
+        """What was read last of the partitions of groups, by those of the target."""
         self._commits: Final = CoordinatorCalls[tuple[str, int], Outcomes[TopicPartition, None]](
             clock, at_once=_AT_ONCE, patience_ms=_PATIENCE_MS
         )
@@ -126,7 +128,7 @@ class WayBack:
                 topic = self._rules.source_topic(target.topic)
                 if topic is not None:
                     partitions[TopicPartition(topic, target.partition)] = target
-        logs = self._opened(partitions)
+        self.logs = logs = self.open(partitions)
         sources = {target: source for source, target in partitions.items()}
         return [
             self._translated_one(group, target, committed, sources[target], logs[target])
@@ -135,10 +137,11 @@ class WayBack:
             if target in sources
         ]
 
-    def _opened(self, partitions: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, PartitionLogs]:
+    def open(self, partitions: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, PartitionLogs]:
         """Return what translates the offsets of the target, by its partitions. ``partitions``: by those of the source.
 
-        Where a flow of the other direction feeds a topic under the same name, these are the indexes of both.
+        Where a flow of the other direction feeds a topic under the same name, these are the indexes of both. Raises
+        KafkaError.
         """
         fed: dict[str, tuple[CopyingFlow, dict[TopicPartition, TopicPartition]]] = {}
         others: dict[TopicPartition, TopicPartition] = {}

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from mirror.groups.translation.back_logs import BackPartitionLogs
 from mirror.groups.translation.both_ways import BothWaysPartition
+from mirror.groups.translation.logs import PartitionLogs
 from mirror.groups.translation.lowest import EndsSeen, kept_ends
 from mirror.relay.offsets.index import Hole, OffsetIndex
 from mirror.relay.offsets.log_answers import LogStarts
@@ -131,6 +132,11 @@ class BothSides:
             seen=seen if see_ends else [],
             target_end=None if latest is None else latest.target,
         )
+
+    def copied(self, source: int) -> PartitionLogs:
+        """What the index of the flow from ``source`` says, if only that one copies."""
+        flow = self.flows[source]
+        return PartitionLogs(flow.offsets(partial(self._runs_in, flow), partial(self._count, 1 - source)))
 
     def _count(self, side: int, start: int, end: int | None) -> int:
         return sum(record is not None for record in self.logs[side][start:end])

@@ -26,6 +26,13 @@ def _killed(monkeypatch: pytest.MonkeyPatch, sync: GroupSync, method: str) -> No
     monkeypatch.setattr(sync._commits, method, dies)
 
 
+def _stored(site: Site) -> Intent | None:
+    """The last intent, as a later run reads it."""
+    reader = site.sync()
+    reader._commits.read_intents()
+    return reader._intents.get(GROUP, TARGET)
+
+
 def test_after_a_crash_between_intent_and_commit_the_next_run_goes_on(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +88,67 @@ def test_an_earlier_run_stores_and_commits_nothing_once_a_later_one_has_begun(si
     site.commit(147)
     old.give_way()
     assert only(old.round()).reason is None
+    assert site.at_target() == 119
+
+
+def test_a_round_stores_with_its_intents_that_the_commits_before_have_succeeded(site: Site) -> None:
+    sync, transactions = site.sync(), list[int]()
+    for offset in (0, 100, 137):
+        before = len(site.pair.target.calls(Api.END_TXN))
+        site.commit(offset)
+        sync.round()
+        transactions.append(len(site.pair.target.calls(Api.END_TXN)) - before)
+    assert transactions == [1, 1, 1]
+    assert _stored(site) == Intent(137, 111, 100, 80, 0)
+    sync.round()
+    assert _stored(site) == Intent(137, 111, epoch=0), "a round with nothing to commit"
+    before = len(site.pair.target.calls(Api.END_TXN))
+    sync.round()
+    sync.close()
+    assert len(site.pair.target.calls(Api.END_TXN)) == before
+
+
+def test_a_reset_to_what_the_last_commit_of_a_run_has_replaced_is_kept_once_the_run_has_ended(site: Site) -> None:
+    sync = site.sync()
+    for offset in (100, 137):
+        site.commit(offset)
+        sync.round()
+    sync.close()
+    assert _stored(site) == Intent(137, 111, epoch=0)
+    site.commit_on_target(80)
+    assert only(site.sync().round()).reason is Reason.TAKEN_OVER
+    assert site.at_target() == 80
+
+
+def test_a_run_that_was_fenced_does_not_fence_the_later_one_when_it_ends(site: Site) -> None:
+    old = site.sync()
+    for offset in (0, 100):
+        site.commit(offset)
+        old.round()
+    new = site.sync()
+    site.commit(137)
+    new.round()
+    site.commit(147)
+    with pytest.raises(Fenced):
+        old.round()
+    old.close()
+    assert only(new.round()).reason is None
+    assert site.at_target() == 119
+    assert _stored(site) == Intent(147, 119, 137, 111, 0)
+
+
+def test_a_run_that_does_not_know_yet_that_it_was_fenced_stores_nothing_when_it_ends(site: Site) -> None:
+    old = site.sync()
+    for offset in (0, 100):
+        site.commit(offset)
+        old.round()
+    new = site.sync()
+    site.commit(137)
+    new.round()
+    old.close()
+    assert _stored(site) == Intent(137, 111, 100, 80, 0)
+    site.commit(147)
+    assert only(new.round()).reason is None
     assert site.at_target() == 119
 
 

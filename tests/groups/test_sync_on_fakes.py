@@ -24,7 +24,7 @@ def test_a_group_gets_the_position_of_the_same_record(site: Site) -> None:
     assert site.at_target() == 13 * 8 + 7
     assert site.pair.target.groups[GROUP][TARGET].metadata == "done so far"
     assert only(report) == GroupPosition(
-        source=SOURCE, target=TARGET, source_offset=137, target_offset=111, reason=None
+        source=SOURCE, target=TARGET, source_offset=137, target_offset=111, reason=None, continued_at=137
     )
     assert report.written == report.in_step == 1
 
@@ -276,6 +276,13 @@ def test_beside_a_copy_the_end_of_the_index_is_the_end_of_the_copy_until_it_stop
         clock.advance(5_000)
     assert only(sync.round()).reason is None
     assert site.at_target() == 206
+    # What was read in the logs is no growth of the index: groups that come later wait no longer.
+    for name in ("second", "third"):
+        site.commit(256, group=name)
+    report = sync.round()
+    assert (report.in_step, site.at_target("second"), site.at_target("third")) == (3, 207, 207)
+    site.commit(257)
+    assert (only(sync.round()).reason, site.at_target()) == (None, 208)
 
 
 def test_new_groups_are_found_between_rounds(site: Site) -> None:

@@ -11,7 +11,7 @@ from mirror.errors import KafkaError
 from mirror.groups.translation.back_logs import BackLogs
 from mirror.groups.translation.logs import ANSWER_MS, FlowLogs, PartitionLogs
 from mirror.groups.translation.lowest import EndsSeen, appended_from, kept_ends, lowest_position
-from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount, Offsets, count_copies
+from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount, Move, Offsets, count_copies
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 from mirror.relay.offsets.translator import PartitionOffsets
 
@@ -94,6 +94,18 @@ class BothWaysPartition(PartitionLogs):
         at_most += max(0, min(offset - others.known_target_end, others_left))
         records = sum(one.records for one in found) + at_most
         return CopyCount(records, is_exact=not at_most and all(one.is_exact for one in found))
+
+    def moved(self, offset: int, target_offset: int) -> Move | None:
+        """Return what a group reads again and skips, of what either side has produced. Raises KafkaError."""
+        if self.offsets is None or self.back.offsets is None:
+            return None
+        index, others = self.offsets.index, self.back.offsets.index
+        unread, passed = Offsets(start=offset), Offsets(end=target_offset)
+        found = count_copies(index, unread, passed), count_copies(others, passed, unread)
+        skipped = CopyCount(sum(one.records for one in found), is_exact=all(one.is_exact for one in found))
+        if not self.is_back_complete:  # the target's own records that the source does not have
+            skipped = skipped.or_more(max(0, target_offset - max(others.copied_to, others.begin or 0)))
+        return Move(self.read_again(offset, target_offset), skipped)
 
 
 class BothWaysLogs:

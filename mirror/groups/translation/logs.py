@@ -12,7 +12,7 @@ from mirror.cluster.types import EpochEndOffset, OffsetAndMetadata, TopicDescrip
 from mirror.errors import KafkaTimeout
 from mirror.groups.decision import NEVER
 from mirror.groups.translation.silent_leaders import SilentLeaders
-from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
+from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount, Move, Offsets
 from mirror.relay.offsets.epoch_ends import EpochEndCalls
 from mirror.relay.offsets.index import UNKNOWN, Hole, Place, Translation
 from mirror.relay.offsets.log_answers import TopicIds, ids_of
@@ -64,6 +64,32 @@ class PartitionLogs:
         """Count the records in front of a source offset that are read again from its translation on."""
         return NO_COPIES
 
+    def moved(self, offset: int, target_offset: int) -> Move | None:
+        """Return what a group reads again, and skips, that goes from a source offset to a target offset.
+
+        What the index lacks of it is read in the logs. None if nothing is known as copied. Raises KafkaError.
+        """
+        if self.offsets is None or not self.offsets.is_of_copied_topic:
+            return None
+        index = self.offsets.index
+        again = self.offsets.copies(Offsets(end=offset), Offsets(start=target_offset))
+        skipped = self.offsets.missed(offset, target_offset)
+        # Behind the progress, there may be copies that no commit has confirmed yet.
+        copied_to, known_to = index.copied_to, max(index.known_target_end, index.target_begin or 0)
+        if offset > copied_to:
+            unconfirmed = self.offsets.records_between(max(known_to, target_offset), None)
+            again = again.or_more(min(offset - copied_to, unconfirmed))
+        if target_offset > known_to:
+            skipped = skipped.or_more(self.offsets.records_between(known_to, target_offset))
+        return Move(again, skipped)
+
+    def moved_back(self, target_offset: int, offset: int) -> Move | None:
+        """Return the same of a group that goes from a target offset to a source offset. Raises KafkaError."""
+        if self.offsets is None or not self.offsets.is_of_copied_topic:
+            return None
+        again = self.offsets.copies(Offsets(start=offset), Offsets(end=target_offset))
+        return Move(again, self.offsets.copies(Offsets(end=offset), Offsets(start=target_offset)))
+
     def translate(self, offset: int, *, patient: bool = False) -> tuple[Translation, int]:
         """Return the target offset of a source offset, and the source offset up to which records are known.
 
@@ -72,10 +98,10 @@ class PartitionLogs:
         """
         if self.offsets is None:
             return UNKNOWN, 0
-        tail = self._tail(offset) if patient else None
-        if tail is not None:
-            return Translation(Place.NOT_COPIED, tail.target_start), tail.start
-        return self.offsets.translate(offset), self.offsets.index.copied_to
+        found = self.offsets.index.translate(offset)
+        if patient and isinstance(found, Hole) and found.target_end is None:
+            return Translation(Place.NOT_COPIED, found.target_start), found.start
+        return self.offsets.translate(offset, found), self.offsets.index.copied_to
 
     def continued_at(self, committed: OffsetAndMetadata) -> int | None:
         """Return the source offset at which a consumer of the source continues from ``committed``, as it does itself.
@@ -92,10 +118,6 @@ class PartitionLogs:
             msg = f"the source's leader has not answered where leader epoch {epoch} ends"
             raise KafkaTimeout(msg)
         return min(committed.offset, end.end_offset) if end.end_offset >= 0 else None
-
-    def _tail(self, offset: int) -> Hole | None:
-        found = None if self.offsets is None else self.offsets.index.translate(offset)
-        return found if isinstance(found, Hole) and found.target_end is None else None
 
     def epoch_at(self, target_offset: int) -> int:
         """Return a leader epoch that has records, in which the target's log has reached this offset.
