@@ -7,6 +7,7 @@ name (``MirrorUtils.compilePatternList``).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,16 +15,31 @@ from mirror.config.patterns import why_no_pattern
 from mirror.migration.parsing.entries import Setting, shown
 from mirror.migration.precedence import items
 
-ILLEGAL_REPETITION: Final = "Java refuses a { that begins no repetition such as {2} (Illegal repetition)"
+_REFUSED: Final = "Java refuses "
+"""So a problem begins that keeps MirrorMaker 2 itself from starting."""
+ILLEGAL_REPETITION: Final = f"{_REFUSED}a {{ that begins no repetition such as {{2}} (Illegal repetition)"
 
 _ESCAPE: Final = 2
 _COUNT: Final = re.compile(r"\{[0-9]+(,[0-9]*)?\}")
-_WITH_BRACES: Final = re.compile(r"\\[pPx]\{[^}]*\}[*+?]?")
+_WITH_BRACES: Final = re.compile(r"\\[pPx]\{[^{}]*\}[*+?]?")
+_CLASS: Final = re.compile(r"\[\^?\]?")
+"""The beginning of a class of characters, in which a ] is a character if it is the first one."""
+_PROPERTY: Final = re.compile(r"\\[pP](?:\{([^{}]*)\}|([^{]))")
+_CATEGORIES: Final = {
+    *("L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "Mn", "Mc", "Me", "N", "Nd", "Nl", "No"),
+    *("P", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "Z", "Zs", "Zl", "Zp"),
+    *("Cc", "Cf", "Co", "Cs"),
+}
+"""Names of properties that both know. Java takes characters that are not assigned for such of C, too."""
+_NAMED_GROUP: Final = re.compile(r"\(\?<([^(>]*)>")
+_LETTERS: Final = re.compile("[a-zA-Z]*")
+_GROUP_NAME: Final = re.compile("[a-zA-Z][a-zA-Z0-9]*")
 _MAX_PATTERNS: Final = 1_000
 _JOINS: Final = re.compile(r"\(\?[a-zA-Z]+\)|\\Q")
 """What continues in the following items: flags, and a quotation that may lack its end."""
 _REPEATED_FLAGS: Final = re.compile(r"\(\?[a-zA-Z-]*\)(\\Q\\E)*[*+?{]")
 _UNICODE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u([0-9A-Fa-f]{4})")
+_SURROGATES: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u([Dd][89ABab][0-9A-Fa-f]{2})\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
 _OTHER_ESCAPES: Final = {
     "v": "\\v is one of several vertical blanks in Java, and a vertical tab in RE2",
     "Z": "\\Z is not known to RE2",
@@ -37,6 +53,7 @@ _OTHER_ESCAPES: Final = {
     "e": "\\e is not known to RE2",
     "c": "\\c is not known to RE2",
     "k": "\\k refers back to a group, which RE2 does not do",
+    "C": f"{_REFUSED}\\C (unsupported escape sequence)",
 }
 _GROUPS: Final = {
     "=": "(?= looks ahead, which RE2 does not do",
@@ -74,16 +91,31 @@ def convert(setting: Setting) -> Patterns:
     for field in apart:
         if problem := read_otherwise(field) or why_no_pattern(field):
             return Patterns(problem=f"{shown('', field)}: {problem}")
+    if problem := read_otherwise(joined):
+        return Patterns(problem=problem)
     return Patterns(tuple(apart))
 
 
 def _for_re2(pattern: str) -> str:
-    return _UNICODE.sub(r"\1\\x{\2}", pattern)
+    # Two halves of UTF-16 are one character to Java.
+    whole = _SURROGATES.sub(lambda match: f"{match[1]}\\x{{{_code_point(match[2], match[3]):x}}}", pattern)
+    return _UNICODE.sub(r"\1\\x{\2}", whole)
+
+
+def _code_point(high: str, low: str) -> int:
+    return ord(bytes.fromhex(high + low).decode("utf-16-be"))
+
+
+def why_java_refuses(fields: Iterable[str]) -> str:
+    """Return why MirrorMaker 2 refuses a list of these items; an empty text if no reason is known."""
+    problem = read_otherwise("|".join(fields))
+    return problem if problem.startswith(_REFUSED) else ""
 
 
 def read_otherwise(pattern: str) -> str:
     """Return how RE2 differs from Java in reading ``pattern``; an empty text if no difference is known."""
     at, in_class = 0, False
+    names: set[str] = set()
     while at < len(pattern):
         if pattern.startswith("\\Q", at):
             end = pattern.find("\\E", at)
@@ -92,13 +124,14 @@ def read_otherwise(pattern: str) -> str:
         char = pattern[at]
         if char == "\\":
             braces = _WITH_BRACES.match(pattern, at)
-            problem, step = _escape(pattern[at + 1 : at + _ESCAPE]), len(braces[0]) if braces else _ESCAPE
+            problem, step = _escape(pattern, at), len(braces[0]) if braces else _ESCAPE
         elif in_class:
             problem, step = _in_class(pattern, at), 1
             in_class = char != "]"
         else:
-            problem, step = _outside(pattern, at), 1 + (char == "[" and pattern.startswith("^", at + 1))
-            in_class = char == "["
+            begin = _CLASS.match(pattern, at)
+            problem, step = _outside(pattern, at, names), len(begin[0]) if begin else 1
+            in_class = begin is not None
         if problem:
             return problem
         at += step
@@ -113,9 +146,10 @@ def _in_class(pattern: str, at: int) -> str:
     return ""
 
 
-def _outside(pattern: str, at: int) -> str:
+def _outside(pattern: str, at: int, names: set[str]) -> str:
+    """Return the difference outside classes; ``names`` are those of groups so far, and a new one is added."""
     if pattern[at] == "(":
-        return _group(pattern, at)
+        return _group(pattern, at) or _group_name(pattern, at, names)
     if pattern[at] == "{" and not _COUNT.match(pattern, at):
         return ILLEGAL_REPETITION
     if pattern[at] == "+" and at and pattern[at - 1] in "*+?}" and not pattern.endswith("\\", 0, at - 1):
@@ -123,10 +157,19 @@ def _outside(pattern: str, at: int) -> str:
     return ""
 
 
-def _escape(char: str) -> str:
+def _escape(pattern: str, at: int) -> str:
+    char = pattern[at + 1 : at + _ESCAPE]
     if char.isdigit():
         return f"\\{char} refers back to a group, or is octal, which RE2 does not read"
-    return _OTHER_ESCAPES.get(char, "")
+    named = _PROPERTY.match(pattern, at)
+    name = (named[1] or named[2] or "") if named else ""
+    if named is None or name in _CATEGORIES:
+        return _OTHER_ESCAPES.get(char, "")
+    if name == "C":
+        return f"{named[0]} has characters that are not assigned in Java, and not in RE2"
+    if why_no_pattern(named[0]) is None:
+        return f"{_REFUSED}{named[0]} (Unknown character property name)"
+    return ""
 
 
 def _group(pattern: str, at: int) -> str:
@@ -137,5 +180,19 @@ def _group(pattern: str, at: int) -> str:
             return problem
     if _REPEATED_FLAGS.match(pattern, at):
         return "a repetition of flags is one of nothing in Java, and of what is before them in RE2"
-    flags = re.match(r"[a-zA-Z]*", pattern[at + 2 :])
+    flags = _LETTERS.match(pattern, at + 2)
     return next((_FLAGS[flag] for flag in (flags[0] if flags else "") if flag in _FLAGS), "")
+
+
+def _group_name(pattern: str, at: int, names: set[str]) -> str:
+    if pattern.startswith("(?P", at):
+        return f"{_REFUSED}(?P (Unknown inline modifier); a group with a name begins with (?<name>"
+    named = _NAMED_GROUP.match(pattern, at)
+    if named is None:
+        return ""
+    if not _GROUP_NAME.fullmatch(named[1]):
+        return f"{_REFUSED}{shown('', named[0])}: the name of a group has Latin letters and digits only, a letter first"
+    if named[1] in names:
+        return f"{_REFUSED}a second group with the name {shown('', named[1])}: the items of a list are one expression"
+    names.add(named[1])
+    return ""

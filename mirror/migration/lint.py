@@ -8,7 +8,7 @@ from typing import Final
 
 from mirror.migration import known_keys
 from mirror.migration.findings import Finding, Kind, about, ordered
-from mirror.migration.java_patterns import ILLEGAL_REPETITION, read_otherwise
+from mirror.migration.java_patterns import ILLEGAL_REPETITION, why_java_refuses
 from mirror.migration.parsing.entries import Setting, default, shown
 from mirror.migration.parsing.properties import Property
 from mirror.migration.parsing.reading import PropertiesFile
@@ -154,8 +154,9 @@ def lint_value(key: str, setting: Setting) -> Iterator[Finding]:
             yield about(Kind.REFUSED, setting, f"{globs[0]} is no regular expression", f"write .{globs[0]}")
         elif re.search(r"\{[0-9]+\s*,", setting.value):
             yield about(Kind.REFUSED, setting, "a list is split at its commas, also in {n,m}", "write it without")
-        elif any(read_otherwise(item) == ILLEGAL_REPETITION for item in items(setting)):
-            yield about(Kind.REFUSED, setting, ILLEGAL_REPETITION, "write \\\\{ for the character")
+        elif reason := why_java_refuses(items(setting)):
+            action = "write \\\\{ for the character" if reason == ILLEGAL_REPETITION else "correct it"
+            yield about(Kind.REFUSED, setting, reason, action)
 
 
 def _known(file: MirrorMakerFile, key: str) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.replications import Replication
-from mirror.takeover.places import CONNECT_TOPICS, Deployment, possible_topics, worker_group
+from mirror.takeover.places import CONNECT_TOPICS, Deployment, possible_topics, usual_group
 
 _COMMAND: Final = "take the flow {} over with {} {}"
 
@@ -21,8 +21,13 @@ def takeover_options(flow: str, replication: Replication) -> Iterator[Finding]:
         meaning = "MirrorMaker 2's positions are in this topic"
         yield about(Kind.TO_DO, topic, meaning, _COMMAND.format(flow, "--offsets-topic", topic.shown()))
     group = worker.get("group.id")
-    usual = worker_group(deployment, CONNECT_TOPICS[0] if topic is None else topic.value)
-    # Beside a connector's own topic, the group may be of a dedicated cluster, whose name is a default.
+    connector = replication.source.get("name")
+    usual = usual_group(
+        deployment.source,
+        CONNECT_TOPICS[0] if topic is None else topic.value,
+        None if connector is None else connector.value,
+    )
+    # Beside a topic that the file names, the group may be of a dedicated cluster, whose name is a default.
     if group is not None and (group.line or topic is not None) and group.value != usual:
         meaning = "MirrorMaker 2's workers are members of this group"
         yield about(Kind.TO_DO, group, meaning, _COMMAND.format(flow, "--worker-group", group.shown()))

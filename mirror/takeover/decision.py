@@ -193,13 +193,16 @@ def settle(facts: Facts, found: Match | Unsettled, anchor: Pair | None) -> Decis
         return unsettled(facts, found.reason)
     source = facts.source_log
     if facts.stored is None:
+        if not found.copies and not found.unmatched:
+            # Markers only: a fence has ended a transaction in which nothing was written, or nothing is committed.
+            return decided(facts, Outcome.NOTHING_COPIED)
         if found.unmatched and not found.copies and not facts.others_write and source.first < source.end:
             return unsettled(
                 facts,
                 f"MirrorMaker 2 has stored no position, and none of the target's {found.unmatched} records is a copy of"
                 " a record that the source has now: either others have written them, or the source has deleted what"
-                " MirrorMaker 2 had copied; if it is right to copy the source from its beginning, use"
-                " --unmatched-from-start, otherwise exclude the topic from the flow",
+                " MirrorMaker 2 had copied, by retention or compaction; if it is right to copy the source from its"
+                " beginning, use --unmatched-from-start, otherwise exclude the topic from the flow",
             )
         found = found._replace(next_offset=max(found.next_offset, source.first))
     if found.next_offset > source.stable_end:

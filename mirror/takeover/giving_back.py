@@ -60,7 +60,8 @@ def hand_back(
         deployment = request.deployment
         reach = Reach.STABLE if request.dry_run else Reach.ALL_COMMITTED
         found = find_positions(sides.position_topics, deployment, sorted(sides.positions.list_topics()), reach)
-        warnings = sides.check_mirrormaker_rests(found.topic, worker_group(deployment, found.topic))
+        group = worker_group(deployment, found.topic, found.connector)
+        warnings = sides.check_mirrormaker_rests(found.topic, group)
         not_fenced: Mapping[TopicPartition, KafkaError] = {}
         if request.exactly_once and not request.dry_run:
             existing = sides.existing_targets()

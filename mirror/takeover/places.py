@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from mirror.errors import FlowError
+
 CONNECTOR: Final = "MirrorSourceConnector"
 """The connector's name in a dedicated cluster of MirrorMaker 2."""
 CONNECT_TOPICS: Final = ("mirrormaker2-cluster-offsets", "connect-offsets")
@@ -61,13 +63,29 @@ def possible_topics(deployment: Deployment) -> list[str]:
     return [dedicated_topic(deployment.source), *CONNECT_TOPICS]
 
 
-def worker_group(deployment: Deployment, offsets_topic: str) -> str:
-    """Return the workers' group: as it is known, or as it is by default where the positions are."""
-    if deployment.worker_group is not None:
-        return deployment.worker_group
-    if offsets_topic == dedicated_topic(deployment.source):
-        return dedicated_group(deployment.source)
+def usual_group(source: str, offsets_topic: str, connector: str | None) -> str | None:
+    """Return the workers' group as it is by default where the positions of the connector are.
+
+    None: the topic has a name of the user's, and the connector the one of a dedicated cluster, whose group does not
+    follow from the topic. In Kafka Connect a connector may have that name, too.
+    """
+    if offsets_topic == dedicated_topic(source):
+        return dedicated_group(source)
+    if offsets_topic not in CONNECT_TOPICS and connector == CONNECTOR:
+        return None
     return _CONNECT_GROUP if offsets_topic == "connect-offsets" else offsets_topic.removesuffix(_STRIMZI_SUFFIX)
+
+
+def worker_group(deployment: Deployment, offsets_topic: str, connector: str) -> str:
+    """Return the workers' group: as it is known, or as it is by default. Raises FlowError if that is not known."""
+    group = deployment.worker_group or usual_group(deployment.source, offsets_topic, connector)
+    if group is None:
+        raise FlowError(
+            f"the group of MirrorMaker 2's workers does not follow from topic {offsets_topic}, which has positions of"
+            f" {connector}: name it with --worker-group. It is {dedicated_group(deployment.source)} in a dedicated"
+            " MirrorMaker 2, and group.id of the workers in Kafka Connect"
+        )
+    return group
 
 
 def is_dedicated(deployment: Deployment, offsets_topic: str) -> bool:

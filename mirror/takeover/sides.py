@@ -45,7 +45,7 @@ class TakeoverRequest:
     """Whether to go on although something seems to write still."""
     unmatched_from_start: bool = False
     """Whether a partition without a stored position begins at the source's beginning although its target has records,
-    of which none is a copy."""
+    of which none is a copy of what the source has now."""
     observed_s: float = OBSERVED_S
     includes_group: Callable[[str], bool] | None = None
     """Whether the flow commits the positions of a consumer group on the target; None: it commits none."""

@@ -98,7 +98,7 @@ class Takeover:
         # A task that was killed may have left a transaction open, until it is fenced.
         with_positions = sorted(sides.positions.list_topics())
         positions = find_positions(sides.position_topics, request.deployment, with_positions, Reach.UNCOMMITTED)
-        group = worker_group(request.deployment, positions.topic)
+        group = worker_group(request.deployment, positions.topic, positions.connector)
         self._warnings += sides.check_mirrormaker_rests(positions.topic, group)
         ids = self._known_ids(group, positions.connector)
         if ids and not request.dry_run:

@@ -14,6 +14,12 @@ from mirror.migration.tables.equivalents import CONNECTOR, WORKER, Remark
 GUIDE: Final = Path(__file__).parents[2] / "mirror" / "migration" / "README.md"
 _BEGIN: Final = "<!-- settings without a key: begin -->\n"
 _END: Final = "<!-- settings without a key: end -->\n"
+JMX_ATTRIBUTES: Final = {"record-count", "record-rate", "byte-count", "byte-rate"} | {
+    f"{name}-ms{suffix}"
+    for name in ("record-age", "replication-latency", "checkpoint-latency")
+    for suffix in ("", "-min", "-max", "-avg")
+}
+"""Of MirrorMaker 2's MBeans (``MirrorSourceMetrics``, ``MirrorCheckpointMetrics``)."""
 
 
 def commands() -> list[str]:

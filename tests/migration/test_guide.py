@@ -14,16 +14,10 @@ from mirror.migration import known_keys
 from mirror.migration.tables.equivalents import CONNECTOR, remark
 from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.instruments import Instrument
-from tests.migration.guide import GUIDE, commands, with_table
+from tests.migration.guide import GUIDE, JMX_ATTRIBUTES, commands, with_table
 
 TEXT = GUIDE.read_text("utf-8")
 COMMANDS = commands()
-_ATTRIBUTES = {"record-count", "record-rate", "byte-count", "byte-rate"} | {
-    f"{name}-ms{suffix}"
-    for name in ("record-age", "replication-latency", "checkpoint-latency")
-    for suffix in ("", "-min", "-max", "-avg")
-}
-"""Of MirrorMaker 2's MBeans (``MirrorSourceMetrics``, ``MirrorCheckpointMetrics``)."""
 
 
 def section(title: str) -> str:
@@ -70,6 +64,6 @@ def test_metrics_beside_those_of_mirrormaker_exist() -> None:
     rows = [line.split("|")[1:3] for line in section("Metrics").splitlines() if line.startswith(("| `", "| none"))]
     theirs = {name for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
     ours = {name for row in rows for name in re.findall(r"`([^`]+)`", row[1])}
-    assert theirs == _ATTRIBUTES
+    assert theirs == JMX_ATTRIBUTES
     assert ours
     assert ours <= {one.name for one in vars(instruments).values() if isinstance(one, Instrument)}

@@ -271,5 +271,7 @@ def test_own_names_of_a_dedicated_cluster_are_options_of_the_takeover() -> None:
         "take the flow a-b over with --worker-group a-mm2",
         "take the flow a-b over with --offsets-topic own",
     ]
+    of_workers = imported(f"{PLAIN}b.offset.storage.topic = a-mm2-offsets\n")
+    assert "take the flow a-b over with --worker-group a-mm2" in {finding.action for finding in of_workers.findings}
     usual = imported(f"{PLAIN}b.offset.storage.topic = mm2-offsets.a.internal\nb.group.id = a-mm2\n")
     assert [finding for finding in usual.findings if finding.kind is Kind.TO_DO] == []

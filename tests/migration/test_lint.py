@@ -56,6 +56,7 @@ def test_a_file_without_a_fault_has_no_findings() -> None:
         ("topics = *", Kind.REFUSED, "no regular expression"),
         ("topics = a{1,2}", Kind.REFUSED, "also in {n,m}"),
         ("topics = ${one}", Kind.REFUSED, "Illegal repetition"),
+        ("topics = (?<x>a), (?<x>b)", Kind.REFUSED, "a second group"),
         ("topics = a,,b", Kind.REFUSED, "empty item"),
         ("tasks.max = many", Kind.REFUSED, "not a whole number"),
         ("sync.topic.acls.enabled = on", Kind.REFUSED, "neither true nor false"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import string
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,15 @@ PATTERN_PIECES: Final = [
     "(?:",
     "++",
     "\\1",
+    "\\C",
+    "\\pL",
+    "\\p{Lu}",
+    "\\p{Greek}",
+    "\\ud83d\\ude00",
+    "(?<x>a)",
+    "(?P<y>a)",
+    "[]b]",
+    "[^]b]",
 ]
 REFUSED: Final = {
     "oauth": "IAMClientCallbackHandler could not be found",
@@ -174,16 +184,32 @@ def without_id(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in settings.items() if key != "client.id"}
 
 
-def test_patterns_match_the_names_that_java_matches(kafka: KafkasClasses) -> None:
+def test_patterns_match_the_names_that_java_matches_and_are_refused_where_java_refuses_them(
+    kafka: KafkasClasses,
+) -> None:
     rng = random.Random(11)
-    names = ["a", "b", "ab", "aab", "A", "a.b", "axb", "a-b", "abab", "aa", "[", "a&b", "é", "b1", "_b"]
-    compared = 0
-    for _ in range(1_500):
+    names = ["a", "b", "ab", "aab", "A", "a.b", "axb", "a-b", "abab", "aa", "[", "]", "a&b", "é", "b1", "_b", "😀"]
+    compared = refused = 0
+    for _ in range(3_000):
         text = "".join(rng.choices(PATTERN_PIECES, k=rng.randrange(1, 7)))
         theirs = kafka.ask(about="pattern", list=text, names=names)
         found = convert(Setting(text, 1, "topics"))
-        if theirs is None or found.problem or not found.patterns:
-            continue
-        compared += 1
-        assert [name for name in names if matches(found.patterns, name)] == theirs, text
-    assert compared > 500
+        if theirs is None:
+            refused += 1
+            assert found.problem, text
+        elif not found.problem and found.patterns:
+            compared += 1
+            assert [name for name in names if matches(found.patterns, name)] == theirs, text
+    assert min(compared, refused) > 500
+
+
+def test_names_of_properties_are_those_that_java_knows(kafka: KafkasClasses) -> None:
+    """Of RE2's names: categories of one letter or two, scripts, and Any."""
+    names = [f"{first}{second}" for first in string.ascii_uppercase for second in ["", *string.ascii_lowercase]]
+    for name in [*names, "Any", "Greek", "Latin", "Han", "Old_Italic", "^Lu", "^L", "^Greek"]:
+        text = f"\\p{{{name}}}"
+        theirs = kafka.ask(about="pattern", list=text, names=list(string.printable))
+        found = convert(Setting(text, 1, "topics"))
+        assert theirs is not None or found.problem, text
+        if not found.problem:
+            assert [one for one in string.printable if matches(found.patterns, one)] == theirs, text

@@ -74,18 +74,36 @@ def test_positions_are_found_by_their_usual_names_or_by_options(monkeypatch: pyt
 
 
 def test_positions_of_a_connectors_own_topic_count_before_older_ones_of_the_worker(mm2: FakeMirrorMaker) -> None:
-    """``offsets.storage.topic``: Kafka Connect reads both, and that of the connector wins (KIP-618)."""
+    """``offsets.storage.topic``: Kafka Connect takes a position that is not there for none."""
     mm2.positions = "own"
     mm2.pair.target.add_topic("own", 25)
     mm2.store(7)
-    report = mm2.run(deployment={"offsets_topic": "own", "worker_group": "paris-mm2"})
+    own = {"offsets_topic": "own", "worker_group": "paris-mm2"}
+    report = mm2.run(deployment=own)
     assert (report.found.offsets_topic, report.found.worker_group) == ("own", "paris-mm2")
     assert (only(report).stored, only(report).next_offset) == (7, 9)
     assert mm2.pair.copy().outcome is CopyOutcome.COMPLETE
     assert mm2.pair.values() == VALUES
-    assert mm2.hand_back(deployment={"offsets_topic": "own"}).decisions[0].next_offset == 12
-    assert only(mm2.run(dry_run=True, deployment={"offsets_topic": "own"})).stored == 11
+    assert mm2.hand_back(deployment=own).decisions[0].next_offset == 12
+    assert only(mm2.run(dry_run=True, deployment=own)).stored == 11
     assert only(mm2.run(dry_run=True)).stored == 5, "the worker's topic is left alone"
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_group_of_the_workers_has_to_be_named_beside_a_topic_of_the_users(mm2: FakeMirrorMaker, dry_run: bool) -> None:
+    """By a wrong group, running workers would not be seen, and tasks that copy exactly once not be fenced."""
+    mm2.positions = "own"
+    mm2.pair.target.add_topic("own", 25)
+    mm2.store(7)
+    before = _offsets(mm2)
+    for run in (mm2.run, mm2.hand_back):
+        with pytest.raises(FlowError, match=r"from topic own, .*--worker-group\. It is paris-mm2 in a dedicated"):
+            run(deployment={"offsets_topic": "own"}, dry_run=dry_run)
+    assert _offsets(mm2) == before
+    mm2.connector = "paris->berlin.Source"
+    mm2.store(8)
+    report = mm2.run(deployment={"offsets_topic": "own", "connector": mm2.connector}, dry_run=dry_run)
+    assert report.found.worker_group == "own"
 
 
 def test_workers_of_a_dedicated_cluster_are_watched_beside_a_connectors_own_topic() -> None:

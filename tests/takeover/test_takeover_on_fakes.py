@@ -257,30 +257,6 @@ def test_without_offset_syncs_the_stored_record_is_looked_for(monkeypatch: pytes
     assert _copied(mm2.pair) == [b"of others", *VALUES]
 
 
-def test_without_a_position_records_of_others_are_not_taken_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source may have deleted what MirrorMaker 2 had copied: the user has to say which of both it is."""
-    mm2 = FakeMirrorMaker(monkeypatch)
-    mm2.write(*VALUES)
-    mm2.pair.source.log("t").delete_before(3)
-    mm2.pair.log().append_values(b"of", b"others")
-    decision = only(mm2.run())
-    assert decision.outcome is Outcome.UNSETTLED
-    assert "stored no position, and none of the target's 2 records is a copy" in decision.reason
-    assert "--unmatched-from-start" in decision.reason
-    decision = only(mm2.run(unmatched_from_start=True))
-    assert (decision.outcome, decision.next_offset, decision.notes) == (Outcome.SETTLED, 3, ())
-    assert _copied(mm2.pair) == [b"of", b"others", *VALUES[3:]]
-
-
-def test_an_empty_source_is_begun_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    mm2 = FakeMirrorMaker(monkeypatch)
-    mm2.write(*VALUES)
-    mm2.pair.source.log("t").delete_before(12)
-    mm2.pair.log().append_values(b"of others")
-    decision = only(mm2.run())
-    assert (decision.outcome, decision.next_offset, decision.notes) == (Outcome.SETTLED, 12, ())
-
-
 def test_copies_with_earlier_times_of_the_targets_brokers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer's clock may be ahead of theirs."""
     mm2 = FakeMirrorMaker(monkeypatch)

@@ -102,9 +102,19 @@ public final class KafkasClasses {
         return new TopicPartition(question.get("topic").asText(), question.get("partition").asInt());
     }
 
+    /** As a user configures them for a cluster; "naming" may be "identity". */
+    private static Map<String, Object> properties(JsonNode question) {
+        Map<String, Object> properties = new HashMap<>(Map.of("bootstrap.servers", question.get("servers").asText()));
+        if (question.path("naming").asText().equals("identity")) {
+            properties.put("replication.policy.class", IdentityReplicationPolicy.class.getName());
+            properties.put(IdentityReplicationPolicy.SOURCE_CLUSTER_ALIAS_CONFIG, question.get("source").asText());
+        }
+        return properties;
+    }
+
     /** In both forms: of one group, and of all groups that match a pattern. */
     private static ObjectNode translation(JsonNode question) throws Exception {
-        Map<String, Object> properties = new HashMap<>(Map.of("bootstrap.servers", question.get("servers").asText()));
+        Map<String, Object> properties = properties(question);
         String source = question.get("source").asText();
         var ofGroup = RemoteClusterUtils.translateOffsets(properties, source, question.get("group").asText(), TIMEOUT);
         var pattern = Pattern.compile(question.get("pattern").asText());
@@ -141,7 +151,7 @@ public final class KafkasClasses {
     }
 
     private static ObjectNode cluster(JsonNode question) throws Exception {
-        Map<String, Object> properties = new HashMap<>(Map.of("bootstrap.servers", question.get("servers").asText()));
+        Map<String, Object> properties = properties(question);
         String source = question.get("source").asText();
         ObjectNode found = JSON.createObjectNode();
         found.set("upstream", names(RemoteClusterUtils.upstreamClusters(properties)));

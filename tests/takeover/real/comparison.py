@@ -13,9 +13,11 @@ from tests.copying.pair import Seen
 class Comparison(NamedTuple):
     """What the target has beside one copy of each record of the source, and what it lacks."""
 
-    doubled_before: int
-    """Copies beyond the first one, in front of the offset that divides the target's log."""
-    doubled_behind: int
+    doubled_by_mirrormaker: int
+    """Copies beyond the first one that lie in the same range of MirrorMaker 2 as the copy before."""
+    doubled: int
+    """All others: such a record was copied on both sides of a change between MirrorMaker 2 and the flow, or twice by
+    the flow."""
     missing: Counter[Seen]
     foreign: Counter[Seen]
     """Records that the source does not have, such as those of aborted transactions."""
@@ -23,24 +25,26 @@ class Comparison(NamedTuple):
     """Whether the first copies are in the source's order."""
 
 
-def compared(source: Sequence[Seen], target: Sequence[tuple[int, Seen]], divided_at: int) -> Comparison:
+def compared(source: Sequence[Seen], target: Sequence[tuple[int, Seen]], by_mirrormaker: Sequence[range]) -> Comparison:
     """Compare the committed records of a source partition with those of its target, which have offsets.
 
-    ``divided_at`` is an offset of the target.
+    ``by_mirrormaker`` are the offsets of the target that only MirrorMaker 2 has written, one range for each time
+    between a hand back, or its first start, and the takeover that followed.
     """
     wanted, present = Counter(source), Counter[Seen]()
     doubled = [0, 0]
-    firsts = list[Seen]()
+    firsts, last = list[Seen](), dict[Seen, int]()
     for offset, record in target:
         present[record] += 1
         if present[record] <= wanted[record]:
             firsts.append(record)
         elif record in wanted:
-            doubled[offset >= divided_at] += 1
+            doubled[any(offset in own and last[record] in own for own in by_mirrormaker)] += 1
+        last[record] = offset
     copied = present & wanted
     return Comparison(
-        doubled_before=doubled[False],
-        doubled_behind=doubled[True],
+        doubled_by_mirrormaker=doubled[True],
+        doubled=doubled[False],
         missing=wanted - present,
         foreign=Counter({record: count for record, count in present.items() if record not in wanted}),
         in_order=firsts == list(islice((record for record in source if record in copied), len(firsts))),

@@ -19,4 +19,6 @@ def site(
     tmp_path: Path,
     unique: Callable[[str], str],
 ) -> MirrorMakerSite:
-    return MirrorMakerSite(source_cluster, target_cluster, tmp_path, unique, **request.param._asdict())
+    """The parameter is a Way, or has the options of a site."""
+    options = request.param if isinstance(request.param, dict) else request.param._asdict()
+    return MirrorMakerSite(source_cluster, target_cluster, tmp_path, unique, **options)

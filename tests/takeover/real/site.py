@@ -14,11 +14,14 @@ from typer.testing import CliRunner, Result
 
 from mirror.cli.app import app
 from mirror.client import EARLIEST, LATEST, Admin, TopicPartition
+from mirror.cluster.types import TransactionDescription
+from mirror.config.load import load
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.process import Process
+from mirror.spark.preflight import flow_topics
 from tests import jvm
 from tests.benchmarks.mirrormaker import mirrormaker, properties
 from tests.copying.pair import End
@@ -33,8 +36,11 @@ START_S: Final = 180.0
 """Within this MirrorMaker 2 copies something, on a machine that is busy."""
 SESSION_MS: Final = 6_000
 """The shortest ``session.timeout.ms`` that brokers allow by default."""
-_TASKS: Final = 2
-_TRANSACTION_MS: Final = 10_000
+TASKS: Final = 2
+TRANSACTION_MS: Final = 10_000
+UNMATCHED: Final = "--unmatched-from-start"
+_LEFT_OUT: Final = 3
+"""The exit status of a takeover that has left something out."""
 _COMPACTED: Final = {"cleanup_policy": "compact", "segment_ms": 1000, "min_cleanable_dirty_ratio": 0.01}
 """Only segments that are closed are compacted."""
 
@@ -58,29 +64,43 @@ class MirrorMakerSite:
         *,
         exactly_once: bool = False,
         identity: bool = False,
+        transactions: bool = False,
+        partitions: int = 2,
         session_ms: int = SESSION_MS,
     ) -> None:
-        """``session_ms``: for so long a worker that was killed holds up the next one, and the takeover."""
+        """``transactions``: the flow is exactly once by transactions only. ``partitions``: those of the plain topic.
+
+        ``session_ms``: for so long a worker that was killed holds up the next one, and the takeover.
+        """
         self.folder: Final = folder
         self.source, self.target = End(source.bootstrap_servers), End(target.bootstrap_servers)
         self.alias, self.other = unique("a").replace("-", ""), unique("b").replace("-", "")
         self.flow: Final = f"{self.alias}-{self.other}"
         self.exactly_once: Final = exactly_once
         self.identity: Final = identity
+        self._exactly_once_by: Final = "transactions" if transactions else "auto"
         prefix = unique("t")
-        self.topics: Final = {f"{prefix}-plain": 2, f"{prefix}-compact": 1, f"{prefix}-transactions": 1}
+        self.topics: Final = {f"{prefix}-plain": partitions, f"{prefix}-compact": 1, f"{prefix}-transactions": 1}
         self.plain, self.compact, self.transactions = self.topics
         self.logs: Final = [Log(topic, number) for topic, count in self.topics.items() for number in range(count)]
         for topic, count in self.topics.items():
             self.source.create(topic, count, **(_COMPACTED if topic == self.compact else {}))
         self.settings: Final = self._settings(f"{prefix}-.*", session_ms)
+        self.positions = f"mm2-offsets.{self.alias}.internal"
+        """MirrorMaker 2's topic of positions."""
+        self.tasks = f"{self.alias}-mm2-MirrorSourceConnector"
+        """The transactional ids of its tasks begin so."""
+        self.options: Final = list[str]()
+        """Of each takeover."""
+        self.lines: Final = list[str]()
+        """Of the flow, besides its topics."""
 
     def _settings(self, topics: str, session_ms: int) -> dict[str, str]:
         names = {"a": self.alias, "b": self.other}
         found = {
             re.sub(r"^([ab])(->([ab]))?\.", lambda match: _renamed(match, names), key): value
             for key, value in properties(
-                self.source.address, self.target.address, topics, exactly_once=self.exactly_once, tasks=_TASKS
+                self.source.address, self.target.address, topics, exactly_once=self.exactly_once, tasks=TASKS
             ).items()
         }
         found |= {
@@ -92,7 +112,7 @@ class MirrorMakerSite:
             f"{self.other}.heartbeat.interval.ms": str(session_ms // 6),
             f"{self.other}.scheduled.rebalance.max.delay.ms": "0",
             # The next one waits for the open transactions of one that was killed.
-            f"{self.other}.producer.transaction.timeout.ms": str(_TRANSACTION_MS),
+            f"{self.other}.producer.transaction.timeout.ms": str(TRANSACTION_MS),
         }
         return found | ({"replication.policy.class": IDENTITY} if self.identity else {})
 
@@ -121,14 +141,22 @@ class MirrorMakerSite:
 
     def stored(self) -> int:
         """How many positions MirrorMaker 2 has stored, earlier ones included."""
-        topic = f"mm2-offsets.{self.alias}.internal"
-        return sum(self.target.end(topic, number) for number in range(self.target.partitions(topic)))
+        return sum(self.target.end(self.positions, number) for number in range(self.target.partitions(self.positions)))
 
-    def task_epochs(self) -> dict[str, int]:
-        """Return the epochs of its tasks' transactional ids, exactly once: a fence begins a new one."""
-        ids = [f"{self.alias}-mm2-MirrorSourceConnector-{number}" for number in range(_TASKS)]
+    def await_started(self) -> None:
+        """Wait until MirrorMaker 2 has its topic of positions, without which there is nothing to be taken over."""
+        eventually(
+            lambda: self.positions in self.target.topics(), within_s=START_S, what="MirrorMaker 2's topics", every_s=0.1
+        )
+
+    def task_transactions(self) -> dict[str, TransactionDescription]:
+        """Return its tasks' transactional ids, exactly once.
+
+        A fence begins a new epoch without a transaction; one that has timed out leaves an aborted transaction.
+        """
+        ids = [f"{self.tasks}-{number}" for number in range(TASKS)]
         with Admin({"bootstrap.servers": self.target.address}) as admin:
-            return {name: one.producer_epoch for name, one in admin.describe_transactions(ids).items()}
+            return {**admin.describe_transactions(ids, partial=True)}  # one that was killed early has none
 
     def await_caught_up(self) -> None:
         """Wait until the target has all records of the source. Nothing is to be written meanwhile."""
@@ -149,7 +177,9 @@ class MirrorMakerSite:
             f'[clusters.{self.alias}]\n"bootstrap.servers" = "{self.source.address}"\n'
             f'[clusters.{self.other}]\n"bootstrap.servers" = "{self.target.address}"\n'
             f'[flows.{self.flow}]\nsource = "{self.alias}"\ntarget = "{self.other}"\n'
-            f'topics = [{names}]\nnaming = "{naming}"\n',
+            f'topics = [{names}]\nnaming = "{naming}"\nexactly-once-by = "{self._exactly_once_by}"\n'
+            # The clusters have one broker each.
+            "replication-factor = 1\n" + "".join(f"{line}\n" for line in self.lines),
             encoding="utf-8",
         )
         return file
@@ -157,7 +187,8 @@ class MirrorMakerSite:
     def takeover(self, *options: str) -> Any:
         """Run the command until nothing is left out, and return what it prints.
 
-        It refuses while a killed worker is a member of its group still, and leaves out open transactions.
+        It refuses while a killed worker is a member of its group still, and leaves out open transactions. If it says of
+        the compacted topic alone that nothing of what was copied is left in the source, it is told to copy the rest.
         """
         return self._until({0}, options)
 
@@ -165,12 +196,21 @@ class MirrorMakerSite:
         """Run the command without changes until it does not refuse, and return what it prints."""
         return self._until({0, 3}, ["--dry-run"])
 
+    def command(self, *options: str) -> list[str]:
+        """Return the arguments of the command."""
+        shown = ["--config", str(self.configuration()), "--flow", self.flow, "--observe", "1", "--json"]
+        return ["takeover", *shown, *self.options, *options]
+
+    def invoke(self, *options: str) -> Result:
+        """Run the command once."""
+        return CliRunner().invoke(app, self.command(*options), catch_exceptions=False)
+
     def _until(self, accepted: Collection[int], options: Sequence[str]) -> Any:
-        command = ["takeover", "--config", str(self.configuration()), "--flow", self.flow, "--observe", "1", "--json"]
         results: list[Result] = []
 
         def done() -> bool:
-            results.append(CliRunner().invoke(app, [*command, *options], catch_exceptions=False))
+            unmatched = [UNMATCHED] if results and self._has_no_copies_left(results[-1]) else []
+            results.append(self.invoke(*options, *unmatched))
             return results[-1].exit_code in accepted
 
         try:
@@ -179,16 +219,33 @@ class MirrorMakerSite:
             raise AssertionError(results[-1].output) from None
         return json.loads(results[-1].stdout)
 
+    def _has_no_copies_left(self, result: Result) -> bool:
+        """Whether a takeover has left out the compacted partition alone, as its copies match nothing in the source."""
+        if result.exit_code != _LEFT_OUT:
+            return False
+        left_out = [one for one in json.loads(result.stdout)["partitions"] if one["outcome"] == "unsettled"]
+        return [one["topic"] for one in left_out] == [self.compact] and UNMATCHED in left_out[0]["reason"]
+
     def copy(self) -> None:
         """Copy all that the source has, exactly once, as a run of the flow does."""
+        self._prepare()
         results = copy_ranges(
             self._ranges(),
             source_options={"bootstrap.servers": self.source.address},
             target_options={"bootstrap.servers": self.target.address},
-            policy=CopyPolicy(),
+            policy=CopyPolicy(exactly_once_by=self._exactly_once_by),
         )
         for result in results:
             assert result.outcome is Outcome.COMPLETE, result
+
+    def _prepare(self) -> None:
+        """Create what a run creates before it copies: MirrorMaker 2 may have been killed before it did."""
+        (flow,) = load(self.configuration()).select(self.flow)
+        with Admin({"bootstrap.servers": self.target.address}) as admin:
+            flow_topics.prepare(flow_topics.on_target(flow), admin)
+        for topic, count in self.topics.items():
+            if self.target_topic(topic) not in self.target.topics():
+                self.target.create(self.target_topic(topic), count, **(_COMPACTED if topic == self.compact else {}))
 
     def _ranges(self) -> list[Range]:
         with Admin({"bootstrap.servers": self.source.address}) as admin:
@@ -214,8 +271,11 @@ class MirrorMakerSite:
 
     # --- both logs
 
-    def compared(self, divided_at: Mapping[Log, int]) -> dict[Log, Comparison]:
-        """Compare all partitions but the compacted one; ``divided_at`` are offsets of the target."""
+    def compared(self, by_mirrormaker: Mapping[Log, Sequence[range]]) -> dict[Log, Comparison]:
+        """Compare all partitions but the compacted one.
+
+        ``by_mirrormaker`` are the target's offsets that only MirrorMaker 2 has written.
+        """
         found = {}
         for topic, count in self.topics.items():
             if topic == self.compact:
@@ -223,13 +283,13 @@ class MirrorMakerSite:
             target, source = self.target.logs(self.target_topic(topic), count), self.source.logs(topic, count)
             for number in range(count):
                 log = Log(topic, number)
-                found[log] = compared([record for _, record in source[number]], target[number], divided_at[log])
+                found[log] = compared([record for _, record in source[number]], target[number], by_mirrormaker[log])
         return found
 
     def lacking(self) -> list[str]:
         """Return what the target lacks, as lines."""
-        nowhere = dict.fromkeys(self.logs, 0)
-        lines = [f"{log}: {one.missing.total()} missing" for log, one in self.compared(nowhere).items() if one.missing]
+        found = self.compared(dict.fromkeys(self.logs, ()))
+        lines = [f"{log}: {one.missing.total()} missing" for log, one in found.items() if one.missing]
         return lines if self.last_values() else [*lines, f"{self.compact}: other last values"]
 
     def target_ends(self) -> dict[Log, int]:

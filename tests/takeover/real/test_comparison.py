@@ -19,8 +19,10 @@ def _records(values: str) -> list[Seen]:
         ("abc", "abc", (0, 0, "", "", True)),
         ("abc", "ab", (0, 0, "c", "", True)),
         ("abc", "bc", (0, 0, "a", "", True)),
-        ("abcd", "ababcd", (1, 1, "", "", True)),
+        ("abcd", "abacbd", (1, 1, "", "", True)),
         ("abcd", "abcdd", (0, 1, "", "", True)),
+        ("abcdef", "abcdefff", (2, 0, "", "", True)),
+        ("abcdef", "abcdefbf", (1, 1, "", "", True)),
         ("abcd", "abdc", (0, 0, "", "", False)),
         ("aab", "aab", (0, 0, "", "", True)),
         ("aab", "aaba", (0, 1, "", "", True)),
@@ -28,10 +30,10 @@ def _records(values: str) -> list[Seen]:
     ],
 )
 def test_what_is_wrong_is_found(source: str, target: str, expected: tuple[int, int, str, str, bool]) -> None:
-    """The logs are divided at offset 3."""
-    found = compared(_records(source), [*enumerate(_records(target))], divided_at=3)
+    """MirrorMaker 2 has written the first three records, and what is from offset 5 on, where it was handed back."""
+    found = compared(_records(source), [*enumerate(_records(target))], [range(3), range(5, 9)])
     missing, foreign = (
         b"".join(one.value or b"" for one in sorted(records.elements())).decode()
         for records in (found.missing, found.foreign)
     )
-    assert (found.doubled_before, found.doubled_behind, missing, foreign, found.in_order) == expected
+    assert (found.doubled_by_mirrormaker, found.doubled, missing, foreign, found.in_order) == expected
