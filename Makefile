@@ -35,7 +35,7 @@ LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-ext
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions elections faults properties equality isolation memory follower cluster takeovers stores lock clean
+.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions elections faults mutations properties equality isolation memory follower cluster takeovers stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -166,16 +166,19 @@ properties: $(INSTALLED) ## look for examples that break a property, other ones 
 		$(BIN)/pytest -q $(WORKERS) 2 --hypothesis-profile=explore -m "hypothesis and $(NEEDS_NOTHING)" || exit 1; \
 	done
 
+mutations: $(INSTALLED) ## break each check that guards copying by sequences, and require that a test fails (2 minutes)
+	PYTHONPATH=. $(BIN)/python -m tests.campaign.mutations.campaign $(ARGUMENTS)
+
 equality: brokers ## copy hundreds of generated topics, compared by an independent client (ARGUMENTS="--rounds 50 --seed N")
 	PYTHONPATH=. $(BIN)/python tests/campaign/equality/campaign.py $(ARGUMENTS)
 
 isolation: brokers ## measure what sick partitions and throttled targets cost the healthy ones (needs an idle machine)
 	PYTHONPATH=. $(BIN)/python tests/campaign/measurements/isolation.py $(ARGUMENTS)
 
-takeovers: brokers $(ARCHIVES) ## kill MirrorMaker 2 20 times in each of four ways, take its topics over and give them back (30 minutes)
+takeovers: brokers $(ARCHIVES) ## kill MirrorMaker 2 20 times in each of six ways, take its topics over and give them back (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/takeovers/campaign.py $(ARGUMENTS)
 
-cluster: brokers older prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (35 minutes)
+cluster: brokers older prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 
@@ -191,6 +194,9 @@ stores: brokers browser prometheus ## show a sick partition in Zipkin and Promet
 lock: $(INSTALLED) ## lock the versions of pyproject.toml anew (UPGRADE=--upgrade: to the newest)
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
 		$(BIN)/pip-compile $(LOCK_OPTIONS) $(UPGRADE) --output-file $(LOCK) pyproject.toml
+	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
+		$(BIN)/pip-compile $(filter-out --extra dev,$(LOCK_OPTIONS)) $(UPGRADE) \
+		--output-file tests/schedules/requirements.txt tests/schedules/requirements.in
 
 clean: ## delete what was made here (the fetched brokers stay in your cache)
 	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov mirror-report spark-warehouse metastore_db derby.log artifacts

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from mirror.client import Admin, OffsetAndMetadata
 from mirror.client import TopicPartition as Tp
@@ -51,6 +51,7 @@ EPOCH_MS: Final = 60_000
 RESULTS: Final = Path(__file__).with_name("results-groups.json")
 _SHORTEST_MS: Final = 1_000
 _LAST_ROUNDS: Final = 5
+_COORDINATOR_LOADS: Final = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 _DRIVER: Final = "stream.py"
 """A word of the command line of the driver's Python process."""
 
@@ -141,6 +142,10 @@ def has_arrived(address: str, group: str) -> bool:
         if not group:
             return bool(consumer.get_watermark_offsets(TopicPartition(COPY, 0), timeout=10)[1])
         return bool(consumer.committed([TopicPartition(COPY, 0)], timeout=10)[0].offset > 0)
+    except KafkaException as error:
+        if error.args[0].code() not in _COORDINATOR_LOADS:
+            raise
+        return False
     finally:
         consumer.close()
 

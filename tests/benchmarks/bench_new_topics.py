@@ -1,15 +1,17 @@
 """How long a new topic takes until its first record is on the target, beside many topics that a stream follows.
 
     PYTHONPATH=. python tests/benchmarks/bench_new_topics.py [--existing 10] [--new 50] [--every 2] [--idle 20]
-        [--output FILE]
+        [--partitions] [--epoch-ms 180000] [--output FILE]
 
 A `mirror stream` with the default epoch follows ``existing`` topics of one partition, which both sides have. Then one
-more is created every ``every`` seconds, and a record produced into it at once. Measured is the time from before the
-creation to the moment at which the record is committed on the target, as its last stable offset says: percentiles in
-ms. At the end each copy is read by another client. Prints the CPU seconds a second of the driver and of all of the
-stream's processes, and of both brokers, during ``idle`` seconds before, and while the topics come, and how many epochs
-ended meanwhile. The clusters have one broker each. The figures replace those of the same number of topics in
-results-new-topics.json, or the file of ``--output``.
+more is created every ``every`` seconds, and a record produced into it at once; with ``--partitions`` an existing topic
+gets a second partition instead. Measured is the time from before the creation to the moment at which the record is
+committed on the target, as its last stable offset says: percentiles in ms. At the end each copy is read by another
+client. A shorter ``epoch-ms`` lets what is new come at the edges of epochs.
+
+Prints the CPU seconds a second of the driver and of all of the stream's processes, and of both brokers, during ``idle``
+seconds before, and while the topics come, and how many epochs ended meanwhile. The clusters have one broker each. The
+figures replace those of the same options in results-new-topics.json, or the file of ``--output``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from mirror.client import LATEST, Admin
 from mirror.client import TopicPartition as Tp
@@ -37,6 +39,8 @@ from tests.benchmarks.bench_latency import BROKERS, Load, our_stream
 
 RESULTS: Final = Path(__file__).with_name("results-new-topics.json")
 EPOCH_MS: Final = 180_000
+HEAP: Final = ("-Xms1g", "-Xmx1g")
+"""Kafka's own default. With the sandbox's 640 MB a broker of 10,000 topics answered nothing after some more."""
 START_WITHIN_S: Final = 400.0
 ARRIVE_WITHIN_S: Final = 60.0
 _PORTION: Final = 500
@@ -53,25 +57,36 @@ def create(address: str, names: Sequence[str]) -> None:
         time.sleep(_POLL_S)
 
 
+def add_partition(address: str, topic: str) -> None:
+    """Give a topic of one partition a second one, and wait until the broker shows it."""
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(timeout=120)
+    while len(admin.list_topics(topic, timeout=60).topics[topic].partitions) < 2:
+        time.sleep(_POLL_S)
+
+
 class Arrivals:
-    """When the first record of each topic was committed on the target, in seconds since the topic's creation."""
+    """When the first record of each new partition was committed on the target, in seconds since its creation."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin: Final = admin
-        self.awaited: dict[str, float] = {}
-        self.took: dict[str, float] = {}
+        self.awaited: dict[Tp, float] = {}
+        """By partition of the source."""
+        self.took: dict[Tp, float] = {}
 
     def look(self) -> None:
         if not self.awaited:
             return
         with contextlib.suppress(KafkaError):
-            there = self._admin.describe_topics([f"a.{name}" for name in self.awaited], partial=True)
-            asked = {Tp(name, 0): LATEST for name in there}
+            copies = {Tp(f"a.{tp.topic}", tp.partition): tp for tp in self.awaited}
+            there = self._admin.describe_topics({tp.topic for tp in copies}, partial=True)
+            asked = {
+                tp: LATEST for tp in copies if tp.topic in there and len(there[tp.topic].partitions) > tp.partition
+            }
             found = self._admin.list_offsets(asked, isolation="read_committed", partial=True, timeout_ms=1_000)
             for tp, result in found.items():
                 if result.offset > 0:
-                    name = tp.topic.removeprefix("a.")
-                    self.took[name] = time.monotonic() - self.awaited.pop(name)
+                    self.took[copies[tp]] = time.monotonic() - self.awaited.pop(copies[tp])
 
     def wait(self, seconds: float) -> None:
         """Look until then."""
@@ -81,27 +96,33 @@ class Arrivals:
             time.sleep(_POLL_S)
 
 
-def check(address: str, names: Sequence[str]) -> None:
+def value_of(tp: Tp) -> bytes:
+    """Return the value of the one record of a new partition."""
+    return f"{tp.topic}-{tp.partition}".encode()
+
+
+def check(address: str, partitions: Sequence[Tp]) -> None:
     """Each copy has its record, once, as another client reads it."""
     options = {"bootstrap.servers": address, "group.id": "check", "auto.offset.reset": "earliest", "log_level": 0}
     consumer = Consumer({**options, "enable.auto.commit": False})
-    consumer.assign([TopicPartition(f"a.{name}", 0, 0) for name in names])
-    found: list[str] = []
+    consumer.assign([TopicPartition(f"a.{tp.topic}", tp.partition, 0) for tp in partitions])
+    found: list[bytes] = []
     while (message := consumer.poll(5.0)) is not None:
         assert message.error() is None, message.error()
-        found.append(bytes(message.value() or b"").decode())
+        found.append(bytes(message.value() or b""))
     consumer.close()
-    assert sorted(found) == sorted(names)
+    assert sorted(found) == sorted(map(value_of, partitions))
 
 
 def epochs(folder: Path) -> int:
     return len([*folder.glob("report/ledger/f/*/results-*.parquet")])
 
 
-def measure(existing: int, new: int, every: float, idle: float) -> dict[str, float]:
+def measure(asked: argparse.Namespace) -> dict[str, float]:
+    existing, every, idle = asked.existing, asked.every, asked.idle
     with (
-        Cluster(properties=BROKERS) as a,
-        Cluster(properties=BROKERS) as b,
+        Cluster(properties=BROKERS, heap=HEAP) as a,
+        Cluster(properties=BROKERS, heap=HEAP) as b,
         tempfile.TemporaryDirectory(prefix="new-topics-") as made,
         Admin({"bootstrap.servers": b.bootstrap_servers}) as target,
     ):
@@ -114,10 +135,10 @@ def measure(existing: int, new: int, every: float, idle: float) -> dict[str, flo
         producer = Producer({"bootstrap.servers": source, "linger.ms": 0})
         producer.produce(f"orders-{existing - 1}", b"first")
         producer.flush(30)
-        load = Load(source, b.bootstrap_servers, folder, 1, EPOCH_MS)
+        load = Load(source, b.bootstrap_servers, folder, 1, asked.epoch_ms)
         with our_stream("", load, topics="orders.*") as pid:
             arrivals = Arrivals(target)
-            arrivals.awaited[f"orders-{existing - 1}"] = began = time.monotonic()
+            arrivals.awaited[Tp(f"orders-{existing - 1}", 0)] = began = time.monotonic()
             while arrivals.awaited:
                 arrivals.wait(0.5)
                 assert time.monotonic() - began < START_WITHIN_S, "the stream copies nothing"
@@ -127,20 +148,23 @@ def measure(existing: int, new: int, every: float, idle: float) -> dict[str, flo
             found = {f"idle_{name}": value for name, value in meter.figures().items()}
             meter, before = Meter(a, b, pid), epochs(folder)
             arrivals.took.clear()
-            names = [f"orders-new-{number}" for number in range(new)]
-            for name in names:
+            for number in range(asked.new):
+                tp = Tp(followed[number], 1) if asked.partitions else Tp(f"orders-new-{number}", 0)
                 began = time.monotonic()
-                create(source, [name])
-                producer.produce(name, name.encode())
+                if asked.partitions:
+                    add_partition(source, tp.topic)
+                else:
+                    create(source, [tp.topic])
+                producer.produce(tp.topic, value_of(tp), partition=tp.partition)
                 producer.flush(30)
-                arrivals.awaited[name] = began
+                arrivals.awaited[tp] = began
                 arrivals.wait(every - (time.monotonic() - began))
             found |= meter.figures()
             until = time.monotonic() + ARRIVE_WITHIN_S
             while arrivals.awaited and time.monotonic() < until:
                 arrivals.wait(_POLL_S)
             found["epochs"] = epochs(folder) - before
-            check(b.bootstrap_servers, sorted(arrivals.took))
+            check(b.bootstrap_servers, list(arrivals.took))
     took = sorted(round(seconds * 1000) for seconds in arrivals.took.values())
     found |= {f"p{q}": took[min(len(took) - 1, len(took) * q // 100)] for q in (50, 90, 99)} if took else {}
     return {**found, "max": took[-1] if took else -1, "missing": len(arrivals.awaited)}
@@ -152,13 +176,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--new", type=int, default=50)
     parser.add_argument("--every", type=float, default=2)
     parser.add_argument("--idle", type=float, default=20)
+    parser.add_argument("--partitions", action="store_true", help="new partitions of existing topics")
+    parser.add_argument("--epoch-ms", type=int, default=EPOCH_MS)
     parser.add_argument("--output", type=Path, default=RESULTS)
     asked = parser.parse_args(arguments)
     results = json.loads(asked.output.read_text(encoding="utf-8")) if asked.output.exists() else {}
-    figures = measure(asked.existing, asked.new, asked.every, asked.idle)
+    if asked.partitions and asked.new > asked.existing:
+        parser.error("--partitions needs as many existing topics as there are to be new partitions")
+    figures = measure(asked)
     shown = {key: round(value, 3) for key, value in figures.items()}
-    results[str(asked.existing)] = {"new": asked.new, "every": asked.every, **shown}
-    sys.stdout.write(f"{asked.existing} {json.dumps(shown)}\n")
+    words = [str(asked.existing), *(["partitions"] if asked.partitions else [])]
+    words += [f"epoch-ms {asked.epoch_ms}"] if asked.epoch_ms != EPOCH_MS else []
+    name = ", ".join(words)
+    results[name] = {"new": asked.new, "every": asked.every, **shown}
+    sys.stdout.write(f"{name}: {json.dumps(shown)}\n")
     asked.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0
 

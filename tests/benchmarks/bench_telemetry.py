@@ -29,15 +29,15 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from mirror.client import LATEST, Admin, TopicPartition
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.model.ranges import Outcome, Range
+from mirror.relay.model.ranges import Outcome
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
 from mirror.telemetry.settings import TelemetrySettings
 from mirror.telemetry.task import TaskTelemetry
 from mirror.telemetry.traces.ids import epoch_id
+from tests.benchmarks.whole_ranges import whole_ranges
 from tests.telemetry import receiver
 
 PARTITIONS: Final = 4
@@ -82,23 +82,7 @@ def child(source: str, target: str) -> None:
 
 
 def copy(flow: str, source: str, target: str, settings: TelemetrySettings) -> dict[str, float]:
-    with Admin({"bootstrap.servers": source}) as admin:
-        # A release before 2.8 has no topic ids.
-        cluster_id, topic_id = admin.describe_cluster().cluster_id, admin.describe_topics([TOPIC])[TOPIC].topic_id
-        ends = admin.list_offsets({TopicPartition(TOPIC, number): LATEST for number in range(PARTITIONS)})
-    ranges = [
-        Range(
-            flow=flow,
-            topic=TOPIC,
-            target_topic=f"{flow}.{TOPIC}",
-            partition=tp.partition,
-            start=0,
-            end=end.offset,
-            source_cluster_id=cluster_id,
-            topic_id=str(topic_id or ""),
-        )
-        for tp, end in ends.items()
-    ]
+    ranges = whole_ranges(flow, source, TOPIC, PARTITIONS)
     clock = SystemClock()
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
     watcher = None

@@ -15,7 +15,8 @@ from mirror.sandbox.process import Process, launch, stop
 
 _HERE: Final = Path(__file__).parent
 _HEAP: Final = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC")
-_GRACE_S: Final = 15.0
+GRACE_S: Final = 15.0
+LOGGING: Final = f"-Dlog4j2.configurationFile={_HERE.parents[1] / 'mirror' / 'sandbox' / 'log4j2.properties'}"
 
 LOW_LATENCY: Final = {"a->b.refresh.topics.interval.seconds": "5", "offset.flush.interval.ms": "10000"}
 
@@ -63,11 +64,10 @@ def mirrormaker(folder: Path, settings: Mapping[str, str], *, heap: Sequence[str
     """Running while the block runs; ``folder`` gets its settings and log, ``heap`` are options of its JVM."""
     file = folder / "mm2.properties"
     file.write_text(render(settings), encoding="ascii")
-    logging = f"-Dlog4j2.configurationFile={_HERE.parents[1] / 'mirror' / 'sandbox' / 'log4j2.properties'}"
     main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    command: list[str | Path] = [find_java().path, *heap, logging, "-cp", class_path(mirrormaker_jars()), main, file]
+    command: list[str | Path] = [find_java().path, *heap, LOGGING, "-cp", class_path(mirrormaker_jars()), main, file]
     process = launch(command, output=folder / "mm2.log", outlives_owner=False)
     try:
         yield process
     finally:
-        stop([process], _GRACE_S)
+        stop([process], GRACE_S)

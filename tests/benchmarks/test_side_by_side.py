@@ -69,6 +69,7 @@ class Target:
 def test_a_copy_begins_with_the_first_record_of_any_partition() -> None:
     window = Window({0: 10, 1: 10}, Target())
     window.begins(1.0, {0: 0, 1: 0})
+    window.begins(1.5, {0: 1, 1: 0})  # the marker of a fence
     assert window.first is None
     window.begins(2.0, {0: 0, 1: 3})
     window.begins(3.0, {0: 5, 1: 3})

@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -83,9 +83,9 @@ class Copying:
         ends = {"bootstrap.servers": self.source.address}, {"bootstrap.servers": self.target.address}
         return AttemptOrder(source=ends[0], target=ends[1], ranges=[one], policy=policy, hold=hold)
 
-    def copy(self, *, start: int = 0, start_over: bool = False) -> RangeResult:
+    def copy(self, *, start: int = 0, **policy_changes: Any) -> RangeResult:
         """All that the source has; ``start`` is only where a flow without any progress begins."""
-        policy = replace(self._policy, start_over=start_over)
+        policy = replace(self._policy, **policy_changes)
         order = self._order(start, policy)
         (result,) = copy_ranges(
             order.ranges, source_options=order.source, target_options=order.target, policy=order.policy

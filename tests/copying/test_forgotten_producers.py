@@ -11,7 +11,7 @@ import pytest
 from mirror.client import Admin, TopicPartition
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
-from tests.campaign.kills.round import KillRound
+from tests.campaign.kills.round import OLD, KillRound
 from tests.e2e.broker_side import Side
 from tests.polling import eventually
 
@@ -34,15 +34,15 @@ def target(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.parametrize("old", [0, OLD], ids=["young", "some old"])
 def test_attempt_suspended_longer_than_the_state_doubles_nothing_unreported(
-    source_cluster: Cluster, target: Cluster
+    old: float, source_cluster: Cluster, target: Cluster
 ) -> None:
     """Another attempt completes meanwhile, and is forgotten, too. Old records go in transactions, young ones do not."""
     seed = random.SystemRandom().randrange(10**9)
     rng = random.Random(seed)
-    round_ = KillRound(
-        Side(source_cluster.bootstrap_servers), Side(target.bootstrap_servers), rng, "auto", forgets_soon=True
-    )
+    source, copied = Side(source_cluster.bootstrap_servers), Side(target.bootstrap_servers)
+    round_ = KillRound(source, copied, rng, "auto", forgets_soon=True, old=old)
     round_.open()
     try:
         round_.grow()
@@ -59,7 +59,7 @@ def test_attempt_suspended_longer_than_the_state_doubles_nothing_unreported(
                 attempt.proceed()
                 round_.count(attempt.await_end())
             round_.verifier.check(round_.places, complete=True)
-        assert round_.counts["way: sequences"], round_.counts
+        assert round_.counts["way: transactions" if old else "way: sequences"], round_.counts
     except AssertionError as error:
         msg = f"seed {seed}: {error}"
         raise AssertionError(msg) from error

@@ -54,7 +54,7 @@ def _per_second(appended: Sequence[tuple[int, int]], all_bytes: int) -> float:
 
 @pytest.mark.brokers
 @pytest.mark.timed
-@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.cluster), 3])
 def test_rate_limit_holds_within_a_tenth(target_cluster: Cluster, tasks: int) -> None:
     """Concurrent tasks share the limit, as in ``FlowConfig.copy_policy``. It expires nothing."""
     pair, target = Pair(target_cluster.bootstrap_servers), End(target_cluster.bootstrap_servers)

@@ -126,6 +126,43 @@ def test_appended_beyond_the_progress_is_found_in_the_log(pair: TwoClusters, laz
     assert result.end == 2_500
 
 
+def _lose_progress(pair: TwoClusters, topic: str) -> None:
+    """As if the attempt had been killed before it committed its progress: only its claim is left."""
+    commit_late(pair, topic, claim_of(pair, topic))
+
+
+def test_merged_batches_are_found_in_the_log(pair: TwoClusters) -> None:
+    """A batch of the target has the records of several of the source."""
+    topic = pair.topics()
+    values = [b"%d" % number for number in range(600)]
+    pair.source.fill(topic, values, first_ms=now_ms() - 600, batch_num_messages=20)
+    copy(pair, topic)
+    merged = len(pair.target.batches(topic))
+    assert merged < len(pair.source.batches(topic))
+    _lose_progress(pair, topic)
+    fill(pair, topic, 600, 20)
+    ranges = [replace(one, start=0) for one in pair.ranges(topic)]
+    (result,) = copy(pair, ranges)
+    pair.equal(topic)
+    assert len(pair.target.batches(topic)) == merged + 1, "nothing was appended again"
+    assert result.records == 620, "it counts what it finds"
+
+
+def test_part_of_a_batch_is_found_in_the_log(pair: TwoClusters) -> None:
+    """The next attempt resumes within the source's batch."""
+    topic = pair.topics()
+    values = [b"%d" % number for number in range(100)]
+    pair.source.fill(topic, values, first_ms=now_ms() - 100, linger_ms=1_000)
+    assert len(pair.source.batches(topic)) == 1
+    copy(pair, pair.ranges(topic, end=40))
+    assert [batch.count for batch in pair.target.batches(topic)] == [40]
+    _lose_progress(pair, topic)
+    (result,) = copy(pair, pair.ranges(topic, start=0))
+    pair.equal(topic)
+    assert [batch.count for batch in pair.target.batches(topic)] == [40, 60]
+    assert result.end == 100
+
+
 def test_retention_may_delete_all_that_was_copied(pair: TwoClusters) -> None:
     """Also the marker of a fence behind which nothing was sent."""
     topic = pair.topics()

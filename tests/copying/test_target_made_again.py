@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.way import Way
 from mirror.sandbox.cluster import Cluster
 from tests.copying.forgetful import Copying
 from tests.copying.pair import End
@@ -43,6 +44,30 @@ def test_recreated_topic_is_named_never_resumed_on_the_target(copying: Copying) 
     assert (result.outcome, result.records) == (Outcome.COMPLETE, len(copying.values)), result.error
     copying.write()
     copying.copied()
+    assert copying.found() == copying.values
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("by", list(Way))
+def test_recreated_topic_is_copied_from_the_start_if_the_flow_says_so(
+    by: Way, source_cluster: Cluster, target_cluster: Cluster
+) -> None:
+    """Without start-over, which would also hide lost records."""
+    copying = Copying(End(source_cluster.bootstrap_servers), End(target_cluster.bootstrap_servers), by=by)
+    copying.write()
+    copying.copied()
+    end = copying.target.end(copying.target_topic)
+    _recreate(copying)
+    copying.write()
+    assert str(copying.copy().error).startswith("target-recreated: ")
+    result = copying.copy(on_target_recreated="start-over")
+    assert (result.outcome, result.start, result.records) == (Outcome.COMPLETE, 0, len(copying.values)), result.error
+    (loss,) = result.target_losses
+    assert (loss["kind"], loss["target_end"], loss["start"], loss["end"]) == ("recreated", end, 0, 50)
+    assert copying.found() == copying.values
+    copying.write()
+    result = copying.copy(on_target_recreated="start-over")
+    assert (result.outcome, result.records, result.target_losses) == (Outcome.COMPLETE, 50, []), result.error
     assert copying.found() == copying.values
 
 

@@ -11,16 +11,20 @@ from collections.abc import Iterator
 _ERROR_UNSUPPORTED_VERSION = 35
 _OF_KAFKA_1_0 = ((0, 0, 5), (1, 0, 6), (2, 0, 2), (3, 0, 5), (8, 0, 3), (9, 0, 3), (10, 0, 1), (18, 0, 1), (19, 0, 2))
 """(API key, lowest, highest version) of some of the requests that Apache Kafka 1.0 answers."""
+_API_VERSIONS_MAX = 1
 
 
 class _OldBroker(socketserver.StreamRequestHandler):
-    """Answers every request as a broker does that knows no such version: in version 0 of ApiVersions (KIP-511)."""
+    """Answers ApiVersions, in version 0 with an error if it does not know the request's (KIP-511), and nothing else."""
 
     def handle(self) -> None:
         while size := self.rfile.read(4):
             request = self.rfile.read(struct.unpack(">i", size)[0])
             ranges = b"".join(struct.pack(">hhh", *each) for each in _OF_KAFKA_1_0)
-            answer = request[4:8] + struct.pack(">hi", _ERROR_UNSUPPORTED_VERSION, len(_OF_KAFKA_1_0)) + ranges
+            (version,) = struct.unpack_from(">h", request, 2)
+            error = 0 if version <= _API_VERSIONS_MAX else _ERROR_UNSUPPORTED_VERSION
+            throttle_time = struct.pack(">i", 0) if version == 1 else b""
+            answer = request[4:8] + struct.pack(">hi", error, len(_OF_KAFKA_1_0)) + ranges + throttle_time
             self.wfile.write(struct.pack(">i", len(answer)) + answer)
 
 

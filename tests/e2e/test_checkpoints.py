@@ -41,30 +41,37 @@ def commit(side: Side, group: str, topic: str, offset: int) -> None:
         admin.commit_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(offset, None, f"at {offset}")})
 
 
+@pytest.mark.parametrize("naming", ["prefix", pytest.param("identity", marks=pytest.mark.cluster)])
 def test_a_run_translates_offsets_to_the_same_records(
-    kafka: KafkasClasses, site: Site, source: Side, target: Side, unique: Callable[[str], str]
+    kafka: KafkasClasses, site: Site, source: Side, target: Side, unique: Callable[[str], str], naming: str
 ) -> None:
     """The group of the example that arrives at 102 with MirrorMaker 2; the target has other offsets than the source."""
     topic, group, name, cluster = unique("orders"), unique("billing"), unique("f"), unique("east")
-    copied = f"{cluster}.{topic}"
+    copied = topic if naming == "identity" else f"{cluster}.{topic}"
     source.create(topic)
     source.fill(topic, numbered(0, 250))
     target.create(copied)
     target.fill(copied, [b"there before"] * 33)
-    lines = "start-over = true", f'mirrormaker.checkpoints = true\ngroups = {{ include = ["{group}"], sync = false }}\n'
+    lines = (
+        f'naming = "{naming}"',
+        "start-over = true",
+        f'mirrormaker.checkpoints = true\ngroups = {{ include = ["{group}"], sync = false }}\n',
+    )
     site.write({cluster: source.address, "b": target.address}, {name: flow(cluster, "b", [topic], *lines)})
     commit(source, group, topic, 137)
     run = site.run()
     assert (run.status, run.errors) == (0, [])
-    found: Any = kafka.ask(about="translation", servers=target.address, source=cluster, group=group, pattern=".*")
+    there: dict[str, object] = {"servers": target.address, "source": cluster, "naming": naming}
+    found: Any = kafka.ask(about="translation", group=group, pattern=".*", **there)
     translated, metadata = found["group"][f"{copied}-0"]
     assert value_at(target, copied, translated) == b"137"
     assert (metadata, found["pattern"]) == ("at 137", {group: found["group"]})
-    names = kafka.ask(about="cluster", servers=target.address, source=cluster)
+    names = kafka.ask(about="cluster", **there)
     assert f"{cluster}.checkpoints.internal" in names["checkpoints"]
     assert copied in names["remote"]
 
 
+@pytest.mark.cluster
 def test_a_stream_translates_offsets_as_groups_move(
     kafka: KafkasClasses, site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Positions of groups are brought over from brokers of each release; confluent-kafka commits and reads them."""
+"""Positions of groups move from and to brokers of each release; confluent-kafka commits and reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conftest import NewCluster
 from tests.copying.group_site import commit, committed_at, consumer_of, group_rules, group_sync
 from tests.copying.pair import TwoClusters
 from tests.polling import eventually
-from tests.releases.releases import OLDER
+from tests.releases.releases import LATEST_VERSION, OLDER, TARGETS
 
 pytestmark = [pytest.mark.brokers, pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -28,8 +28,17 @@ _BEFORE = 33
 def test_positions_move_with_the_copy_and_back(
     new_cluster: NewCluster, target_cluster: Cluster, unique: Callable[[str], str], version: str
 ) -> None:
-    source = new_cluster(release=version)
-    pair = TwoClusters(source, target_cluster, unique, unique("flow"))
+    _move_there_and_back(TwoClusters(new_cluster(release=version), target_cluster, unique, unique("flow")), unique)
+
+
+@pytest.mark.parametrize("version", [version for version in TARGETS if version != LATEST_VERSION])
+def test_positions_move_to_an_older_target_and_back(
+    source_cluster: Cluster, new_cluster: NewCluster, unique: Callable[[str], str], version: str
+) -> None:
+    _move_there_and_back(TwoClusters(source_cluster, new_cluster(release=version), unique, unique("flow")), unique)
+
+
+def _move_there_and_back(pair: TwoClusters, unique: Callable[[str], str]) -> None:
     topic, group = pair.topics(), unique("g.billing")
     pair.target.fill(topic, [b"before %d" % number for number in range(_BEFORE)])
     pair.source.fill(topic, [b"%d" % number for number in range(_RECORDS)])

@@ -165,7 +165,7 @@ def test_no_secret_is_shown(
     assert any(name.endswith(".parquet") for name in names)
     logged = b"".join(path.read_bytes() for path in files if path.is_relative_to(events))
     assert b"SparkListenerEnvironmentUpdate" in logged
-    assert b"physicalPlanDescription" in logged
+    assert b"mirror by-password: scram to b" in logged, "the job, with its description"
     lines = [line for line, _ in watch.seen.values()]
     assert [any(program in line for line in lines) for program in (b"java", b"pyspark", b"mirror.cli")] == [True] * 3
 

@@ -54,13 +54,13 @@ class Link:
         host, _, port = address.partition(",")[0].rpartition(":")
         return cls(host, int(port))
 
-    def ask(self, api: Api, body: Message) -> Any:
-        """Send, and wait for the answer."""
-        self.send(api, body)
+    def ask(self, api: Api, body: Message, newest: int | None = None) -> Any:
+        """Send, in version ``newest`` at most, and wait for the answer."""
+        self.send(api, body, newest)
         return self.receive()
 
-    def send(self, api: Api, body: Message) -> None:
-        version = self._versions.pick(api, NAMES_TOPICS.get(api))
+    def send(self, api: Api, body: Message, newest: int | None = None) -> None:
+        version = self._versions.pick(api, NAMES_TOPICS.get(api, newest))
         self._sent += 1
         self._waiting.append((api, version))
         self._send_all(encode_request(api, version, self._sent, _CLIENT, body))

@@ -2,7 +2,8 @@
 
 Every 50 ms the offsets of all partitions of the target are asked for (one ListOffsets a broker):
 
-- The copy's *first record* is there once any partition's high watermark is above 0, committed or not.
+- The copy's *first record* is there once any partition's high watermark is above 1, committed or not: the marker of a
+  fence takes an offset, and is no record.
 - A partition is *done* at the first look at which its last stable offset has the value just before which a reader at
   read_committed finds the source's last record as the last one. A partition's records are copied in order, so the last
   one visible means all visible. The reader is sent only once every partition's last stable offset is at least the
@@ -26,6 +27,8 @@ from tests.benchmarks.side_by_side.links import LATEST, READ_COMMITTED, READ_UNC
 EVERY_S: Final = 0.05
 READ_AGAIN_S: Final = 0.2
 """The least time between two looks for last records."""
+_MARKERS: Final = 1
+"""How many offsets of a partition a copier may fill before its first record."""
 _BEFORE: Final = 16
 """Offsets before the end that are read: the last one may be a marker's, or several may."""
 _READ_WITHIN_S: Final = 5.0
@@ -59,7 +62,7 @@ class Window:
 
     def begins(self, at: float, ends: Mapping[int, int]) -> None:
         """A look at the high watermarks."""
-        if self.first is None and any(end > 0 for end in ends.values()):
+        if self.first is None and any(end > _MARKERS for end in ends.values()):
             self.first = at
 
     def ends(self, at: float, stable: Mapping[int, int]) -> None:

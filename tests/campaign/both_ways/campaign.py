@@ -30,6 +30,7 @@ from typing import Final
 
 from rich.console import Console
 
+from mirror.client import Admin, TopicPartition
 from mirror.errors import SandboxError
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
@@ -62,6 +63,20 @@ _COMPLETE_WITHIN_S: Final = 150.0
 _QUIET_S: Final = 10.0
 """How long nothing may be copied any more before the stream is stopped: several rounds of each flow."""
 _READ_WITHIN_S: Final = 60.0
+
+
+def open_transactions(address: str, places: list[Place]) -> list[str]:
+    """Return what leaders and coordinators have of the open transactions, a line for each."""
+    with Admin({"bootstrap.servers": address}) as admin:
+        open_ = [
+            (tp, one)
+            for tp, found in admin.describe_producers([TopicPartition(*place) for place in places]).items()
+            for one in found
+            if one.transaction_start is not None
+        ]
+        listed = admin.list_transactions(one.producer_id for _, one in open_)
+        described = admin.describe_transactions([one.transactional_id for one in listed])
+    return [f"{tp}: {one}" for tp, one in open_] + [f"{name}: {one}" for name, one in described.items()]
 
 
 class BothWaysRound:
@@ -98,7 +113,10 @@ class BothWaysRound:
             for address in self._addresses.values():
                 places = [(TOPIC, partition) for partition in range(PARTITIONS)]
                 ended = partial(transactions_ended, address, places)
-                eventually(ended, within_s=90, every_s=1, what=f"no open transaction on {address}")
+                try:
+                    eventually(ended, within_s=90, every_s=1, what=f"no open transaction on {address}")
+                except AssertionError as error:
+                    raise AssertionError(f"{error}: {open_transactions(address, places)}") from None
             wrong = self._await_complete(cluster_of)
             self._rest(_QUIET_S)
             if status := self._stream.stop():

@@ -23,7 +23,7 @@ from tests.e2e.broker_side import Side
 PARTITIONS: Final = 3
 BY: Final = ("auto", "sequences", "transactions", "mixed")
 """How a round copies exactly once: as the flow's setting of that name; "mixed" draws it for each attempt."""
-_OLD: Final = 0.3
+OLD: Final = 0.3
 _COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
 _WRITING: Final = {"delivery.timeout.ms": 60_000}
 _BRIEFLY: Final = {"delivery.timeout.ms": 4_000, "request.timeout.ms": 2_000}
@@ -35,12 +35,22 @@ class KillRound:
 
     ``source_name`` is the source cluster's in a configuration, ``cluster_id`` its id. ``forgets_soon``: the target's
     brokers forget producers within a round, so that batches may be retried for a short time only, and what is left to
-    copy may become too old for sequences.
+    copy may become too old for sequences. ``old`` is how many of the plain records are too old from the beginning, from
+    0 to 1; None draws it.
     """
 
     source_name: Final = "a"
 
-    def __init__(self, source: Side, target: Side, rng: random.Random, by: str, *, forgets_soon: bool = False) -> None:
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        rng: random.Random,
+        by: str,
+        *,
+        forgets_soon: bool = False,
+        old: float | None = None,
+    ) -> None:
         self.source: Final = source
         self.target: Final = target
         self.rng: Final = rng
@@ -50,8 +60,9 @@ class KillRound:
         name = uuid.uuid4().hex[:8]  # Not from rng: a seed may be repeated.
         self.flow: Final = f"kills-{name}"
         self.verifier: Final = Verifier(self.flow, source, target)
-        old = rng.choice((0, _OLD))
-        plain: dict[str, Any] = {"old": 0 if young else old, **({"young_ms": 0} if forgets_soon else {})}
+        drawn = rng.choice((0, OLD))
+        old = old if old is not None else 0 if young else drawn
+        plain: dict[str, Any] = {"old": old, **({"young_ms": 0} if forgets_soon else {})}
         self.topics: Final = [GrowingTopic(source, f"plain-{name}", PARTITIONS, rng, compacted=False, **plain)]
         if not young:  # sequences refuse a compacted topic
             self.topics.append(GrowingTopic(source, f"compacted-{name}", 1, rng, compacted=True))

@@ -21,11 +21,11 @@ _QUIET: Final = ("-Dorg.apache.logging.log4j.level=OFF", "-Dlog4j2.level=OFF")
 Command = Sequence[str | Path]
 
 
-def java_consumer(folder: Path) -> Command:
+def java_consumer(folder: Path, name: str = "GroupConsumer") -> Command:
     """Java's, compiled into ``folder``."""
     jars = class_path(fetch())
-    classes = jvm.compiled(_HERE / "java" / "GroupConsumer.java", folder, jars)
-    return [find_java().path, *jvm.PLAIN, *_QUIET, "-cp", f"{classes}:{jars}", "GroupConsumer"]
+    classes = jvm.compiled(_HERE / "java" / f"{name}.java", folder, jars)
+    return [find_java().path, *jvm.PLAIN, *_QUIET, "-cp", f"{classes}:{jars}", name]
 
 
 def confluent_consumer(_: Path) -> Command:
