@@ -7,10 +7,17 @@ from collections.abc import Callable
 import pytest
 
 from mirror.cluster.types import ConfigEntry, ConfigSource
-from mirror.errors import AuthorizationFailed, ConnectionFailed, KafkaError, RecordRejected, RecordTooLarge
+from mirror.errors import (
+    AuthorizationFailed,
+    ConnectionFailed,
+    KafkaError,
+    KafkaTimeout,
+    RecordRejected,
+    RecordTooLarge,
+)
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.states import CopyState
+from mirror.relay.partition.states import ABORT_TIMEOUT_MS, CopyState
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
 from tests.relay.copy_harness import CopyHarness, made
@@ -47,6 +54,35 @@ def test_batches_before_a_refused_one_are_copied() -> None:
     assert run.commit().offset == 1
     result = run.ended_with(Outcome.FAILED)
     assert (result.end, result.error) == (1, "t-0, the batch at offset 1: no")
+
+
+@pytest.mark.parametrize("error", [None, KafkaTimeout("the coordinator does not answer")])
+def test_at_least_once_commits_what_was_acknowledged_behind_the_commit_in_flight(error: KafkaError | None) -> None:
+    run = CopyHarness(9, atomic=False).opened(0)
+    run.fetch(made(0), made(1), made(2))
+    run.ack(0)
+    run.advance(TIMES.commit_interval_ms)
+    assert run.committing == 1
+    run.ack(1)
+    run.fail(2, RecordTooLarge("too large", 10))
+    assert run.writer.closed is None, "another commit follows"
+    run.commit(error)
+    assert run.committing == 2
+    assert run.commit().offset == 2
+    run.opened(2)
+    assert run.copy.state is CopyState.COPYING
+    assert (run.context.read_position, run.copy.result.records) == ((2, None), 2)
+
+
+def test_at_least_once_attempt_ends_although_its_last_commit_is_not_answered() -> None:
+    run = CopyHarness(9, atomic=False).opened(0)
+    run.fetch(made(0), made(1), made(2))
+    run.ack(0)
+    run.advance(TIMES.commit_interval_ms)
+    run.ack(1)
+    run.fail(2, RecordTooLarge("too large", 10))
+    run.advance(ABORT_TIMEOUT_MS)
+    assert run.copy.state is CopyState.OPENING
 
 
 def _big(base: int, count: int, size: int, time: int = 1, *, first: int | None = None) -> Batch:

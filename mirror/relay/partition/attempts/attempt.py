@@ -423,6 +423,15 @@ class CopyAttempt:
         return None if self.commits.in_flight is None else self.commits.in_flight.future
 
     @property
+    def commits_rest(self) -> bool:
+        """Whether records were acknowledged behind the commit in flight, and need another :meth:`final_commit`.
+
+        At least once, the next attempt would otherwise repeat them. By sequences, the log says that they are there.
+        """
+        commit = self.commits.in_flight
+        return self._writer.way is None and commit is not None and self.outbox.acked_offset > commit.progress.offset
+
+    @property
     def _is_out_of_order(self) -> bool:
         """Whether the leader lacks a batch before one that was sent: acknowledged ones may be lost."""
         failure = self.outbox.first_failure()

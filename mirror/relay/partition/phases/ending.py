@@ -30,6 +30,7 @@ class Ending:
         self._attempt: Final = attempt
         self._changes_way: Final = changes_way
         self._final_commit: Future[None] | None = None
+        self._is_closed = False
 
     def begin(self, now: int) -> None:
         """Begin the last commit, and close the writer."""
@@ -38,8 +39,15 @@ class Ending:
         parts.context.stop_reading(parts.copy)
         if attempt is not None:
             attempt.end(now)
+        if self._final_commit is not None and attempt is not None and attempt.commits_rest:
+            parts.call.begin(self._final_commit)
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        self._is_closed = True
         closed = self._writer.close(ABORT_TIMEOUT_MS)
-        parts.call.begin(self._final_commit or closed)
+        self._parts.call.begin(self._final_commit or closed)
 
     def step(self, now: int) -> None:
         """Change :attr:`state` once its condition is met. The copy's result is final when that is DONE."""
@@ -56,6 +64,13 @@ class Ending:
             counts, _ = self._attempt.commits.take_result(now) or (None, None)
             if counts is not None:
                 parts.copy.on_committed(counts)
+        if not self._is_closed:
+            self._final_commit = None
+            if self._attempt is not None and now < self.until_ms:
+                self._final_commit = self._attempt.final_commit(now)
+            self._close()
+            if now < self.until_ms:
+                return
         if self._changes_way and not parts.retry.winding_up and parts.recorder.handed_over is None:
             self.state = CopyState.OPENING  # not a retry
             return
