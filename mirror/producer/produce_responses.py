@@ -8,7 +8,14 @@ from mirror.backoff import Backoff
 from mirror.cluster.loop import ClusterLoop
 from mirror.cluster.metadata import Leader
 from mirror.cluster.types import TopicPartition
-from mirror.errors import AcknowledgedRecordsLost, InvalidArgument, KafkaError, NotRetriable, UnsupportedVersion
+from mirror.errors import (
+    AcknowledgedRecordsLost,
+    CorruptBatch,
+    InvalidArgument,
+    KafkaError,
+    NotRetriable,
+    UnsupportedVersion,
+)
 from mirror.producer.batch.accumulator import Accumulator
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.queue import PartitionQueue
@@ -17,6 +24,7 @@ from mirror.producer.txn.coordinator_client import CONCURRENT_ATTEMPTS, CONCURRE
 from mirror.producer.txn.transactions import Transactions
 from mirror.wire.error_codes import (
     CONCURRENT_TRANSACTIONS,
+    CORRUPT_MESSAGE,
     MESSAGE_TOO_LARGE,
     NOT_ACKNOWLEDGED,
     NOT_ENOUGH_REPLICAS,
@@ -109,13 +117,11 @@ class ProduceResponseHandler:
             batch.refused()
         # Written, but not by all in-sync replicas in time: others must not wait behind another such request.
         queue.slow = queue.slow or code == REQUEST_TIMED_OUT
-        # Behind a batch that is retried this error is expected; for the first batch it means that data was lost.
-        expected = code == OUT_OF_ORDER_SEQUENCE and queue.expects_out_of_order_sequence(batch)
-        if outcome in _FINAL and not expected:
+        if _is_final(code, outcome, queue, batch):
             if code == OUT_OF_ORDER_SEQUENCE:
                 self._batches.fail_behind(batch, error)
             if code != MESSAGE_TOO_LARGE or not self._split(batch):
-                self._batches.give_up(batch, self._fencing_error(outcome, error, now))
+                self._batches.give_up(batch, self._final_error(batch, code, outcome, error, now))
             return
         if code == CONCURRENT_TRANSACTIONS and queue.concurrent_failures < CONCURRENT_ATTEMPTS:
             self._wait_for_markers(queue, batch, error, now)
@@ -128,7 +134,13 @@ class ProduceResponseHandler:
                 self._metadata.use_leader(batch.tp, Leader(leader.leader_id, leader.leader_epoch))
             self._metadata.request_update()
 
-    def _fencing_error(self, outcome: ErrorAction, error: KafkaError, now: int) -> KafkaError:
+    def _final_error(
+        self, batch: ProducerBatch, code: int, outcome: ErrorAction, error: KafkaError, now: int
+    ) -> KafkaError:
+        if code == CORRUPT_MESSAGE:
+            return CorruptBatch(
+                f"{batch.tp}: a batch was damaged in memory before it was sent; check this host's memory"
+            )
         if outcome is ErrorAction.FENCED and self._transactions is not None:
             return self._transactions.fenced(error, now)
         return error
@@ -167,6 +179,15 @@ class ProduceResponseHandler:
             leader = self._metadata.leader(batch.tp)
             queue.retry_epoch = leader.epoch if leader is not None else -1
         queue.requeue(batch)
+
+
+def _is_final(code: int, outcome: ErrorAction, queue: PartitionQueue, batch: ProducerBatch) -> bool:
+    """Return whether ``batch`` is not sent again as it is."""
+    if code == CORRUPT_MESSAGE:
+        return batch.is_damaged()
+    # Behind a batch that is retried this error is expected; for the first batch it means that data was lost.
+    expected = code == OUT_OF_ORDER_SEQUENCE and queue.expects_out_of_order_sequence(batch)
+    return outcome in _FINAL and not expected
 
 
 def _lost_before(batch: ProducerBatch, offset: int) -> AcknowledgedRecordsLost:

@@ -1,9 +1,8 @@
-"""The CRC-32C of a batch's records, from the batch's own CRC: the records themselves are not read again.
+"""Derives the CRC-32C of changed or partial bytes from a known CRC, without reading the bytes that have not changed.
 
-A batch's CRC covers the rest of its header and its records. The header changes with each copy: another producer,
-another time of appending. ``crc(a + b) == shifted(crc(a), len(b)) ^ crc(b)``, where to shift is to append zero bytes, a
-linear function of the 32 bits (``crc32_combine`` of zlib). So the records' CRC follows from that of the whole and that
-of 40 bytes.
+``crc(a + b) == shifted(crc(a), len(b)) ^ crc(b)``, where to shift is to append zero bytes, a linear function of the 32
+bits (``crc32_combine`` of zlib). A batch's CRC covers 40 bytes of its header and its records: after the header has
+changed, the new CRC follows from the old one and twice 40 bytes, and so does the CRC of the records alone.
 """
 
 from __future__ import annotations
@@ -12,22 +11,11 @@ import functools
 from collections.abc import Sequence
 from typing import Final
 
-from crc32c import crc32c
-
-from mirror.wire.records import HEADER_BYTES, Batch
-
-_CRC_COVERS: Final = 21
 _POLYNOMIAL: Final = 0x82F63B78
 """That of CRC-32C, reflected: bit 31 is the coefficient of 1."""
 
 _Table = tuple[Sequence[int], ...]
 """For each of the four bytes of a CRC, what each of its 256 values becomes."""
-
-
-def records_crc(batch: Batch) -> int:
-    """Return the CRC-32C of the bytes behind the header of ``batch``, if its own CRC is right."""
-    before = crc32c(batch.view[_CRC_COVERS:HEADER_BYTES])
-    return int(batch.crc) ^ shifted(before, batch.size - HEADER_BYTES)
 
 
 def shifted(crc: int, count: int) -> int:

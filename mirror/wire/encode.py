@@ -100,6 +100,7 @@ class BatchBuilder:
                 data[HEADER_BYTES:] = compressed
                 data[_ATTRIBUTES_LOW_BYTE] |= CODECS[self.codec]
         batch = Batch(memoryview(data))
+        batch.stamp_crc()
         batch.patch(-1, -1, -1)
         return batch
 

@@ -63,7 +63,7 @@ _CODES_BY_ACTION: Final = {
         ErrorCode.concurrent_transactions,
         ErrorCode.throttling_quota_exceeded,
         ErrorCode.unstable_offset_commit,
-        # The batch was verified before it was sent, so it was damaged in transit: sending it again may succeed.
+        # Either damaged in transit: sending it again may succeed. Or in memory: see produce_responses.py.
         ErrorCode.corrupt_message,
     ),
     ErrorAction.NEW_SESSION: (
@@ -136,6 +136,7 @@ INVALID_PRODUCER_EPOCH: Final = int(ErrorCode.invalid_producer_epoch)
 INVALID_PRODUCER_ID_MAPPING: Final = int(ErrorCode.invalid_producer_id_mapping)
 INVALID_TRANSACTION_TIMEOUT: Final = int(ErrorCode.invalid_transaction_timeout)
 CONCURRENT_TRANSACTIONS: Final = int(ErrorCode.concurrent_transactions)
+CORRUPT_MESSAGE: Final = int(ErrorCode.corrupt_message)
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = int(ErrorCode.transactional_id_authorization_failed)
 UNKNOWN_PRODUCER_ID: Final = int(ErrorCode.unknown_producer_id)
 PRODUCER_FENCED: Final = int(ErrorCode.producer_fenced)

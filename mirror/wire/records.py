@@ -16,6 +16,7 @@ from typing import Final, overload
 from crc32c import crc32c
 
 from mirror.errors import CorruptBatch
+from mirror.wire.checksums import shifted
 from mirror.wire.decompress import NAMES
 from mirror.wire.legacy import SMALLEST_LENGTH, MessageSet, check_length
 
@@ -126,19 +127,34 @@ class Batch:
         """Prepare the batch for sending, in place: base offset 0, leader epoch -1, producer, attributes, CRC.
 
         The LogAppendTime and delete-horizon bits are always cleared: the broker refuses them from producers
-        (LogValidator), or would silently read wrong timestamps.
+        (LogValidator), or would silently read wrong timestamps. The CRC is derived from that of the batch before, so
+        that the target refuses a batch that was damaged after its CRC had been verified or computed.
         """
         attributes = self.attributes & CODEC_MASK
         if transactional:
             attributes |= TRANSACTIONAL
+        before = self._header_crc()
         _START.pack_into(self.view, 0, 0, self.size - _LENGTH_END, -1)
         _ATTRIBUTES.pack_into(self.view, ATTRIBUTES_AT, attributes)
         _PRODUCER.pack_into(self.view, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
         self.attributes, self.base_offset, self.leader_epoch = attributes, 0, -1
         self.next_offset, self.is_control = self.last_offset_delta + 1, False
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        self.crc ^= shifted(before ^ self._header_crc(), self.size - HEADER_BYTES)
+        _CRC.pack_into(self.view, _CRC_START, self.crc)
+
+    def stamp_crc(self) -> None:
+        """Compute the CRC-32C of all its bytes, and write it: the batch was just encoded."""
         self.crc = crc32c(self.view[_CRC_COVERS:])
         _CRC.pack_into(self.view, _CRC_START, self.crc)
+
+    def records_crc(self) -> int:
+        """Return the CRC-32C of the bytes behind the header, if the batch's own CRC is right. It reads 40 bytes."""
+        return int(self.crc) ^ shifted(self._header_crc(), self.size - HEADER_BYTES)
+
+    def _header_crc(self) -> int:
+        """Return the CRC-32C of the part of the header that the batch's CRC covers."""
+        return int(crc32c(self.view[_CRC_COVERS:HEADER_BYTES]))
 
 
 AnyBatch = Batch | MessageSet

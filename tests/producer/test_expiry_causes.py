@@ -9,14 +9,34 @@ from typing import Any
 import pytest
 
 from mirror.cluster.types import TopicPartition
-from mirror.errors import BrokerError, ConnectionFailed, DeliveryCause, DeliveryPhase, DeliveryTimeout, KafkaError
+from mirror.errors import (
+    BrokerError,
+    ConnectionFailed,
+    CorruptBatch,
+    DeliveryCause,
+    DeliveryPhase,
+    DeliveryTimeout,
+    KafkaError,
+)
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
-from tests.producer.site import IN_FLIGHT, T0, T1, TIMES, expired, finish, make_cluster, send, transactional
+from tests.producer.site import (
+    IN_FLIGHT,
+    T0,
+    T1,
+    TIMES,
+    expired,
+    failure,
+    finish,
+    make_cluster,
+    send,
+    transactional,
+    values,
+)
 
 Harm = Callable[[FakeCluster], object]
 
@@ -284,3 +304,29 @@ def test_one_sick_partition_costs_the_others_nothing_not_even_memory_or_order() 
     for one in sick:
         assert not expired(producer, one).may_have_been_written
     assert producer.taken == producer.released
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_batch_damaged_in_memory_is_refused_and_fails_at_once(in_flight: int) -> None:
+    cluster = make_cluster()
+    producer = FakeProducer(cluster, **{IN_FLIGHT: in_flight})
+    finish(producer, producer.send(T0, b"first"))
+    damaged = producer.prepare(T0, b"a", b"b")
+    assert damaged.batch is not None
+    damaged.batch.view[-3] ^= 0x04
+    producer.send_batch(damaged)
+    after = producer.send(T0, b"after")
+    error = failure(producer, damaged.future)
+    assert isinstance(error, CorruptBatch)
+    assert "t-0: a batch was damaged in memory" in str(error)
+    assert not error.may_have_been_written
+    finish(producer, after)
+    assert values(cluster) == [b"first", b"after"]
+
+
+def test_batch_damaged_in_transit_is_sent_again() -> None:
+    cluster = make_cluster()
+    cluster.control.on(Api.PRODUCE, Action(errors={T0: errors.CORRUPT_MESSAGE}), times=2)
+    producer = FakeProducer(cluster)
+    finish(producer, producer.send(T0, b"a"))
+    assert values(cluster) == [b"a"]

@@ -103,6 +103,7 @@ def compacted(
         builder.append(offset - at, time_ms, key, value, list(headers))
     made = Batch(memoryview(builder.build()))
     made.view[23:27] = (last - at).to_bytes(4, "big")
+    made.stamp_crc()
     made.patch(*SOURCE_PRODUCER)
     kept = stamped(made.view, at, 0)
     return batch_in(kept if append_time_ms is None else appended_at(kept, append_time_ms))

@@ -101,6 +101,19 @@ def test_a_flipped_bit_anywhere_in_what_the_checksum_covers_is_found() -> None:
     Batch(memoryview(data)).verify()
 
 
+@given(_VALUES, st.data())
+def test_damage_after_the_checksum_was_verified_is_not_stamped_as_good(
+    values: list[bytes], data: st.DataObject
+) -> None:
+    one = batch(build(values))
+    bit = data.draw(st.integers(HEADER_BYTES * 8, len(one.view) * 8 - 1))
+    one.view[bit // 8] ^= 1 << bit % 8
+    for sequence in (7, 8):
+        one.patch(9, 1, sequence)
+        with pytest.raises(CorruptBatch, match="CRC-32C"):
+            Batch(one.view).verify()
+
+
 def test_corruption_names_the_offset() -> None:
     data = build(base_offset=4_711)
     data[-1] ^= 1

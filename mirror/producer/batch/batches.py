@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import CorruptBatch, KafkaError
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import BatchBuilder, Headers
 from mirror.wire.records import Batch
@@ -99,6 +99,14 @@ class ProducerBatch:
             assert self.open is not None  # noqa: S101 - either it came ready-made, or it takes records
             self.batch = self.open.seal()
         return self.batch
+
+    def is_damaged(self) -> bool:
+        """Whether its bytes do not match its CRC-32C any more: to send them again is in vain."""
+        try:
+            self.seal().verify()
+        except CorruptBatch:
+            return True
+        return False
 
     @property
     def count(self) -> int:

@@ -27,7 +27,6 @@ from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.client_defaults import RECOMPRESSED_BATCH_BYTES
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.progress.gaps import GapKind
-from mirror.wire.checksums import records_crc
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch, Batch
 
@@ -261,7 +260,7 @@ class BatchPipeline:
         output.batch, output.count = batch, batch.count
         if self._sample_interval:
             if self._batches_made % self._sample_interval == 0:
-                output.records_crc = records_crc(batch)
+                output.records_crc = batch.records_crc()
             self._batches_made += 1
 
     def _skip_following(self, output: OutputBatch) -> None:

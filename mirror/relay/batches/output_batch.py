@@ -43,7 +43,7 @@ class OutputBatch:
     count: int = 0
     """The records of ``batch``."""
     records_crc: int | None = None
-    """See :func:`mirror.wire.checksums.records_crc`, before the batch is patched; None: it will not be read back."""
+    """See :meth:`.Batch.records_crc`, before the batch is patched; None: it will not be read back."""
     jumps: Sequence[int] = ()
     """As :attr:`mirror.relay.batches.reencode.ReencodedBatch.jumps`; empty if the records adjoin in the source."""
     dropped: dict[str, int] = field(default_factory=dict)

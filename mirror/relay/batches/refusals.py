@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mirror.cluster.types import TopicPartition
-from mirror.errors import BrokerError, FlowError, MirrorError, RecordRejected, RecordTooLarge
+from mirror.errors import BrokerError, CorruptBatch, FlowError, MirrorError, RecordRejected, RecordTooLarge
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.reencode import INVALID_TIMESTAMP, Reason
 from mirror.relay.batches.remedies import Remedies
@@ -41,7 +41,7 @@ def handle_refusal(
             return None
         advice = 'a compacted topic takes no record without a key; set on-no-key = "skip" to leave such records out'
         return FlowError(f"{at}: {error} ({advice})")
-    if isinstance(error, BrokerError):
+    if isinstance(error, (BrokerError, CorruptBatch)):
         error.args = (f"{at}: {error}",)
         return error
     return error if isinstance(error, MirrorError) else FlowError(f"{at}: {type(error).__name__}: {error}")

@@ -10,6 +10,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.errors import (
     AuthorizationFailed,
     BrokerError,
+    CorruptBatch,
     DeliveryPhase,
     DeliveryTimeout,
     Fenced,
@@ -87,6 +88,10 @@ class FailureClassifier:
         refusal = isinstance(error, RecordRejected) or not isinstance(error, BrokerError)
         if isinstance(error, (DeliveryTimeout, Fenced, TransactionExpired)):
             return self.outcome_of(error, output)
+        may_abort = self.aborts < MAX_ABORTS_IN_A_ROW
+        if isinstance(error, CorruptBatch) and may_abort:
+            self.aborts += 1  # it was damaged in memory: it is read again
+            return None
         if output is not None and refusal:
             self._apply_remedy(error, output, committed)
             return None
@@ -95,7 +100,6 @@ class FailureClassifier:
             return self.outcome_of(
                 expiry_error(self._target, phase, error, age_ms=committing_ms, may_have_been_written=True)
             )
-        may_abort = self.aborts < MAX_ABORTS_IN_A_ROW
         if isinstance(error, BrokerError) and not isinstance(error, AuthorizationFailed) and may_abort:
             # The state of a producer that brokers have lost does not matter to the next producer.
             self.aborts += 1

@@ -10,7 +10,6 @@ from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import CorruptBatch
 from mirror.relay.readback.result import MAX_FOUND, Difference, DifferenceKind, ReadBackResult, Unverified
 from mirror.relay.readback.written import NO_OFFSET, WrittenBatch
-from mirror.wire.checksums import records_crc
 from mirror.wire.records import CODEC_MASK, DELETE_HORIZON, AnyBatch, Batch
 
 MAX_PENDING: Final = 2_000
@@ -213,7 +212,7 @@ class PartitionReadBack:
         if batch.base_timestamp != wanted.base_timestamp:
             reason = f"its timestamps begin at {batch.base_timestamp}, not {wanted.base_timestamp}"
             self._differ(DifferenceKind.CONTENT, wanted, reason)
-        elif batch.size != wanted.size or records_crc(batch) != wanted.records_crc:
+        elif batch.size != wanted.size or batch.records_crc() != wanted.records_crc:
             self._differ(DifferenceKind.CONTENT, wanted, "the records there are others")
         else:
             self._verified(wanted)
@@ -255,4 +254,4 @@ class PartitionReadBack:
 
 
 def _digest_of(batch: Batch) -> _Digest:
-    return records_crc(batch), batch.size, batch.count, batch.base_timestamp
+    return batch.records_crc(), batch.size, batch.count, batch.base_timestamp

@@ -22,7 +22,7 @@ class WrittenBatch(NamedTuple):
     codec: int
     base_timestamp: int
     records_crc: int
-    """See :func:`mirror.wire.checksums.records_crc`; from the source's checksum if the batch is passed on as bytes."""
+    """See :meth:`.Batch.records_crc`; from the source's checksum if the batch is passed on as bytes."""
     follows: bool
     """Whether the same attempt has appended the batch before it, so that nothing of the copy is between both."""
 

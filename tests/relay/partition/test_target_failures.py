@@ -6,6 +6,7 @@ import pytest
 
 from mirror.errors import (
     BrokerError,
+    CorruptBatch,
     DeliveryPhase,
     DeliveryTimeout,
     Fenced,
@@ -290,6 +291,22 @@ def test_producer_unknown_to_the_brokers_is_replaced_after_a_backoff_a_few_times
     assert 0 < backoffs[0] < backoffs[-1]
     prefix = "t-0, the batch at offset 0: " if operation == "batch" else "paris.t-0: progress was not committed: "
     assert run.ended_with(Outcome.FAILED).error == f"{prefix}unknown producer id"
+
+
+def test_batch_damaged_in_memory_is_read_again_a_few_times() -> None:
+    run = CopyHarness(1).opened(0)
+    for attempts in range(10):
+        run.fetch(made(0))
+        run.fail(0, CorruptBatch("damaged in memory"))
+        run.closed()
+        if run.copy.done:
+            assert attempts == MAX_ABORTS_IN_A_ROW
+            break
+        run.back_off()
+        run.opened(0)
+        assert run.context.read_position == (0, None)
+    error = run.ended_with(Outcome.FAILED).error
+    assert error == "t-0, the batch at offset 0: damaged in memory"
 
 
 def test_aborts_are_counted_since_the_last_commit() -> None:

@@ -32,6 +32,7 @@ def flipped(one: Batch, at: int, *, new_crc: bool) -> Batch:
     found = batch(data)
     if new_crc:
         attributes = found.attributes
+        found.stamp_crc()
         found.patch(found.producer_id, found.producer_epoch, found.base_sequence)
         data[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big", signed=True)
         found = moved(batch(data), one.base_offset)
