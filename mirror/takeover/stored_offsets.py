@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from mirror.client import EARLIEST, LATEST, Admin, Consumer, TopicPartition
+from mirror.errors import KafkaError
 from mirror.mirrormaker.records import OffsetSync
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, parse_offset
 from mirror.relay.progress.log_reading import read_long_log
@@ -85,7 +86,11 @@ class TopicReader:
 
     def ends(self, topic: str, *, stable: bool = False) -> dict[TopicPartition, int]:
         """Return the end of each partition's log; if ``stable``, its last stable offset. Raises KafkaError."""
-        tps = [TopicPartition(topic, one.partition) for one in self._admin.describe_topics([topic])[topic].partitions]
+        described = self._admin.describe_topics([topic]).get(topic)
+        if described is None:
+            msg = f"topic {topic!r}: a broker does not know it; it was deleted, or is new: try again"
+            raise KafkaError(msg)
+        tps = [TopicPartition(topic, one.partition) for one in described.partitions]
         isolation = "read_committed" if stable else "read_uncommitted"
         found = self._admin.list_offsets(dict.fromkeys(tps, LATEST), isolation=isolation)
         return {tp: found[tp].offset for tp in tps}

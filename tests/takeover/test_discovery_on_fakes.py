@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.client import Admin
-from mirror.errors import FlowError
+from mirror.errors import FlowError, KafkaError
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.spark.run_control import RunControlClient
 from mirror.takeover.places import Deployment, is_dedicated
@@ -43,6 +43,11 @@ def test_it_is_refused_while_something_writes(mm2: FakeMirrorMaker) -> None:
     assert ["written to the target" in line for line in report.warnings] == [True]
     assert mm2.pair.copy().outcome is CopyOutcome.COMPLETE
     assert mm2.pair.values() == VALUES
+
+
+def test_a_topic_of_positions_that_is_deleted_meanwhile_is_named(mm2: FakeMirrorMaker) -> None:
+    with pytest.raises(KafkaError, match=f"topic '{POSITIONS}': a broker does not know it"):
+        mm2.run(pause=lambda _: mm2.pair.target.topics.pop(POSITIONS))
 
 
 def test_a_flow_that_begins_meanwhile_is_not_taken_over(mm2: FakeMirrorMaker) -> None:
