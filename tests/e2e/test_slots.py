@@ -1,15 +1,20 @@
-"""Runs that a scheduler ends early: nothing is lost or doubled, and the exit status says it."""
+"""Runs that a scheduler ends early, or begins twice: nothing is lost or doubled, and the exit status says it."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
+from pyspark.find_spark_home import _find_spark_home
 
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Run, Site, flow
+from tests.polling import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -67,4 +72,48 @@ def test_a_slot_that_ends_a_run_loses_and_doubles_nothing(
     run = site.finish(site.launch([str(SLOT), str(site.folder / "slot"), "400", "1", *command]))
     assert run == Run(0, "", ""), "cron would mail what is printed"
     assert site.partitions("f")[topic, 0]["start"] == reached
+    assert target.read(f"a.{topic}") == values
+
+
+def test_sigterm_to_a_bare_spark_submit_loses_and_doubles_nothing(
+    site: Site, source: Side, target: Side, topic: str, values: list[bytes], copied: Callable[[], int]
+) -> None:
+    clusters = {"a": source.address, "b": target.address}
+    site.write(clusters, {"f": flow("a", "b", [topic], SLOWLY)})
+    submit = [str(Path(_find_spark_home()) / "bin/spark-submit"), "--master", "local[2,4]"]
+    job = [str(CHECKOUT / "jobs" / "replicate.py"), "--config", str(site.config), "--report-dir", str(site.report)]
+    environ = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(CHECKOUT)}
+    run = site.launch([*submit, *job], environ=environ)
+    eventually(lambda: copied() > 0 or run.poll() is not None, within_s=120, what="the first records")
+    os.kill(run.pid, signal.SIGTERM)
+    assert site.finish(run).status == 143
+    site.await_end()
+    assert 0 < copied() < RECORDS
+
+    site.write(clusters, {"f": flow("a", "b", [topic], OFTEN)})
+    assert site.finish(site.launch([*submit, *job], environ=environ)).status == 0
+    assert target.read(f"a.{topic}") == values
+
+
+def test_run_that_overlaps_another_one_takes_over(
+    site: Site, source: Side, target: Side, topic: str, values: list[bytes], copied: Callable[[], int]
+) -> None:
+    """The second one has another report folder, as on another host."""
+    clusters = {"a": source.address, "b": target.address}
+    site.write(clusters, {"f": flow("a", "b", [topic], SLOWLY)})
+    first = site.start()
+    eventually(lambda: copied() > 0 or first.poll() is not None, within_s=120, what="the first records")
+
+    refused = site.run()
+    assert refused.status == 1
+    assert str(site.report) in refused.err
+
+    site.write(clusters, {"f": flow("a", "b", [topic], OFTEN)})
+    other = [*site.command("run"), "--report-dir", str(site.folder / "other"), "--master", "local[2,4]"]
+    second = site.finish(site.launch(other))
+    assert second.status == 0, second.out
+    ended = site.finish(first)
+    assert ended.status == 3, ended.out
+    assert site.flows()["f"]["outcome"] == "fenced"
+    assert site.partitions("f")[topic, 0]["end"] < RECORDS
     assert target.read(f"a.{topic}") == values
