@@ -8,14 +8,12 @@ changed, the new CRC follows from the old one and twice 40 bytes, and so does th
 from __future__ import annotations
 
 import functools
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
 _POLYNOMIAL: Final = 0x82F63B78
 """That of CRC-32C, reflected: bit 31 is the coefficient of 1."""
-
-_Table = tuple[Sequence[int], ...]
-"""For each of the four bytes of a CRC, what each of its 256 values becomes."""
 
 
 def shifted(crc: int, count: int) -> int:
@@ -24,22 +22,33 @@ def shifted(crc: int, count: int) -> int:
     power = 0
     while count:
         if count & 1:
-            first, second, third, fourth = tables[power]
-            crc = first[crc & 0xFF] ^ second[crc >> 8 & 0xFF] ^ third[crc >> 16 & 0xFF] ^ fourth[crc >> 24]
+            table = tables[power]
+            crc = (
+                table[crc & 0xFF]
+                ^ table[256 + (crc >> 8 & 0xFF)]
+                ^ table[512 + (crc >> 16 & 0xFF)]
+                ^ table[768 + (crc >> 24)]
+            )
         count >>= 1
         power += 1
     return crc
 
 
 @functools.cache
-def _tables() -> tuple[_Table, ...]:
-    """Return for each power of two up to 2**30 how to append that many zero bytes; this takes 30 ms and 1 MB."""
+def _tables() -> tuple[array[int], ...]:
+    """Return for each power of two up to 2**30 how to append that many zero bytes; this takes 10 ms and 127 KB.
+
+    A table has what each of 256 values becomes, for each of the four bytes of a CRC. Arrays stay in a processor's cache
+    beside the batches; tuples of ints took 1.3 MB, and twice the time.
+    """
     columns = [_POLYNOMIAL, *(1 << bit for bit in range(31))]  # one zero bit
     for _ in range(3):
         columns = _squared(columns)
     tables = []
     for _ in range(31):
-        tables.append(tuple(_byte_table(columns[first : first + 8]) for first in range(0, 32, 8)))
+        tables.append(
+            array("I", (value for first in range(0, 32, 8) for value in _byte_table(columns[first : first + 8])))
+        )
         columns = _squared(columns)
     return tuple(tables)
 
