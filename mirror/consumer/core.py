@@ -5,7 +5,7 @@ from __future__ import annotations
 from mirror.backoff import Backoff
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
-from mirror.cluster.requests import Poll, Request
+from mirror.cluster.requests import IDLE, Poll, Request
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.events import PollEvent, PositionEvent
 from mirror.consumer.fetched import PartsOf
@@ -43,9 +43,20 @@ class ConsumerCore:
         if self._closing is not None:
             requests, self._session_closing = self._session_closing, []
             return Poll(requests, FOREVER_MS)
+        if not self._has_work:
+            return IDLE
         self._answer_waiting()
         self._offsets.poll(now)
         return self._fetching.poll(now)
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether some partition is assigned or has just been, or some caller waits.
+
+        It is polled in every turn of the loop, also beside a producer that has much to do.
+        """
+        waits = self._poll_event is not None or bool(self._position_events) or self._offsets.in_progress
+        return waits or bool(self.positions) or self.positions.has_changes
 
     def wait_for_records(self, event: PollEvent) -> None:
         """Complete ``event`` as soon as records are there. If an older poll is pending, complete it with no records."""

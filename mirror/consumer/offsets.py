@@ -97,6 +97,11 @@ class Offsets:
         self._lookups: list[_OffsetLookup] = []
         self._metadata_changes = -1
 
+    @property
+    def in_progress(self) -> bool:
+        """Whether a lookup has not ended."""
+        return bool(self._lookups)
+
     def close(self) -> None:
         """All positions are unassigned: end the pending lookups."""
         self._finish()

@@ -143,6 +143,11 @@ class Positions:
         """Bytes of memory that the fetch buffer holds."""
         return self.ready.held
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether some change has not been applied yet: a partition that was unassigned leaves its fetch session."""
+        return bool(self.changed_for_fetching or self.changed_for_lookups)
+
     def __iter__(self) -> Iterator[tuple[TopicPartition, Position]]:
         return iter(self._by_tp.items())
 

@@ -10,6 +10,7 @@ import pytest
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.events import AssignEvent, PauseEvent, PositionEvent, SeekEvent
 from mirror.consumer.fetch_routes import FetchRoutes
+from mirror.consumer.fetching import Fetching
 from mirror.consumer.offsets import Offsets
 from mirror.consumer.positions import Position, Positions
 from mirror.wire.api import Api
@@ -50,6 +51,26 @@ def test_idle_partitions_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(checked) <= 20 * 8
     named = [sum(len(topic.partitions) for topic in call.body.topics) for call in cluster.calls(Api.FETCH)]
     assert sum(named) <= 20
+
+
+def test_consumer_without_partitions_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is polled in every turn; beside a busy producer that took 6% of the network thread."""
+    cluster = FakeCluster()
+    cluster.add_topic("t", 1)
+    cluster.log("t").append_values(b"x")
+    consumer, tp = FakeConsumer(cluster), TopicPartition("t", 0)
+    consumer.read((tp, 0))
+    assert [one.tp for one in consumer.poll()] == [tp]
+    consumer.submit(consumer.core, AssignEvent([]))
+    consumer.run_for(2_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(Fetching, "poll", lambda *_: pytest.fail("there is nothing to fetch"))
+        patched.setattr(Offsets, "poll", lambda *_: pytest.fail("there is nothing to look up"))
+        cluster.move("t", 0, 1)
+        consumer.run_for(2_000)
+    cluster.log("t").append_values(b"y")
+    consumer.read((tp, 1))
+    assert [one.tp for one in consumer.poll()] == [tp]
 
 
 def test_a_partition_that_is_assigned_later_is_read_and_its_position_found_also_while_it_is_paused() -> None:

@@ -104,6 +104,42 @@ def _idle_turns(desk: Desk, connections: int) -> int:
     return calls_made(work)
 
 
+ANSWER = encode_response(Api.METADATA, Api.METADATA.value.high, 2, MetadataResponse((), "cluster", 1))
+
+
+def _with_part_of_an_answer(desk: Desk) -> Probe:
+    """A request in flight, and the first bytes of its response."""
+    desk.until(lambda: desk.ready(1))
+    probe = desk.send()
+    desk.network.poll(0)
+    (client,) = desk.listener.connections
+    client.sendall(ANSWER[:7])
+    return probe
+
+
+def test_part_of_a_response_does_not_end_the_wait(open_desk: Opener) -> None:
+    """Each turn polls all cores: a response of 4 MB came in 25 parts."""
+    desk = open_desk(greeting())
+    probe = _with_part_of_an_answer(desk)
+    began = time.monotonic()
+    desk.network.poll(200)
+    assert time.monotonic() - began >= 0.19
+    assert not probe.told
+    desk.listener.connections[0].sendall(ANSWER[7:])
+    desk.network.poll(60_000)
+    assert probe.responses
+
+
+def test_wait_for_the_rest_of_a_response_ends_by_a_wake_up_and_by_the_timeout(open_desk: Opener) -> None:
+    desk = open_desk(greeting(), **{"request.timeout.ms": 300})
+    probe = _with_part_of_an_answer(desk)
+    desk.network.wakeup()
+    desk.network.poll(1_000_000)
+    assert not probe.told
+    desk.until(lambda: probe.told)
+    assert isinstance(probe.failures[0], ConnectionFailed)
+
+
 def test_changes_tell_of_connections_that_become_ready_and_are_lost(open_desk: Opener) -> None:
     desk = open_desk(greeting())
     assert not desk.ready(1)

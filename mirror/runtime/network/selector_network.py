@@ -159,21 +159,38 @@ class SelectorNetwork:
     # --- I/O
 
     def poll(self, timeout_ms: int) -> None:
-        """Connect, send, wait for at most ``timeout_ms``, receive, and fail requests that have timed out."""
+        """Connect, send, wait for at most ``timeout_ms``, receive, and fail requests that have timed out.
+
+        A part of a response concerns nothing but this network: the rest of it is waited for.
+        """
         now = self._clock.now()
         active, self._active = self._active, {}
         for connection in active:
             self._advance(connection, now)
-        timeout_ms = min(timeout_ms, remaining(self._alarms.next_ms(), now))
+        until_ms = deadline(now, min(timeout_ms, remaining(self._alarms.next_ms(), now)))
+        while True:
+            only_parts = self._receive(remaining(until_ms, now))
+            now = self._clock.now()
+            if not only_parts or now >= until_ms:
+                break
+        for connection in self._alarms.due(now):
+            self._expire(connection, now)
+
+    def _receive(self, timeout_ms: int) -> bool:
+        """Wait once, and serve what is ready; return whether all that has come are parts of responses."""
         ready = self._selector.select(min(timeout_ms / 1000, _LONGEST_SELECT_S))
         now = self._clock.now()
+        only_parts = bool(ready)
         for key, mask in ready:
             if key.data is None:
                 self._drain_wakeups()
+                only_parts = False
             elif key.data.sock is key.fileobj:
+                session, changes = key.data.session, self.changes
+                load = session.load if session.ready and mask == selectors.EVENT_READ else 0
                 self._serve(key.data, mask, now)
-        for connection in self._alarms.due(now):
-            self._expire(connection, now)
+                only_parts = only_parts and 0 < load == session.load and self.changes == changes
+        return only_parts
 
     def _note(self, connection: Connection, now: int) -> None:
         """Update the deadline and the readiness of ``connection`` after an event."""
