@@ -27,6 +27,7 @@ from rich.table import Table
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
+from mirror.spark.verification.task import prepare_process
 from mirror.verify.comparison import compare
 from mirror.verify.log_reader import LogReader
 from mirror.verify.values import Bounds, Rules
@@ -104,6 +105,7 @@ def measure(way: str, addresses: list[str]) -> dict[str, float]:
         for number in range(PARTITIONS):
             compare_with_confluent(addresses, ends[0][TopicPartition(TOPIC, number)], number)
         return {"seconds": time.perf_counter() - began_s, "cpu_s": time.process_time() - cpu_s, "bytes": 0}
+    prepare_process()
     with (
         LogReader({"bootstrap.servers": addresses[0]}, clock, 60_000) as source,
         LogReader({"bootstrap.servers": addresses[1]}, clock, 60_000) as target,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from mirror.relay.origin.records import LogKey
 from mirror.relay.origin.registry import open_origin
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.runtime.clock import SystemClock
+from mirror.runtime.memory.malloc_tuning import bound_heap
 from mirror.spark.datasource.options import FlowOptions
 from mirror.verify.comparison import Comparison
 from mirror.verify.log_reader import LogReader
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from mirror.relay.origin.registry import LocalOrigin
 
 _MIN_STALL_MS: Final = 60_000
+_RELEASED_BYTES: Final = 32 * 1024 * 1024
+_SWITCH_INTERVAL_S: Final = 0.0005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +49,18 @@ class VerifyTask:
     hashes: bool = False
 
 
+def prepare_process() -> None:
+    """Set up this process for two logs that are read beside their comparison, as :func:`copy_ranges` does for a copy.
+
+    The memory of responses is reused. Network threads wait less long for the interpreter than Python's default of 5 ms.
+    """
+    bound_heap(_RELEASED_BYTES)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
 def run_tasks(tasks: Iterable[VerifyTask]) -> Iterator[PartitionResult]:
     """Compare the partitions of these tasks. An error of a partition is in its result."""
+    prepare_process()
     for task in tasks:
         options = FlowOptions(task.config, task.flow, Path(), task.secrets_dir)
         try:

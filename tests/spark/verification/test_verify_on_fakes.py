@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +14,14 @@ from mirror.config.load import load
 from mirror.config.positions import Position
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
+from mirror.runtime.memory.buffer_recycling import recycled
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, run_tasks
 from mirror.verify.proof import Link, Proof, ProofError, proved_ranges
 from mirror.verify.results import PartitionResult
 from mirror.verify.values import Kind, Named
+from mirror.wire.frames import FrameReader
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.log import PartitionLog
 from tests.fakes.record_batches import build
@@ -343,3 +346,14 @@ def test_task_whose_transform_cannot_be_loaded_says_so(audit_of: Callable[..., A
     (result,) = audit.verify()
     assert result.outcome == "unknown"
     assert "cannot be loaded" in result.error
+
+
+def test_workers_reuse_the_memory_of_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FrameReader, "large", (8 * 1024 * 1024, bytearray))
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    try:
+        assert list(run_tasks([])) == []
+        assert (FrameReader.large[1], sys.getswitchinterval()) == (recycled, 0.0005)
+    finally:
+        sys.setswitchinterval(interval_s)
