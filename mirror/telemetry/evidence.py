@@ -22,7 +22,9 @@ class LastVerification:
     time_ms: int
     """When it ended, in ms since 1970."""
     equal_ms: int = 0
-    """When the last one ended that has found everything equal; 0: none."""
+    """When the last one ended that has found everything equal, and was not partial; 0: none."""
+    partial: bool = False
+    """Whether it has left out some of what is copied (``--from``, ``--check``)."""
     error: str = ""
     """Why nothing could be compared; empty if something was."""
     seconds: float = 0.0
@@ -43,7 +45,7 @@ class LastVerification:
         """Return the summary of a flow's entry in ``verify.json``, which ended at ``time_ms``."""
         partitions = record["partitions"]
         outcomes = Counter(one["outcome"] for one in partitions)
-        is_equal = not record["error"] and not outcomes.keys() - {"equal"}
+        is_equal = not record["error"] and not record["partial"] and not outcomes.keys() - {"equal"}
         differing: Counter[str] = Counter()
         equal_to: Counter[str] = Counter()
         for one in partitions:
@@ -53,6 +55,7 @@ class LastVerification:
         return cls(
             time_ms=time_ms,
             equal_ms=time_ms if is_equal else 0 if earlier is None else earlier.equal_ms,
+            partial=record["partial"],
             error=record["error"] or "",
             seconds=record["seconds"],
             records=sum(one.get("records", 0) for one in partitions),

@@ -57,8 +57,8 @@ BACKLOG = Backlog(
 )
 
 
-def verified(*results: PartitionResult, error: str = "") -> dict[str, Any]:
-    return FlowVerification(flow="f", results=[*results], error=error).to_record()
+def verified(*results: PartitionResult, error: str = "", partial: bool = False) -> dict[str, Any]:
+    return FlowVerification(flow="f", results=[*results], error=error, partial=partial).to_record()
 
 
 def rehearsed(**more: Any) -> dict[str, Any]:
@@ -97,6 +97,25 @@ def test_next_verification_that_finds_a_difference_keeps_the_time_of_the_last_eq
     found = read_evidence(tmp_path, "f").verification
     assert found is not None
     assert (found.error, found.equal_ms) == ("no broker answers", NOON_MS)
+
+
+def test_partial_verification_keeps_the_time_of_the_last_one_of_all_that_is_copied(tmp_path: Path) -> None:
+    folder = tmp_path / VERIFY_FOLDER
+    write_verification(folder, verified(*EQUAL, partial=True), NOON_MS - HOUR_MS)
+    found = read_evidence(tmp_path, "f").verification
+    assert found is not None
+    assert (found.equal_ms, found.partial) == (0, True), "not all has ever been found equal"
+    write_verification(folder, verified(*EQUAL), NOON_MS)
+    write_verification(folder, verified(*EQUAL, partial=True), NOON_MS + HOUR_MS)
+    after = read_evidence(tmp_path, "f")
+    assert after.verification is not None
+    assert (after.verification.time_ms, after.verification.equal_ms) == (NOON_MS + HOUR_MS, NOON_MS)
+    metrics = MetricStore()
+    record_evidence(metrics, "f", after)
+    assert measured(metrics)["mirror.verify.last"] == {("f",): NOON_MS / 1000}
+    text = shown(after)
+    assert "only a part was compared (--from or --check)" in text
+    assert "all of it last found equal: 2" in text, "a date"
 
 
 def test_verification_in_the_folder_of_the_runs_is_found_too(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def _lazy_context(started: contextlib.ExitStack, consoles: Consoles) -> Callable
 
 def _verify(verifier: FlowVerifier, flow: FlowConfig, consoles: Consoles, options: VerifyOptions) -> FlowVerification:
     """Verify one flow, and print what it came to. A flow that cannot be verified does not stop the next one."""
-    report = FlowVerification(flow=flow.name)
+    report = FlowVerification(flow=flow.name, partial=options.is_partial)
     try:
         verifier.verify(flow, report)
     except Py4JJavaError as error:

@@ -88,6 +88,11 @@ class VerifyOptions:
             return f"{FROM.name} {self.from_}: {error}"
         return ""
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether some of what is copied is left out: what is in front of a position, or behind a proof."""
+        return self.from_ is not None or self.check is not None
+
     def to_arguments(self) -> list[str]:
         """Return the arguments that :meth:`parse` turns into these options."""
         values = {

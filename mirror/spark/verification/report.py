@@ -18,6 +18,8 @@ class FlowVerification:
     results: list[PartitionResult] = field(default_factory=list)
     error: str = ""
     """Why nothing of it could be verified; empty if something could."""
+    partial: bool = False
+    """Whether it leaves out, as it was asked to, some of what is copied and was not proved before."""
     source_cluster_id: str = ""
     target_cluster_id: str = ""
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -35,6 +37,7 @@ class FlowVerification:
         return {
             "flow": self.flow,
             "error": self.error or None,
+            "partial": self.partial,
             "started": self.started.isoformat(),
             "seconds": round(self.seconds, 3),
             "source_cluster_id": self.source_cluster_id,

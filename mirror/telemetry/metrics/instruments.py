@@ -142,7 +142,8 @@ PROVED: Final = Instrument(
     Kind.GAUGE,
     "s",
     ("flow",),
-    "when the last `mirror verify` ended that found everything equal, in seconds since 1970; 0 if none has",
+    "when the last `mirror verify` without `--from` or `--check` ended that found everything equal,"
+    " in seconds since 1970; 0 if none has",
 )
 PROVED_TO: Final = Instrument(
     "mirror.verify.offsets",

@@ -58,7 +58,8 @@ def _verification(found: LastVerification, made_ms: int) -> dict[str, Any]:
         "error": found.error,
         "lines": [
             f"{counted(found.records, 'record')}, {size(found.bytes)}, in {span(found.seconds * 1000)}",
-            f"last found equal: {equal}",
+            *(["only a part was compared (--from or --check)"] if found.partial else []),
+            f"all of it last found equal: {equal}" if found.partial else f"last found equal: {equal}",
             *([f"differing records: {listed(dict(found.differing))}"] if found.differing else []),
         ],
         "rows": [

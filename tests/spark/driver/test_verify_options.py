@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,14 @@ def test_script_gets_the_options_of_the_command() -> None:
     checking = VerifyOptions(config=Path("c"), check=Path("k"))
     for options in (whole, checking, VerifyOptions(config=Path("c"))):
         assert VerifyOptions.parse(options.to_arguments(), script="verify.py", description="") == options
+
+
+@pytest.mark.parametrize(
+    ("options", "partial"),
+    [({}, False), ({"proof": Path("p")}, False), ({"from_": "5"}, True), ({"check": Path("p")}, True)],
+)
+def test_part_of_what_is_copied_is_known_as_such(options: dict[str, Any], partial: bool) -> None:
+    assert VerifyOptions(config=Path("c"), **options).is_partial == partial
 
 
 def test_wrong_option_ends_with_status_2() -> None:
