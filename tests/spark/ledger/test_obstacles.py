@@ -239,6 +239,58 @@ def test_a_creation_that_timed_out_does_not_fail_other_topics(
     assert "target topic a.orders has 0 partitions -1 s after 1 were created" in targets.obstacles["orders"].reason
 
 
+def test_topics_that_brokers_show_one_after_the_other_are_waited_for(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each within 15 s; all of them take two minutes."""
+    names = [f"orders-{number:02}" for number in range(12)]
+    for name in names:
+        pair.a.add_topic(name, [5])
+    clock = FakeTime(monkeypatch)
+    plain = Admin.describe_topics
+
+    def slow(self: Admin, asked: Iterable[str], **options: bool) -> object:
+        hidden = {f"a.{name}" for name in names[int(clock.now_s // 10) :]}
+        clock.now_s += 10
+        return plain(self, [name for name in asked if name not in hidden], **options)
+
+    monkeypatch.setattr(Admin, "describe_topics", slow)
+    targets = prepared(pair, one=flow(topics=["orders.*"]))
+    assert targets.obstacles == {}
+    assert targets.copyable == dict.fromkeys(names, 1)
+
+
+@pytest.mark.parametrize(("partitions", "waits"), [(1, 15), (500, 20)])
+def test_brokers_have_more_time_for_more_partitions(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch, partitions: int, waits: int
+) -> None:
+    pair.a.add_topic("orders", [5] * partitions)
+    clock = FakeTime(monkeypatch)
+    plain = Admin.describe_topics
+
+    def blind(self: Admin, asked: Iterable[str], **options: bool) -> object:
+        return plain(self, [name for name in asked if name != "a.orders"], **options)
+
+    monkeypatch.setattr(Admin, "describe_topics", blind)
+    targets = prepared(pair, one=flow(topics=["orders"]))
+    assert f"has 0 partitions {waits} s after {partitions} were created" in targets.obstacles["orders"].reason
+    assert waits <= clock.now_s < waits + 1
+
+
+class FakeTime:
+    """The time of the preparation: it passes while that sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr("mirror.spark.preflight.target_topics.time", self)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
 def test_topics_without_permission_fail_alone_with_the_real_client_core() -> None:
     a, b = FakeCluster(cluster_id="a"), FakeCluster(cluster_id="b")
     for name in ("orders", "clicks", "x.c", LONG):
