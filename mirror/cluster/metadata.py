@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from mirror.backoff import Backoff
-from mirror.cluster.request_state import RequestState
+from mirror.cluster.request_state import KeyStates, RequestState
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
+from mirror.cluster.topic_state import Leader, TopicState
 from mirror.cluster.types import Broker, TopicPartition
 from mirror.errors import KafkaError, NotRetriable, ProtocolError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, broker_error
-from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataTopic
+from mirror.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 _MAX_HOST_LENGTH: Final = 255
 """Characters of a host name (RFC 1035)."""
 
 
-_MAX_STALE_EPOCHS: Final = 10
-"""Responses in a row with a lower leader epoch, after which that is accepted: no broker lags for so long."""
-
-
 @dataclass(frozen=True, slots=True)
-class Leader:
-    """The leader of a partition, and its epoch; -1 where brokers before Apache Kafka 2.4 do not report it reliably."""
+class _Sent:
+    """What a request is for."""
 
-    node: int
-    epoch: int
-
-
-@dataclass(slots=True)
-class TopicState:
-    """The state of one topic by the last response."""
-
-    topic_id: uuid.UUID | None = None
-    leaders: dict[int, Leader] = field(default_factory=dict)
-    error: int = 0
-    """The error code of the topic; 3: it does not exist."""
-    partitions: int = 0
-    stale_epochs: dict[int, int] = field(default_factory=dict)
-    """By partition, responses in a row with a lower leader epoch than the known one."""
-    record_epochs: dict[int, tuple[int, uuid.UUID | None]] = field(default_factory=dict)
-    """By partition, the leader epoch of a record that was read, with the id of its topic."""
-
-    def min_epoch(self, partition: int) -> int:
-        """Return the lowest leader epoch of ``partition`` that a broker which does not lag can report."""
-        known = self.leaders.get(partition)
-        epoch, topic_id = self.record_epochs.get(partition, (-1, None))
-        if None not in {topic_id, self.topic_id} and topic_id != self.topic_id:
-            epoch = -1
-        return max(epoch, -1 if known is None else known.epoch)
+    number: int
+    topics: frozenset[str]
+    suspects: frozenset[str]
+    """Those of the topics whose metadata was found to be wrong."""
+    suspicious: bool
+    """Something was wrong: all of the metadata, that of the suspects, or the brokers."""
+    full: bool
+    """It is for all topics."""
 
 
 class Metadata:
@@ -66,24 +48,37 @@ class Metadata:
     with the same or a higher epoch only, so that responses of lagging brokers change nothing (KIP-320), unless all
     responses have a lower one.
 
-    Requests are numbered: ``answered`` is the last one with a response, ``next_request`` the first that is not sent
-    yet, whose response is the first that is certainly newer than the present.
+    **What is requested.** All topics at first, after ``metadata.max.age.ms``, and when that is requested, as after the
+    loss of a broker. Only the topics concerned, whose part of a response replaces their states and no others, when some
+    are new (at once), incomplete (each with its own backoff), or were found to be wrong. A client of 10,000 topics
+    would otherwise request and decode all of them for each new one. One request is in flight at a time.
+
+    Requests are numbered, and ``next_request`` is the first that is not sent yet. What a response to it, or to a later
+    request, says about a topic that it covers (:meth:`covers`) is certainly newer than the present.
     """
 
     def __init__(self, settings: ClusterSettings, rng: random.Random) -> None:
+        backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
         self._settings = settings
+        self._backoff = backoff
         self._topics: dict[str, TopicState] = {}
-        self._wanted: set[str] = set()
-        self._wanted_before: set[str] = set()
         self._names: dict[uuid.UUID, str] = {}
         self._stale = True
-        self._was_stale = False
-        self._added_in_flight = False
+        self._stale_brokers = False
+        self._suspects: set[str] = set()
+        self._due: set[str] = set()
+        """The topics to request without a pause: they are new, their backoff is over, or their last request failed."""
+        self._incomplete: KeyStates[str] = KeyStates(backoff)
+        self._paused_until_ms = 0
+        """Until then only what is due is requested."""
         self._unchanged_updates = 0
         self._refusals = 0
-        self._state = RequestState(Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng))
+        self._state = RequestState(backoff)
+        self._changed: dict[str, int] = {}
+        """``changes`` as of the last change of each topic, in this order."""
+        self._dropped = 0
+        """``changes`` as of when a topic was last dropped."""
         self.answers = 0
-        self.answered = 0
         self.next_request = 1
         self.changes = 0
         self._updated_ms: int | None = None
@@ -101,19 +96,61 @@ class Metadata:
         all_refused = self._refusals >= len(self.brokers or self._settings.bootstrap)
         return self.last_error if isinstance(self.last_error, NotRetriable) and all_refused else None
 
+    # --- what is wanted
+
     def want(self, topics: Iterable[str]) -> None:
         """Request ``topics`` from now on; one that does not exist is requested as long as calls still want it."""
         for topic in topics:
-            self._wanted.add(topic)
-            if topic not in self._topics:
-                self._topics[topic] = TopicState()
-                self._stale = True
-                self._added_in_flight = self._state.in_flight
-                self._state.skip_backoff()
+            state = self._topics.get(topic)
+            if state is not None:
+                state.wanted = True
+                continue
+            self._topics[topic] = TopicState()
+            self._due.add(topic)
+            self._state.skip_backoff()
 
-    def request_update(self) -> None:
-        """Request an update, no sooner than the backoff allows: the metadata was found to be wrong."""
-        self._stale = True
+    def request_update(self, topics: Iterable[str] | None = None) -> None:
+        """Request an update, no sooner than the backoff allows: the metadata was found to be wrong.
+
+        That of ``topics``, of those that are wanted; None: of all topics. What is incomplete is requested again anyway.
+        """
+        if topics is None:
+            self._stale = True
+            return
+        for topic in topics:
+            if topic in self._topics and topic not in self._due and topic not in self._incomplete.resting:
+                self._suspects.add(topic)
+
+    def request_brokers(self) -> None:
+        """Request an update of brokers and controller, no sooner than the backoff allows."""
+        self._stale_brokers = True
+
+    def covers(self, topic: str, request: int) -> bool:
+        """Whether what is known of ``topic`` is from a response to the request of this number, or a later one."""
+        state = self._topics.get(topic)
+        return state is not None and state.answered >= request
+
+    def request_covering(self, topic: str, request: int) -> None:
+        """Request ``topic``, unless the request of this number, or a later one for it, is in flight."""
+        state = self._topics.get(topic)
+        if state is not None and state.requested < request:
+            self.request_update((topic,))
+
+    # --- what is known
+
+    def changed_since(self, changes: int) -> Collection[str] | None:
+        """Return the topics with changes (of leaders, id, error) since ``changes`` was this; None: any may have some.
+
+        It costs time for these topics only.
+        """
+        if changes < self._dropped:
+            return None
+        return set(itertools.takewhile(lambda topic: self._changed[topic] > changes, reversed(self._changed)))
+
+    def _note_change(self, topic: str) -> None:
+        """Record that ``topic`` has changed, with ``changes`` as it is: the caller has raised that."""
+        self._changed.pop(topic, None)
+        self._changed[topic] = self.changes
 
     def leader(self, tp: TopicPartition) -> Leader | None:
         """Return the leader of a partition; None if there is none or it is unknown (yet)."""
@@ -161,6 +198,7 @@ class Metadata:
             return False
         state.leaders[tp.partition] = leader
         self.changes += 1
+        self._note_change(tp.topic)
         return True
 
     def record_epoch_seen(self, tp: TopicPartition, epoch: int, topic_id: uuid.UUID | None) -> None:
@@ -176,106 +214,142 @@ class Metadata:
         known = state.leaders.get(tp.partition)
         if known is not None and 0 <= known.epoch < state.min_epoch(tp.partition):
             del state.leaders[tp.partition]
-            self._stale = True
+            self.changes += 1
+            self._note_change(tp.topic)
+            self.request_update((tp.topic,))
+
+    # --- requests and responses
 
     def poll(self, now: int) -> Poll:
         """Return a Metadata request if one is due."""
-        due_ms = 0 if self._stale else (self._updated_ms or 0) + self._settings.metadata_max_age_ms
-        wait = max(due_ms - now, self._state.wait_ms(now))
+        if self._state.in_flight:
+            return Poll([], FOREVER_MS)
+        self._due.update(self._incomplete.rested(now))
+        wait = max(
+            self._state.wait_ms(now), 0 if self._due else min(self._pause_ms(now), self._incomplete.wait_ms(now))
+        )
         if wait > 0:
             return Poll([], wait)
+        sent = self._take(now)
         self._state.sent()
         self.next_request += 1
-        self._was_stale, self._stale, self._added_in_flight = self._stale, False, False
-        self._wanted_before, self._wanted = self._wanted, set()
-        topics = tuple(MetadataRequestTopic(name) for name in self._topics)
+        for topic in sent.topics:
+            state = self._topics[topic]
+            state.requested, state.wanted_before, state.wanted = sent.number, state.wanted, False
         request = Request(
             api=Api.METADATA,
-            body=MetadataRequest(topics),
+            body=MetadataRequest(tuple(MetadataRequestTopic(name) for name in sorted(sent.topics))),
             node=None,
             lane=Lane.CONTROL,
             timeout_ms=self._settings.request_timeout_ms,
-            on_response=self._on_response,
-            on_failure=self._on_failure,
+            on_response=partial(self._on_response, sent),
+            on_failure=partial(self._on_failure, sent),
         )
         return Poll([request], FOREVER_MS)
 
-    def _on_failure(self, error: KafkaError, now: int) -> None:
-        self._stale = True
+    def _pause_ms(self, now: int) -> int:
+        """Return ms until something that may have to wait is requested: what was found to be wrong, or is old."""
+        due_ms = 0 if self._stale or self._suspects or self._stale_brokers else self._expires_ms
+        return max(0, max(due_ms, self._paused_until_ms) - now)
+
+    @property
+    def _expires_ms(self) -> int:
+        return (self._updated_ms or 0) + self._settings.metadata_max_age_ms
+
+    def _take(self, now: int) -> _Sent:
+        """Take what is to be requested now."""
+        topics, self._due = self._due, set()
+        suspects = set[str]()
+        suspicious = full = False
+        if self._pause_ms(now) == 0:
+            suspicious = self._stale or self._stale_brokers or bool(self._suspects)
+            full = self._stale or now >= self._expires_ms
+            suspects, self._suspects = self._suspects, suspects
+            self._stale = self._stale_brokers = False
+            topics |= suspects
+        if full or len(topics) == len(self._topics):
+            return _Sent(self.next_request, frozenset(self._topics), frozenset(suspects), suspicious, full=True)
+        return _Sent(self.next_request, frozenset(topics), frozenset(suspects), suspicious, full=False)
+
+    def _on_failure(self, sent: _Sent, error: KafkaError, now: int) -> None:
+        for topic in sent.topics:
+            self._topics[topic].wanted |= self._topics[topic].wanted_before
+        self._due |= sent.topics
+        self._stale_brokers = True  # there may be no topic
         self._state.failed(now)
         self._refusals += isinstance(error, NotRetriable)
         self.last_error = error
         self.changes += 1
 
-    def _on_response(self, response: MetadataResponse, now: int) -> None:
+    def _on_response(self, sent: _Sent, response: MetadataResponse, now: int) -> None:
         self.last_error = None
         self._refusals = 0
         self.answers += 1
-        self.answered = self.next_request - 1  # one request is in flight at a time
         self.changes += 1
+        changed_brokers = self._update_brokers(sent, response)
+        for name in sent.topics:
+            self._topics[name].answered = sent.number
+        incomplete, changed = self._update_topics(sent, response)
+        self._incomplete.succeeded(sent.topics - incomplete)
+        self._incomplete.failed(sorted(incomplete), now)
+        # What changed has changed since it was found to be wrong; the rest of that is requested again.
+        self._suspects -= incomplete | changed
+        if sent.full:
+            self._updated_ms = now
+        self._state.succeeded()
+        self._pause(sent, now, changed=changed_brokers or bool(changed & (sent.topics if sent.full else sent.suspects)))
+
+    def _pause(self, sent: _Sent, now: int, *, changed: bool) -> None:
+        """Delay the next update: many partitions may request one after the other, and a pause lets one serve all.
+
+        If an update that was requested because something was wrong has ``changed`` nothing, the pauses become longer.
+        """
+        if sent.suspicious:
+            self._unchanged_updates = 0 if changed else self._unchanged_updates + 1
+            self._paused_until_ms = now + self._backoff.after(max(1, self._unchanged_updates))
+        else:
+            self._paused_until_ms = max(self._paused_until_ms, now + self._backoff.after(1))
+
+    def _update_brokers(self, sent: _Sent, response: MetadataResponse) -> bool:
+        """Update the brokers and the controller; return whether any have changed."""
+        before = self.brokers, self.controller
         listed = [Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers]
         self.brokers = {broker.node_id: broker for broker in listed if _is_reachable(broker)}
         if len(self.brokers) < len({broker.node_id for broker in listed}):
             self.last_error = ProtocolError(f"{len(listed)} brokers were listed, some of them without a valid address")
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller = response.controller_id if response.controller_id in self.brokers else None
-        before = {name: dict(state.leaders) for name, state in self._topics.items()}
-        incomplete = [topic for topic in response.topics if not self._update_topic(topic)]
-        self._updated_ms = now
-        unchanged = before == {name: state.leaders for name, state in self._topics.items()}
-        self._stale = self._stale or bool(incomplete)
-        if incomplete:
-            self._state.failed(now)
-            return
-        # The update was requested because something was wrong, and changed nothing: back off.
-        self._unchanged_updates = self._unchanged_updates + 1 if self._was_stale and unchanged else 0
-        # Many partitions may request an update one after the other: a pause lets one serve all.
-        self._state.succeeded()
-        # A topic that was added meanwhile is not in this response, and has caused no request yet.
-        if not self._added_in_flight:
-            self._state.pause(now, max(1, self._unchanged_updates))
+        if not sent.full and before[0].keys() - self.brokers.keys():
+            self._stale = True  # a broker that has left may be the leader of topics that are not in this response
+        return before != (self.brokers, self.controller)
 
-    @staticmethod
-    def _accept_lower_epoch(state: TopicState, partition: int) -> bool:
-        """Whether to accept a lower epoch: a known one that is wrong would be kept for ever otherwise."""
-        state.stale_epochs[partition] = state.stale_epochs.get(partition, 0) + 1
-        return state.stale_epochs[partition] >= _MAX_STALE_EPOCHS
+    def _update_topics(self, sent: _Sent, response: MetadataResponse) -> tuple[set[str], set[str]]:
+        """Update the topics that were requested; return those to be requested again, and those that have changed."""
+        incomplete, changed = set[str](), set[str]()
+        for topic in response.topics:
+            name = topic.name or ""
+            state = self._topics.get(name)
+            if state is None or name not in sent.topics:
+                continue
+            before = state.observed()
+            complete = state.update(topic, self.brokers)
+            if state.observed() != before:
+                changed.add(name)
+                self._note_change(name)
+            if state.topic_id is not None:
+                self._names[state.topic_id] = name
+            if state.error and not (state.wanted or state.wanted_before):
+                self._drop(name)  # no call has wanted it since the request for it before this one
+            elif not complete:
+                incomplete.add(name)
+        return incomplete, changed
 
-    def _update_topic(self, topic: MetadataTopic) -> bool:
-        """Update one topic; return False if it has to be requested again."""
-        name = topic.name or ""
-        state = self._topics.get(name)
-        if state is None:
-            return True
-        state.error = topic.error_code
-        if topic.error_code:
-            if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-                state.leaders.clear()
-            if name in self._wanted or name in self._wanted_before:
-                return False
-            # No call has wanted it since the last update.
-            del self._topics[name]
-            return True
-        if topic.topic_id is not None and topic.topic_id != state.topic_id:
-            # Another topic with the same name (KIP-516): the epochs of the old one do not apply to it.
-            state.leaders.clear()
-            state.topic_id = topic.topic_id
-            self._names[topic.topic_id] = name
-        state.partitions = len(topic.partitions)
-        complete = True
-        for part in topic.partitions:
-            if 0 <= part.leader_epoch < state.min_epoch(part.partition_index):
-                if not self._accept_lower_epoch(state, part.partition_index):
-                    complete = complete and part.partition_index in state.leaders
-                    continue
-                state.record_epochs.pop(part.partition_index, None)
-            state.stale_epochs.pop(part.partition_index, None)
-            if part.leader_id in self.brokers:
-                state.leaders[part.partition_index] = Leader(part.leader_id, part.leader_epoch)
-            else:
-                state.leaders.pop(part.partition_index, None)
-                complete = False
-        return complete
+    def _drop(self, topic: str) -> None:
+        """Request ``topic`` no longer."""
+        del self._topics[topic]
+        self._changed.pop(topic, None)
+        self._suspects.discard(topic)
+        self._dropped = self.changes
 
 
 def _is_reachable(broker: Broker) -> bool:

@@ -7,7 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirror.cluster.metadata import Leader, Metadata
+from mirror.cluster.metadata import Metadata
+from mirror.cluster.topic_state import Leader
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.sessions import Wanted
@@ -58,8 +59,8 @@ class FetchRoutes:
         positions = self._positions
         changed = positions.changed_for_fetching | self._waiting
         if self._metadata.changes != self._metadata_changes:
+            changed.update(positions.of_topics(self._metadata.changed_since(self._metadata_changes)))
             self._metadata_changes = self._metadata.changes
-            changed = {*self._node_of, *(tp for tp, _ in positions)}
         positions.changed_for_fetching.clear()  # before the partitions are checked, which may stop some
         wait = FOREVER_MS
         for tp in sorted(changed):  # a full fetch names them in this order, and the broker serves them in it
@@ -97,7 +98,7 @@ class FetchRoutes:
             leader = None
         elif leader is None:
             self._metadata.want((tp.topic,))
-            self._metadata.request_update()
+            self._metadata.request_update((tp.topic,))
         elif not self._topics.has(tp, position) or position.needs_validation(leader):
             leader = None
         if leader is None:

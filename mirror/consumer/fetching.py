@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from mirror.backoff import Backoff
-from mirror.cluster.metadata import Leader, Metadata
+from mirror.cluster.metadata import Metadata
 from mirror.cluster.request_state import RequestState, Waits
 from mirror.cluster.requests import Lane, Poll, Request
+from mirror.cluster.topic_state import Leader
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetch_pacing import FetchPacing
 from mirror.consumer.fetch_routes import FetchRoutes, PlannedFetch
@@ -302,7 +303,7 @@ class Fetching:
         if answer.error_code:
             self._refused(sent, position, answer, waits, now)
             return False
-        if by_name and self._topics.is_unconfirmed(position, now):
+        if by_name and self._topics.is_unconfirmed(sent.tp, position, now):
             return False
         position.topic_id = position.topic_id or sent.topic_id
         position.validated_epoch = max(position.validated_epoch, sent.leader_epoch)
@@ -373,7 +374,7 @@ class Fetching:
         if verdict(answer.error_code) is ErrorAction.FATAL:
             self._positions.stop(sent.tp, error)
             return
-        self._metadata.request_update()
+        self._metadata.request_update((sent.tp.topic,))
         leader = answer.current_leader
         self._record_error(sent, error)
         position.state.failed(now, waits)

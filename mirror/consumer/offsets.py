@@ -139,12 +139,12 @@ class Offsets:
         return IDLE
 
     def _changed(self) -> Collection[TopicPartition]:
-        """Return the partitions whose positions changed since the last call; all of them if the metadata did."""
+        """Return the partitions whose positions or metadata changed since the last call."""
         changed, self._positions.changed_for_lookups = self._positions.changed_for_lookups, set()
-        if self._metadata.changes == self._metadata_changes:
-            return changed
-        self._metadata_changes = self._metadata.changes
-        return [tp for tp, _ in self._positions]
+        if self._metadata.changes != self._metadata_changes:
+            changed.update(self._positions.of_topics(self._metadata.changed_since(self._metadata_changes)))
+            self._metadata_changes = self._metadata.changes
+        return changed
 
     def _needs_validation(self, tp: TopicPartition, position: Position) -> bool:
         """Return whether to validate: not against a recreated topic, whose epochs say nothing about the position."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mirror.backoff import Backoff
-from mirror.cluster.metadata import Leader
 from mirror.cluster.request_state import RequestState
+from mirror.cluster.topic_state import Leader
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetch_buffer import FetchBuffer
 from mirror.consumer.fetched import Fetched
@@ -56,7 +56,7 @@ class Position:
     """The topic whose offsets these are, from a seek or from the first response (KIP-516). Another topic under the same
     name has other offsets."""
     recheck_request: int = 0
-    """The number of the metadata request whose response can say whether that topic still exists."""
+    """The number of a metadata request: a response to it or to a later one can say whether that topic still exists."""
     id_mismatches: int = 0
     """Metadata responses in a row that had another topic id."""
     topic_unconfirmed: bool = False
@@ -160,6 +160,12 @@ class Positions:
         if position is None or (generation is not None and position.generation != generation):
             return None
         return position
+
+    def of_topics(self, topics: Collection[str] | None) -> list[TopicPartition]:
+        """Return the assigned partitions of ``topics``; None: of all topics."""
+        if topics is None:
+            return list(self._by_tp)
+        return [tp for tp in self._by_tp if tp.topic in topics] if topics else []
 
     def mark_changed(self, tp: TopicPartition) -> None:
         """Have it decided again what to look up and to fetch of ``tp``.

@@ -32,9 +32,8 @@ class TopicCheck:
         metadata = self._metadata
         found = metadata.topic_id(tp.topic)
         is_other = position.is_of_other_topic(found)
-        if (is_other or position.topic_unconfirmed) and metadata.answered < position.recheck_request:
-            if metadata.next_request <= position.recheck_request:
-                metadata.request_update()
+        if (is_other or position.topic_unconfirmed) and not metadata.covers(tp.topic, position.recheck_request):
+            metadata.request_covering(tp.topic, position.recheck_request)
             return False
         if not is_other:
             position.id_mismatches, position.topic_unconfirmed = 0, False
@@ -42,13 +41,13 @@ class TopicCheck:
         position.id_mismatches += 1
         if position.id_mismatches < _MAX_MISMATCHES:
             position.recheck_request = metadata.next_request
-            metadata.request_update()
+            metadata.request_update((tp.topic,))
         else:
             text = f"{tp}: the topic was deleted and made again under its name"
             self._positions.stop(tp, TopicRecreated(f"{text} (topic id {position.topic_id}, now {found})"))
         return False
 
-    def is_unconfirmed(self, position: Position, now: int) -> bool:
+    def is_unconfirmed(self, tp: TopicPartition, position: Position, now: int) -> bool:
         """Return whether a response that names the topic (Fetch before version 13) may be from another topic.
 
         The metadata may be older than the seek, or than a silence in which the topic was recreated. While a Fetch is
@@ -56,7 +55,7 @@ class TopicCheck:
         """
         if position.last_response_ms is not None and now - position.last_response_ms > self._patience_ms:
             position.recheck_request = self._metadata.next_request
-        position.topic_unconfirmed = (
-            position.topic_id is not None and self._metadata.answered < position.recheck_request
+        position.topic_unconfirmed = position.topic_id is not None and not self._metadata.covers(
+            tp.topic, position.recheck_request
         )
         return position.topic_unconfirmed

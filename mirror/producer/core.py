@@ -196,7 +196,7 @@ class ProducerCore:
                 event.fail(error)
             else:
                 event.last_error = error
-                self._metadata.request_update()
+                self._metadata.request_update((event.tp.topic,))
 
     # --- the end
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from mirror.backoff import Backoff
 from mirror.cluster.loop import ClusterLoop
-from mirror.cluster.metadata import Leader
+from mirror.cluster.topic_state import Leader
 from mirror.cluster.types import TopicPartition
 from mirror.errors import (
     AcknowledgedRecordsLost,
@@ -132,7 +132,7 @@ class ProduceResponseHandler:
             leader = answer.current_leader
             if leader is not None and leader.leader_id >= 0:
                 self._metadata.use_leader(batch.tp, Leader(leader.leader_id, leader.leader_epoch))
-            self._metadata.request_update()
+            self._metadata.request_update((batch.tp.topic,))
 
     def _final_error(
         self, batch: ProducerBatch, code: int, outcome: ErrorAction, error: KafkaError, now: int

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from mirror.cluster.connection.pools import Slot
 from mirror.cluster.loop import ClusterLoop
-from mirror.cluster.metadata import Leader
 from mirror.cluster.requests import Lane, Poll, Request
+from mirror.cluster.topic_state import Leader
 from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, NotRetriable, TopicRecreated
 from mirror.producer.batch.accumulator import Accumulator
@@ -135,7 +135,7 @@ class Sender:
             self._batches.drop_waiting(queue, error)  # forbidden, or an invalid topic name: waiting does not help
             return
         self._metadata.want((queue.tp.topic,))
-        self._metadata.request_update()
+        self._metadata.request_update((queue.tp.topic,))
 
     def _delay_ms(self, queue: PartitionQueue, leader: Leader, now: int) -> int:
         """Return how long the first batch still lingers or backs off, in ms."""

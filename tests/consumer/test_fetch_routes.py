@@ -73,6 +73,35 @@ def test_consumer_without_partitions_costs_nothing(monkeypatch: pytest.MonkeyPat
     assert [one.tp for one in consumer.poll()] == [tp]
 
 
+def test_a_change_of_one_topic_concerns_its_partitions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response for a new topic had all partitions of a task decided about again."""
+    cluster = FakeCluster(3)
+    cluster.add_topic("t", 50)
+    cluster.add_topic("u", 1)
+    u0 = TopicPartition("u", 0)
+    cluster.log(*u0).append_values(b"x")
+    consumer = FakeConsumer(cluster)
+    consumer.read((u0, 1), *((TopicPartition("t", number), 0) for number in range(50)))
+    consumer.run_for(2_000)
+    checked: list[TopicPartition] = []
+    place, validates = FetchRoutes._place, Offsets._needs_validation
+
+    def placed(routes: FetchRoutes, tp: TopicPartition, position: Position, offset: int, now: int) -> int:
+        checked.append(tp)
+        return place(routes, tp, position, offset, now)
+
+    def validated(offsets: Offsets, tp: TopicPartition, position: Position) -> bool:
+        checked.append(tp)
+        return validates(offsets, tp, position)
+
+    monkeypatch.setattr(FetchRoutes, "_place", placed)
+    monkeypatch.setattr(Offsets, "_needs_validation", validated)
+    cluster.move("u", 0, cluster.log(*u0).leader % 3 + 1)
+    cluster.log(*u0).append_values(b"y")
+    assert [one.tp for one in consumer.poll()] == [u0]
+    assert set(checked) == {u0}
+
+
 def test_a_partition_that_is_assigned_later_is_read_and_its_position_found_also_while_it_is_paused() -> None:
     """Nothing else changes then: neither the metadata, nor another position."""
     cluster = FakeCluster()

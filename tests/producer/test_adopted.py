@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mirror.cluster.metadata import Leader
+from mirror.cluster.topic_state import Leader
 from mirror.cluster.types import TopicPartition
 from mirror.errors import (
     BrokerError,
@@ -157,6 +157,7 @@ def test_adoption_abandons_what_was_queued_or_in_flight() -> None:
     producer.run_until(lambda: len(cluster.calls(Api.PRODUCE)) > 1)
     identity = _fence(cluster, T0)
     producer.adopt(T0, identity, 2)
+    producer.run_for(50)
     for future in old:
         error = failure(producer, future)
         assert isinstance(error, ClientClosed)

@@ -188,16 +188,16 @@ def coordinator(group: str, view: ClusterView, kind: KeyType = KeyType.GROUP) ->
     """
     node = view.coordinators.node(kind, group)
     if node is not None and node not in view.metadata.brokers:
-        view.metadata.request_update()  # a broker that joined later
+        view.metadata.request_brokers()  # one that joined later
         return None
     return node
 
 
 def absent_broker(node: int, view: ClusterView) -> KafkaError | None:
-    """Return None if ``node`` is in the cluster, otherwise the error, and request metadata."""
+    """Return None if ``node`` is in the cluster, otherwise the error, and request the brokers."""
     if node in view.metadata.brokers:
         return None
-    view.metadata.request_update()
+    view.metadata.request_brokers()
     known = ", ".join(str(broker) for broker in sorted(view.metadata.brokers)) or "none"
     return view.metadata.last_error or KafkaError(f"broker {node} is not in the cluster; its brokers now: {known}")
 

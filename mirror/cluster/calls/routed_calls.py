@@ -154,7 +154,7 @@ class Call(CompletableEvent[T], Generic[T, K]):
     def reroute(self, keys: Collection[K], view: ClusterView) -> None:
         """Drop what ``keys`` were routed by, as they failed at that broker."""
         del keys
-        view.metadata.request_update()
+        view.metadata.request_brokers()
 
 
 @dataclass(slots=True)
@@ -180,9 +180,13 @@ class LeaderCall(Call[T, TopicPartition]):
             if leader is not None:
                 routes.setdefault(leader.node, []).append(tp)
             else:
-                view.metadata.request_update()
+                view.metadata.request_update((tp.topic,))
                 self.last_error = view.metadata.why_unknown(tp) or self.last_error
         return routes
+
+    def reroute(self, keys: Collection[TopicPartition], view: ClusterView) -> None:
+        """Request the metadata of their topics again."""
+        view.metadata.request_update({tp.topic for tp in keys})
 
 
 class GroupCall(Call[T, str]):
@@ -199,7 +203,7 @@ class GroupCall(Call[T, str]):
         node = view.coordinators.node(KeyType.GROUP, self.group)
         if node is None or node not in view.metadata.brokers:
             if node is not None:
-                view.metadata.request_update()  # a broker that joined later
+                view.metadata.request_brokers()  # one that joined later
             why = view.coordinators.why_unknown(KeyType.GROUP, self.group)
             self.last_error = why or view.metadata.last_error or self.last_error
             return {}

@@ -67,7 +67,7 @@ class CoordinatorClient:
         if node is None:
             return IDLE
         if node not in self._metadata.brokers:
-            self._metadata.request_update()
+            self._metadata.request_brokers()
             return IDLE
         slot = self._pool.pick(node, now)
         if slot is None:
@@ -127,7 +127,7 @@ class CoordinatorClient:
         if trouble is not None and trouble is not self._unreachable:
             self._unreachable = trouble
             self._coordinators.forget(coordinator_request.kind, coordinator_request.key)
-            self._metadata.request_update()  # it may also be the same broker at another address
+            self._metadata.request_brokers()  # it may also be the same broker at another address
 
     def _on_response(self, ticket: int, answered: Callable[[int], None], now: int) -> None:
         if ticket == self._request_number:
