@@ -43,19 +43,23 @@ class StartPositions:
         self._submit: Final = submit
         self._now: Final = now
         self._started: Final[set[TopicPartition]] = set()
-        self._topics: Future[TargetTopics] | None = None
-        self._topics_requested_ms = 0
+        self._added: frozenset[str] = frozenset()
+        """The topics of the targets that were added last."""
+        self._topics: Final[dict[frozenset[str] | None, tuple[Future[TargetTopics], int]]] = {}
+        """By topics (None: all that the task writes to): their last description, and when it was requested."""
         self._first_read: Future[ProgressRecords] | None = None
         self._full_read: Future[ProgressRecords] | None = None
 
     def add_targets(self, targets: Collection[TopicPartition]) -> None:
         """Find start positions of these partitions, too: what was read of the others does not have them."""
         self._lookups.add_targets(targets)
+        self._added = frozenset(tp.topic for tp in targets)
         self.forget()
 
     def forget(self) -> None:
         """Free what was read, and the callbacks that refer to the copies which have waited for it."""
-        self._topics = self._first_read = self._full_read = None
+        self._topics.clear()
+        self._first_read = self._full_read = None
 
     def resolve_start(
         self,
@@ -74,7 +78,8 @@ class StartPositions:
             # Its last attempt failed: the shared description may be older than a recreated topic.
             topics = lookups.target_topics([tp.topic], timeout_ms)
         else:
-            topics = self._target_topics(timeout_ms)
+            # To describe all topics of the task for each one that is added would cost more than all else.
+            topics = self._target_topics(self._added if tp.topic in self._added else None, timeout_ms)
         self._started.add(tp)
         if progress is not None and mark is not None:
 
@@ -99,7 +104,7 @@ class StartPositions:
 
     def compare(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
         """Compare ``mark`` with the present leader's log; return the mark for it, or None if records are missing."""
-        comparison = self._compare(tp, mark, self._target_topics(timeout_ms), timeout_ms)
+        comparison = self._compare(tp, mark, self._target_topics(None, timeout_ms), timeout_ms)
         return then(comparison, lambda found: done(found.current if found.holds else None))
 
     def _compare(
@@ -151,11 +156,12 @@ class StartPositions:
 
     # --- shared by all copies of the task
 
-    def _target_topics(self, timeout_ms: int) -> Future[TargetTopics]:
+    def _target_topics(self, names: frozenset[str] | None, timeout_ms: int) -> Future[TargetTopics]:
         now = self._now()
-        if self._topics is None or _failed(self._topics) or now - self._topics_requested_ms > _TOPICS_MAX_AGE_MS:
-            self._topics, self._topics_requested_ms = self._lookups.target_topics(None, timeout_ms), now
-        return self._topics
+        last = self._topics.get(names)
+        if last is None or _failed(last[0]) or now - last[1] > _TOPICS_MAX_AGE_MS:
+            last = self._topics[names] = self._lookups.target_topics(names, timeout_ms), now
+        return last[0]
 
     def _read_first(self) -> Future[ProgressRecords]:
         """Read the progress topic within a short time, once."""
