@@ -67,6 +67,8 @@ class Site:
             wanted = [NewTopic(name, PER_TOPIC, 1) for name in self._topics[begin : begin + _PORTION]]
             for made in admin.create_topics(wanted).values():
                 made.result(timeout=120)
+        while len(admin.list_topics(timeout=60).topics) < len(self._topics):  # the broker takes its time
+            time.sleep(0.5)
 
     def produce(self, every: int, count: int) -> None:
         """Produce ``count`` records into each partition whose number is a multiple of ``every``."""
