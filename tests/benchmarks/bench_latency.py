@@ -5,14 +5,17 @@
 
 NAME: ``mirror`` (`mirror stream` as it comes), ``mirror-sequences``, ``mirror-transactions``, ``mirror-at-least-once``;
 ``task-sequences``, ``task-transactions`` and ``task`` (at least once), which are one task in a process of its own
-without Spark, in one epoch after the other; ``mirrormaker`` (MirrorMaker 2 with exactly-once support) and
-``mirrormaker-default`` (as it comes). They run one after the other, on clusters of their own, and may be repeated; by
-default ``mirror`` and ``mirrormaker``. ``rate`` records of 100 bytes a second are spread evenly over the partitions, by
-one producer without linger. Measured is from a record's own time (ms, set when it is handed to the producer) to when
-another client has it. Prints percentiles, the CPU seconds of the copier's processes and of both brokers, and of a
-task the requests a second by API; the first 20 s after the first record arrived are left out, and the gap between
-epochs is in. Results go to results-latency.json, or to the file of ``--output``. Each record's (name, seconds since the
-first one, partition, latency in ms) goes to the file of ``--records``, as JSON lines.
+without Spark, in one epoch after the other; ``mirrormaker`` (MirrorMaker 2 with exactly-once support),
+``mirrormaker-default`` (as it comes) and ``mirrormaker-low-latency`` (with exactly-once support, a producer that does
+not linger, and the heap of its own script). They run one after the other, on clusters of their own, and may be
+repeated; by default ``mirror`` and ``mirrormaker``.
+
+``rate`` records of 100 bytes a second are spread evenly over the partitions, by one producer without linger. Measured
+is from a record's own time (ms, set when it is handed to the producer) to when another client has it. Prints
+percentiles, the CPU seconds of the copier's processes and of both brokers, and of a task the requests a second by API;
+the first 20 s after the first record arrived are left out, and the gap between epochs is in. Results go to
+results-latency.json, or to the file of ``--output``. Each record's (name, seconds since the first one, partition,
+latency in ms) goes to the file of ``--records``, as JSON lines.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirror.sandbox.cluster import Cluster
-from tests.benchmarks.mirrormaker import mirrormaker, properties
+from tests.benchmarks.mirrormaker import NO_LINGER, mirrormaker, properties
+from tests.benchmarks.side_by_side.mirrormaker_settings import JAVA
 
 PARTITIONS: Final = 4
 BROKERS: Final = {"log.index.size.max.bytes": "262144"}
@@ -78,12 +82,13 @@ class Feeding(threading.Thread):
 
 
 class Reading(threading.Thread):
-    """Each record's partition and latency in ms, by when it came (monotonic seconds)."""
+    """Each record's partition and latency in ms, by when it came (monotonic seconds), and the records' numbers."""
 
     def __init__(self, address: str, partitions: int) -> None:
         super().__init__(name="reading", daemon=True)
         self.over = threading.Event()
         self.found: list[tuple[float, int, float]] = []
+        self.numbers: list[int] = []
         self._consumer = Consumer(
             {
                 "bootstrap.servers": address,
@@ -101,6 +106,7 @@ class Reading(threading.Thread):
             message = self._consumer.poll(0.2)
             if message is not None and message.error() is None:
                 now = time.time()
+                self.numbers.append(int(message.value() or b""))
                 self.found.append((time.monotonic(), message.partition() or 0, now * 1000 - message.timestamp()[1]))
         self._consumer.close()
 
@@ -180,6 +186,13 @@ def their_stream(exactly_once: bool, load: Load) -> Iterator[int]:
         yield process.pid
 
 
+@contextlib.contextmanager
+def their_stream_at_low_latency(load: Load) -> Iterator[int]:
+    settings = properties(load.source, load.target, TOPIC, exactly_once=True, tasks=PARTITIONS) | NO_LINGER
+    with mirrormaker(load.folder, settings, heap=JAVA) as process:
+        yield process.pid
+
+
 STREAMS: Final[dict[str, Callable[[Load], contextlib.AbstractContextManager[int]]]] = {
     "mirror": partial(our_stream, ""),
     "mirror-sequences": partial(our_stream, 'exactly-once-by = "sequences"'),
@@ -190,6 +203,7 @@ STREAMS: Final[dict[str, Callable[[Load], contextlib.AbstractContextManager[int]
     "task-transactions": partial(one_task, "transactions"),
     "mirrormaker": partial(their_stream, True),
     "mirrormaker-default": partial(their_stream, False),
+    "mirrormaker-low-latency": their_stream_at_low_latency,
 }
 
 

@@ -26,7 +26,7 @@ def invocation(commit: str = COMMIT, *, clean: bool = True) -> dict[str, Any]:
     }
 
 
-def results(workloads: str = "abefgh", rounds: int = 3) -> dict[str, Any]:
+def results(workloads: str = "abcdefghij", rounds: int = 3) -> dict[str, Any]:
     """A document of ``rounds`` rounds; the third of each is half as fast, on all sides."""
     return {
         "invocations": [invocation()],
@@ -48,7 +48,35 @@ def results(workloads: str = "abefgh", rounds: int = 3) -> dict[str, Any]:
         "latency": [
             {"copier": copier, "round": 1, "rate": 1_000, "seconds": 180, "p50": 20.0, "p99": p99, "p99.9": 200.0}
             | {"max": 300.0, "missing": 0, "invocation": 0}
-            for copier, p99 in (("mirror-exactly-once", 50.0), ("mirrormaker-exactly-once", 100.0))
+            for copier, p99 in (("mirror-exactly-once", 50.0), ("mirrormaker-low-latency", 100.0))
+        ],
+        "recovery": [
+            {"copier": copier, "round": 1, "rate": 1_000, "first": drained - 1, "drained": drained}
+            | {"missing": 0, "doubled": 0, "invocation": 0}
+            for copier, drained in (("mirror-exactly-once", 6.0), ("mirrormaker-low-latency", 24.0))
+        ],
+        "groups": [
+            {"copier": copier, "round": 1, "groups": 1_000, "partitions": 10, "interval_ms": 1_000, "p50": 9_000.0}
+            | {"p99": 16_000.0, "max": 18_000.0, "missing": 0, "copier_cpu": 0.4, "invocation": 0}
+            | {"source_broker_cpu": 0.2, "target_broker_cpu": 0.3}
+            for copier in ("mirror-exactly-once", "mirrormaker-exactly-once")
+        ],
+        "quiet": [
+            {
+                "round": 1,
+                "partitions": 10_000,
+                "runs": {
+                    "nothing new": [
+                        {
+                            "seconds": 15.1,
+                            "cpu_seconds": {"driver": 12.4, "spark": 1.9},
+                            "peak_pss_mb": {"driver": 250, "spark": 235},
+                            "broker_cpu_seconds": {"source": 1.5, "target": 1.3},
+                        }
+                    ]
+                },
+                "invocation": 0,
+            }
         ],
         "idle": [
             {

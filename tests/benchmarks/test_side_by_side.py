@@ -11,6 +11,7 @@ import pytest
 
 from mirror.sandbox.cluster import Cluster
 from tests.benchmarks import sample_results
+from tests.benchmarks.bench_recovery import recovery
 from tests.benchmarks.side_by_side import filling, mirrormaker_settings, results, stock
 from tests.benchmarks.side_by_side.__main__ import SECTIONS, asked, line
 from tests.benchmarks.side_by_side.copiers import COPIER
@@ -18,23 +19,31 @@ from tests.benchmarks.side_by_side.metering import Sample, at, figures
 from tests.benchmarks.side_by_side.results import OtherCommitError, Results
 from tests.benchmarks.side_by_side.running import Pair, run
 from tests.benchmarks.side_by_side.watching import READ_AGAIN_S, Window
-from tests.benchmarks.side_by_side.workloads import COPIERS, ONCE, PLAIN, WORKLOADS, Workload, order
+from tests.benchmarks.side_by_side.workloads import COPIERS, PEERS, PLAIN, WORKLOADS, Workload, order
 
 A, E = WORKLOADS["a"], WORKLOADS["e"]
 
 # --- who runs when
 
 
-def test_each_round_has_all_copiers_and_begins_elsewhere() -> None:
+def test_the_first_round_has_all_copiers_and_each_later_one_begins_elsewhere() -> None:
     rounds = [order(A, COPIERS, number, 3) for number in (1, 2, 3)]
-    assert all(sorted(one) == sorted(COPIERS) for one in rounds)
+    assert sorted(rounds[0]) == sorted(COPIERS)
+    assert sorted(rounds[1]) == sorted(rounds[2])
+    assert PEERS < set(rounds[1]) < set(COPIERS)
     assert len({one[0] for one in rounds}) == 3
-    assert rounds[1] == rounds[0][3:] + rounds[0][:3]
 
 
-def test_some_copiers_take_part_in_the_first_round_only() -> None:
-    assert set(order(WORKLOADS["d"], COPIERS, 1, 3)) - set(order(WORKLOADS["d"], COPIERS, 2, 3)) == ONCE
-    assert set(order(WORKLOADS["b"], COPIERS, 2, 3)) >= ONCE
+def test_only_the_peers_take_part_in_later_rounds_of_other_workloads() -> None:
+    assert set(order(WORKLOADS["d"], COPIERS, 1, 3)) == set(COPIERS)
+    assert set(order(WORKLOADS["d"], COPIERS, 2, 3)) == PEERS
+
+
+def test_the_large_copy_is_measured_of_the_peers_and_compared_in_its_first_round() -> None:
+    large = WORKLOADS["j"]
+    assert set(order(large, COPIERS, 1, 5)) == PEERS
+    assert [large.compares(number) for number in (1, 2, 5)] == [True, False, False]
+    assert all(WORKLOADS[key].compares(5) for key in "abcdefghi")
 
 
 def test_a_copier_that_cannot_take_batches_with_gaps_is_left_out_with_the_reason() -> None:
@@ -46,7 +55,7 @@ def test_the_command_line_keeps_the_order_of_workloads_and_copiers() -> None:
     told = asked(["--workload", "b", "--workload", "a", "--copier", "null-copier", "--copier", "mirror-exactly-once"])
     assert (told.sections, told.copiers) == (("a", "b"), ("mirror-exactly-once", "null-copier"))
     assert asked([]).sections == SECTIONS
-    assert "latency" not in asked(["--no-latency"]).sections
+    assert not {"latency", "recovery", "groups", "quiet"} & set(asked(["--no-latency"]).sections)
     assert not asked([]).late
     assert asked(["--within", "-1"]).late
 
@@ -127,6 +136,20 @@ def test_last_records_are_not_read_at_every_look() -> None:
     assert len(target.asked) == 1
     window.ends(1.0 + READ_AGAIN_S, {0: 11})
     assert len(target.asked) == 2
+
+
+# --- recovery
+
+
+def test_a_stream_has_recovered_when_each_partition_is_current_behind_the_longest_pause() -> None:
+    arrivals = [(9.0, 0, 5.0), (10.1, 1, 5.0), (16.0, 0, 6_000.0), (16.5, 0, 900.0), (17.0, 1, 1_000.0)]
+    assert recovery(arrivals, killed=10.0, partitions=2) is None, "a record of partition 1 is a second old"
+    assert recovery([*arrivals, (17.5, 1, 10.0)], killed=10.0, partitions=2) == (6.0, 7.5)
+
+
+def test_records_of_the_killed_processes_are_no_recovery() -> None:
+    assert recovery([(10.1, 0, 5.0), (10.2, 0, 5.0)], killed=10.0, partitions=2) is None
+    assert recovery([], killed=10.0, partitions=1) is None
 
 
 # --- CPU and memory

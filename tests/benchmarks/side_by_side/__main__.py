@@ -9,8 +9,10 @@ file, after every run, with the commit and the arguments (:mod:`.results`); at t
 the claims in README.md and tests/README.md are made of them (:mod:`.publish`), unless ``--results`` names another
 file. Rows of several commits, or of a work tree with changes, are not published.
 
-Further sections beside the workloads are ``idle`` (what idle partitions cost an epoch) and ``latency`` (of a stream,
-by bench_latency.py); all of them run where none is named.
+Further sections beside the workloads are ``idle`` (what idle partitions cost an epoch), ``latency`` (of a stream, by
+bench_latency.py), ``recovery`` (of a killed stream, by bench_recovery.py), ``quiet`` (10,000 partitions of which few
+have something new, by bench_quiet_partitions.py) and ``groups`` (consumer groups' positions, by bench_groups.py); all
+of them run where none is named. Their entries have the commit as all others.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +33,7 @@ from mirror.config.models import FlowConfig
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.distribution import LATEST as LATEST_BROKERS
 from mirror.sandbox.distribution import Distribution
-from tests.benchmarks import bench_latency
+from tests.benchmarks import bench_groups, bench_latency, bench_quiet_partitions, bench_recovery
 from tests.benchmarks.side_by_side import filling, results, stock
 from tests.benchmarks.side_by_side.copiers import COPIER
 from tests.benchmarks.side_by_side.figures import UnpublishableError
@@ -45,9 +47,17 @@ from tests.releases.releases import LATEST_VERSION, OLDER, VERSIONS
 ROOT: Final = Path(__file__).parents[3]
 IDLE: Final = "idle"
 LATENCY: Final = "latency"
-SECTIONS: Final = (*WORKLOADS, IDLE, LATENCY)
-STREAMS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once": "mirrormaker"}
-"""Those whose latency is measured, and their names there."""
+RECOVERY: Final = "recovery"
+GROUPS: Final = "groups"
+QUIET: Final = "quiet"
+SECTIONS: Final = (*WORKLOADS, IDLE, LATENCY, RECOVERY, GROUPS, QUIET)
+STREAMS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-low-latency": "mirrormaker-low-latency"}
+"""Those whose latency and recovery are measured, all exactly once, and their names there."""
+_OF_GROUPS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once": "mirrormaker"}
+"""Those whose groups' positions are measured, once, and their names in bench_groups.py."""
+_MINUTES: Final = frozenset({LATENCY, RECOVERY, GROUPS, QUIET})
+_QUIET_PARTITIONS: Final = 10_000
+_QUIET_ROUNDS: Final = 2
 _EPOCH_MS: Final[int] = FlowConfig.model_fields["epoch_ms"].default
 """The default: one epoch ends while latency is measured."""
 _RATE: Final = 1_000
@@ -93,13 +103,13 @@ def asked(arguments: Sequence[str]) -> Asked:
         "--resume", action="store_true", help="add to the results of the same commit; failed runs are tried again"
     )
     parser.add_argument("--seconds-latency", type=float, default=200.0)
-    parser.add_argument("--no-latency", action="store_true")
+    parser.add_argument("--no-latency", action="store_true", help="without the sections that need streams for minutes")
     parser.add_argument("--within", type=float, metavar="MINUTES", help="begin no run after it")
     parser.add_argument("--cold", action="store_true", help="begin without warming up the brokers: to try things out")
     parser.add_argument("--source-release", choices=VERSIONS, default=LATEST_VERSION, help="of the source's broker")
     parser.add_argument("--results", type=Path, default=results.FILE)
     told = parser.parse_args(arguments)
-    sections = [name for name in told.workload or SECTIONS if not (told.no_latency and name == LATENCY)]
+    sections = [name for name in told.workload or SECTIONS if not (told.no_latency and name in _MINUTES)]
     return Asked(
         tuple(arguments),
         told.rounds,
@@ -161,8 +171,16 @@ class Bench:
             if self._plan(workload):
                 with self._pair(workload.brokers) as pair:
                     self._part(workload.key, partial(self._workload, pair, workload))
-        if LATENCY in self._asked.sections:
-            self._latency()
+        rounds = self._asked.rounds
+        beside: dict[str, tuple[Mapping[str, str], int, Callable[[str], dict[str, Any]]]] = {
+            LATENCY: (STREAMS, rounds, self._latency),
+            RECOVERY: (STREAMS, rounds, _recovery),
+            GROUPS: (_OF_GROUPS, 1, _groups),
+            QUIET: ({"mirror-exactly-once": ""}, 1, _quiet),
+        }
+        for section, (names, count, measure) in beside.items():
+            if section in self._asked.sections:
+                self._other(section, names, count, measure)
 
     def _part(self, name: str, part: Callable[[], None]) -> None:
         """One that breaks leaves the others their turn."""
@@ -233,7 +251,7 @@ class Bench:
                 if self._asked.late:
                     say("the time that was given is over: no run begins any more")
                     return
-                result = self._run(pair, copier, workload, held)
+                result = self._run(pair, copier, workload, held, compared=workload.compares(number))
                 self._results.add({**result, "round": number})
                 say(f"{workload.key} round {number} {line(result)}")
 
@@ -248,25 +266,43 @@ class Bench:
                     say(f"{workload.key} round {number} {line(result)}")
                     self._results.add_other("idle", {"round": number, "with_idle": with_idle, **_idle_entry(result)})
 
-    def _latency(self) -> None:
-        seconds = self._asked.latency_s
-        for number in range(1, self._asked.rounds + 1):
-            for copier in (name for name in STREAMS if name in self._asked.copiers):
-                if self._asked.late or self._results.has_other("latency", round=number, copier=copier):
+    def _other(
+        self, section: str, names: Mapping[str, str], rounds: int, measure: Callable[[str], dict[str, Any]]
+    ) -> None:
+        """In each round ``measure`` each of ``names`` (copier -> its name in the section's own program)."""
+        for number in range(1, rounds + 1):
+            for copier, name in names.items():
+                if self._asked.late or self._results.has_other(section, round=number, copier=copier):
                     continue
+                entry: dict[str, Any] = {"copier": copier, "round": number}
                 try:
-                    told = bench_latency.measure(STREAMS[copier], _RATE, seconds, _EPOCH_MS)
+                    entry |= measure(name)
                 except Exception as error:  # noqa: BLE001 - the other one's turn comes all the same
                     self._interruption.check()
-                    say(f"latency round {number} {copier}: failed: {error}")
-                    entry = {"copier": copier, "round": number, "rate": _RATE, "seconds": seconds}
-                    self._results.add_other("latency", entry | {"failed": str(error)[:600]})
-                    continue
-                figures = {key: round(value, 1) for key, value in told.items()}
-                entry = {"copier": copier, "round": number, "rate": _RATE, "seconds": seconds, **figures}
-                self._results.add_other("latency", entry)
-                missing = f", {figures['missing']:,.0f} records MISSING" if figures["missing"] else ""
-                say(f"latency round {number} {copier}: p50 {figures['p50']} ms, p99 {figures['p99']} ms{missing}")
+                    entry["failed"] = f"{type(error).__name__}: {error}"[:600]
+                self._results.add_other(section, entry)
+                say(f"{section} round {number} {entry}")
+
+    def _latency(self, name: str) -> dict[str, Any]:
+        seconds = self._asked.latency_s
+        found = bench_latency.measure(name, _RATE, seconds, _EPOCH_MS)
+        return {"rate": _RATE, "seconds": seconds, **{key: round(value, 1) for key, value in found.items()}}
+
+
+def _recovery(name: str) -> dict[str, Any]:
+    found = bench_recovery.measure(name, _RATE)
+    return {"rate": _RATE, **{key: None if value is None else round(value, 2) for key, value in found.items()}}
+
+
+def _groups(name: str) -> dict[str, Any]:
+    copier = bench_groups.copiers(bench_groups.INTERVAL_MS)[name]
+    size = {"groups": bench_groups.GROUPS, "partitions": bench_groups.PARTITIONS, "rate": bench_groups.RATE}
+    found = bench_groups.measure(copier, **size, seconds=bench_groups.SECONDS)
+    return {**size, "interval_ms": copier.interval_ms, **{key: round(value, 3) for key, value in found.items()}}
+
+
+def _quiet(_name: str) -> dict[str, Any]:
+    return {"partitions": _QUIET_PARTITIONS, "runs": bench_quiet_partitions.measure(_QUIET_PARTITIONS, _QUIET_ROUNDS)}
 
 
 def _idle_entry(result: dict[str, Any]) -> dict[str, Any]:

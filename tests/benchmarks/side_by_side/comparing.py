@@ -21,15 +21,14 @@ from mirror.sandbox.process import launch, stop
 
 _AT_ONCE: Final = 8
 _MANY: Final = 8
-_WITHIN_S: Final = 600.0
 
 
-def judged(source: str, topic: str, target: str, copy: str, folder: Path) -> dict[str, Any]:
+def judged(source: str, topic: str, target: str, copy: str, folder: Path, *, within_s: float) -> dict[str, Any]:
     """``equal`` (None where the judge could not say) and ``difference``, in a results file's form."""
     log = folder / "judge.log"
     module = "tests.benchmarks.side_by_side.comparing"
     process = launch([sys.executable, "-m", module, source, topic, target, copy], output=log, outlives_owner=False)
-    until = time.monotonic() + _WITHIN_S
+    until = time.monotonic() + within_s
     try:
         while process.alive() and time.monotonic() < until:
             time.sleep(0.1)

@@ -30,9 +30,10 @@ CEILINGS: Final = frozenset({"null-copier", "fetch-alone", "produce-alone"})
 """Not copiers that anybody could use, but what there is to reach."""
 STREAMS: Final[Mapping[str, str]] = {
     "mirror-exactly-once": "mirror, exactly once",
+    "mirrormaker-low-latency": "MirrorMaker 2, tuned for latency, exactly once",
     "mirrormaker-exactly-once": "MirrorMaker 2, defaults, exactly once",
 }
-"""The copiers whose latency is measured, by name; there MirrorMaker 2 has none of the tuned settings."""
+"""The streams that are measured, by name; there MirrorMaker 2 has none of the settings for large copies."""
 
 
 class UnpublishableError(Exception):
@@ -135,6 +136,9 @@ class Results:
     runs: tuple[Run, ...]
     latency: tuple[Mapping[str, Any], ...]
     idle: tuple[Mapping[str, Any], ...]
+    recovery: tuple[Mapping[str, Any], ...] = ()
+    groups: tuple[Mapping[str, Any], ...] = ()
+    quiet: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def read(cls, path: Path = RESULTS) -> Self:
@@ -149,19 +153,24 @@ class Results:
             for name, one in sorted(document["workloads"].items())
         }
         runs = tuple(_run(one, workloads[one["workload"]]) for one in document["runs"])
-        latency, idle = (tuple(document.get(key, ())) for key in ("latency", "idle"))
+        others = [tuple(document.get(key, ())) for key in ("latency", "idle", "recovery", "groups", "quiet")]
         old = document.get("old")
         if old is not None:
             commit, about = None, document
         else:
             commit, about = _one_commit(document["invocations"]), document["invocations"][0]
         date = about.get("date") or about["started"][:10]
-        return cls(commit, old, about["machine"], about["versions"], date, workloads, runs, latency, idle)
+        return cls(commit, old, about["machine"], about["versions"], date, workloads, runs, *others)
 
     @property
     def counted_latency(self) -> tuple[Mapping[str, Any], ...]:
         """The rounds of latency in which each record arrived."""
         return tuple(entry for entry in self.latency if latency_dropped(entry) is None)
+
+    @property
+    def counted_recovery(self) -> tuple[Mapping[str, Any], ...]:
+        """The rounds of recovery in which each record arrived once."""
+        return tuple(entry for entry in self.recovery if recovery_dropped(entry) is None)
 
     def of_copier(self, workload: str, copier: str) -> list[Run]:
         """Its runs that count, by round."""
@@ -176,6 +185,16 @@ class Results:
 def measured(path: Path = RESULTS, old: Path = OLD_RESULTS) -> tuple[Results | None, Results]:
     """What was measured on one commit, if anything was, and the old rows. Raises UnpublishableError."""
     return (Results.read(path) if path.exists() else None), Results.read(old)
+
+
+def recovery_dropped(entry: Mapping[str, Any]) -> str | None:
+    """Why a round of recovery does not count; None where it does."""
+    if entry.get("failed"):
+        return f"failed: {entry['failed']}"
+    if entry["drained"] is None:
+        return "it had not caught up when its time was over"
+    wrong = [f"{entry[key]:,.0f} records were {key}" for key in ("missing", "doubled") if entry[key]]
+    return " and ".join(wrong) or None
 
 
 def latency_dropped(entry: Mapping[str, Any]) -> str | None:

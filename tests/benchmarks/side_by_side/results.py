@@ -8,7 +8,8 @@ had other changes, the arguments, the machine, the versions, the time (UTC). Eve
 in seconds (``whole_seconds``, ``startup_seconds``, ``copy_seconds``), CPU seconds by role over the whole life and
 within the copy, the brokers' within the copy, peak memory in MB, ``records`` and ``bytes`` that were to be copied,
 ``equal`` (None: not compared), ``difference`` (why it is not equal, or could not be compared), ``failed`` (None, or
-why). A failed attempt stays in the file beside the one that replaces it. ``latency`` is in ms, ``idle`` in seconds.
+why). A failed attempt stays in the file beside the one that replaces it. ``latency`` is in ms, ``idle`` and
+``recovery`` in seconds; ``groups`` and ``quiet`` have what bench_groups.py and bench_quiet_partitions.py measure.
 ``workloads`` says what was at the source, and which copiers take no part, with the reason.
 """
 
@@ -28,6 +29,8 @@ from mirror.sandbox.fetch import KAFKA_VERSION
 from mirror.sandbox.java import find_java
 from mirror.version import VERSION
 
+OTHERS: Final = ("latency", "recovery", "groups", "quiet")
+"""The sections beside the workloads and ``idle``."""
 FILE: Final = Path(__file__).with_name("results.json")
 _ROOT: Final = Path(__file__).parents[3]
 _PACKAGES: Final = {
@@ -57,7 +60,9 @@ class Results:
     def __init__(self, path: Path, invocation: Mapping[str, Any], *, resume: bool) -> None:
         self._path = path
         found = json.loads(path.read_text(encoding="utf-8")) if resume and path.exists() else {}
-        empty: dict[str, Any] = {"invocations": [], "workloads": {}, "runs": [], "latency": [], "idle": []}
+        empty: dict[str, Any] = {"invocations": [], "workloads": {}, "runs": [], "idle": []} | {
+            name: [] for name in OTHERS
+        }
         self.told: Final[dict[str, Any]] = {**empty, **found}
         for earlier in self.told["invocations"]:
             _require_same_commit(path, earlier, invocation)
@@ -77,7 +82,7 @@ class Results:
         self.add_other("runs", run)
 
     def has_other(self, kind: str, **values: Any) -> bool:
-        """Whether ``kind`` (``latency`` or ``idle``) has an entry with these values that did not fail."""
+        """Whether ``kind`` (``idle`` or one of :data:`OTHERS`) has an entry with these values that did not fail."""
         return any(values.items() <= entry.items() and not entry.get("failed") for entry in self.told[kind])
 
     def add_other(self, kind: str, entry: Mapping[str, Any]) -> None:

@@ -34,6 +34,10 @@ from tests.benchmarks.side_by_side.watching import EVERY_S, Watcher
 from tests.benchmarks.side_by_side.workloads import Workload
 
 WITHIN_S: Final = 300.0
+_SLOWEST: Final = 20e6
+"""Bytes a second: a copier gets the time that a copy at this rate takes, beside :data:`WITHIN_S`."""
+_COMPARED_AT_LEAST: Final = 20_000.0
+"""Records a second: the comparison gets the time that it takes at this rate, beside :data:`WITHIN_S`."""
 _END_WITHIN_S: Final = 60.0
 _VISIBLE_WITHIN_S: Final = 15.0
 """After the end of a copier that ends by itself."""
@@ -78,7 +82,14 @@ def run(pair: Pair, copier: Copier, workload: Workload, held: Stock, *, compared
             return result | {"failed": " ".join(lines)[:600]}
         result |= _told(job)
         if compared and copier.copies and wanted is held:
-            result |= judged(source, workload.topic, target, job.copy, job.folder)
+            result |= judged(
+                source,
+                workload.topic,
+                target,
+                job.copy,
+                job.folder,
+                within_s=WITHIN_S + wanted.records / _COMPARED_AT_LEAST,
+            )
     return result
 
 
@@ -87,14 +98,15 @@ def _measured(pair: Pair, copier: Copier, job: Job, wanted: Stock) -> dict[str, 
     command = copier.command(job)
     watcher = Watcher(job.target, job.copy, wanted.lasts, wanted.counts) if copier.copies else None
     began = time.monotonic()
+    until = began + WITHIN_S + wanted.size / _SLOWEST
     process = launch(command, output=log, outlives_owner=False)
     meter = Meter(process.pid, pair.pids, roles=copier.several)
     meter.start()
     try:
         if watcher is not None:
-            _watch(watcher, process, began, log)
+            _watch(watcher, process, until, log)
         if copier.ends:
-            _await_end(process, began, log)
+            _await_end(process, until, log)
         meter.stop()
     finally:
         meter.stop()
@@ -111,8 +123,8 @@ def _measured(pair: Pair, copier: Copier, job: Job, wanted: Stock) -> dict[str, 
     }
 
 
-def _watch(watcher: Watcher, process: Process, began: float, log: Path) -> None:
-    """Until all is visible. Raises RunError where that does not come."""
+def _watch(watcher: Watcher, process: Process, until: float, log: Path) -> None:
+    """Wait until all is visible, at most ``until`` (monotonic seconds). Raises RunError where that does not come."""
     ended: float | None = None
     while watcher.window.done is None:
         turn = time.monotonic()
@@ -123,16 +135,14 @@ def _watch(watcher: Watcher, process: Process, began: float, log: Path) -> None:
                 raise RunError(f"exit status {_status(process)}: {_last_words(log)}")
         if ended is not None and turn > ended + _VISIBLE_WITHIN_S:
             raise RunError(f"it ended, and {watcher.window.missing} partitions are not all there: {_last_words(log)}")
-        if turn > began + WITHIN_S:
+        if turn > until:
             missing = watcher.window.missing
-            raise RunError(
-                f"not done after {WITHIN_S:.0f} s: {missing} partitions are not all there; {_last_words(log)}"
-            )
+            raise RunError(f"not done in time: {missing} partitions are not all there; {_last_words(log)}")
         time.sleep(max(0.0, EVERY_S - (time.monotonic() - turn)))
 
 
-def _await_end(process: Process, began: float, log: Path) -> None:
-    until = max(began + WITHIN_S, time.monotonic() + _END_WITHIN_S)
+def _await_end(process: Process, until: float, log: Path) -> None:
+    until = max(until, time.monotonic() + _END_WITHIN_S)
     while process.alive():
         if time.monotonic() > until:
             raise RunError(f"all was visible, but it did not end: {_last_words(log)}")

@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tests.benchmarks.side_by_side.figures import CEILINGS, COPIERS, HERE, STREAMS, Results, Run, latency_dropped
+from tests.benchmarks.side_by_side.figures import (
+    CEILINGS,
+    COPIERS,
+    HERE,
+    STREAMS,
+    Results,
+    Run,
+    latency_dropped,
+    recovery_dropped,
+)
 from tests.benchmarks.side_by_side.statistics import Ratio, Spread
 from tests.benchmarks.side_by_side.targets import Finding, findings
 
@@ -26,7 +35,9 @@ _SUMMARY: Final = {
     "a-throughput": "(a) throughput, whole life, beside MirrorMaker 2 tuned; more is better",
     "a-cpu": "(a) CPU, whole life, beside MirrorMaker 2 tuned; less is better",
     "a-memory": "(a) peak memory, whole life, beside MirrorMaker 2 tuned; less is better",
-    "latency": "p99 latency of a stream, beside MirrorMaker 2's defaults with exactly-once support; less is better",
+    "j-throughput": "(j) throughput of a copy of 21 GB, whole life, beside MirrorMaker 2 tuned; more is better",
+    "latency": "p99 latency of a stream, beside MirrorMaker 2 tuned for latency; less is better",
+    "recovery": "seconds from SIGKILL until a stream has caught up, beside MirrorMaker 2; less is better",
 }
 """The targets, by key, whose ratios README.md shows, and what it calls them."""
 _WIDTH: Final = 119
@@ -178,7 +189,9 @@ def _environment() -> Environment:
         "peak": lambda runs: _spread([run.peak_rss_mb["all"] for run in runs]),
         "figures": lambda some, name: _spread([one[name] for one in some]),
         "equal": _equal,
+        "number": _number,
         "latency_dropped": latency_dropped,
+        "recovery_dropped": recovery_dropped,
     }
     return made
 
