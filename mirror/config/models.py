@@ -296,7 +296,7 @@ class FlowConfig(OwnTable):
 
     @property
     def registers_producers(self) -> bool:
-        """Whether the target can tell what this flow writes from what is produced there."""
+        """Whether the target can distinguish what this flow writes from what is produced there."""
         return self.only_local or self.register_producers
 
     @property

@@ -82,8 +82,8 @@ class NetworkThread:
             self._cause = cause
         # Nothing is queued from here on. Not under the gate: callbacks of futures may call methods of this class.
         queued = [event for _, event in self.loop.events]
-        for tell in (self.loop.fail, *(event.fail for event in queued)):
-            _insist(partial(tell, cause))
+        for fail in (self.loop.fail, *(event.fail for event in queued)):
+            _fail_all(partial(fail, cause))
         self._network.close()
 
     def snapshot(self) -> NetworkSnapshot:
@@ -188,14 +188,14 @@ class NetworkThread:
             self._thread.join(_JOIN_S)
 
 
-def _insist(tell: Callable[[], None]) -> None:
+def _fail_all(fail: Callable[[], None]) -> None:
     """Fail all callers, whatever their callbacks raise: each raises once, and the next round skips it.
 
     Futures only let through what is no Exception (``sys.exit`` in a callback); an Exception is a bug here.
     """
     while True:
         try:
-            tell()
+            fail()
         except Exception:  # noqa: BLE001 - as above
             _log.exception("a client could not be notified that the network thread has ended")
             return

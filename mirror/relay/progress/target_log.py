@@ -116,7 +116,7 @@ class TargetLogTracker:
     """Tracks the target's log over all attempts of one copy.
 
     If the target partition has another leader epoch than the verified mark, the new leader has to be compared with the
-    mark before anything is committed: its acknowledgements tell nothing about what it may have lost.
+    mark before anything is committed: its acknowledgements do not show what it may have lost.
     """
 
     def __init__(self) -> None:

@@ -66,7 +66,7 @@ class FetchSteering:
     # --- what the task's loop does in each turn
 
     def check_responses(self, now: int) -> None:
-        """Tell followed copies of their brokers' responses: one that has nothing new has not stalled."""
+        """Notify followed copies of their brokers' responses: one that has nothing new has not stalled."""
         if now < self._check_responses_at:
             return
         followed = [copy for copy in self._reading.values() if copy.range.open_ended]

@@ -137,7 +137,7 @@ def too_long(flow: FlowConfig, topics: Iterable[str]) -> dict[str, Obstacle]:
 def colliding(flow: FlowConfig, topics: Iterable[str], existing: Collection[str]) -> dict[str, Obstacle]:
     """Return the obstacles of the source ``topics`` whose target topic collides with another (``Topic.hasCollision``).
 
-    Brokers refuse names that differ only in "." and "_", since metric names do not tell them apart. ``existing`` are
+    Brokers refuse names that differ only in "." and "_", since their metric names would be the same. ``existing`` are
     all topics of the target; none of them has an obstacle, and of two new topics the second by name has it.
     """
     existing_by_key = {_collision_key(name): name for name in sorted(existing)}
