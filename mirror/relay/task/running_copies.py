@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -49,15 +49,17 @@ class CedeRequests:
             taken, self._waiting = self._waiting, []
         return taken
 
-    def pass_on(self, active: Collection[PartitionCopy], now: int) -> list[PartitionCopy]:
-        """Ask those of the ``active`` copies that were asked for; return them, to be stepped."""
-        if not (asked := self.take()):
-            return []
-        by_target = {copy.target: copy for copy in active}
+    def pass_on(
+        self, copies: Mapping[TopicPartition, PartitionCopy], active: Collection[PartitionCopy], now: int
+    ) -> list[PartitionCopy]:
+        """Ask those of the ``active`` copies that were asked for; return them, to be stepped.
+
+        ``copies`` are all of the task, by target partition: with each of thousands in turn, none may be searched for.
+        """
         ceding: list[PartitionCopy] = []
-        for target, answer in asked:
-            copy = by_target.get(target)
-            if copy is None:
+        for target, answer in self.take():
+            copy = copies.get(target)
+            if copy is None or copy not in active:
                 answer.set_result(None)
             else:
                 copy.cede(answer, now)
@@ -80,16 +82,19 @@ class RunningCopies:
     def __init__(self) -> None:
         self.known: Final[dict[tuple[Hashable, str, TopicPartition], CedeRequests]] = {}
         """By target cluster, flow and target partition."""
+        self._clusters: Final[set[Hashable]] = set()
         self.renew_lock()
 
     def renew_lock(self) -> None:
         """Replace the lock, and forget all, after a fork: their threads do not exist in this process."""
         self._lock = threading.Lock()
         self.known.clear()
+        self._clusters.clear()
 
     def add(self, cluster: Hashable, flow: str, targets: Iterable[TopicPartition], requests: CedeRequests) -> None:
         """The task behind ``requests`` copies on, of ``flow``, to these partitions of the target ``cluster``."""
         with self._lock:
+            self._clusters.add(cluster)
             for target in targets:
                 self.known[cluster, flow, target] = requests
 
@@ -112,7 +117,7 @@ class RunningCopies:
     def ask(self, flow: str, target: TopicPartition) -> Future[Continuation | None]:
         """Ask the copy of ``target`` to yield to another process; None if there is none."""
         with self._lock:
-            keys = [key for key in self.known if key[1:] == (flow, target)]
+            keys = [key for cluster in self._clusters if (key := (cluster, flow, target)) in self.known]
             asked = [self.known.pop(key) for key in keys]
         return asked[0].ask(target) if len(asked) == 1 else done(None)
 

@@ -87,6 +87,7 @@ class Task:
         self._policy: Final = policy
         self._clock: Final = clock
         self._copies: list[PartitionCopy] = []
+        self._by_target: Final[dict[TopicPartition, PartitionCopy]] = {}
         self._active: set[PartitionCopy] = set()
         self._due: dict[PartitionCopy, int] = {}
         self._next_due_ms = now
@@ -134,6 +135,7 @@ class Task:
         for copy in self._copies:
             copy.release()
         self._copies, self._active, self._due = [], set(), {}
+        self._by_target.clear()
         self._start_positions.forget()
 
     def run(
@@ -178,6 +180,7 @@ class Task:
             topic = copied.target_topic
             copy = PartitionCopy(copied, self._policy, limits[topic], self._batch_size, self, now, ways.get(topic))
             self._copies.append(copy)
+            self._by_target[copy.target] = copy
             self._active.add(copy)
 
     def _take_additions(self, now: int) -> None:
@@ -242,7 +245,7 @@ class Task:
     # --- one turn
 
     def _turn(self, now: int) -> None:
-        self._to_step.extend(self._cede_requests.pass_on(self._active, now))
+        self._to_step.extend(self._cede_requests.pass_on(self._by_target, self._active, now))
         self._to_step.extend(self._turns.take_ready(self._active, now))
         if self._undecided is not None:
             self._to_step.extend(self._steering.on_polled(self._undecided.take_decided(), now))
