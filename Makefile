@@ -20,7 +20,7 @@ SPARK_ARCHIVE := build/spark.jsa
 BROKER_ARCHIVE := build/broker.jsa
 ARCHIVES := $(SPARK_ARCHIVE) $(BROKER_ARCHIVE)
 DOWNLOAD := apt-get -o APT::Sandbox::User=root download -qq
-# Many containers set it: each of the many processes that tests start would compile all of these anew.
+# Many containers set it: each of the many processes that tests start would compile all of these again.
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(PATH):$(CURDIR)/$(PROMETHEUS)/usr/bin
 SOURCES := $(shell find mirror -type f -not -name '*.pyc')
@@ -191,7 +191,7 @@ follower: brokers ## measure what a stopped follower of some target partitions c
 stores: brokers browser prometheus ## show a sick partition in Zipkin and Prometheus: pictures in build/stores (4 minutes; ARGUMENTS=--wait)
 	PYTHONPATH=. $(BIN)/python tests/campaign/stores/campaign.py $(ARGUMENTS)
 
-lock: $(INSTALLED) ## lock the versions of pyproject.toml anew (UPGRADE=--upgrade: to the newest)
+lock: $(INSTALLED) ## lock the versions of pyproject.toml again (UPGRADE=--upgrade: to the newest)
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
 		$(BIN)/pip-compile $(LOCK_OPTIONS) $(UPGRADE) --output-file $(LOCK) pyproject.toml
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \

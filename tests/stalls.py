@@ -124,7 +124,7 @@ def _worked_ms() -> float:
 
 
 def _run_delay_ms(thread_id: int) -> float:
-    """How long a thread of this process has waited for a CPU, ever; 0 where the system does not tell."""
+    """How long a thread of this process has waited for a CPU, ever; 0 where the system does not report it."""
     try:
         file = os.open(f"/proc/self/task/{thread_id}/schedstat", os.O_RDONLY)
     except OSError:

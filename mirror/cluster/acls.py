@@ -86,7 +86,7 @@ class AclBinding(NamedTuple):
     host: str = "*"
 
     def __str__(self) -> str:
-        return _told(self)
+        return _described(self)
 
 
 class AclFilter(NamedTuple):
@@ -101,10 +101,10 @@ class AclFilter(NamedTuple):
     host: str | None = None
 
     def __str__(self) -> str:
-        return _told(self)
+        return _described(self)
 
 
-def _told(acl: AclBinding | AclFilter) -> str:
+def _described(acl: AclBinding | AclFilter) -> str:
     """One line for errors."""
     name = "any name" if acl.name is None else repr(acl.name)
     return (

@@ -213,13 +213,13 @@ def losses(rounds: int, seconds: float, console: Console) -> dict[str, dict[str,
     found: dict[str, dict[str, list[float]]] = {}
 
     def measure(name: str, copying: Shallow, made: Callable[[], float] = lambda: 0.0) -> None:
-        told = found.setdefault(name, {})
+        result = found.setdefault(name, {})
         for pace, label in ((None, "flat out"), (PACE, f"at {PACE:.0f} MB/s")):
             before, begun = made(), time.perf_counter()
             rate, delay = copying.run(seconds, pace)
             encoded = (made() - before) / (time.perf_counter() - begun)
             for key, value in (("copied", rate), ("p99 ms", delay), ("encoded", encoded)):
-                told.setdefault(f"{label}: {key}", []).append(value)
+                result.setdefault(f"{label}: {key}", []).append(value)
 
     with shallow() as copying:
         for _ in track(range(rounds), "beside the shallow path", console=console):
@@ -239,12 +239,12 @@ def losses(rounds: int, seconds: float, console: Console) -> dict[str, dict[str,
 
 def table(title: str, first: str, runs: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
     """Medians."""
-    columns = list(dict.fromkeys(key for told in runs.values() for key in told))
+    columns = list(dict.fromkeys(key for result in runs.values() for key in result))
     found = Table(first, title=title)
     for column in columns:
         found.add_column(column, justify="right")
-    for name, told in runs.items():
-        found.add_row(name, *(f"{statistics.median(told[key]):,.2f}" if key in told else "" for key in columns))
+    for name, result in runs.items():
+        found.add_row(name, *(f"{statistics.median(result[key]):,.2f}" if key in result else "" for key in columns))
     return found
 
 
@@ -264,7 +264,7 @@ def main() -> None:
     console.print(table("one thread alone, medians", "records", costs))
     left = losses(rounds, seconds, console)
     console.print(table("the shallow path beside it, medians", "beside", left))
-    told = {
+    result = {
         "rounds": rounds,
         "seconds": seconds,
         "cpus": os.cpu_count(),
@@ -277,7 +277,7 @@ def main() -> None:
             for part, of in (("cost", costs), ("beside the shallow path", left))
         },
     }
-    (HERE / "results-deep.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    (HERE / "results-deep.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

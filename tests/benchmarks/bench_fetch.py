@@ -64,11 +64,11 @@ def run_once(name: str, servers: str, count: int) -> Run:
     )
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr}")
-    told: dict[str, float] = json.loads(done.stdout)
-    if told["records"] != count:
-        raise SystemExit(f"{name} read {told['records']} records instead of {count}")
+    result: dict[str, float] = json.loads(done.stdout)
+    if result["records"] != count:
+        raise SystemExit(f"{name} read {result['records']} records instead of {count}")
     gigabytes = count * VALUE_BYTES / 1e9
-    return {"mb_per_s": gigabytes * 1000 / told["seconds"], "cpu_s_per_gb": told["cpu_s"] / gigabytes}
+    return {"mb_per_s": gigabytes * 1000 / result["seconds"], "cpu_s_per_gb": result["cpu_s"] / gigabytes}
 
 
 def table(runs: Mapping[str, list[Run]], title: str) -> Table:
@@ -101,7 +101,7 @@ def main() -> None:
         for name in track(order, "fetching", console=console):
             runs[name].append(run_once(name, cluster.bootstrap_servers, count))
     console.print(table(runs, f"fetching {megabytes} MB of 1 KB records to nothing, {rounds} rounds: median (spread)"))
-    told = {
+    result = {
         "megabytes": megabytes,
         "rounds": rounds,
         "value_bytes": VALUE_BYTES,
@@ -114,7 +114,7 @@ def main() -> None:
         },
         "runs": runs,
     }
-    (HERE / "results-fetch.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    (HERE / "results-fetch.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

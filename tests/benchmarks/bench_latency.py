@@ -57,7 +57,7 @@ RESULTS: Final = Path(__file__).with_name("results-latency.json")
 
 
 class Feeding(threading.Thread):
-    """A record each ``1 / rate`` seconds, until told to stop."""
+    """A record each ``1 / rate`` seconds, until ``over`` is set."""
 
     def __init__(self, address: str, rate: int, partitions: int) -> None:
         super().__init__(name="feeding", daemon=True)

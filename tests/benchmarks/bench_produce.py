@@ -8,7 +8,7 @@ requests of up to 1 MiB; the batches that this client sends are those that Produ
 same bytes.
 
 BENCH_MB megabytes of records a run (default 300) in BENCH_ROUNDS rounds (default 3). MB and GB are decimal, of batches
-on the wire. CPU is told without the start of the process, and with it. Writes results-produce.json beside this file.
+on the wire. CPU is given without the start of the process, and with it. Writes results-produce.json beside this file.
 """
 
 from __future__ import annotations
@@ -94,29 +94,29 @@ class Bench:
         with Admin({"bootstrap.servers": self._cluster.bootstrap_servers}) as admin:
             topic = self.topic(admin)
             before = self._brokers_cpu_s()
-            told = self.ours(topic, case, batches) if name == OURS else self.theirs(topic, case)
+            result = self.ours(topic, case, batches) if name == OURS else self.theirs(topic, case)
             broker_cpu_s = self._brokers_cpu_s() - before
-            size = told["bytes"] if name == OURS else log_size(admin, topic)
+            size = result["bytes"] if name == OURS else log_size(admin, topic)
             admin.delete_topics([topic])
         gigabytes = size / 1e9
         return {
-            "mb_per_s": gigabytes * 1000 / told["seconds"],
-            "cpu_s_per_gb": told["cpu_s"] / gigabytes,
-            "process_cpu_s_per_gb": told["process_cpu_s"] / gigabytes,
+            "mb_per_s": gigabytes * 1000 / result["seconds"],
+            "cpu_s_per_gb": result["cpu_s"] / gigabytes,
+            "process_cpu_s_per_gb": result["process_cpu_s"] / gigabytes,
             "broker_cpu_s_per_gb": broker_cpu_s / gigabytes,
         }
 
     def ours(self, topic: str, case: Case, batches: Path) -> Run:
         program = [sys.executable, HERE / "produce_clients.py"]
         done, _ = _measured([*program, self._cluster.bootstrap_servers, topic, batches, case.in_flight])
-        told: Run = json.loads(done)
-        return told
+        result: Run = json.loads(done)
+        return result
 
     def theirs(self, topic: str, case: Case) -> Run:
         """Its start is what a run of one record costs."""
         start = self._perform(topic, case, 1)["process_cpu_s"]
-        told = self._perform(topic, case, self._records)
-        return {**told, "cpu_s": told["process_cpu_s"] - start}
+        result = self._perform(topic, case, self._records)
+        return {**result, "cpu_s": result["process_cpu_s"] - start}
 
     def _perform(self, topic: str, case: Case, records: int) -> Run:
         settings = {
@@ -127,16 +127,16 @@ class Bench:
             "acks": "all",
             "enable.idempotence": "true",
         }
-        told, used = _measured(
+        result, used = _measured(
             [
                 *self._java,
                 *("--topic", topic, "--num-records", records, "--payload-file", self._payloads, "--throughput", -1),
                 *("--producer-props", *(f"{key}={value}" for key, value in settings.items())),
             ]
         )
-        total = re.findall(rf"^{records} records sent, ([\d.]+) records/sec", told, re.MULTILINE)
+        total = re.findall(rf"^{records} records sent, ([\d.]+) records/sec", result, re.MULTILINE)
         if not total:
-            raise SystemExit(f"ProducerPerformance did not send {records} records; it said:\n{told}")
+            raise SystemExit(f"ProducerPerformance did not send {records} records; it said:\n{result}")
         return {"seconds": records / float(total[-1]), "process_cpu_s": used}
 
     def make_batches(self, codec: str, folder: Path) -> None:
@@ -235,11 +235,11 @@ def table(runs: Mapping[Case, Mapping[str, Sequence[Run]]], title: str) -> Table
     for column in ("MB/s", "CPU s/GB", "with start", "brokers' CPU s/GB"):
         found.add_column(column, justify="right")
     for case, clients in runs.items():
-        told = {name: medians(measured) for name, measured in clients.items()}
-        for name, values in told.items():
+        result = {name: medians(measured) for name, measured in clients.items()}
+        for name, values in result.items():
             mb_per_s, *cpu = values.values()
             found.add_row(str(case), name, f"{mb_per_s:,.0f}", *(f"{value:.2f}" for value in cpu))
-        ratios = [told[OURS][key] / told[THEIRS][key] for key in told[OURS]]
+        ratios = [result[OURS][key] / result[THEIRS][key] for key in result[OURS]]
         found.add_row(str(case), "ratio", *(f"{ratio:.2f}" for ratio in ratios), end_section=True)
     return found
 
@@ -251,7 +251,7 @@ def main() -> None:
     console = Console()
     runs = measure(rounds, megabytes * 1_000_000 // RECORD_BYTES, console)
     console.print(table(runs, f"{megabytes} MB of 1 KB records in batches of up to 64 KiB, medians of {rounds}"))
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "megabytes": megabytes,
         "rounds": rounds,
         "batch_bytes": BATCH_SIZE,
@@ -261,7 +261,7 @@ def main() -> None:
         "median": {str(case): {name: medians(one) for name, one in each.items()} for case, each in runs.items()},
         "runs": {str(case): each for case, each in runs.items()},
     }
-    (HERE / "results-produce.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    (HERE / "results-produce.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -133,8 +133,8 @@ def ask(process: subprocess.Popen[str], line: str) -> dict[str, float]:
     assert process.stdout is not None
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
-    told: dict[str, float] = json.loads(process.stdout.readline())
-    return told
+    result: dict[str, float] = json.loads(process.stdout.readline())
+    return result
 
 
 def measure(rounds: int, megabytes: int) -> None:
@@ -156,12 +156,12 @@ def measure(rounds: int, megabytes: int) -> None:
             for name in NAMES[number % 3 :] + NAMES[: number % 3]:
                 flow = f"{name}{number + 1}"
                 prepare(target, flow)
-                told = ask(children[name], flow)
+                result = ask(children[name], flow)
                 if number >= 0:
-                    found[name].append(told)
+                    found[name].append(result)
                 forget(target, flow)
-                say(f"{number} {name} { {key: round(value, 2) for key, value in told.items()} }")
-    tell(found, rounds, megabytes)
+                say(f"{number} {name} { {key: round(value, 2) for key, value in result.items()} }")
+    show(found, rounds, megabytes)
 
 
 def fill(source: str, megabytes: int) -> None:
@@ -197,7 +197,7 @@ def forget(target: str, flow: str) -> None:
     admin.delete_topics([f"{flow}.{TOPIC}"])[f"{flow}.{TOPIC}"].result(30)
 
 
-def tell(found: Mapping[str, Sequence[Mapping[str, float]]], rounds: int, megabytes: int) -> None:
+def show(found: Mapping[str, Sequence[Mapping[str, float]]], rounds: int, megabytes: int) -> None:
     rng = random.Random(1)
     results: dict[str, Any] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",

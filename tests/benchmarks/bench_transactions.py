@@ -35,10 +35,10 @@ BROKERS: Final = (1, 3)
 VERSIONS: Final = (1, 2)
 ONE_RUN_WITHIN_S: Final = 300.0
 
-Told = dict[str, Any]
+Figures = dict[str, Any]
 
 
-def run_client(servers: str, producers: int, pool: int, seconds: float) -> Told:
+def run_client(servers: str, producers: int, pool: int, seconds: float) -> Figures:
     """One process of producers."""
     command = [sys.executable, CLIENT, servers, TOPIC, producers, pool, seconds]
     done = subprocess.run(
@@ -46,8 +46,8 @@ def run_client(servers: str, producers: int, pool: int, seconds: float) -> Told:
     )
     if done.returncode:
         raise SystemExit(f"{producers} producers with {pool} connections a broker failed:\n{done.stderr}")
-    told: Told = json.loads(done.stdout)
-    return told
+    result: Figures = json.loads(done.stdout)
+    return result
 
 
 def brokers_cpu_s(cluster: Cluster) -> float:
@@ -58,7 +58,7 @@ def brokers_cpu_s(cluster: Cluster) -> float:
 
 def on_one_cluster(
     brokers: int, version: int, producers: int, pools: Sequence[int], seconds: float, progress: Progress
-) -> list[Told]:
+) -> list[Figures]:
     """Every pool size, in any order, after a first run that warms the brokers."""
     found = []
     bar = progress.add_task(f"{brokers} brokers, version {version}", total=len(pools) + 1)
@@ -70,9 +70,9 @@ def on_one_cluster(
         progress.advance(bar)
         for pool in random.sample(pools, len(pools)):
             before = brokers_cpu_s(cluster)
-            told = run_client(servers, producers, pool, seconds)
-            told["brokers_cpu_ms_per_commit"] = (brokers_cpu_s(cluster) - before) * 1000 / told["commits"]
-            found.append({"brokers": brokers, "transaction_version": version, "pool": pool, **told})
+            result = run_client(servers, producers, pool, seconds)
+            result["brokers_cpu_ms_per_commit"] = (brokers_cpu_s(cluster) - before) * 1000 / result["commits"]
+            found.append({"brokers": brokers, "transaction_version": version, "pool": pool, **result})
             progress.advance(bar)
         if (brokers, version) == (BROKERS[0], VERSIONS[-1]):
             found[-1]["memory"] = run_client(servers, producers, max(pools), 0)
@@ -106,7 +106,7 @@ def main() -> None:
     pools = [int(word) for word in os.environ.get("BENCH_POOLS", "1,4,16").split(",")]
     seconds = float(os.environ.get("BENCH_SECONDS", "2"))
     console = Console()
-    runs: list[Told] = []
+    runs: list[Figures] = []
     with Progress(console=console) as progress:
         for brokers in BROKERS:
             for version in VERSIONS:
@@ -122,14 +122,14 @@ def main() -> None:
         f"memory per producer: {memory['kb_initialized']:.1f} KB initialized, {memory['kb_after_transaction']:.1f} KB "
         f"after a transaction (allocated by Python); resident {min(resident):.0f} to {max(resident):.0f} KB"
     )
-    told = {
+    result = {
         "producers": producers,
         "seconds": seconds,
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "runs": runs,
     }
-    (HERE / "results-transactions.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    (HERE / "results-transactions.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -103,8 +103,8 @@ def kafka_python(servers: str, topic: str, count: int) -> Measure:
         consumer.seek_to_beginning(*tps)
 
         def read() -> tuple[int, int]:
-            told = consumer.poll(timeout_ms=1_000, max_records=10_000)
-            records = [record for part in told.values() for record in part]
+            result = consumer.poll(timeout_ms=1_000, max_records=10_000)
+            records = [record for part in result.values() for record in part]
             return len(records), sum(len(record.value or b"") for record in records)
 
         return _measure(read, count)

@@ -38,7 +38,7 @@ def load(topic: str, folder: Path) -> list[tuple[TopicPartition, Batch]]:
 
 
 def main() -> None:
-    """Send, and tell."""
+    """Send, and print the figures."""
     servers, topic, folder, in_flight = sys.argv[1:]
     before = cpu_s()
     batches = load(topic, Path(folder))
@@ -55,14 +55,14 @@ def main() -> None:
         for future in unanswered:
             future.result()
         seconds, used = time.perf_counter() - began, cpu_s() - before
-    told = {
+    result = {
         "batches": len(batches),
         "bytes": sum(batch.size for _, batch in batches),
         "seconds": seconds,
         "cpu_s": used,
         "process_cpu_s": cpu_s() - loading,
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

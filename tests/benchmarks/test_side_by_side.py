@@ -52,8 +52,8 @@ def test_a_copier_that_cannot_take_batches_with_gaps_is_left_out_with_the_reason
 
 
 def test_the_command_line_keeps_the_order_of_workloads_and_copiers() -> None:
-    told = asked(["--workload", "b", "--workload", "a", "--copier", "null-copier", "--copier", "mirror-exactly-once"])
-    assert (told.sections, told.copiers) == (("a", "b"), ("mirror-exactly-once", "null-copier"))
+    result = asked(["--workload", "b", "--workload", "a", "--copier", "null-copier", "--copier", "mirror-exactly-once"])
+    assert (result.sections, result.copiers) == (("a", "b"), ("mirror-exactly-once", "null-copier"))
     assert asked([]).sections == SECTIONS
     assert not {"latency", "recovery", "groups", "quiet"} & set(asked(["--no-latency"]).sections)
     assert not asked([]).late
@@ -166,8 +166,8 @@ def test_cpu_and_memory_of_a_window_come_from_the_samples_around_it() -> None:
     ]
     assert at(samples, "cpu", "copying", 11.5) == 2.0
     assert at(samples, "cpu", "copying", 99.0) == 3.0
-    told = figures(samples, first=10.5, done=11.5, end=12.0)
-    assert told == {
+    result = figures(samples, first=10.5, done=11.5, end=12.0)
+    assert result == {
         "cpu_seconds": {"copying": 3.0, "spark": 4.0},
         "cpu_seconds_copying": {"copying": 1.5, "spark": 2.0},
         "broker_cpu_seconds": {"source": 1.0, "target": 2.0},
@@ -276,16 +276,16 @@ def test_results_are_written_after_every_run_and_resumed(tmp_path: Path) -> None
     first.add_other("latency", {"copier": "mirror-exactly-once", "round": 1, "p50": 20.0})
     assert not list(tmp_path.glob("*.new"))
     later = Results(path, sample_results.invocation(), resume=True)
-    assert later.told["runs"] == json.loads(path.read_text(encoding="utf-8"))["runs"]
+    assert later.document["runs"] == json.loads(path.read_text(encoding="utf-8"))["runs"]
     assert later.has("a", "null-copier", 1)
     assert not later.has("a", "null-copier", 2), "a failed run is tried again"
     assert later.has_other("latency", copier="mirror-exactly-once", round=1)
     later.add(_run(number=2))
-    kept = [(run["round"], run["failed"], run["invocation"]) for run in later.told["runs"]]
+    kept = [(run["round"], run["failed"], run["invocation"]) for run in later.document["runs"]]
     assert kept == [(1, None, 0), (2, "no answer", 0), (2, None, 1)], (
         "a failed run stays beside the one that replaces it"
     )
-    assert Results(path, sample_results.invocation(), resume=False).told["runs"] == []
+    assert Results(path, sample_results.invocation(), resume=False).document["runs"] == []
 
 
 @pytest.mark.parametrize(
@@ -308,17 +308,17 @@ def test_results_of_another_commit_are_not_resumed(
     assert path.read_bytes() == before
 
 
-def test_a_run_is_told_in_a_line() -> None:
-    told = _run(
+def test_a_run_is_reported_in_a_line() -> None:
+    result = _run(
         bytes=500_000_000,
         copy_seconds=5.0,
         startup_seconds=1.0,
         cpu_seconds={"copying": 2.0},
         peak_rss_mb={"all": 99.0},
     )
-    assert "copy 5.00 s (100 MB/s)" in line(told)
+    assert "copy 5.00 s (100 MB/s)" in line(result)
     assert "FAILED: no answer" in line(_run(failed="no answer"))
-    assert "NOT EQUAL: it differs" in line({**told, "equal": False, "difference": "it differs"})
+    assert "NOT EQUAL: it differs" in line({**result, "equal": False, "difference": "it differs"})
 
 
 def test_an_invocation_names_commit_arguments_machine_and_versions() -> None:
@@ -347,8 +347,8 @@ def test_the_null_copier_copies_a_topic(
     held = stock.take(address, workload.topic)
     assert held.records == workload.records
     pair = Pair(source_cluster, target_cluster)
-    told = run(pair, COPIER["null-copier"], workload, held, compared=True)
+    result = run(pair, COPIER["null-copier"], workload, held, compared=True)
     filling.delete(address, [workload.topic])
-    assert (told["failed"], told["equal"], told["records"]) == (None, True, 4_000)
-    assert 0 < told["startup_seconds"] <= told["whole_seconds"] <= told["process_seconds"] + 1
-    assert told["cpu_seconds"]["copying"] > 0
+    assert (result["failed"], result["equal"], result["records"]) == (None, True, 4_000)
+    assert 0 < result["startup_seconds"] <= result["whole_seconds"] <= result["process_seconds"] + 1
+    assert result["cpu_seconds"]["copying"] > 0

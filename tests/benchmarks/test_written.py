@@ -47,8 +47,8 @@ def test_a_missed_target_has_its_reason_and_nothing_else_has() -> None:
 def test_ratios_are_those_of_medians() -> None:
     found = {one.target.key: one for one in findings(Results.of(sample_results.results()))}
     assert found.keys() == {target.key for target in TARGETS}
-    told = {key: one.ratio and round(one.ratio.ratio, 3) for key, one in found.items()}
-    assert told == {
+    result = {key: one.ratio and round(one.ratio.ratio, 3) for key, one in found.items()}
+    assert result == {
         "a-throughput": 3.0,
         "a-cpu": 0.333,
         "a-null": 0.9,

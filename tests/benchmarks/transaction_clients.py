@@ -61,7 +61,7 @@ class Measure:
     cpu_s: float
 
     def figures(self) -> dict[str, float]:
-        """What is to be told of it."""
+        """Its figures."""
         cuts = statistics.quantiles(self.took, n=100)
         return {
             "commits": len(self.took),
@@ -102,7 +102,7 @@ class Swarm:
         producer.send_offsets_to_transaction_async({tp: self._progress[number]}, group, timeout_ms=_WITHIN_MS)
         asked = time.perf_counter()
         outcome = producer.commit_transaction_async(timeout_ms=_WITHIN_MS)
-        outcome.add_done_callback(lambda told: self._done.put((number, time.perf_counter() - asked, told)))
+        outcome.add_done_callback(lambda future: self._done.put((number, time.perf_counter() - asked, future)))
 
     def run(self, at_once: int, seconds: float) -> Measure:
         """Keep ``at_once`` transactions under way for ``seconds``, each producer in its turn."""
@@ -159,7 +159,7 @@ def measure(servers: str, topic: str, count: int, pool: int, seconds: float) -> 
     calm, crowd = swarm.run(max(1, count // CALM), seconds), swarm.run(count, seconds)
     gc.collect()
     resident = resident_bytes() - before
-    told = {
+    result = {
         "init_s": init_s,
         "rss_kb_per_producer": resident / count / 1024,
         "commits": len(calm.took) + len(crowd.took),
@@ -171,7 +171,7 @@ def measure(servers: str, topic: str, count: int, pool: int, seconds: float) -> 
     }
     swarm.close()
     first.close()
-    return told
+    return result
 
 
 def memory(servers: str, topic: str, count: int, pool: int) -> dict[str, float]:
@@ -195,11 +195,11 @@ def memory(servers: str, topic: str, count: int, pool: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Run, and tell; SECONDS of 0 measures memory alone, as that makes everything slow."""
+    """Run, and print the figures; SECONDS of 0 measures memory alone, as that makes everything slow."""
     servers, topic, count, pool, seconds = sys.argv[1:]
     wanted = (servers, topic, int(count), int(pool))
-    told = measure(*wanted, float(seconds)) if float(seconds) else memory(*wanted)
-    sys.stdout.write(json.dumps(told) + "\n")
+    result = measure(*wanted, float(seconds)) if float(seconds) else memory(*wanted)
+    sys.stdout.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

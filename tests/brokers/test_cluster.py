@@ -1,4 +1,4 @@
-"""Clusters of real brokers: they start, take harm as told, and never stay behind."""
+"""Clusters of real brokers: they start, are damaged as asked, and never stay behind."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_broker_that_dies_at_its_start_says_why(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_wrong_property_is_told_before_the_start() -> None:
+def test_a_wrong_property_is_reported_before_the_start() -> None:
     with pytest.raises(SandboxError, match=r"(?s)could not be formatted.*Invalid value many for configuration num.io"):
         Cluster(properties={"num.io.threads": "many"}).start()
 
@@ -207,11 +207,11 @@ def test_up_status_down(tmp_path: Path) -> None:
     try:
         exports = sandbox("up", "--dir", folder).stdout.splitlines()
         servers = [re.fullmatch(r"export MIRROR_CLUSTERS__\w+__BOOTSTRAP_SERVERS=(\S+)", line) for line in exports]
-        told = json.loads(sandbox("status", "--json", "--dir", folder).stdout)
-        assert [one["name"] for one in told] == ["source", "target"]
-        assert [one["bootstrap_servers"] for one in told] == [match[1] for match in servers if match]
-        assert [one["running"] for one in told] == [True, True]
-        pids = [node["pid"] for one in told for node in one["nodes"]]
+        result = json.loads(sandbox("status", "--json", "--dir", folder).stdout)
+        assert [one["name"] for one in result] == ["source", "target"]
+        assert [one["bootstrap_servers"] for one in result] == [match[1] for match in servers if match]
+        assert [one["running"] for one in result] == [True, True]
+        pids = [node["pid"] for one in result for node in one["nodes"]]
         again = sandbox("up", "--dir", folder, expect=1)
         assert "runs already" in " ".join(again.stderr.split())
 

@@ -101,7 +101,7 @@ def batches_of(cluster: Cluster, tp: TopicPartition, end: int) -> list[AnyBatch]
 def by_confluent(cluster: Cluster, tp: TopicPartition, count: int) -> list[Record]:
     """The independent client, which shares no code with this project."""
     found: list[Record] = []
-    consumer = Confluent({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "judge", "check.crcs": True})
+    consumer = Confluent({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "check.crcs": True})
     try:
         consumer.assign([ConfluentPartition(tp.topic, tp.partition, OFFSET_BEGINNING)])
         until = time.monotonic() + 60

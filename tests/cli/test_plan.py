@@ -92,9 +92,9 @@ def test_as_json(site: PlanHarness) -> None:
     site.a.add_topic("orders", [10, 0])
     found = site.plan("--json")
     assert found.exit_code == 3
-    told = json.loads(found.stdout)
-    (flow,) = told["flows"]
-    assert told["errors"] == {}
+    outcome = json.loads(found.stdout)
+    (flow,) = outcome["flows"]
+    assert outcome["errors"] == {}
     assert (flow["flow"], flow["records"], flow["bytes"], flow["seconds"], flow["to_do"]) == ("f", 10, 1000, None, True)
     first, second = flow["partitions"]
     assert first == {
@@ -119,9 +119,9 @@ def test_a_cluster_that_does_not_answer_is_status_1_and_hides_no_other_flow(site
     found = site.plan("--json")
     line = "no broker of gone:1 could be reached; is the address right?"
     assert (found.exit_code, found.stderr) == (1, f"mirror: flow g: {line}\n")
-    told = json.loads(found.stdout)
-    assert [flow["flow"] for flow in told["flows"]] == ["f"]
-    assert told["errors"] == {"g": line}
+    outcome = json.loads(found.stdout)
+    assert [flow["flow"] for flow in outcome["flows"]] == ["f"]
+    assert outcome["errors"] == {"g": line}
     assert site.plan("--flow", "f").exit_code == 3
     shown = site.plan("--debug")
     assert "Traceback (most recent call last)" in shown.stderr

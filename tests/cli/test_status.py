@@ -259,11 +259,11 @@ def test_watching_as_json_prints_a_line_for_each_reading(site: StatusHarness) ->
     site.commit(0)
     site.meanwhile = lambda looks: site.commit(500 * looks)
     found = site.status("--watch", "--every", "5", "--json")
-    told = [json.loads(line) for line in found.stdout.splitlines()]
-    assert [each["errors"] for each in told] == [{}] * 5
-    assert [each["flows"][0]["lag"] for each in told] == [10_000, 9_500, 9_000, 8_500, 8_000]
-    assert [each["flows"][0]["partitions"][0]["copied_per_second"] for each in told] == [None, 100, 100, 100, 100]
-    assert [each["flows"][0]["time_ms"] for each in told] == [T0 + 5_000 * each for each in range(5)]
+    result = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [each["errors"] for each in result] == [{}] * 5
+    assert [each["flows"][0]["lag"] for each in result] == [10_000, 9_500, 9_000, 8_500, 8_000]
+    assert [each["flows"][0]["partitions"][0]["copied_per_second"] for each in result] == [None, 100, 100, 100, 100]
+    assert [each["flows"][0]["time_ms"] for each in result] == [T0 + 5_000 * each for each in range(5)]
 
 
 def test_a_flow_that_cannot_be_read_hides_no_other_and_is_retried(site: StatusHarness) -> None:
@@ -427,11 +427,11 @@ def test_a_row_is_one_line_and_its_numbers_are_whole_however_narrow(width: int) 
     rows = [partition(each, lag(LagState.FALLING_BEHIND, 123_456_789, 9e4), trouble, "o" * 90) for each in range(7)]
     lines = shown(flow(*rows), 7, width).splitlines()
     assert max(map(len, lines)) <= width
-    told = [line for line in lines if line.startswith("falling behind ")]
-    assert [line.split()[3] for line in told] == [f"{each}" for each in range(7)]
-    assert all("123,456,789" in line and "25 h" in line and "50 min" in line for line in told)
-    beside = [line for line in told if "a very long story" in line]
-    below = [line for line in lines if line.startswith("ooo") and line not in told]
+    result = [line for line in lines if line.startswith("falling behind ")]
+    assert [line.split()[3] for line in result] == [f"{each}" for each in range(7)]
+    assert all("123,456,789" in line and "25 h" in line and "50 min" in line for line in result)
+    beside = [line for line in result if "a very long story" in line]
+    below = [line for line in lines if line.startswith("ooo") and line not in result]
     assert (len(beside), len(below)) == ((7, 0) if width == 200 else (0, 3))
 
 

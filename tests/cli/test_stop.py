@@ -53,8 +53,8 @@ def test_stop_does_not_wait_for_a_dead_run(config: Path, monkeypatch: pytest.Mon
     assert found.exit_code == 0
     assert time.monotonic() - began_s < 8, "it would wait for 10 s and more"
     if as_json:
-        (told,) = json.loads(found.stdout)
-        assert (told["state"], told["silent_seconds"]) == ("gone", 754)
+        (result,) = json.loads(found.stdout)
+        assert (result["state"], result["silent_seconds"]) == ("gone", 754)
     else:
         assert "no sign of life for 754 s: it has died or cannot reach the target" in found.stdout
     assert orders().ended, "nor does anybody else take it for one that runs"

@@ -54,7 +54,7 @@ class Probe:
         self.failures.append(error)
 
     @property
-    def told(self) -> int:
+    def completions(self) -> int:
         """How often its caller heard anything; never more than once."""
         return len(self.responses) + len(self.failures)
 
@@ -93,9 +93,9 @@ class ByHand:
         """Connect, and answer the version request."""
         self.session.start(now)
         (asked,) = self.read()
-        self.tell_versions(asked, now, ranges)
+        self.send_versions(asked, now, ranges)
 
-    def tell_versions(
+    def send_versions(
         self, asked: tuple[Api, int, int, Message], now: int, ranges: dict[Api, tuple[int, int]] | None = None
     ) -> None:
         """The answer to the version request; without ``ranges`` the broker speaks all that we do."""

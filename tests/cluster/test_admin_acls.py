@@ -67,7 +67,7 @@ def test_a_filter_finds_what_it_says(wanted: AclFilter, found: set[AclBinding]) 
     assert set(admin.describe_acls(wanted)) == found
 
 
-def test_deleting_tells_what_each_filter_deleted() -> None:
+def test_deleting_reports_what_each_filter_deleted() -> None:
     _, admin = _with_acls()
     by_alice, nobody, groups = (
         AclFilter(principal="User:alice"),
@@ -119,18 +119,18 @@ def test_a_cluster_without_an_authorizer_says_so_at_once() -> None:
     admin = FakeAdmin(cluster)
     begun = admin.client.now
     for call in (admin.describe_acls, lambda: admin.create_acls(ALL), lambda: admin.delete_acls([AclFilter()])):
-        with pytest.raises(BrokerError, match="SECURITY_DISABLED") as told:
+        with pytest.raises(BrokerError, match="SECURITY_DISABLED") as raised:
             call()
-        assert told.value.code == SECURITY_DISABLED
-    assert admin.client.told_ms - begun < 50
+        assert raised.value.code == SECURITY_DISABLED
+    assert admin.client.completed_ms - begun < 50
 
 
 def test_a_permission_newer_than_this_client_is_unknown_not_an_error() -> None:
     cluster = FakeCluster()
     newer = DescribeAclsResource(99, "x", 98, (AclDescription("User:x", "*", 97, 96),))
     cluster.control.on(Api.DESCRIBE_ACLS, Action(rewrite=lambda _: DescribeAclsResponse(0, None, (newer,))))
-    (told,) = FakeAdmin(cluster).describe_acls()
-    assert (told.resource_type, told.pattern, told.operation, told.permission) == (
+    (result,) = FakeAdmin(cluster).describe_acls()
+    assert (result.resource_type, result.pattern, result.operation, result.permission) == (
         ResourceType.UNKNOWN,
         PatternType.UNKNOWN,
         AclOperation.UNKNOWN,
@@ -169,26 +169,26 @@ def _filled() -> FakeCluster:
     return cluster
 
 
-def test_every_broker_tells_the_sizes_on_its_disks() -> None:
+def test_every_broker_reports_the_sizes_on_its_disks() -> None:
     cluster = _filled()
     found = FakeAdmin(cluster).describe_log_dirs()
     assert sorted(found) == [1, 2, 3]
     size = len(cluster.log("t", 1).data)
     for dirs in found.values():
-        (told,) = dirs.values()
-        assert told.logs == {
+        (result,) = dirs.values()
+        assert result.logs == {
             TopicPartition("t", 0): ReplicaLog(0, 0, future=False),
             TopicPartition("t", 1): ReplicaLog(size, 0, future=False),
         }
-        assert (told.error, told.total_bytes, told.usable_bytes) == (None, 1_000_000, 1_000_000 - size)
+        assert (result.error, result.total_bytes, result.usable_bytes) == (None, 1_000_000, 1_000_000 - size)
     assert sorted(call.node for call in cluster.calls(Api.DESCRIBE_LOG_DIRS)) == [1, 2, 3]
 
 
-def test_brokers_before_3_3_do_not_tell_their_volumes() -> None:
+def test_brokers_before_3_3_do_not_report_their_volumes() -> None:
     cluster = _filled()
     cluster.versions[Api.DESCRIBE_LOG_DIRS] = (0, 3)
-    told = FakeAdmin(cluster).describe_log_dirs([2])[2][LOG_DIR]
-    assert (told.total_bytes, told.usable_bytes) == (None, None)
+    result = FakeAdmin(cluster).describe_log_dirs([2])[2][LOG_DIR]
+    assert (result.total_bytes, result.usable_bytes) == (None, None)
 
 
 def test_a_broker_that_does_not_answer_fails_alone() -> None:
@@ -199,7 +199,7 @@ def test_a_broker_that_does_not_answer_fails_alone() -> None:
     assert isinstance(found.failed[2], KafkaTimeout)
 
 
-def test_a_directory_that_is_offline_is_told_as_such() -> None:
+def test_a_directory_that_is_offline_is_reported_as_such() -> None:
     cluster = _filled()
     offline = DescribedLogDir(56, "/broken", ())
     cluster.control.on(

@@ -82,9 +82,9 @@ CALLS: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_a_wrong_argument_is_refused_before_anything_is_asked(name: str) -> None:
     cluster = FakeCluster()
-    with pytest.raises(InvalidArgument) as told:
+    with pytest.raises(InvalidArgument) as raised:
         CALLS[name](FakeAdmin(cluster))
-    assert SECRET not in str(told.value)
-    assert "\n" not in str(told.value)
-    assert len(str(told.value)) < 300
+    assert SECRET not in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 300
     assert cluster.received == []

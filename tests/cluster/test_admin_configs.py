@@ -30,7 +30,7 @@ def _set(key: str, value: str) -> ConfigChange:
     return ConfigChange(key, value)
 
 
-def test_sources_tell_what_was_set_from_what_is_default() -> None:
+def test_sources_report_what_was_set_from_what_is_default() -> None:
     admin = FakeAdmin(_cluster())
     found = admin.describe_configs([T, U])
     assert (found[T]["retention.ms"].value, found[T]["retention.ms"].source) == ("1000", ConfigSource.TOPIC)
@@ -45,13 +45,13 @@ def test_brokers_are_asked_themselves() -> None:
     admin.incremental_alter_configs({two: [_set("log.cleaner.threads", "4")]})
     admin.incremental_alter_configs({all_of_them: [_set("log.retention.ms", "7")]})
     found = admin.describe_configs([two, ConfigResource.broker(3), all_of_them])
-    told = {
+    result = {
         (resource.name, key): (entry.value, entry.source)
         for resource, entries in found.items()
         for key, entry in entries.items()
         if key.startswith("log.")
     }
-    assert told == {
+    assert result == {
         ("2", "log.cleaner.threads"): ("4", ConfigSource.BROKER),
         ("2", "log.retention.ms"): ("7", ConfigSource.ALL_BROKERS),
         ("3", "log.cleaner.threads"): ("1", ConfigSource.DEFAULT),
@@ -139,11 +139,11 @@ def test_a_secret_comes_back_as_nothing() -> None:
 def test_a_refused_secret_is_in_no_error(value: str) -> None:
     admin = FakeAdmin(_cluster())
     one = ConfigResource.broker(1)
-    with pytest.raises(BrokerError) as told:
+    with pytest.raises(BrokerError) as raised:
         admin.incremental_alter_configs({one: [_set("sasl.jaas.config", value)]})
-    assert SECRET not in str(told.value)
-    assert value not in str(told.value)
-    assert "Invalid value *** for configuration sasl.jaas.config: Invalid control flag '***'" in str(told.value)
+    assert SECRET not in str(raised.value)
+    assert value not in str(raised.value)
+    assert "Invalid value *** for configuration sasl.jaas.config: Invalid control flag '***'" in str(raised.value)
 
 
 def test_what_a_broker_repeats_of_short_values_is_hidden_as_a_whole_word_only() -> None:
@@ -158,14 +158,14 @@ def test_what_a_broker_repeats_of_short_values_is_hidden_as_a_whole_word_only() 
 def test_a_secret_is_in_no_timeout_either() -> None:
     cluster = _cluster()
     cluster.control.on(Api.INCREMENTAL_ALTER_CONFIGS, Action(errors={"1": errors.REQUEST_TIMED_OUT}), times=None)
-    with pytest.raises(KafkaTimeout, match=r"changing sasl\.jaas\.config of broker 1") as told:
+    with pytest.raises(KafkaTimeout, match=r"changing sasl\.jaas\.config of broker 1") as raised:
         FakeAdmin(cluster).incremental_alter_configs(
             {ConfigResource.broker(1): [_set("sasl.jaas.config", JAAS)]}, timeout_ms=1_000
         )
-    assert SECRET not in f"{told.value} {told.value!r} {told.value.__cause__!r}"
+    assert SECRET not in f"{raised.value} {raised.value!r} {raised.value.__cause__!r}"
 
 
-def test_a_new_topics_configuration_is_what_describe_tells() -> None:
+def test_a_new_topics_configuration_is_what_describe_reports() -> None:
     admin = FakeAdmin(_cluster())
     admin.create_topics([NewTopic("new", 1, configs={"retention.ms": "9"})])
     assert admin.describe_topic_configs(["new"]) == {"new": {"retention.ms": "9"}}

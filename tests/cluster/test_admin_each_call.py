@@ -266,7 +266,7 @@ def test_retries_until_deadline_then_timeout(case: Case, cluster: FakeCluster, a
     begun = admin.client.now
     with pytest.raises(KafkaTimeout, match=r"did not succeed within 10000 ms: .*\(error \d+\)") as late:
         case.call(admin, timeout_ms=10_000)
-    assert admin.client.told_ms - begun == 10_000
+    assert admin.client.completed_ms - begun == 10_000
     assert isinstance(late.value.__cause__, BrokerError)
     assert late.value.__cause__.code == case.again
 
@@ -290,7 +290,7 @@ def test_a_retry_that_succeeds_is_a_success(case: Case, cluster: FakeCluster, ad
     cluster.control.on(case.api, Action(errors={case.key: case.again}), times=2)
     begun = admin.client.now
     case.call(admin)
-    assert 150 <= admin.client.told_ms - begun <= 1_000
+    assert 150 <= admin.client.completed_ms - begun <= 1_000
 
 
 @every_call()
@@ -299,7 +299,7 @@ def test_silence_ends_at_the_deadline(case: Case, cluster: FakeCluster, admin: F
     begun = admin.client.now
     with pytest.raises(KafkaTimeout, match="within 3000 ms"):
         case.call(admin, timeout_ms=3_000)
-    assert admin.client.told_ms - begun == 3_000
+    assert admin.client.completed_ms - begun == 3_000
 
 
 @every_call(but=NOT_REPEATABLE)
@@ -313,16 +313,16 @@ def test_an_answer_that_was_lost_costs_a_retry_only(case: Case, cluster: FakeClu
 def test_a_refusal_names_the_permission_and_the_resource(case: Case, cluster: FakeCluster, admin: FakeAdmin) -> None:
     cluster.control.on(case.api, Action(errors={case.key: case.refused}), times=None)
     begun = admin.client.now
-    with pytest.raises(AuthorizationFailed) as told:
+    with pytest.raises(AuthorizationFailed) as raised:
         case.call(admin)
-    assert [part for part in case.lacking if part not in str(told.value)] == [], told.value
-    assert told.value.code == case.refused
-    assert admin.client.told_ms - begun < 50
+    assert [part for part in case.lacking if part not in str(raised.value)] == [], raised.value
+    assert raised.value.code == case.refused
+    assert admin.client.completed_ms - begun < 50
 
 
 # Without these: no group is of the new protocol (test_admin_groups.py), or another call does it (test_old_brokers.py).
 @every_call(but={"describe_groups, new protocol", "cluster_operations"})
-def test_a_broker_too_old_is_told_at_once(case: Case, cluster: FakeCluster) -> None:
+def test_a_broker_too_old_is_reported_at_once(case: Case, cluster: FakeCluster) -> None:
     cluster.versions[case.api] = (0, case.api.value.low - 1) if case.api.value.low else (1, 0)
     admin = FakeAdmin(cluster)
     with pytest.raises(UnsupportedVersion, match=case.api.label):

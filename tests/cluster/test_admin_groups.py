@@ -53,7 +53,7 @@ def _code(error: BaseException) -> int:
 # --- listing
 
 
-def test_every_broker_tells_its_groups() -> None:
+def test_every_broker_lists_its_groups() -> None:
     cluster = _cluster()
     found = FakeAdmin(cluster).list_groups()
     assert found == {
@@ -129,7 +129,7 @@ def test_a_group_that_is_not_there_fails_alone(newest: int) -> None:
     assert _code(found.failed["nope"]) == GROUP_ID_NOT_FOUND
 
 
-def test_groups_tell_what_may_be_done_with_them_also_before_they_are_there() -> None:
+def test_groups_report_what_may_be_done_with_them_also_before_they_are_there() -> None:
     """From version 6 on a broker has an error for a group that is not there, and tells nothing of it."""
     cluster = _cluster()
     may = frozenset({AclOperation.DESCRIBE})
@@ -142,7 +142,7 @@ def test_groups_tell_what_may_be_done_with_them_also_before_they_are_there() -> 
     assert {call.version for call in cluster.calls(Api.DESCRIBE_GROUPS)} == {5}
 
 
-def test_a_broker_that_does_not_tell_permissions_on_groups_is_not_asked_again() -> None:
+def test_a_broker_that_does_not_report_permissions_on_groups_is_not_asked_again() -> None:
     cluster = _cluster()
 
     def silent_about_them(answer: DescribeGroupsResponse) -> DescribeGroupsResponse:
@@ -186,7 +186,7 @@ def test_a_refused_coordinator_ends_its_group_alone() -> None:
     begun = admin.client.now
     with pytest.raises(AuthorizationFailed, match=r"group 'old'.*the permission Describe on the group"):
         admin.describe_groups(["old"])
-    assert admin.client.told_ms - begun < 50, "also where nothing is left to ask for"
+    assert admin.client.completed_ms - begun < 50, "also where nothing is left to ask for"
 
 
 def test_a_moved_coordinator_is_found() -> None:

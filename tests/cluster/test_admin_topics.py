@@ -55,16 +55,16 @@ def test_a_refusal_stops_nobody_else_and_names_all_that_failed() -> None:
         "c": errors.TOPIC_AUTHORIZATION_FAILED,
     }
     cluster.control.on(Api.DELETE_TOPICS, Action(errors=refusals))
-    with pytest.raises(AuthorizationFailed) as told:
+    with pytest.raises(AuthorizationFailed) as raised:
         FakeAdmin(cluster).delete_topics(["a", "b", "c"])
-    assert "deleting topic 'a': TOPIC_AUTHORIZATION_FAILED" in str(told.value)
-    assert "deleting topic 'c': TOPIC_AUTHORIZATION_FAILED" in str(told.value)
-    assert "\n" not in str(told.value)
-    assert told.value.code == errors.TOPIC_AUTHORIZATION_FAILED
+    assert "deleting topic 'a': TOPIC_AUTHORIZATION_FAILED" in str(raised.value)
+    assert "deleting topic 'c': TOPIC_AUTHORIZATION_FAILED" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert raised.value.code == errors.TOPIC_AUTHORIZATION_FAILED
     assert set(cluster.topics) == {"t", "a", "c"}
 
 
-def test_partial_tells_each_ones_result_and_raises_nothing() -> None:
+def test_partial_reports_each_ones_result_and_raises_nothing() -> None:
     cluster = _cluster()
     cluster.control.on(Api.CREATE_TOPICS, Action(errors={"x": errors.TOPIC_AUTHORIZATION_FAILED}), times=None)
     new = [NewTopic(name, 1) for name in ("z", "a", "x", "y")]
@@ -97,7 +97,7 @@ def test_at_the_deadline_those_that_were_answered_keep_their_answers() -> None:
     admin = FakeAdmin(cluster)
     begun = admin.client.now
     found = admin.delete_topics(["a", "b", "nope"], partial=True, timeout_ms=2_000)
-    assert admin.client.told_ms - begun == 2_000
+    assert admin.client.completed_ms - begun == 2_000
     assert list(found) == ["a"]
     assert isinstance(found.failed["b"], KafkaTimeout)
     assert "deleting topic 'b' did not succeed within 2000 ms: " in str(found.failed["b"])
@@ -107,7 +107,7 @@ def test_at_the_deadline_those_that_were_answered_keep_their_answers() -> None:
         admin.delete_topics(["b", "nope"], timeout_ms=2_000)
 
 
-def test_a_late_answer_changes_nothing_that_was_told() -> None:
+def test_a_late_answer_changes_nothing_that_was_reported() -> None:
     cluster = _cluster()
     admin = FakeAdmin(cluster)
     held = cluster.control.on(Api.DELETE_TOPICS, Action(hold="after"))
@@ -139,13 +139,13 @@ def test_nothing_asked_for_is_nothing_done() -> None:
     assert asked <= {Api.API_VERSIONS, Api.METADATA}
 
 
-def test_many_failures_are_told_in_one_line_that_ends() -> None:
+def test_many_failures_are_reported_in_one_line_that_ends() -> None:
     failed = {n: BrokerError(f"deleting topic {n}: refused", 29) for n in range(1_000)}
-    told = first_failure(failed)
-    assert isinstance(told, BrokerError)
-    assert told.code == 29
-    assert str(told).startswith("deleting topic 0: refused; deleting topic 1: refused; ")
-    assert str(told).endswith("; and 980 more")
+    result = first_failure(failed)
+    assert isinstance(result, BrokerError)
+    assert result.code == 29
+    assert str(result).startswith("deleting topic 0: refused; deleting topic 1: refused; ")
+    assert str(result).endswith("; and 980 more")
     assert str(failed[0]) == "deleting topic 0: refused", "the one that it was made from"
 
 
@@ -180,10 +180,10 @@ def test_a_topic_that_was_never_there_is_an_error_at_once() -> None:
     cluster = _cluster()
     admin = FakeAdmin(cluster)
     begun = admin.client.now
-    with pytest.raises(BrokerError, match="deleting topic 'nope': UNKNOWN_TOPIC_OR_PARTITION") as told:
+    with pytest.raises(BrokerError, match="deleting topic 'nope': UNKNOWN_TOPIC_OR_PARTITION") as raised:
         admin.delete_topics(["nope"])
-    assert _code(told.value) == errors.UNKNOWN_TOPIC_OR_PARTITION
-    assert admin.client.told_ms - begun < 50
+    assert _code(raised.value) == errors.UNKNOWN_TOPIC_OR_PARTITION
+    assert admin.client.completed_ms - begun < 50
 
 
 # --- what the calls do
@@ -248,13 +248,13 @@ def test_topics_that_may_not_be_seen_fail_alone() -> None:
     assert (list(found), list(found.failed)) == (["a"], ["b"])
 
 
-def test_topics_tell_what_may_be_done_with_them_where_that_is_asked() -> None:
+def test_topics_report_what_may_be_done_with_them_where_that_is_asked() -> None:
     cluster = _cluster()
     may = frozenset({AclOperation.READ, AclOperation.DESCRIBE})
     cluster.admin.may[ResourceType.TOPIC, "a"] = may
     admin = FakeAdmin(cluster)
     found = admin.describe_topics(["a", "b", "nope"], include_authorized_operations=True)
-    assert {name: told.authorized_operations for name, told in found.items()} == {
+    assert {name: result.authorized_operations for name, result in found.items()} == {
         "a": may,
         "b": SUPPORTED[ResourceType.TOPIC],
     }
@@ -291,7 +291,7 @@ def test_a_partition_without_a_leader_holds_up_no_other() -> None:
     cluster.kill(3)
     admin = FakeAdmin(cluster)
     found = admin.list_offsets(dict.fromkeys([*TPS, TopicPartition("nope", 0)], LATEST), partial=True, timeout_ms=3_000)
-    assert {tp: told.offset for tp, told in found.items()} == {TPS[0]: 3, TPS[1]: 3}
+    assert {tp: result.offset for tp, result in found.items()} == {TPS[0]: 3, TPS[1]: 3}
     assert "listing offsets of t-2 did not succeed within 3000 ms" in str(found.failed[TPS[2]])
     assert "topic 'nope' does not exist" in str(found.failed[TopicPartition("nope", 0)])
 

@@ -30,7 +30,7 @@ def _begin(cluster: FakeCluster, name: str, tp: TopicPartition) -> int:
     return answer.producer_id
 
 
-def test_leaders_tell_where_transactions_begin() -> None:
+def test_leaders_report_where_transactions_begin() -> None:
     cluster = _cluster()
     ids = [_begin(cluster, "a", TPS[0]), _begin(cluster, "b", TPS[1])]
     found = FakeAdmin(cluster).describe_producers(TPS)
@@ -65,7 +65,7 @@ def test_every_coordinator_lists_its_own() -> None:
     assert len(cluster.calls(Api.LIST_TRANSACTIONS)) == 3
 
 
-def test_coordinators_tell_since_when_a_transaction_is_open() -> None:
+def test_coordinators_report_since_when_a_transaction_is_open() -> None:
     cluster = _cluster()
     began_ms = cluster.clock.unix_ms()
     ids = {name: _begin(cluster, name, TPS[0]) for name in "ab"}

@@ -57,7 +57,7 @@ class AlarmsModel(RuleBasedStateMachine):
 TestAlarmsModel = AlarmsModel.TestCase
 
 
-def test_setting_them_anew_for_ever_takes_no_room() -> None:
+def test_setting_them_again_for_ever_takes_no_room() -> None:
     alarms: DeadlineHeap[int] = DeadlineHeap()
     for at_ms in range(10_000):
         alarms.set(at_ms % 3, 1_000_000 - at_ms)

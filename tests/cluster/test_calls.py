@@ -94,7 +94,7 @@ def test_retries_until_deadline_then_timeout() -> None:
         KafkaTimeout, match=r"listing offsets did not succeed within 10000 ms: .*t-1: NOT_LEADER"
     ) as late:
         client.call(_ends(client, [_TPS[1]], 10_000))
-    assert client.told_ms - begun == 10_000
+    assert client.completed_ms - begun == 10_000
     assert isinstance(late.value.__cause__, BrokerError)
     times = [call.received_ms for call in cluster.calls(Api.LIST_OFFSETS)]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
@@ -111,7 +111,7 @@ def test_each_request_waits_no_longer_than_what_remains() -> None:
     begun = client.now
     with pytest.raises(KafkaTimeout):
         client.call(_ends(client, [_TPS[1]], 10_000))
-    assert client.told_ms - begun == 10_000
+    assert client.completed_ms - begun == 10_000
     times = [call.received_ms - begun for call in cluster.calls(Api.LIST_OFFSETS)]
     assert len(times) == 3
     assert times[1] - times[0] >= 4_000
@@ -162,7 +162,7 @@ def test_half_an_answer_and_then_silence_is_found_by_the_request_timeout() -> No
     client = FakeClient(cluster, **{"request.timeout.ms": 2_000})
     begun = client.now
     assert _offsets(client, _ends(client, [_TPS[2]])) == {2: 2}
-    assert 2_000 <= client.told_ms - begun <= 2_500
+    assert 2_000 <= client.completed_ms - begun <= 2_500
 
 
 def test_answers_may_arrive_byte_by_byte() -> None:
@@ -188,25 +188,25 @@ def test_a_dead_broker_is_passed_by_once_its_partitions_moved() -> None:
     assert _offsets(client, _ends(client, [_TPS[2]])) == {2: 2}
 
 
-def test_a_fatal_error_is_told_at_once() -> None:
+def test_a_fatal_error_is_reported_at_once() -> None:
     cluster = _cluster()
     cluster.control.on(Api.LIST_OFFSETS, Action(errors={_TPS[0]: errors.TOPIC_AUTHORIZATION_FAILED}), times=None)
     client = FakeClient(cluster)
     begun = client.now
     with pytest.raises(AuthorizationFailed, match="t-0: TOPIC_AUTHORIZATION_FAILED"):
         client.call(_ends(client, _TPS))
-    assert client.told_ms - begun < 50
+    assert client.completed_ms - begun < 50
 
 
 @pytest.mark.parametrize("api", [Api.LIST_OFFSETS, Api.METADATA])
-def test_a_broker_too_old_is_told_at_once(api: Api) -> None:
+def test_a_broker_too_old_is_reported_at_once(api: Api) -> None:
     cluster = _cluster()
     cluster.versions[api] = (0, api.value.low - 1)
     client = FakeClient(cluster)
     begun = client.now
     with pytest.raises(UnsupportedVersion, match=rf"broker-\d\.fake:9092: the broker speaks {api.label} versions 0 to"):
         client.call(_ends(client, _TPS))
-    assert client.told_ms - begun < 50
+    assert client.completed_ms - begun < 50
 
 
 def test_a_cluster_that_is_not_there_is_named() -> None:
@@ -267,7 +267,7 @@ def test_a_coordinator_on_a_broker_that_came_later_is_found() -> None:
     cluster.coordinators["g"] = cluster.add_broker()
     begun = client.now
     assert client.call(GroupOffsets("g", _TPS, *client.timer())) == {}
-    assert client.told_ms - begun < 500
+    assert client.completed_ms - begun < 500
 
 
 def test_a_pending_transaction_makes_an_offset_fetch_wait() -> None:
@@ -280,7 +280,7 @@ def test_a_pending_transaction_makes_an_offset_fetch_wait() -> None:
     assert len(cluster.calls(Api.OFFSET_FETCH)) == 4
 
 
-def test_a_refused_group_is_told_at_once() -> None:
+def test_a_refused_group_is_reported_at_once() -> None:
     cluster = _cluster()
     cluster.control.on(Api.FIND_COORDINATOR, Action(errors={"g": errors.GROUP_AUTHORIZATION_FAILED}), times=None)
     client = FakeClient(cluster)
@@ -329,6 +329,6 @@ def test_no_topic_has_a_name_that_is_not_legal() -> None:
 def test_the_cluster_is_described() -> None:
     cluster = _cluster()
     client = FakeClient(cluster)
-    told = client.call(DescribeCluster(*client.timer()))
-    assert (told.cluster_id, told.controller_id) == ("fake-cluster", 1)
-    assert [broker.node_id for broker in told.brokers] == [1, 2, 3]
+    result = client.call(DescribeCluster(*client.timer()))
+    assert (result.cluster_id, result.controller_id) == ("fake-cluster", 1)
+    assert [broker.node_id for broker in result.brokers] == [1, 2, 3]

@@ -30,8 +30,8 @@ class Asked:
         assert isinstance(request.body, FindCoordinatorRequest)
         return request.body.coordinator_keys
 
-    def answer(self, request: Request, *told: Coordinator) -> None:
-        request.on_response(FindCoordinatorResponse(told), self.now)
+    def answer(self, request: Request, *coordinators: Coordinator) -> None:
+        request.on_response(FindCoordinatorResponse(coordinators), self.now)
 
 
 def _at(key: str, node: int, code: int = 0) -> Coordinator:
@@ -67,7 +67,7 @@ def test_a_key_that_is_wanted_during_a_look_up_comes_next() -> None:
     assert asked.keys(second) == ("b",)
 
 
-def test_a_forgotten_one_is_looked_up_anew() -> None:
+def test_a_forgotten_one_is_looked_up_again() -> None:
     asked = Asked()
     asked.node("a")
     asked.answer(asked.requests()[0], _at("a", 1))
@@ -138,7 +138,7 @@ def test_a_lost_connection_is_retried() -> None:
     assert len(asked.requests()) == 1
 
 
-def test_a_refusal_is_told_to_who_asks_once_and_not_asked_again() -> None:
+def test_a_refusal_is_reported_to_who_asks_once_and_not_asked_again() -> None:
     asked = Asked()
     asked.node("a")
     asked.answer(asked.requests()[0], _at("a", -1, 30))

@@ -126,7 +126,7 @@ def test_a_client_that_leaves_is_gone() -> None:
     assert len(cluster.calls(Api.FETCH)) == fetches
 
 
-def test_a_producer_that_leaves_tells_what_is_not_acknowledged() -> None:
+def test_a_producer_that_leaves_reports_what_is_not_acknowledged() -> None:
     cluster = _cluster()
     cluster.control.on(Api.PRODUCE, Action(hold="before"))
     producer = FakeProducer(cluster)

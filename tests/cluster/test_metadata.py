@@ -1,4 +1,4 @@
-"""Brokers, topics and leaders as last told, and when to ask again."""
+"""Brokers, topics and leaders as of the last response, and when to request them again."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_older_leader_epoch_changes_nothing() -> None:
     assert asked.metadata.leader(T0) == Leader(1, 6)
 
 
-def test_an_epoch_that_nobody_else_tells_of_is_not_believed_for_ever() -> None:
+def test_an_epoch_that_no_other_broker_reports_is_not_believed_for_ever() -> None:
     """It was a lie, or the brokers lost it; but those that lag now and then change nothing."""
     asked = known(topic(1, 2**31 - 1))
     for _ in range(9):
@@ -108,7 +108,7 @@ def test_a_record_whose_epoch_no_broker_knows_of_is_forgotten_in_the_end() -> No
     assert asked.metadata.leader(T0) == Leader(2, 4)
 
 
-def test_a_topic_made_anew_forgets_the_old_ones_epochs() -> None:
+def test_a_topic_made_again_forgets_the_old_ones_epochs() -> None:
     asked = known(topic(1, 50))
     asked.update(topic(2, 0, topic_id=OTHER_ID))
     assert asked.metadata.leader(T0) == Leader(2, 0)
@@ -178,7 +178,7 @@ def test_another_error_keeps_the_leaders_that_are_known() -> None:
     assert asked.metadata.why_unknown(T0) is not None
 
 
-def test_a_leader_told_by_a_broker_itself_is_used_without_asking() -> None:
+def test_a_leader_reported_by_a_broker_itself_is_used_without_asking() -> None:
     """KIP-951."""
     asked = known()
     assert asked.metadata.use_leader(T0, Leader(2, 6))

@@ -102,7 +102,7 @@ class PoolModel(RuleBasedStateMachine):
 
     @rule()
     def everything_is_answered(self) -> None:
-        """Then whoever was refused, for what was owed, has been told; and after a look nothing is too many."""
+        """Then each caller that was refused, for what was owed, was notified; and after a check nothing is too many."""
         bench = self.bench
         for channel in list(bench.owed):
             while bench.owed.get(channel):
@@ -121,7 +121,7 @@ class PoolModel(RuleBasedStateMachine):
         left = self.bench.pool._brokers.get(2)
         assert left is None or all(slot.outstanding for slot in left.all())
 
-    # --- how it is judged
+    # --- what is checked
 
     def _busy(self) -> st.SearchStrategy[int]:
         return st.sampled_from(sorted(channel for channel, owed in self.bench.owed.items() if owed))
@@ -169,7 +169,7 @@ class PoolModel(RuleBasedStateMachine):
             assert opening or len(group) == bench.size or node in bench.network.throttling, "grown while it helps"
 
     def _cost(self, slot: Slot) -> tuple[bool, int, int]:
-        """Where nothing is known of an answer, whoever is slow goes last."""
+        """Where nothing is known of an answer, slow ones go last."""
         return slot.channel in self.sole, len(slot.outstanding), slot.bytes
 
     def _on_its_way(self, slots: list[Slot]) -> bool:
@@ -237,9 +237,9 @@ class PoolModel(RuleBasedStateMachine):
         assert set(self.bench.network.open) <= known
 
     @invariant()
-    def nobody_was_told_twice(self) -> None:
+    def no_caller_was_notified_twice(self) -> None:
         for owed in self.bench.owed.values():
-            assert all(one.probe.told <= 1 for one in owed)
+            assert all(one.probe.completions <= 1 for one in owed)
 
 
 def test_slow_and_new_behind_one_that_is_new_and_has_become_slow() -> None:

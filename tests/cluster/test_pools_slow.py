@@ -160,7 +160,7 @@ def test_while_a_broker_throttles_us_what_it_owes_is_not_slow() -> None:
     assert bench.pool.pick(1, bench.now) is slot
 
 
-def test_who_waits_for_room_behind_a_slow_one_is_told_when_that_may_be_replaced() -> None:
+def test_who_waits_for_room_behind_a_slow_one_is_reported_when_that_may_be_replaced() -> None:
     bench = Bench(size=1)
     stuck = bench.send(size=ROOM_BYTES)
     bench.now += 100
@@ -259,11 +259,11 @@ def test_slow_replica_delays_only_its_own_connection() -> None:
         probe = Probe()
         sent = client.now
         _send(client.loop, probe, sent)
-        client.run_until(lambda probe=probe: probe.told)  # type: ignore[misc]
+        client.run_until(lambda probe=probe: probe.completions)  # type: ignore[misc]
         assert client.now - sent < 10
         client.run_for(100)
-    assert not stalled.told
+    assert not stalled.completions
     assert cluster.calls(Api.METADATA)[-1].connection != cluster.calls(Api.FIND_COORDINATOR)[0].connection
-    client.run_until(lambda: stalled.told)
+    client.run_until(lambda: stalled.completions)
     assert len(stalled.responses) == 1
     assert client.now - began >= 20_000

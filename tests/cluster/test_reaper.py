@@ -18,14 +18,14 @@ def _event(deadline_ms: int = 100) -> CompletableEvent[int]:
 
 def test_expired_event_times_out_once() -> None:
     reaper, event = CompletableEventReaper(), _event()
-    told: list[object] = []
-    event.future.add_done_callback(told.append)
+    result: list[object] = []
+    event.future.add_done_callback(result.append)
     reaper.add(event)
     reaper.reap_expired_and_completed(99)
     assert not event.future.done()
     reaper.reap_expired_and_completed(100)
     reaper.reap_expired_and_completed(101)
-    assert len(told) == 1
+    assert len(result) == 1
     assert len(reaper) == 0
     error = event.future.exception()
     assert isinstance(error, KafkaTimeout)
@@ -164,9 +164,9 @@ class ReaperModel(RuleBasedStateMachine):
             self.expected[event] = "closed" if state == "pending" else state
 
     @invariant()
-    def everyone_was_told_what_they_should(self) -> None:
+    def each_caller_has_its_outcome(self) -> None:
         for event, state in self.expected.items():
-            assert _told(event) == state
+            assert _state_of(event) == state
 
     @invariant()
     def it_wakes_for_the_earliest(self) -> None:
@@ -175,7 +175,7 @@ class ReaperModel(RuleBasedStateMachine):
             assert self.reaper.wait_ms(self.now) <= max(0, min(pending) - self.now)
 
 
-def _told(event: CompletableEvent[int]) -> str:
+def _state_of(event: CompletableEvent[int]) -> str:
     if not event.future.done():
         return "pending"
     error = event.future.exception(0)

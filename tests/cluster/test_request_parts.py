@@ -42,7 +42,7 @@ def _old_broker(release: str = "2.1") -> ByHand:
     if versions_of(release)[Api.API_VERSIONS][1] < asked[1]:
         hand.feed(encode_response(Api.API_VERSIONS, 0, asked[2], ApiVersionsResponse(35)), 0)
         (asked,) = hand.read()
-    hand.tell_versions(asked, 0, versions_of(release))
+    hand.send_versions(asked, 0, versions_of(release))
     return hand
 
 
@@ -55,7 +55,7 @@ def test_a_broker_before_2_4_is_asked_for_its_versions_again_in_version_0() -> N
     hand.feed(encode_response(Api.API_VERSIONS, 0, first[2], ApiVersionsResponse(35)), 1)
     (again,) = hand.read()
     assert again[:2] == (Api.API_VERSIONS, 0)
-    hand.tell_versions(again, 2, versions_of("2.1"))
+    hand.send_versions(again, 2, versions_of("2.1"))
     (metadata,) = hand.read()
     assert metadata[:2] == (Api.METADATA, 7)
 
@@ -91,7 +91,7 @@ def test_coordinators_are_looked_up_one_by_one_before_version_4() -> None:
     first, second = hand.read()
     assert [(one[1], one[3].key, one[3].key_type) for one in (first, second)] == [(2, "a", 1), (2, "b", 1)]  # type: ignore[attr-defined]
     hand.answer(first, FindCoordinatorResponse((), 70, 0, None, 5, "host", 9092), 1)
-    assert probe.told == 0
+    assert probe.completions == 0
     hand.answer(second, FindCoordinatorResponse((), 0, 15, "not now"), 2)
     (response,) = probe.responses
     assert response.coordinators == (Coordinator("a", 5, "host", 9092, 0), Coordinator("b", -1, "", -1, 15, "not now"))
@@ -130,7 +130,7 @@ def test_the_first_failure_is_that_of_the_whole_and_the_connections_end_is_one_f
     first = hand.read()[0]
     hand.answer(first, FindCoordinatorResponse(), 1)
     hand.session.fail(disconnected("broker 1", "closed"), 2)
-    assert probe.told == 1
+    assert probe.completions == 1
     assert isinstance(probe.failures[0], ConnectionFailed)
     assert not settled, "only what timed out is"
 
@@ -147,16 +147,16 @@ def test_a_whole_that_timed_out_is_settled_when_the_last_part_is_answered() -> N
     assert not settled
     hand.answer(second, FindCoordinatorResponse(), 700)
     assert settled == [700]
-    assert probe.told == 1
+    assert probe.completions == 1
 
 
 def test_a_key_that_cannot_be_encoded_fails_the_whole_once() -> None:
     hand, probe = _old_broker(), _lookup("a", "\ud800")
     hand.session.send(probe.request, 0)
     (first,) = hand.read()
-    assert probe.told == 1
+    assert probe.completions == 1
     hand.answer(first, FindCoordinatorResponse(), 1)
-    assert probe.told == 1
+    assert probe.completions == 1
 
 
 def _leader_of(release: str, epoch: int) -> int:
@@ -165,8 +165,8 @@ def _leader_of(release: str, epoch: int) -> int:
     hand.session.send(probe.request, 0)
     (asked,) = hand.read()
     topic = MetadataTopic(0, "t", None, partitions=(MetadataPartition(0, 0, 1, epoch),))
-    told: Message = MetadataResponse((), "cluster", 1, (topic,))
-    hand.answer(asked, told, 1)
+    result: Message = MetadataResponse((), "cluster", 1, (topic,))
+    hand.answer(asked, result, 1)
     (response,) = probe.responses
     return int(response.topics[0].partitions[0].leader_epoch)
 

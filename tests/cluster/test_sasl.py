@@ -107,7 +107,7 @@ def test_what_is_no_token_is_not_sent(token: str) -> None:
     assert not token or token not in str(caught.value)
 
 
-def test_a_refused_token_is_acknowledged_and_its_reason_told() -> None:
+def test_a_refused_token_is_acknowledged_and_its_reason_reported() -> None:
     exchange = accepted(OAuthBearer("secret.token"))
     refusal = b'{"status":"invalid_token secret.token"}'
     assert exchange.answered(answer(refusal)) == SaslAuthenticateRequest(b"\x01")

@@ -25,7 +25,7 @@ def test_versions_are_negotiated_before_anything_else_and_requests_wait() -> Non
     hand.session.start(5)
     (asked,) = hand.read()
     assert (asked[0], asked[1]) == (Api.API_VERSIONS, 3)
-    hand.tell_versions(asked, 6)
+    hand.send_versions(asked, 6)
     (metadata,) = hand.read()
     assert metadata[:2] == (Api.METADATA, 13)
     hand.answer(metadata, _METADATA, 7)
@@ -50,7 +50,7 @@ def test_a_request_in_no_common_version_fails_alone() -> None:
     (asked,) = hand.read()
     assert asked[:2] == (Api.FIND_COORDINATOR, 4)
     hand.answer(asked, FindCoordinatorResponse(()), 2)
-    assert fine.told == 1
+    assert fine.completions == 1
 
 
 def test_answers_come_in_order_and_a_correlation_mismatch_ends_the_connection() -> None:
@@ -62,9 +62,9 @@ def test_answers_come_in_order_and_a_correlation_mismatch_ends_the_connection() 
     assert one[2] != two[2]
     with pytest.raises(ProtocolError, match=f"answer {two[2]} to no request of ours, or out of order"):
         hand.answer(two, _METADATA, 2)
-    assert first.told == second.told == 0
+    assert first.completions == second.completions == 0
     hand.session.fail(disconnected("broker 1", "closed"), 3)
-    assert (first.told, second.told) == (1, 1)
+    assert (first.completions, second.completions) == (1, 1)
 
 
 def test_an_answer_to_nothing_ends_the_connection() -> None:
@@ -103,14 +103,14 @@ def test_a_callers_deadline_costs_its_neighbours_nothing() -> None:
     hand.session.send(patient.request, 1_000)
     assert hand.session.wait_ms(1_000) == 100
     assert hand.session.expire(1_099) is False
-    assert hurried.told == 0
+    assert hurried.completions == 0
     assert hand.session.expire(1_100) is False
     assert isinstance(hurried.failures[0], KafkaTimeout)
     assert "no answer to Metadata within 100 ms" in str(hurried.failures[0])
     assert hand.session.wait_ms(1_100) == 29_900
     for asked in hand.read():
         hand.answer(asked, _METADATA, 1_200)
-    assert hurried.told == 1
+    assert hurried.completions == 1
     assert len(patient.responses) == 1
 
 
@@ -123,7 +123,7 @@ def test_a_silent_connection_is_given_up_after_the_request_timeout() -> None:
     assert hand.session.expire(1_499) is False
     assert hand.session.expire(1_500) is True
     hand.session.fail(disconnected("broker 1", "silent"), 1_500)
-    assert probe.told == 1
+    assert probe.completions == 1
 
 
 def test_a_silent_negotiation_is_given_up_too() -> None:
@@ -139,15 +139,15 @@ def test_the_clock_of_a_request_runs_while_it_waits_for_the_connection() -> None
     hand.session.send(hurried.request, 1_000)
     hand.session.send(patient.request, 1_000)
     assert hand.session.expire(1_100) is False
-    assert (hurried.told, patient.told) == (1, 0)
+    assert (hurried.completions, patient.completions) == (1, 0)
     hand.negotiate(1_150)
     assert len(hand.read()) == 1, "what has been given up is not sent"
     hand.session.expire(1_200)
-    assert patient.told == 1
+    assert patient.completions == 1
 
 
 @pytest.mark.parametrize("connected", [True, False])
-def test_failures_are_told_once_in_the_order_of_sending(connected: bool) -> None:
+def test_failures_are_reported_once_in_the_order_of_sending(connected: bool) -> None:
     order: list[str] = []
     hand = ByHand()
     if connected:
@@ -182,7 +182,7 @@ def test_a_throttled_broker_is_left_alone_as_long_as_it_asked() -> None:
     hand.session.send(first.request, 1_000)
     (asked,) = hand.read()
     hand.answer(asked, MetadataResponse((), throttle_time=250), 1_000)
-    assert first.told == 1
+    assert first.completions == 1
     hand.session.send(second.request, 1_100)
     hand.session.advance(1_249)
     assert not hand.read()

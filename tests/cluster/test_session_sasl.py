@@ -177,7 +177,7 @@ def test_what_the_login_raises_ends_the_connection_but_never_the_sender(kind: ty
         hand.session.advance(5_000)
 
 
-def test_a_refusal_is_told_to_everything_that_waits() -> None:
+def test_a_refusal_is_reported_to_everything_that_waits() -> None:
     hand, probe = Secured(plain()), Probe()
     hand.session.send(probe.request, 0)
     hand.versions(0)

@@ -30,7 +30,7 @@ def test_a_late_answer_settles_what_was_given_up() -> None:
     assert not times
     hand.answer(asked, _METADATA, 700)
     assert times == [700]
-    assert probe.told == 1
+    assert probe.completions == 1
 
 
 def test_so_does_the_connections_end() -> None:
@@ -66,7 +66,7 @@ def test_a_broken_answer_settles_too() -> None:
     with pytest.raises(ProtocolError):
         hand.feed(broken, 300)
     assert times == [300]
-    assert probe.told == 1
+    assert probe.completions == 1
 
 
 def test_an_answer_in_time_settles_by_itself() -> None:

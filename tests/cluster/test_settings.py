@@ -31,7 +31,7 @@ def test_a_wrong_address_is_named(servers: str) -> None:
         ClusterSettings.parse({"bootstrap.servers": servers})
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_every_problem_is_reported_at_once() -> None:
     problems = _refused(
         ProducerSettings,
         **{"request.timeout.ms": -1, "retry.backof.ms": 5, "linger.ms": "soon", "security.protocol": "PLAINTXT"},
@@ -80,9 +80,9 @@ def test_what_goes_together_is_taken(acks: str, in_flight: object) -> None:
 
 def test_explicit_timeout_below_linger_request_and_backoff_rejected() -> None:
     options = {"linger.ms": 40, "request.timeout.ms": 2_000, "retry.backoff.ms": 300}
-    told = _refused(ProducerSettings, **options, **{"delivery.timeout.ms": 2_339})["delivery.timeout.ms"]
+    result = _refused(ProducerSettings, **options, **{"delivery.timeout.ms": 2_339})["delivery.timeout.ms"]
     for part in ("2339", "linger.ms (40)", "request.timeout.ms (2000)", "retry.backoff.ms (300)", "2340"):
-        assert part in told
+        assert part in result
     smallest = {**_SERVERS, **options, "delivery.timeout.ms": 2_340}
     assert ProducerSettings.parse(smallest).delivery_timeout_ms == 2_340
 
@@ -120,7 +120,7 @@ def test_the_consumers_defaults_and_choices() -> None:
 def test_settings_are_values_and_serve_as_keys(
     kind: type[ProducerSettings | ConsumerSettings | ClusterSettings],
 ) -> None:
-    """They tell which network thread to share."""
+    """They decide which network thread to share."""
     settings = kind.parse(_SERVERS)
     assert copy.deepcopy(settings) == settings
     assert hash(settings) == hash(kind.parse(dict(_SERVERS)))

@@ -201,6 +201,6 @@ def test_files_in_the_secrets_folder_that_hold_no_value_are_problems(tmp_path: P
 
 
 def test_every_error_is_one_line_without_control_characters() -> None:
-    told = str(MirrorError("topic \x1b]0;owned\x07\n\x1b[2Jmirror: all is well \u202e"))
-    assert told == r"topic \x1b]0;owned\x07\n\x1b[2Jmirror: all is well \u202e"
+    result = str(MirrorError("topic \x1b]0;owned\x07\n\x1b[2Jmirror: all is well \u202e"))
+    assert result == r"topic \x1b]0;owned\x07\n\x1b[2Jmirror: all is well \u202e"
     assert printable("München, 東京") == "München, 東京"

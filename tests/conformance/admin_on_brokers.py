@@ -32,7 +32,7 @@ NOBODY = "User:ANONYMOUS"
 @contextlib.contextmanager
 def reading(servers: str, group: str, tp: TopicPartition, protocol: str) -> Iterator[Any]:
     """A member of the group that has got its partitions."""
-    options = {"bootstrap.servers": servers, "group.id": group, "group.protocol": protocol, "client.id": "judge"}
+    options = {"bootstrap.servers": servers, "group.id": group, "group.protocol": protocol, "client.id": "reader"}
     consumer = OtherConsumer({**options, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     try:
         consumer.subscribe([tp.topic])

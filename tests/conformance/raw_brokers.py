@@ -261,7 +261,7 @@ class RawProducer:
 
     def commit_offset(self, who: Identity, group: str, tp: TopicPartition, offset: int, *, version: int) -> int:
         """TxnOffsetCommit."""
-        part = txn.TxnOffsetCommitPartition(tp.partition, offset, 3, "told")
+        part = txn.TxnOffsetCommitPartition(tp.partition, offset, 3, "stored")
         topic = txn.TxnOffsetCommitTopic(tp.topic, (part,))
         body = txn.TxnOffsetCommitRequest(self.transactional_id, group, who.producer_id, who.epoch, (topic,))
         answer = self.wire.ask(Api.TXN_OFFSET_COMMIT, version, body)

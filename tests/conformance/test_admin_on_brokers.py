@@ -62,7 +62,7 @@ def admin(guarded: Cluster) -> Iterator[Admin]:
 
 
 @pytest.fixture
-def judge(guarded: Cluster, unique: Unique) -> Topics:
+def topics(guarded: Cluster, unique: Unique) -> Topics:
     return Topics(guarded.bootstrap_servers, unique)
 
 
@@ -96,7 +96,7 @@ def test_topics_are_created_grown_and_deleted(admin: Admin, unique: Unique) -> N
     admin.create_partitions({one: 3})
     eventually(lambda: _partition_count(admin, one) == 3, what="three partitions")
     eventually(lambda: set(admin.describe_topics([one, two])) == {one, two}, what="both topics")
-    assert {name: told.topic_id for name, told in admin.describe_topics([one, two]).items()} == ids
+    assert {name: result.topic_id for name, result in admin.describe_topics([one, two]).items()} == ids
     assert admin.topic_ids([TopicPartition(two, 0), TopicPartition(two, 1)]) == {
         TopicPartition(two, 0): ids[two],
         TopicPartition(two, 1): ids[two],
@@ -113,32 +113,32 @@ def test_topics_that_are_refused_stop_no_others(admin: Admin, unique: Unique) ->
     assert list(made) == [new]
     assert _code(made.failed[there]) == ALREADY_THERE
     assert "creating topic 'not/legal': INVALID_TOPIC_EXCEPTION" in str(made.failed["not/legal"])
-    with pytest.raises(BrokerError, match=f"adding partitions to '{there}': INVALID_PARTITIONS") as told:
+    with pytest.raises(BrokerError, match=f"adding partitions to '{there}': INVALID_PARTITIONS") as raised:
         admin.create_partitions({there: 1, new: 4})
-    assert told.value.code == INVALID_PARTITIONS
+    assert raised.value.code == INVALID_PARTITIONS
     eventually(lambda: _partition_count(admin, new) == 4, what="four partitions all the same")
     gone = admin.delete_topics([there, nope, new], partial=True)
     assert list(gone) == [there, new]
     assert _code(gone.failed[nope]) == UNKNOWN_TOPIC
 
 
-def test_records_are_deleted(admin: Admin, judge: Topics) -> None:
-    tps = judge.create(3)
+def test_records_are_deleted(admin: Admin, topics: Topics) -> None:
+    tps = topics.create(3)
     for tp in tps:
-        judge.fill(tp, 10)
+        topics.fill(tp, 10)
     found = admin.delete_records({tps[0]: 4, tps[1]: -1, tps[2]: 99}, partial=True)
     assert found == {tps[0]: 4, tps[1]: 10}
     assert isinstance(found.failed[tps[2]], OffsetOutOfRange)
     starts = admin.list_offsets(dict.fromkeys(tps, EARLIEST))
     assert [starts[tp].offset for tp in tps] == [4, 10, 0]
-    assert {told.offset for told in admin.list_offsets(dict.fromkeys(tps, LATEST)).values()} == {10}
+    assert {result.offset for result in admin.list_offsets(dict.fromkeys(tps, LATEST)).values()} == {10}
 
 
 # --- configurations
 
 
-def test_topic_configurations_change_by_what_is_named(admin: Admin, judge: Topics) -> None:
-    (tp,) = judge.create(config={"retention.ms": "5000", "cleanup.policy": "delete"})
+def test_topic_configurations_change_by_what_is_named(admin: Admin, topics: Topics) -> None:
+    (tp,) = topics.create(config={"retention.ms": "5000", "cleanup.policy": "delete"})
     topic = ConfigResource.topic(tp.topic)
 
     def own_after(*changes: ConfigChange, **options: bool) -> dict[str, str]:
@@ -162,8 +162,8 @@ def test_topic_configurations_change_by_what_is_named(admin: Admin, judge: Topic
     assert not entries["segment.ms"].sensitive
 
 
-def test_a_configuration_that_is_refused_stops_noother(admin: Admin, judge: Topics, unique: Unique) -> None:
-    (one,), (two,) = judge.create(), judge.create()
+def test_a_configuration_that_is_refused_stops_no_other(admin: Admin, topics: Topics, unique: Unique) -> None:
+    (one,), (two,) = topics.create(), topics.create()
     changes = {
         ConfigResource.topic(one.topic): [ConfigChange("retention.ms", "9"), ConfigChange("segment.ms", SECRET)],
         ConfigResource.topic(unique("nope")): [ConfigChange("retention.ms", "9")],
@@ -182,7 +182,7 @@ def test_a_configuration_that_is_refused_stops_noother(admin: Admin, judge: Topi
     eventually(lambda: admin.describe_topic_configs([two.topic])[two.topic] == {"retention.ms": "9"}, what="the other")
 
 
-def test_brokers_configurations_are_told_and_changed(admin: Admin) -> None:
+def test_brokers_configurations_are_reported_and_changed(admin: Admin) -> None:
     node = admin.describe_cluster().brokers[0].node_id
     one, everyone = ConfigResource.broker(node), ConfigResource.broker()
     entries = admin.describe_configs([one])[one]
@@ -192,17 +192,17 @@ def test_brokers_configurations_are_told_and_changed(admin: Admin) -> None:
     admin.incremental_alter_configs({one: [ConfigChange("log.cleaner.threads", "2")]})
     admin.incremental_alter_configs({everyone: [ConfigChange("background.threads", "11")]})
 
-    def told() -> list[tuple[str | None, ConfigSource]]:
+    def values() -> list[tuple[str | None, ConfigSource]]:
         found = admin.describe_configs([one])[one]
         return [(found[key].value, found[key].source) for key in ("log.cleaner.threads", "background.threads")]
 
-    eventually(lambda: told() == [("2", ConfigSource.BROKER), ("11", ConfigSource.ALL_BROKERS)], what="the changes")
+    eventually(lambda: values() == [("2", ConfigSource.BROKER), ("11", ConfigSource.ALL_BROKERS)], what="the changes")
     back = {
         one: [ConfigChange("log.cleaner.threads", operation=ConfigOperation.DELETE)],
         everyone: [ConfigChange("background.threads", operation=ConfigOperation.DELETE)],
     }
     admin.incremental_alter_configs(back)
-    eventually(lambda: {source for _, source in told()} == {ConfigSource.DEFAULT}, what="the defaults")
+    eventually(lambda: {source for _, source in values()} == {ConfigSource.DEFAULT}, what="the defaults")
 
 
 def test_a_secret_is_kept_by_the_broker_and_shown_by_nobody(admin: Admin) -> None:
@@ -218,17 +218,17 @@ def test_a_secret_is_kept_by_the_broker_and_shown_by_nobody(admin: Admin) -> Non
 # --- disks
 
 
-def test_sizes_on_disk(admin: Admin, judge: Topics) -> None:
-    (tp,) = judge.create()
-    judge.fill(tp, 500)
+def test_sizes_on_disk(admin: Admin, topics: Topics) -> None:
+    (tp,) = topics.create()
+    topics.fill(tp, 500)
     (dirs,) = admin.describe_log_dirs().values()
-    (told,) = dirs.values()
-    assert told.error is None
-    assert told.logs[tp].size_bytes > 500
-    assert (told.logs[tp].offset_lag, told.logs[tp].future) == (0, False)
-    assert told.total_bytes is not None
-    assert told.usable_bytes is not None
-    assert 0 < told.usable_bytes < told.total_bytes
+    (result,) = dirs.values()
+    assert result.error is None
+    assert result.logs[tp].size_bytes > 500
+    assert (result.logs[tp].offset_lag, result.logs[tp].future) == (0, False)
+    assert result.total_bytes is not None
+    assert result.usable_bytes is not None
+    assert 0 < result.usable_bytes < result.total_bytes
 
 
 # --- groups
@@ -236,17 +236,17 @@ def test_sizes_on_disk(admin: Admin, judge: Topics) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_of_either_protocol(
-    protocol: str, admin: Admin, guarded: Cluster, judge: Topics, unique: Unique
+    protocol: str, admin: Admin, guarded: Cluster, topics: Topics, unique: Unique
 ) -> None:
-    tps = judge.create(2)
-    (elsewhere,) = judge.create()
+    tps = topics.create(2)
+    (elsewhere,) = topics.create()
     group, nope = unique("readers"), unique("nope")
     with reading(guarded.bootstrap_servers, group, tps[0], protocol) as consumer:
         consumer.commit(offsets=[other(tp, 5) for tp in tps], asynchronous=False)
         found = admin.describe_groups([nope, group], partial=True)
         assert (found[group].kind, found[group].state) == (protocol, "Stable")
         (member,) = found[group].members
-        assert (member.client_id, sorted(member.assignment)) == ("judge", tps)
+        assert (member.client_id, sorted(member.assignment)) == ("reader", tps)
         assert _code(found.failed[nope]) == NO_SUCH_GROUP
 
         listed = admin.list_groups(states=["Stable"], kinds=[protocol])
@@ -254,15 +254,15 @@ def test_a_group_of_either_protocol(
         assert group not in admin.list_groups(states=["Empty"])
         assert group not in admin.list_groups(kinds=["classic" if protocol == "consumer" else "consumer"])
 
-        with pytest.raises(BrokerError, match=f"deleting group '{group}': NON_EMPTY_GROUP") as told:
+        with pytest.raises(BrokerError, match=f"deleting group '{group}': NON_EMPTY_GROUP") as raised:
             admin.delete_groups([group])
-        assert told.value.code == NON_EMPTY_GROUP
+        assert raised.value.code == NON_EMPTY_GROUP
         kept = admin.delete_group_offsets(group, [tps[0], elsewhere], partial=True)
         assert list(kept) == [elsewhere]
         assert _code(kept.failed[tps[0]]) == SUBSCRIBED
 
     eventually(lambda: admin.describe_groups([group])[group].state == "Empty", what="an empty group")
-    assert {tp: told.offset for tp, told in admin.group_offsets(group).items()} == dict.fromkeys(tps, 5)
+    assert {tp: raised.offset for tp, raised in admin.group_offsets(group).items()} == dict.fromkeys(tps, 5)
     admin.delete_group_offsets(group, [tps[0]])
     assert set(admin.group_offsets(group)) == {tps[1]}
     gone = admin.delete_groups([group, nope], partial=True)
@@ -272,8 +272,8 @@ def test_a_group_of_either_protocol(
     assert admin.group_offsets(group) == {}
 
 
-def test_offsets_of_a_group_without_members(admin: Admin, judge: Topics, unique: Unique) -> None:
-    group, tps = unique("progress"), judge.create(2)
+def test_offsets_of_a_group_without_members(admin: Admin, topics: Topics, unique: Unique) -> None:
+    group, tps = unique("progress"), topics.create(2)
     offsets = {tps[0]: OffsetAndMetadata(3, None, "a word"), tps[1]: OffsetAndMetadata(4)}
     admin.commit_group_offsets(group, offsets)
     assert admin.group_offsets(group) == offsets
@@ -310,31 +310,31 @@ def test_acls_are_created_found_and_deleted(admin: Admin, unique: Unique) -> Non
     eventually(lambda: not admin.describe_acls(by_name), what="their end")
 
 
-def test_a_missing_permission_is_named_with_what_it_is_on(admin: Admin, judge: Topics, unique: Unique) -> None:
-    (tp,) = judge.create()
+def test_a_missing_permission_is_named_with_what_it_is_on(admin: Admin, topics: Topics, unique: Unique) -> None:
+    (tp,) = topics.create()
     group = unique("readers")
     admin.commit_group_offsets(group, {tp: OffsetAndMetadata(1)})
     for words, (kind, name, operation, call) in refused_calls(admin, tp, group).items():
         about, missing = words.split("; ")
-        with denied(admin, kind, name, operation), pytest.raises(AuthorizationFailed) as told:
+        with denied(admin, kind, name, operation), pytest.raises(AuthorizationFailed) as raised:
             call()
-        assert about in str(told.value)
-        assert f"the permission {missing} is missing; grant it to this client's user" in str(told.value)
+        assert about in str(raised.value)
+        assert f"the permission {missing} is missing; grant it to this client's user" in str(raised.value)
     assert admin.group_offsets(group) == {tp: OffsetAndMetadata(1)}, "nothing was done"
 
 
-def test_what_may_be_done_is_told_before_it_is_tried(
-    guarded: Cluster, admin: Admin, judge: Topics, unique: Unique
+def test_what_may_be_done_is_reported_before_it_is_tried(
+    guarded: Cluster, admin: Admin, topics: Topics, unique: Unique
 ) -> None:
-    (tp,) = judge.create()
+    (tp,) = topics.create()
     hidden, free = unique("hidden"), unique("free")
     other_admin = OtherAdmin({"bootstrap.servers": guarded.bootstrap_servers})
     with denied(admin, ResourceType.TOPIC, tp.topic, AclOperation.READ, AclOperation.ALTER):
         found = admin.describe_topics([tp.topic], include_authorized_operations=True)[tp.topic]
-        told = other_admin.describe_topics(TopicCollection([tp.topic]), include_authorized_operations=True)[tp.topic]
+        result = other_admin.describe_topics(TopicCollection([tp.topic]), include_authorized_operations=True)[tp.topic]
         assert found.authorized_operations is not None
         assert {one.name for one in found.authorized_operations} == {
-            one.name for one in told.result(60).authorized_operations
+            one.name for one in result.result(60).authorized_operations
         }
         assert found.authorized_operations == {
             *(AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE),
@@ -351,7 +351,7 @@ def test_what_may_be_done_is_told_before_it_is_tried(
         assert isinstance(groups.failed[hidden], AuthorizationFailed)
 
 
-def test_transactional_ids_that_may_be_seen_are_told_without_a_trace(admin: Admin, unique: Unique) -> None:
+def test_transactional_ids_that_may_be_seen_are_reported_without_a_trace(admin: Admin, unique: Unique) -> None:
     hidden, free = unique("hidden"), unique("free")
     before = set(admin.list_topics())
     with denied(admin, ResourceType.TRANSACTIONAL_ID, hidden, AclOperation.DESCRIBE):
@@ -362,14 +362,14 @@ def test_transactional_ids_that_may_be_seen_are_told_without_a_trace(admin: Admi
     assert set(admin.list_topics()) - before == set(), "no topic of transactions was made for that"
 
 
-def test_a_topic_that_may_not_be_deleted(admin: Admin, judge: Topics) -> None:
-    (tp,), (free,) = judge.create(), judge.create()
+def test_a_topic_that_may_not_be_deleted(admin: Admin, topics: Topics) -> None:
+    (tp,), (free,) = topics.create(), topics.create()
     cluster, delete = (ResourceType.CLUSTER, "kafka-cluster"), AclOperation.DELETE
     # Who may delete in the cluster needs no permission on the topic.
     with denied(admin, *cluster, delete), denied(admin, ResourceType.TOPIC, tp.topic, delete):
-        with pytest.raises(AuthorizationFailed, match=f"deleting topic '{tp.topic}'.*Delete on the topic") as told:
+        with pytest.raises(AuthorizationFailed, match=f"deleting topic '{tp.topic}'.*Delete on the topic") as raised:
             admin.delete_topics([tp.topic, free.topic])
-        assert free.topic not in str(told.value)
+        assert free.topic not in str(raised.value)
     eventually(lambda: set(admin.describe_topics([tp.topic, free.topic])) == {tp.topic}, what="the other's end")
 
 
@@ -382,9 +382,9 @@ def test_who_may_not_describe_the_cluster_sees_no_disks(admin: Admin) -> None:
     eventually(lambda: admin.describe_acls(AclFilter(*cluster)), what="the first ACL")
     admin.create_acls([denial])
     try:
-        with pytest.raises(AuthorizationFailed, match="broker 1.*the permission Describe on the cluster") as told:  # noqa: RUF043
+        with pytest.raises(AuthorizationFailed, match="broker 1.*the permission Describe on the cluster") as raised:  # noqa: RUF043
             eventually(lambda: not admin.describe_log_dirs(), what="a refusal")
-        assert told.value.code == 31
+        assert raised.value.code == 31
         with pytest.raises(AuthorizationFailed, match="the permission Describe on the cluster"):
             admin.describe_acls()
     finally:

@@ -125,14 +125,14 @@ def outcome(call: TimedCall, consumer: FakeConsumer, event: CompletableEvent[Any
 def test_expired_event_times_out_once(call: TimedCall) -> None:
     consumer = ready_consumer(call)
     consumer.cluster.control.add(lambda _: Action(silent=True))
-    told: list[object] = []
+    result: list[object] = []
     began = consumer.now
     event = call.start(consumer, 1_000)
-    event.future.add_done_callback(told.append)
+    event.future.add_done_callback(result.append)
     consumer.run_until(event.future.done)
     assert consumer.now - began == 1_000
     consumer.run_for(REQUEST_TIMEOUT_MS)
-    assert len(told) == 1
+    assert len(result) == 1
     outcome(call, consumer, event)
 
 

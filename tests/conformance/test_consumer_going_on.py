@@ -30,7 +30,7 @@ def stopped_by(consumer: Consumer) -> KafkaError:
     raise AssertionError("nothing has stopped it")
 
 
-def make_anew(broker: Cluster, tp: TopicPartition) -> None:
+def make_again(broker: Cluster, tp: TopicPartition) -> None:
     """Delete the topic and make one of its name, which takes the broker a moment to allow."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.delete_topics([tp.topic])[tp.topic].result(60)
@@ -70,14 +70,14 @@ def test_a_paused_partition_is_sought_stopped_and_sought_again(
     assert offsets(read(consumer, 3)) == [7, 8, 9]
 
 
-def test_a_topic_made_anew_is_read_after_a_seek(broker: Cluster, topics: Topics, new_consumer: NewConsumer) -> None:
+def test_a_topic_made_again_is_read_after_a_seek(broker: Cluster, topics: Topics, new_consumer: NewConsumer) -> None:
     (tp,) = topics.create()
     topics.fill(tp, 10)
     consumer = new_consumer(broker.bootstrap_servers, **NO_RESET)
     consumer.assign([tp])
     consumer.seek(tp, 0)
     assert len(read(consumer, 10)) == 10
-    make_anew(broker, tp)
+    make_again(broker, tp)
     topics.fill(tp, 12)
     error = stopped_by(consumer)
     assert isinstance(error, LogTruncated)

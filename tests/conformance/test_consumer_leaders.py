@@ -93,7 +93,7 @@ class _filling:  # noqa: N801 - reads as what it does
             # In portions, so that some are written before, some during and some after the election.
             for start in range(first, first + count, 500):
                 topics.fill(tp, 500, first=start, acks="all", enable_idempotence=True)
-        except BaseException as error:  # noqa: BLE001 - told by the test's own thread
+        except BaseException as error:  # noqa: BLE001 - raised again by the test's own thread
             self._failed.append(error)
 
     def __enter__(self) -> threading.Thread:

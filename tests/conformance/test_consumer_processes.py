@@ -30,7 +30,7 @@ def read(consumer):
     return sum(batch.count for fetched in consumer.poll(60_000) for batch in fetched.batches)
 
 parent = reader()
-told = {"parent": read(parent)}
+found = {"parent": read(parent)}
 pipe, end = os.pipe()
 if os.fork() == 0:
     with reader() as child:
@@ -38,12 +38,12 @@ if os.fork() == 0:
     os._exit(0)
 os.close(end)
 with os.fdopen(pipe) as source:
-    told |= json.load(source)
+    found |= json.load(source)
 os.wait()
 parent.seek(tp, 0)
-told["parent again"] = read(parent)
+found["parent again"] = read(parent)
 parent.close()
-print(json.dumps(told))
+print(json.dumps(found))
 """
 
 

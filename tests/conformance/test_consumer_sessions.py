@@ -122,12 +122,12 @@ def _full(proxy: Proxy, since: float) -> list[Seen]:
 
 def _session_not_found() -> Callable[[Seen, Any], Any]:
     """The next answer alone says error 70."""
-    told: list[None] = []
+    result: list[None] = []
 
     def change(_: Seen, body: Any) -> Any:
-        if told:
+        if result:
             return body
-        told.append(None)
+        result.append(None)
         return replace(body, error_code=ErrorCode.fetch_session_id_not_found, responses=())
 
     return change

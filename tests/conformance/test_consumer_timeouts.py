@@ -181,7 +181,7 @@ def test_what_a_broken_connection_swallowed_is_asked_again(
     assert consumer.end_offsets([tp], timeout_ms=WHENEVER_MS) == {tp: 10}
 
 
-def test_a_broker_without_a_telemetry_receiver_is_told_at_once(broker: Cluster, new_consumer: NewConsumer) -> None:
+def test_a_broker_without_a_telemetry_receiver_is_reported_at_once(broker: Cluster, new_consumer: NewConsumer) -> None:
     consumer = new_consumer(broker.bootstrap_servers)
     began = time.monotonic()
     with pytest.raises(UnsupportedVersion, match="GetTelemetrySubscriptions"):

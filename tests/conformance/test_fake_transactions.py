@@ -96,11 +96,11 @@ def began(wire: Wire, new_producer: NewProducer, unique: Callable[[str], str]) -
     return Began(wire, new_producer(), unique("orders"))
 
 
-def test_the_protocols_version_is_told(wire: Wire) -> None:
-    told = BrokerVersions.of(wire.ask(Api.API_VERSIONS, 4, ApiVersionsRequest("raw", "1")))
-    assert told.finalized("transaction.version") == wire.level
-    assert told.features_epoch >= 0
-    assert told.pick(Api.PRODUCE, at_most=11) == 11
+def test_the_protocols_version_is_reported(wire: Wire) -> None:
+    result = BrokerVersions.of(wire.ask(Api.API_VERSIONS, 4, ApiVersionsRequest("raw", "1")))
+    assert result.finalized("transaction.version") == wire.level
+    assert result.features_epoch >= 0
+    assert result.pick(Api.PRODUCE, at_most=11) == 11
 
 
 # --- InitProducerId
@@ -214,7 +214,7 @@ def test_init_goes_on_after_an_end(began: Began) -> None:
     producer, who = began.producer, began.who
     producer.end(who, commit=False)
     began.await_markers()
-    # Under version 2 that epoch is the one that EndTxn told already.
+    # Under version 2 that epoch is the one that EndTxn returned already.
     assert [_ids(producer.init_once(who)) for _ in range(2)] == [(0, who.producer_id, 1)] * 2
 
 
@@ -222,8 +222,8 @@ def test_the_versions_of_the_other_protocol_are_served_too(began: Began) -> None
     """So it is the client that must keep to what the cluster's feature says."""
     producer, who, wire = began.producer, began.who, began.wire
     bumps = wire.level == 1
-    told = _ids(producer.end(who, commit=True, version=5 if bumps else 4))
-    assert told == ((0, who.producer_id, 1) if bumps else (0, *_REFUSED))
+    result = _ids(producer.end(who, commit=True, version=5 if bumps else 4))
+    assert result == ((0, who.producer_id, 1) if bumps else (0, *_REFUSED))
     began.await_markers()
     assert shape(wire, began.tp) == [("data", 0), ("commit", int(bumps))]
 

@@ -1,4 +1,4 @@
-"""What the tests of backoff lean on: waits that are not KIP-580's are told apart from late ones."""
+"""What the tests of backoff lean on: waits that are not KIP-580's are distinguished from late ones."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer as Judge
-from confluent_kafka import TopicPartition as JudgedPartition
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from mirror.client import Producer, TopicPartition
 from mirror.errors import InvalidArgument, NetworkThreadDied, RecordTooLarge
@@ -28,17 +28,19 @@ pytestmark = pytest.mark.brokers
 
 def _read(cluster: Cluster, tp: TopicPartition, count: int) -> list[Any]:
     """The messages of ``tp`` from its beginning, as librdkafka reads them."""
-    judge = Judge({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "judge", "check.crcs": True})
+    reader = ConfluentConsumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "check.crcs": True}
+    )
     try:
-        judge.assign([JudgedPartition(tp.topic, tp.partition, 0)])
+        reader.assign([ConfluentPartition(tp.topic, tp.partition, 0)])
         found: list[Any] = []
         until = time.monotonic() + 60
         while len(found) < count and time.monotonic() < until:
-            found += judge.consume(count - len(found), timeout=0.5)
+            found += reader.consume(count - len(found), timeout=0.5)
         assert [message.error() for message in found if message.error()] == []
         return found
     finally:
-        judge.close()
+        reader.close()
 
 
 def _produces(proxy: Proxy) -> int:
@@ -139,8 +141,8 @@ def test_threads_share_batches_and_each_keeps_its_order(broker: Cluster, topics:
         for thread in threads:
             thread.join(30)
         producer.flush(30_000)
-        told = sorted((future.result(0).tp, future.result(0).offset) for future in futures)
-        assert told == [(tp, offset) for tp in tps for offset in range(1_000)]
+        result = sorted((future.result(0).tp, future.result(0).offset) for future in futures)
+        assert result == [(tp, offset) for tp in tps for offset in range(1_000)]
         eventually(lambda: producer._memory.memory.free == producer._memory.memory.size, what="all the memory")
         assert not producer._unanswered
     for index, tp in enumerate(tps):

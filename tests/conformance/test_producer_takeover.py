@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
 import pytest
-from confluent_kafka import Consumer as Judge
-from confluent_kafka import KafkaError as JudgedError
-from confluent_kafka import TopicPartition as JudgedPartition
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaError as ConfluentError
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from mirror.client import Admin, BufferMemory, OffsetAndMetadata, Producer, TopicPartition
 from mirror.errors import ClientClosed, KafkaError, KafkaTimeout
@@ -60,22 +60,22 @@ def _batch(*values: bytes) -> Batch:
 
 def _committed(cluster: Cluster, tp: TopicPartition) -> list[bytes]:
     """All that readers of committed records see of ``tp``, as librdkafka reads it."""
-    options = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "judge", "enable.partition.eof": True}
-    judge = Judge({**options, "isolation.level": "read_committed"})
+    options = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "enable.partition.eof": True}
+    reader = ConfluentConsumer({**options, "isolation.level": "read_committed"})
     try:
-        judge.assign([JudgedPartition(tp.topic, tp.partition, 0)])
+        reader.assign([ConfluentPartition(tp.topic, tp.partition, 0)])
         found: list[bytes] = []
         until = time.monotonic() + 60
         while time.monotonic() < until:
-            for message in judge.consume(1_000, timeout=0.5):
+            for message in reader.consume(1_000, timeout=0.5):
                 error = message.error()
                 if error is not None:
-                    assert error.code() == JudgedError._PARTITION_EOF, error
+                    assert error.code() == ConfluentError._PARTITION_EOF, error
                     return found
                 found.append(message.value() or b"")
         raise AssertionError("the partition did not end within 60 s")
     finally:
-        judge.close()
+        reader.close()
 
 
 def _troubles(rng: random.Random) -> list[Fault]:
@@ -105,8 +105,8 @@ class _Copy:
         self.left: list[Future[None]] = []
 
     def progress(self, *, stable: bool = True) -> int:
-        told = self._admin.group_offsets(self.group, [self._tp], timeout_ms=90_000, require_stable=stable)
-        return told[self._tp].offset if told else 0
+        result = self._admin.group_offsets(self.group, [self._tp], timeout_ms=90_000, require_stable=stable)
+        return result[self._tp].offset if result else 0
 
     def go_on(self, until: int | None) -> None:
         """To ``until``, or to a random moment; then the producer is dropped, whatever it is at."""

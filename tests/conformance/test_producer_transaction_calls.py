@@ -328,16 +328,16 @@ def test_a_callback_may_ask_and_not_wait(topics: Topics, new_producer: NewProduc
     producer = new_producer()
     producer.init_transactions()
     producer.begin_transaction()
-    told: Future[Future[None]] = Future()
+    result: Future[Future[None]] = Future()
 
     def commit(_: object) -> None:
         try:
             producer.commit_transaction()
         except WrongState:
-            told.set_result(producer.commit_transaction_async())
+            result.set_result(producer.commit_transaction_async())
 
     producer.send(*tp, value=b"one").add_done_callback(commit)
-    told.result(30).result(30)
+    result.result(30).result(30)
     producer.begin_transaction()
     producer.abort_transaction()
     assert committed(tp, 1) == [b"one"]

@@ -21,7 +21,7 @@ FINAL_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class TimedCall:
-    """``run(consumer, tp, timeout_ms)`` makes the call; ``api`` is the request behind it, told by ``where``."""
+    """``run(consumer, tp, timeout_ms)`` makes the call; ``api`` is the request behind it, found by ``where``."""
 
     name: str
     api: Api

@@ -68,13 +68,13 @@ class Topics:
 
     def leader(self, tp: TopicPartition) -> int:
         """As the cluster says; -1 where there is none."""
-        return int(self._told(tp).leader)
+        return int(self._metadata_of(tp).leader)
 
     def in_sync(self, tp: TopicPartition) -> list[int]:
         """The replicas in sync."""
-        return sorted(self._told(tp).isrs)
+        return sorted(self._metadata_of(tp).isrs)
 
-    def _told(self, tp: TopicPartition) -> Any:
+    def _metadata_of(self, tp: TopicPartition) -> Any:
         # A new client each time: it asks the brokers it was given, and none that it learned of and that stands still.
         admin = AdminClient({"bootstrap.servers": self.servers})
         return admin.list_topics(tp.topic, timeout=30).topics[tp.topic].partitions[tp.partition]
@@ -96,8 +96,8 @@ class Topics:
         until = time.monotonic() + 60
         while time.monotonic() < until:
             with contextlib.suppress(KafkaException):
-                told = self._admin.list_topics(name, timeout=30).topics[name]
-                if len(told.partitions) == count and all(p.leader >= 0 for p in told.partitions.values()):
+                result = self._admin.list_topics(name, timeout=30).topics[name]
+                if len(result.partitions) == count and all(p.leader >= 0 for p in result.partitions.values()):
                     return
             time.sleep(0.02)
         raise AssertionError(f"{name} has no leaders after 60 s")

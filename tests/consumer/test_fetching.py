@@ -69,14 +69,14 @@ def test_poll_waits_for_records_and_returns_nothing_when_time_is_up() -> None:
     consumer.read((_T0, 0))
     begun = consumer.now
     assert consumer.poll(3_000) == []
-    assert consumer.told_ms - begun == 3_000
+    assert consumer.completed_ms - begun == 3_000
     cluster.after(700, lambda: cluster.log("t").append_values(b"late"))
     begun = consumer.now
     assert _values(consumer.poll(3_000)) == [b"late"]
-    assert consumer.told_ms - begun <= 700
+    assert consumer.completed_ms - begun <= 700
 
 
-def test_an_answer_without_records_tells_where_the_log_ends() -> None:
+def test_an_answer_without_records_reports_where_the_log_ends() -> None:
     cluster = _cluster(records=5)
     consumer = FakeConsumer(cluster)
     consumer.read((_T0, 5))
@@ -132,7 +132,7 @@ def test_a_new_leader_that_is_named_is_asked_without_backoff() -> None:
     cluster.log("t").append_values(b"1")
     begun = consumer.now
     _read(consumer, 1)
-    assert consumer.told_ms - begun < 1_500
+    assert consumer.completed_ms - begun < 1_500
 
 
 def test_a_dead_leader_is_left_for_the_next_one() -> None:
@@ -292,18 +292,18 @@ def test_a_batch_larger_than_every_limit_comes_all_the_same() -> None:
     assert [len(value) for value in _read(consumer, 2)] == [50_000, 5]
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_offset_out_of_range_is_delivered_once(*, told: bool) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_offset_out_of_range_is_delivered_once(*, known: bool) -> None:
     cluster = _cluster(records=10)
     cluster.log("t").delete_before(5)
-    cluster.log("t").tells_start = told
+    cluster.log("t").reports_start = known
     consumer = FakeConsumer(cluster, **_NO_RESET)
     consumer.read((_T0, 2))
     (fetched,) = consumer.poll()
     assert isinstance(fetched.error, OffsetOutOfRange)
     assert "t-0 at offset 2: OFFSET_OUT_OF_RANGE" in str(fetched.error)
-    assert ("its log begins at 5" in str(fetched.error)) == told
-    assert fetched.error.log_start == (5 if told else None)
+    assert ("its log begins at 5" in str(fetched.error)) == known
+    assert fetched.error.log_start == (5 if known else None)
     assert copy.copy(fetched.error).log_start == fetched.error.log_start
     assert fetched.batches == []
     seen = len(cluster.calls(Api.FETCH))
@@ -324,7 +324,7 @@ def test_one_partitions_error_leaves_the_others_alone() -> None:
     assert _values(fetched, _T1) == _numbers(3)
 
 
-def test_a_corrupt_length_is_told_with_its_partition_and_offset() -> None:
+def test_a_corrupt_length_is_reported_with_its_partition_and_offset() -> None:
     cluster = _cluster(records=1)
     log = cluster.log("t")
     log.append_values(b"damaged")
@@ -341,8 +341,8 @@ def _knows_only(high_watermark: int) -> Action:
 
     def rewrite(body: FetchResponse) -> FetchResponse:
         (topic,) = body.responses
-        (told,) = topic.partitions
-        return replace(body, responses=(replace(topic, partitions=(replace(told, high_watermark=high_watermark),)),))
+        (result,) = topic.partitions
+        return replace(body, responses=(replace(topic, partitions=(replace(result, high_watermark=high_watermark),)),))
 
     return Action(rewrite=rewrite)
 

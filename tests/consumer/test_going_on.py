@@ -227,13 +227,13 @@ def test_a_broker_that_takes_itself_for_the_leader_still_is_not_asked_whether_th
     assert offsets(consumer) == [5]
 
 
-def test_a_seek_to_where_the_log_still_parts_is_told_again() -> None:
+def test_a_seek_to_where_the_log_still_parts_is_reported_again() -> None:
     _, consumer, _ = truncated()
     seek(consumer, 5, 0)
     assert isinstance(stopped_by(consumer), LogTruncated)
 
 
-def test_a_seek_accepts_the_topic_that_was_made_anew() -> None:
+def test_a_seek_accepts_the_topic_that_was_made_again() -> None:
     cluster = cluster_with(5)
     consumer = FakeConsumer(cluster, **NO_RESET)
     consumer.read((TP, 0))

@@ -89,8 +89,8 @@ def test_position_and_commit_follow_what_was_returned_not_what_was_fetched() -> 
     consumer.run_for(500)
     consumer.poll(0, max_bytes=1)
     assert consumer.call(PositionEvent(A, *consumer.timer()), consumer.core) == 3
-    (told,) = consumer.call(ConsumedEvent(*consumer.timer()), consumer.core).values()
-    assert told.offset == 3
+    (result,) = consumer.call(ConsumedEvent(*consumer.timer()), consumer.core).values()
+    assert result.offset == 3
 
 
 # --- of whom
@@ -163,7 +163,7 @@ def test_a_wake_ends_the_poll_that_waits() -> None:
     begun = consumer.now
     cluster.after(300, lambda: wake(consumer))
     assert consumer.poll(30_000) == []
-    assert consumer.told_ms - begun <= 310
+    assert consumer.completed_ms - begun <= 310
 
 
 def test_a_wake_before_the_poll_ends_the_next_one_and_only_that() -> None:
@@ -174,9 +174,9 @@ def test_a_wake_before_the_poll_ends_the_next_one_and_only_that() -> None:
         wake(consumer)
     begun = consumer.now
     assert consumer.poll(30_000) == []
-    assert consumer.told_ms == begun
+    assert consumer.completed_ms == begun
     assert consumer.poll(2_000) == []
-    assert consumer.told_ms == begun + 2_000
+    assert consumer.completed_ms == begun + 2_000
 
 
 def test_a_poll_that_is_woken_returns_what_there_is() -> None:
@@ -195,7 +195,7 @@ def test_a_wake_after_the_end_of_a_poll_is_kept_for_the_next() -> None:
     wake(consumer)
     begun = consumer.now
     assert consumer.poll(30_000) == []
-    assert consumer.told_ms == begun
+    assert consumer.completed_ms == begun
 
 
 # --- a poll whose answer was not received
@@ -271,4 +271,4 @@ def test_the_wake_that_ended_a_poll_nobody_read_ends_the_next() -> None:
     consumer.submit(consumer.core, PollInterruptedEvent(event))
     begun = consumer.now
     assert consumer.poll(30_000) == []
-    assert consumer.told_ms == begun
+    assert consumer.completed_ms == begun

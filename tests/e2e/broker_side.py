@@ -26,7 +26,7 @@ from tests.polling import eventually
 WITHIN_S: Final = 60.0
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 FIRST_MS: Final = 1_760_000_000_000
-"""Timestamps begin here: fixed and past, so that a copied one is told from one made by the copy."""
+"""Timestamps begin here: fixed and past, so that a copied one differs from one made by the copy."""
 _NOT_THERE_YET: Final = frozenset(
     {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
@@ -111,11 +111,11 @@ class Side:
             return 0
         ends: list[int] = []
 
-        def told() -> bool:
+        def knows() -> bool:
             ends.extend(self._end(topic, partition))
             return bool(ends)
 
-        eventually(told, what="a leader's word")
+        eventually(knows, what="a leader's word")
         return ends[0]
 
     def _end(self, topic: str, partition: int) -> list[int]:

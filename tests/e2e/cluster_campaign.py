@@ -137,15 +137,15 @@ def taken_over(events: Path) -> bool:
     attempts: dict[int, dict[str, Any]] = {}
     for path in events.rglob("events_*"):
         for line in path.read_text(encoding="utf-8").splitlines():
-            told = json.loads(line) if line.startswith('{"Event":"SparkListenerTask') and line.endswith("}") else {}
-            if "Task Info" in told:
-                attempts[told["Task Info"]["Task ID"]] = {**told["Task Info"], "Stage": told["Stage ID"]}
+            result = json.loads(line) if line.startswith('{"Event":"SparkListenerTask') and line.endswith("}") else {}
+            if "Task Info" in result:
+                attempts[result["Task Info"]["Task ID"]] = {**result["Task Info"], "Stage": result["Stage ID"]}
     answered = [each for each in attempts.values() if each["Finish Time"] and not each["Killed"] and not each["Failed"]]
     originals = {each["Stage"]: each for each in attempts.values() if not each["Speculative"]}
     return any(
         each["Speculative"]
         and each["Host"] != originals[each["Stage"]]["Host"]
-        # It runs on until it is killed, which Spark may tell late or never.
+        # It runs on until it is killed, which Spark may report late or never.
         and originals[each["Stage"]] not in answered
         for each in answered
     )

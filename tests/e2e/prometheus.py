@@ -33,11 +33,11 @@ class Prometheus:
         connection = http.client.HTTPConnection(HOST, self.port, timeout=10)
         try:
             connection.request("GET", f"/api/v1/{path}?{urllib.parse.urlencode(parameters, doseq=True)}")
-            told = json.loads(connection.getresponse().read())
+            result = json.loads(connection.getresponse().read())
         finally:
             connection.close()
-        assert told["status"] == "success", f"{parameters}: {told.get('error')}"
-        return told["data"]
+        assert result["status"] == "success", f"{parameters}: {result.get('error')}"
+        return result["data"]
 
     def query(self, expr: str) -> list[dict[str, Any]]:
         """Its series now."""

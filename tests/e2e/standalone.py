@@ -64,8 +64,8 @@ class Standalone:
         connection = http.client.HTTPConnection(HOST, self.ui_port, timeout=10)
         try:
             connection.request("GET", "/json/")
-            told: dict[str, Any] = json.loads(connection.getresponse().read())
-            return told
+            result: dict[str, Any] = json.loads(connection.getresponse().read())
+            return result
         finally:
             connection.close()
 

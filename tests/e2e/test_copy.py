@@ -1,4 +1,4 @@
-"""The main path: whatever records there are, copied by `mirror run`, and judged by another client."""
+"""The main path: whatever records there are, copied by `mirror run`, and compared by another client."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _shape(site: Site) -> None:
         assert started.tzinfo is not None
         assert started < ended
         for result in each["partitions"]:
-            # Where nothing was to be done nothing is told of how it went.
+            # Where nothing was to be done nothing is reported of how it went.
             assert isinstance(result.pop("timeline"), dict | None)
             assert {key: type(value) for key, value in result.items()} == RESULT
             assert (result["outcome"], result["flow"]) == ("complete", each["flow"])
@@ -204,7 +204,7 @@ def _shown(site: Site, summary: dict[str, Any]) -> None:
     page = (site.report / "report.html").read_text(encoding="utf-8")
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert [each["name"] for each in data["flows"]] == [each["flow"] for each in summary["flows"]]
-    for drawn, told in zip(data["flows"], summary["flows"], strict=True):
-        for part, result in zip(drawn["parts"], told["partitions"], strict=True):
+    for drawn, outcome in zip(data["flows"], summary["flows"], strict=True):
+        for part, result in zip(drawn["parts"], outcome["partitions"], strict=True):
             assert (part["topic"], part["number"]) == (result["topic"], result["partition"])
             assert not result["records"] or len(part["curve"]) >= 2 * len(("time", "left", "offset", "bytes"))

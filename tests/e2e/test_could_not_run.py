@@ -44,7 +44,7 @@ def check_wrong(run: Run, status: int, *parts: str) -> None:
         ('topics = ["a"]\nproducer = {"acks" = "1"}', [], ["acks", "all"]),
     ],
 )
-def test_a_wrong_configuration_is_told_before_anything_starts(
+def test_a_wrong_configuration_is_reported_before_anything_starts(
     text: str | None, arguments: list[str], parts: list[str], site: Site
 ) -> None:
     if text is not None and text.startswith("["):
@@ -55,7 +55,7 @@ def test_a_wrong_configuration_is_told_before_anything_starts(
     assert not site.report.exists()
 
 
-def test_every_problem_is_told_at_once_and_debug_shows_where_it_was_raised(site: Site) -> None:
+def test_every_problem_is_reported_at_once_and_debug_shows_where_it_was_raised(site: Site) -> None:
     site.write({"a": NOBODY}, {"f": flow("a", "nowhere", ["("])}, a={"sasl.passwort": SECRET})
     run = site.run()
     assert run.status == 1
@@ -96,8 +96,8 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
         )
         run = site.run()
     assert run.status == 1, run.err
-    told = {name: line for line in run.errors for name in flows if line.startswith(f"mirror: flow {name}: ")}
-    assert len(run.errors) == len(told) == len(flows) - 1, run.err
+    result = {name: line for line in run.errors for name in flows if line.startswith(f"mirror: flow {name}: ")}
+    assert len(run.errors) == len(result) == len(flows) - 1, run.err
     timed_out = f"within {TIMEOUT_MS} ms"
     expected = {
         "no-source": ["cluster gone", timed_out, NOBODY, "connection refused", "bootstrap.servers"],
@@ -107,14 +107,14 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
         "silent": ["cluster silent", timed_out, silent, "is this a Kafka listener"],
     }
     for name, parts in expected.items():
-        assert [part for part in parts if part not in told[name]] == [], told[name]
+        assert [part for part in parts if part not in result[name]] == [], result[name]
     assert not TRACES.search(run.out + run.err)
     found = site.flows()
     assert {name: each["outcome"] for name, each in found.items()} == {
         name: "complete" if name == "good" else "failed" for name in flows
     }
     assert all(
-        f"mirror: flow {name}: {found[name]['error'].removeprefix(f'flow {name}: ')}" == told[name] for name in told
+        f"mirror: flow {name}: {found[name]['error'].removeprefix(f'flow {name}: ')}" == result[name] for name in result
     )
     own_topics = topic_of("good"), offset_topic_of("good"), inventory_topic_of("good")
     assert target.topics() - before - {"__consumer_offsets", "__transaction_state"} == {f"a.{good}", *own_topics}

@@ -84,8 +84,8 @@ def test_the_next_run_goes_on(site: Site, source: Side, target: Side, unique: Ca
         assert run.errors == [f"mirror: interrupted by {signum.name}; the next run resumes from the committed progress"]
         assert "Traceback" not in run.out + run.err
         assert site.flows()["f"]["outcome"] == "unfinished"
-        told = {partition: each["end"] for (_, partition), each in site.partitions("f").items()}
-        assert [told[partition] for partition in range(PARTITIONS)] == copy.progress()
+        outcome = {partition: each["end"] for (_, partition), each in site.partitions("f").items()}
+        assert [outcome[partition] for partition in range(PARTITIONS)] == copy.progress()
         assert all(each["records"] == each["end"] - each["start"] for each in site.partitions("f").values())
     graceful = copy.progress()
     assert all(0 < offset < RECORDS for offset in graceful)

@@ -208,8 +208,8 @@ def test_a_run_with_a_sick_partition_is_one_tree_of_spans_over_driver_and_execut
         asked = {"OTEL_EXPORTER_OTLP_ENDPOINT": address, "OTEL_BSP_SCHEDULE_DELAY": "100"}
         run = site.finish(one.start("run", "traced", cores(2), environ=asked))
     assert run.status == 3, run.err
-    (flow_told,) = json.loads((site.folder / "traced" / "summary.json").read_text())["flows"]
-    results = {(each["topic"], each["partition"]): each for each in flow_told["partitions"]}
+    (flow_reported,) = json.loads((site.folder / "traced" / "summary.json").read_text())["flows"]
+    results = {(each["topic"], each["partition"]): each for each in flow_reported["partitions"]}
     _one_tree(taken)
     tasks = taken.named("mirror.task")
     assert len({span.resource["process.pid"] for span in tasks}) == 2, "two executors' workers"
@@ -217,20 +217,22 @@ def test_a_run_with_a_sick_partition_is_one_tree_of_spans_over_driver_and_execut
         span.resource["process.pid"] for span in tasks
     )
     for span in taken.named("mirror.partition"):
-        told = results[span.attributes["mirror.topic"], span.attributes["mirror.partition"]]
-        assert span.attributes["mirror.outcome"] == told["outcome"]
-        assert abs(span.ended_ms - span.began_ms - told["seconds"] * 1000) <= CLOSE_MS
-        assert span.began_ms == told["timeline"]["began_ms"]
+        result = results[span.attributes["mirror.topic"], span.attributes["mirror.partition"]]
+        assert span.attributes["mirror.outcome"] == result["outcome"]
+        assert abs(span.ended_ms - span.began_ms - result["seconds"] * 1000) <= CLOSE_MS
+        assert span.began_ms == result["timeline"]["began_ms"]
     (late,) = [span for span in taken.named("mirror.partition") if span.attributes["mirror.topic"] == sick]
-    (told,) = results[sick, 0]["expiries"]
+    (result,) = results[sick, 0]["expiries"]
     (expiry,) = [event for event in late.events if event[0] == "mirror.delivery.expired"]
-    assert abs(expiry[1] - told["time_ms"]) <= CLOSE_MS
-    wanted = {f"mirror.expiry.{name}": value for name, value in told.items() if name != "time_ms" and value is not None}
+    assert abs(expiry[1] - result["time_ms"]) <= CLOSE_MS
+    wanted = {
+        f"mirror.expiry.{name}": value for name, value in result.items() if name != "time_ms" and value is not None
+    }
     assert expiry[2] == wanted
     assert {name.removeprefix("mirror.expiry.") for name in expiry[2]} >= EXPIRY
     assert expiry[2]["mirror.expiry.cause"] == "no leader"
     healthy = [span for span in taken.named("mirror.partition") if span is not late]
-    assert min(span.at_s for span in healthy) * 1000 < late.ended_ms, "told while the sick one was still tried"
+    assert min(span.at_s for span in healthy) * 1000 < late.ended_ms, "reported while the sick one was still tried"
     assert late.attributes["mirror.lag.before"] == 50
     assert all(span.attributes["mirror.lag.after"] == 0 for span in healthy)
 

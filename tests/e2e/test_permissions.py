@@ -33,7 +33,7 @@ ON_THE_TARGET = {
 ON_THE_PROGRESS = {"g-read": AclOperation.READ, "g-describe": AclOperation.DESCRIBE}
 ON_THE_ID = {"i-write": AclOperation.WRITE, "i-describe": AclOperation.DESCRIBE}
 NOT_BEFOREHAND = {"t-create", "i-write"}
-"""Brokers do not tell of these until they are used."""
+"""Brokers do not report these until they are used."""
 IN_PART = {"s-some", "t-some"}
 """Flows with a second topic, of which nothing is missing."""
 
@@ -69,14 +69,14 @@ def _are_refused_before_anything_starts(
     plan = [sys.executable, "-m", "mirror.cli", "plan", "--config", str(site.config)]
     before, refused = site.finish(site.launch(plan)), site.run()
     assert (before.status, refused.status) == (1, 1), refused.err
-    told = _by_flow(refused)
-    assert told.keys() == topics.keys() - NOT_BEFOREHAND - IN_PART
+    result = _by_flow(refused)
+    assert result.keys() == topics.keys() - NOT_BEFOREHAND - IN_PART
     count = r"none of the \d+ topics"  # brokers make internal ones meanwhile
     assert [re.sub(count, "", line) for line in before.errors] == [re.sub(count, "", line) for line in refused.errors]
     of_a, of_g = "of cluster a is missing", "of cluster g is missing"
     for name, parts in {
         "s-read": (f"the permission Read on topic {topics['s-read']} {of_g}", "nothing can be copied"),
-        # A broker does not tell of topics that one may not see.
+        # A broker does not list topics that one may not see.
         "s-describe": (topics["s-describe"], "grant Describe on it"),
         "s-configs": (f"the permission DescribeConfigs on topic {topics['s-configs']} {of_g}",),
         "t-write": (f"the permission Write on topic a.{topics['t-write']} {of_g}", "nothing can be copied"),
@@ -86,9 +86,9 @@ def _are_refused_before_anything_starts(
         "g-describe": (f"the permission Describe on groups with the prefix mirror.g-describe. {of_g}",),
         "i-describe": (f"the permission Describe on transactional ids with the prefix mirror.i-describe. {of_g}",),
     }.items():
-        assert [part for part in parts if part not in told[name]] == [], told[name]
+        assert [part for part in parts if part not in result[name]] == [], result[name]
     assert of_a not in refused.err, "nothing is missing there"
-    assert site.flows().keys() == told.keys()
+    assert site.flows().keys() == result.keys()
 
 
 def _find_out_as_they_run(
@@ -127,9 +127,9 @@ def _by_flow(run: Run) -> dict[str, str]:
     """The only line of each flow that has one."""
     assert "Traceback" not in run.out + run.err
     lines = [line.removeprefix("mirror: flow ").split(": ", 1) for line in run.errors]
-    told = dict[str, str](lines)
-    assert len(told) == len(lines), run.err
-    return told
+    result = dict[str, str](lines)
+    assert len(result) == len(lines), run.err
+    return result
 
 
 def _prepare(topics: dict[str, str], others: dict[str, str], source: Side, guarded: Side) -> None:

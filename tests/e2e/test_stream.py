@@ -88,7 +88,7 @@ def test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order(
     stream.await_copy(target, f"a.{topic}", numbered(0, 30), 1)
     stream.await_copy(target, f"a.{topic}-2", numbered(0, 20))
 
-    def told() -> dict[tuple[str, int], int]:
+    def lags_by_partition() -> dict[tuple[str, int], int]:
         (one,) = json.loads(site.ask("status", "--json"))["flows"]
         assert one["run"] is not None
         return {(each["topic"], each["partition"]): each["lag"] for each in one["partitions"]}
@@ -96,7 +96,7 @@ def test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order(
     # The edit is bad for others, too; the stream alone has an older one to go on with.
     eventually(lambda: "nonsense" in _said(site), within_s=60, what="the word about the bad edit")
     site.config.write_text(good)
-    lags = told()
+    lags = lags_by_partition()
     assert lags == {(topic, 0): 0, (topic, 1): 0, (f"{topic}-2", 0): 0}
     run = stream.end()
     assert (run.status, run.errors) == (0, [])

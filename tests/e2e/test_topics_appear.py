@@ -85,14 +85,14 @@ def test_each_topic_that_appears_is_copied_or_named_with_its_reason(
     for name in topics.good:
         stream.await_copy(target, f"a.{name}", topics.values[name], within_s=COMPLETE_WITHIN_S)
 
-    def is_told() -> bool:
+    def are_reported() -> bool:
         found = _outcomes(site)
         there = {topics.deleted, topics.recreated, *topics.bad, *topics.good} <= found.keys()
         return there and all(found[name][0] == "failed" for name in (topics.recreated, *topics.bad))
 
     new = lambda: _id(target, f"a.{topics.deleted}") not in {None, before}  # noqa: E731 - said where it is used
     eventually(new, within_s=COMPLETE_WITHIN_S, what="the new target topic")
-    eventually(is_told, within_s=COMPLETE_WITHIN_S, what="the word about all topics")
+    eventually(are_reported, within_s=COMPLETE_WITHIN_S, what="the word about all topics")
     (status,) = json.loads(site.ask("status", "--json"))["flows"]
     troubles = {each["topic"]: each["trouble"] or "" for each in status["partitions"]}
     plan = site.finish(site.launch(site.command("plan")))

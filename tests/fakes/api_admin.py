@@ -105,7 +105,7 @@ class FakeMember:
     member_id: str
     assigned: list[TopicPartition] = field(default_factory=list)
     raw: bytes | None = None
-    """Bytes to tell instead of a classic assignment."""
+    """Bytes to send instead of a classic assignment."""
 
 
 @dataclass(slots=True)
@@ -189,9 +189,9 @@ def describe_groups(cluster: FakeCluster, call: ServerCall) -> DescribeGroupsRes
     request: DescribeGroupsRequest = call.body
     groups = tuple(_classic(cluster, call, name) for name in request.groups)
     if request.include_authorized_operations:
-        for told in groups:
-            if not told.error_code:
-                told.authorized_operations = cluster.admin.bits(ResourceType.GROUP, told.group_id)
+        for result in groups:
+            if not result.error_code:
+                result.authorized_operations = cluster.admin.bits(ResourceType.GROUP, result.group_id)
     return DescribeGroupsResponse(groups)
 
 
@@ -310,9 +310,9 @@ def describe_acls(cluster: FakeCluster, call: ServerCall) -> DescribeAclsRespons
     found: dict[tuple[int, str, int], list[AclDescription]] = {}
     for acl in cluster.admin.acls:
         if _matches(request, acl):
-            told = AclDescription(acl.principal, acl.host, acl.operation, acl.permission_type)
+            result = AclDescription(acl.principal, acl.host, acl.operation, acl.permission_type)
             key = (acl.resource_type, acl.resource_name, acl.resource_pattern_type)
-            found.setdefault(key, []).append(told)
+            found.setdefault(key, []).append(result)
     return DescribeAclsResponse(0, None, tuple(DescribeAclsResource(*key, tuple(acls)) for key, acls in found.items()))
 
 
@@ -327,7 +327,7 @@ def _delete_acls(cluster: FakeCluster, call: ServerCall, wanted: DeleteAclsFilte
         return DeleteAclsFilterResult(code or SECURITY_DISABLED, "refused" if code else "No Authorizer.", ())
     gone = [acl for acl in cluster.admin.acls if _matches(wanted, acl)]
     cluster.admin.acls = [acl for acl in cluster.admin.acls if acl not in gone]
-    told = tuple(
+    result = tuple(
         MatchingAcl(
             0,
             None,
@@ -341,7 +341,7 @@ def _delete_acls(cluster: FakeCluster, call: ServerCall, wanted: DeleteAclsFilte
         )
         for acl in gone
     )
-    return DeleteAclsFilterResult(0, None, told)
+    return DeleteAclsFilterResult(0, None, result)
 
 
 def _matches(wanted: DescribeAclsRequest | DeleteAclsFilter, acl: AclCreation) -> bool:
@@ -353,8 +353,8 @@ def _matches(wanted: DescribeAclsRequest | DeleteAclsFilter, acl: AclCreation) -
     )
     texts = ((wanted.principal_filter, acl.principal), (wanted.host_filter, acl.host))
     return (
-        all(asked in {_ANY, told} for asked, told in numbers)
-        and all(asked in {None, told} for asked, told in texts)
+        all(asked in {_ANY, result} for asked, result in numbers)
+        and all(asked in {None, result} for asked, result in texts)
         and _name_matches(wanted.resource_name_filter, wanted.pattern_type_filter, acl)
     )
 

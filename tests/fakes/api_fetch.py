@@ -40,7 +40,7 @@ _WITH_TOPIC_IDS = 13
 def fetch(cluster: FakeCluster, call: ServerCall) -> FetchResponse | None:
     """What there is; waits for ``min_bytes`` up to ``max_wait``, unless something is wrong.
 
-    An incremental answer (KIP-227) leaves out the partitions that have nothing to tell.
+    An incremental answer (KIP-227) leaves out the partitions that have nothing new.
     """
     request: FetchRequest = call.body
     if call.session is None:
@@ -55,11 +55,11 @@ def fetch(cluster: FakeCluster, call: ServerCall) -> FetchResponse | None:
         name, topic_id, _ = key
         topic = cluster.topic_of(name, topic_id)
         tp = TopicPartition(topic.name if topic else name, part.partition)
-        told = _fetch_one(call, cluster.partition_of(topic, part.partition), tp, part, room, first=not found)
-        size = len(told.records or b"")
-        room, found, urgent = room - size, found + size, urgent or bool(told.error_code)
-        if size or told.error_code or told.preferred_read_replica >= 0 or not session.incremental:
-            topics.setdefault((name, topic_id), []).append(told)
+        result = _fetch_one(call, cluster.partition_of(topic, part.partition), tp, part, room, first=not found)
+        size = len(result.records or b"")
+        room, found, urgent = room - size, found + size, urgent or bool(result.error_code)
+        if size or result.error_code or result.preferred_read_replica >= 0 or not session.incremental:
+            topics.setdefault((name, topic_id), []).append(result)
         if size:
             session.had(key)
     call.wait_until_ms = call.received_ms + request.max_wait
@@ -80,7 +80,7 @@ def _fetch_one(
         return FetchResponsePartition(
             part.partition,
             errors.OFFSET_OUT_OF_RANGE,
-            log_start_offset=log.start_offset if log.tells_start else -1,
+            log_start_offset=log.start_offset if log.reports_start else -1,
             records=memoryview(b""),
         )
     if log.preferred_replica is not None and call.node == log.leader:

@@ -51,9 +51,9 @@ def metadata(cluster: FakeCluster, call: ServerCall) -> MetadataResponse:
     names = list(cluster.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
     topics = tuple(_topic(cluster, call, name) for name in names)
     if request.include_topic_authorized_operations:
-        for told in topics:
-            if not told.error_code:
-                told.topic_authorized_operations = cluster.admin.bits(ResourceType.TOPIC, told.name or "")
+        for result in topics:
+            if not result.error_code:
+                result.topic_authorized_operations = cluster.admin.bits(ResourceType.TOPIC, result.name or "")
     asked = request.include_cluster_authorized_operations
     bits = cluster.admin.bits(ResourceType.CLUSTER, "") if asked else OPERATIONS_NOT_TOLD
     return MetadataResponse(brokers, cluster.cluster_id, cluster.controller, topics, 0, bits)

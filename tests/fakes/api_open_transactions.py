@@ -1,4 +1,4 @@
-"""What brokers tell of open transactions (KIP-664): leaders of producers, coordinators of transactional ids."""
+"""What brokers report of open transactions (KIP-664): leaders of producers, coordinators of transactional ids."""
 
 from __future__ import annotations
 

@@ -120,12 +120,12 @@ def _describe(cluster: FakeCluster, call: ServerCall, resource: ConfigResource) 
     code = call.action.code(name) or _missing(cluster, call, kind, name)
     if code:
         return DescribeConfigsResult(code, "refused", kind, name, ())
-    told: dict[str, DescribedConfig] = {}
+    result: dict[str, DescribedConfig] = {}
     for source, configs in _layers(cluster, kind, name):
         for key, value in configs.items():
             secret = key in _SECRETS
-            told.setdefault(key, DescribedConfig(key, None if secret else value, source, secret))
-    return DescribeConfigsResult(0, None, kind, name, tuple(told.values()))
+            result.setdefault(key, DescribedConfig(key, None if secret else value, source, secret))
+    return DescribeConfigsResult(0, None, kind, name, tuple(result.values()))
 
 
 def _missing(cluster: FakeCluster, call: ServerCall, kind: int, name: str) -> int:
@@ -203,7 +203,7 @@ def delete_topics(cluster: FakeCluster, call: ServerCall) -> DeleteTopicsRespons
     """The offsets that groups have for them go too."""
     request: DeleteTopicsRequest = call.body
     names = {topic.topic_id: name for name, topic in cluster.topics.items()}
-    told = []
+    result = []
     for asked in request.topics:
         name = (names.get(asked.topic_id) if asked.name is None and asked.topic_id else asked.name) or ""
         missing = errors.UNKNOWN_TOPIC_ID if asked.name is None else errors.UNKNOWN_TOPIC_OR_PARTITION
@@ -213,8 +213,8 @@ def delete_topics(cluster: FakeCluster, call: ServerCall) -> DeleteTopicsRespons
             for offsets in cluster.groups.values():
                 for tp in [tp for tp in offsets if tp.topic == name]:
                     del offsets[tp]
-        told.append(DeletedTopic(name or None, code, "refused" if code else None, asked.topic_id))
-    return DeleteTopicsResponse(tuple(told))
+        result.append(DeletedTopic(name or None, code, "refused" if code else None, asked.topic_id))
+    return DeleteTopicsResponse(tuple(result))
 
 
 def delete_records(cluster: FakeCluster, call: ServerCall) -> DeleteRecordsResponse:

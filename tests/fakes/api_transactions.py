@@ -40,8 +40,8 @@ def _refused(cluster: FakeCluster, call: ServerCall, transactional_id: str) -> i
     return errors.NOT_COORDINATOR if call.node != cluster.coordinator(transactional_id) else 0
 
 
-def _told(call: ServerCall, transactional_id: str, code: int) -> int:
-    """``code``, or the wrong one that the test wants to be told all the same (``handled``)."""
+def _error_code(call: ServerCall, transactional_id: str, code: int) -> int:
+    """``code``, or the wrong one that the test wants to be returned all the same (``handled``)."""
     return call.action.code(call.api.label) or call.action.code(transactional_id) or code
 
 
@@ -54,9 +54,9 @@ def init_producer_id(cluster: FakeCluster, call: ServerCall) -> InitProducerIdRe
         return InitProducerIdResponse(code) if code else InitProducerIdResponse(0, cluster.new_producer_id(), 0)
     answer = Answer(_refused(cluster, call, name))
     if not answer.code:
-        told = (request.transaction_timeout, request.producer_id, request.producer_epoch)
-        answer = cluster.transactions.init(name, *told)
-    code = _told(call, name, answer.code)
+        result = (request.transaction_timeout, request.producer_id, request.producer_epoch)
+        answer = cluster.transactions.init(name, *result)
+    code = _error_code(call, name, answer.code)
     if code == errors.PRODUCER_FENCED and call.version < _TELLS_FENCED:
         code = errors.INVALID_PRODUCER_EPOCH
     return InitProducerIdResponse(code) if code else InitProducerIdResponse(0, answer.producer_id, answer.epoch)
@@ -72,7 +72,7 @@ def add_partitions_to_txn(cluster: FakeCluster, call: ServerCall) -> AddPartitio
         shared = _refused(cluster, call, request.transactional_id)
         who = (request.transactional_id, request.producer_id, request.producer_epoch)
         shared = shared or cluster.transactions.add(*who, set(asked))
-        shared = _told(call, request.transactional_id, shared)
+        shared = _error_code(call, request.transactional_id, shared)
     topics = tuple(
         AddPartitionsResult(
             topic.name,
@@ -98,7 +98,7 @@ def add_offsets_to_txn(cluster: FakeCluster, call: ServerCall) -> AddOffsetsToTx
     if not code:
         who = (request.transactional_id, request.producer_id, request.producer_epoch)
         code = cluster.transactions.add(*who, {request.group_id})
-    return AddOffsetsToTxnResponse(_told(call, request.transactional_id, code))
+    return AddOffsetsToTxnResponse(_error_code(call, request.transactional_id, code))
 
 
 def end_txn(cluster: FakeCluster, call: ServerCall) -> EndTxnResponse:
@@ -108,7 +108,7 @@ def end_txn(cluster: FakeCluster, call: ServerCall) -> EndTxnResponse:
     if not answer.code:
         who = (request.transactional_id, request.producer_id, request.producer_epoch)
         answer = cluster.transactions.end(*who, commit=request.committed, bump=call.version >= _BUMPS)
-    code = _told(call, request.transactional_id, answer.code)
+    code = _error_code(call, request.transactional_id, answer.code)
     return EndTxnResponse(code) if code else EndTxnResponse(0, answer.producer_id, answer.epoch)
 
 

@@ -62,7 +62,7 @@ class FakeClient:
         self.network: FakeNetwork = beside.network if beside else FakeNetwork(cluster, self.settings, rng)
         own = (self.settings, self.network, cluster.clock, rng)
         self.loop: ClusterLoop = beside.loop if beside else ClusterLoop(*own)
-        self.told_ms = 0
+        self.completed_ms = 0
         self.turns = 0
         self._answered_ms: dict[Future[Any], int] = {}
 
@@ -101,9 +101,9 @@ class FakeClient:
         self.run_until(lambda: self.now >= until, within_ms=ms + 1)
 
     def finish(self, future: Future[T], within_ms: int = 300_000) -> T:
-        """The future's result, or its error raised; ``told_ms`` is when it came, within the loop's turn."""
+        """The future's result, or its error raised; ``completed_ms`` is when it came, within the loop's turn."""
         self.run_until(future.done, within_ms)
-        self.told_ms = self._answered_ms[future]
+        self.completed_ms = self._answered_ms[future]
         return future.result()
 
     def call(self, event: CompletableEvent[T], core: Any = None, within_ms: int = 300_000) -> T:
@@ -201,10 +201,10 @@ class FakeProducer(FakeClient):
         limit = 16_384
         records = RecordAccumulation(tp, BatchBuilder("none", limit), limit, nullcontext())
         futures = [records.append(None, value, (), self.cluster.clock.unix_ms()) for value in values]
-        told = [one for one in futures if one is not None]
-        for future in told:
+        result = [one for one in futures if one is not None]
+        for future in result:
             self.watch(future)
-        return ProducerBatch(tp, None, self.now, limit, open=records), told
+        return ProducerBatch(tp, None, self.now, limit, open=records), result
 
     # --- transactions
 
@@ -223,8 +223,8 @@ class FakeProducer(FakeClient):
         self.submit(self.core, AddPartitionsEvent(tps))
 
     def add_offsets(self, group: str, offsets: dict[TopicPartition, int], timeout_ms: int = 60_000) -> Future[None]:
-        told = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
-        event = AddOffsetsEvent(group, told, *self.timer(timeout_ms))
+        result = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+        event = AddOffsetsEvent(group, result, *self.timer(timeout_ms))
         self.submit(self.core, event)
         return event.future
 

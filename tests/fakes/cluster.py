@@ -288,9 +288,9 @@ class FakeCluster:
 
     def end_group_transaction(self, group: str, producer_id: int, epoch: int, *, commit: bool) -> None:
         """The marker among the group's offsets."""
-        told = self.group_transactions[group]
-        offsets = told.pending.pop(producer_id, {})
-        told.epochs[producer_id] = max(epoch, told.epochs.get(producer_id, -1))
+        result = self.group_transactions[group]
+        offsets = result.pending.pop(producer_id, {})
+        result.epochs[producer_id] = max(epoch, result.epochs.get(producer_id, -1))
         if commit:
             self.groups[group].update(offsets)
 

@@ -73,7 +73,7 @@ class PartitionLog:
     verifying: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Producer id -> (epoch, lowest sequence) of what asks to begin a transaction here."""
     preferred_replica: int | None = None
-    tells_start: bool = False
+    reports_start: bool = False
     """Whether a refusal says where the log begins, as the protocol has it; Apache Kafka's brokers answer -1."""
     replicated_to: int | None = None
     """The offset before which the in-sync followers have everything; None: they have all of it at once."""

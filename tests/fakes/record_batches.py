@@ -55,10 +55,10 @@ def varint(value: int) -> bytes:
 
 
 def record(value: bytes, offset_delta: int, key: bytes | None = None) -> bytes:
-    told = b"\0" + varint(0) + varint(offset_delta)
-    told += varint(-1) if key is None else varint(len(key)) + key
-    told += varint(len(value)) + value + varint(0)
-    return varint(len(told)) + told
+    result = b"\0" + varint(0) + varint(offset_delta)
+    result += varint(-1) if key is None else varint(len(key)) + key
+    result += varint(len(value)) + value + varint(0)
+    return varint(len(result)) + result
 
 
 def build(

@@ -54,21 +54,21 @@ class Sessions:
 
     def resolve(self, node: int, request: FetchRequest) -> Resolved:
         """The partitions that ``request`` reads, its session brought up to date."""
-        told = {(t.topic, t.topic_id, p.partition): p for t in request.topics for p in t.partitions}
+        result = {(t.topic, t.topic_id, p.partition): p for t in request.topics for p in t.partitions}
         if request.session_epoch in {_FINAL, _INITIAL}:
             self.open.pop((node, request.session_id), None)
-            if request.session_epoch == _FINAL or not self.offered or not told:
-                return Resolved(told)
+            if request.session_epoch == _FINAL or not self.offered or not result:
+                return Resolved(result)
             self._last_id += 1
-            self.open[node, self._last_id] = Session(node, self._last_id, 1, dict(told))
-            return Resolved(told, self._last_id)
+            self.open[node, self._last_id] = Session(node, self._last_id, 1, dict(result))
+            return Resolved(result, self._last_id)
         session = self.open.get((node, request.session_id))
         if session is None:
             return Resolved({}, error=errors.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
             return Resolved({}, error=errors.INVALID_FETCH_SESSION_EPOCH)
         session.epoch += 1
-        session.partitions.update(told)
+        session.partitions.update(result)
         for topic in request.forgotten_topics_data:
             for partition in topic.partitions:
                 session.partitions.pop((topic.topic, topic.topic_id, partition), None)

@@ -209,7 +209,7 @@ def test_with_handled_only_the_answer_is_wrong() -> None:
     assert fetch_offset(site.wire, "group", T0) == (0, 3)
 
 
-def test_old_versions_are_told_of_fencing_in_their_own_words() -> None:
+def test_old_versions_are_answered_about_fencing_in_their_own_words() -> None:
     site = ProducerHarness()
     who = site.producer.init()
     site.producer.init()
@@ -225,8 +225,8 @@ def test_all_partitions_asked_for_are_answered_in_their_topics() -> None:
     body = AddPartitionsToTxnRequest("txn", who.producer_id, who.epoch, asked)
     answer = site.wire.ask(Api.ADD_PARTITIONS_TO_TXN, 3, body)
     assert isinstance(answer, AddPartitionsToTxnResponse)
-    told = [(topic.name, [part.partition_index for part in topic.results]) for topic in answer.results]
-    assert told == [("clicks", [0]), ("orders", [1, 0])]
+    result = [(topic.name, [part.partition_index for part in topic.results]) for topic in answer.results]
+    assert result == [("clicks", [0]), ("orders", [1, 0])]
 
 
 def test_a_log_that_is_cut_back_knows_producers_and_transactions_by_what_is_left() -> None:

@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """``targets`` are those without their marker; ``committed`` and ``bumped`` tell how the last one ended.
+    """``targets`` are those without their marker; ``committed`` and ``bumped`` say how the last one ended.
 
     ``written`` are markers that are not replicated yet, as (leader epoch, offset). ``next_id`` takes over when the
     markers are written, where the epochs have run out.

@@ -159,7 +159,7 @@ def _attempt(broker: Broker, now: int) -> tuple[KafkaError | None, int]:
     error: KafkaError | None = None
     try:
         for _ in range(3):
-            while not probe.told:
+            while not probe.completions:
                 turns += 1
                 assert turns < 100, "it goes round in circles"
                 broker.session.advance(now)
@@ -173,7 +173,7 @@ def _attempt(broker: Broker, now: int) -> tuple[KafkaError | None, int]:
     except KafkaError as raised:
         error = raised
     broker.session.fail(error or ConnectionFailed(f"{LABEL}: over"), now)
-    assert probe.told == 1
+    assert probe.completions == 1
     return error, now
 
 

@@ -21,7 +21,7 @@ class Outcome(enum.Enum):
     OPEN = "not asked to commit: nothing of it may be seen"
     COMMITTED = "all of it must be seen"
     ABORTED = "nothing of it may be seen"
-    UNKNOWN = "asked to commit, and never told: all or nothing"
+    UNKNOWN = "asked to commit, without an answer: all or nothing"
 
 
 @dataclass(slots=True, eq=False)

@@ -26,7 +26,7 @@ _REFUSED = [
 ]
 """Said of a batch that was not written."""
 _UNDECIDED = [errors.REQUEST_TIMED_OUT, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
-"""Said of a batch that was written; that it was not is possible, too, as far as a client can tell."""
+"""Said of a batch that was written; that it was not is possible, too, as far as a client can know."""
 
 
 Fault = tuple[str, dict[str, Any]]

@@ -68,21 +68,21 @@ def send(producer: FakeProducer, value: bytes = b"x", tp: TopicPartition = T0) -
 
 def failure(producer: FakeProducer, future: Future[Any]) -> KafkaError:
     """The error that ``future`` ends with."""
-    with pytest.raises(KafkaError) as told:
+    with pytest.raises(KafkaError) as raised:
         producer.finish(future)
-    return told.value
+    return raised.value
 
 
 def expired(producer: FakeProducer, sent: ProducerBatch) -> DeliveryTimeout:
     """How ``sent`` expired, at the moment when it had to."""
     error = failure(producer, sent.future)
     assert isinstance(error, DeliveryTimeout), error
-    assert producer.told_ms == sent.expires_ms
+    assert producer.completed_ms == sent.expires_ms
     return error
 
 
 def finish(producer: FakeProducer, *futures: Future[RecordMetadata]) -> list[int]:
-    """The offsets that were told, in order."""
+    """The offsets that were reported, in order."""
     return [producer.finish(future).offset for future in futures]
 
 

@@ -17,14 +17,14 @@ from tests.fakes.control import Action
 from tests.producer.site import T0, T1, TIMES, expired, failure, finish, make_cluster, send
 
 
-def test_what_acknowledged_it_tells_how_long_the_broker_wants_to_be_left_alone() -> None:
+def test_what_acknowledged_it_reports_how_long_the_broker_wants_to_be_left_alone() -> None:
     cluster = make_cluster()
     producer = FakeProducer(cluster)
     cluster.control.on(Api.PRODUCE, Action(rewrite=lambda body: dataclasses.replace(body, throttle_time=70)))
     first, second = producer.send(T0, b"first"), producer.send(T0, b"second")
     assert producer.finish(first) == RecordMetadata(T0, 0, 0, 70)
     assert producer.finish(second) == RecordMetadata(T0, 1)
-    assert producer.told_ms - producer._answered_ms[first] >= 70
+    assert producer.completed_ms - producer._answered_ms[first] >= 70
 
 
 @pytest.mark.parametrize(("log_end", "is_lost"), [(0, False), (1, False), (2, True)])
@@ -50,15 +50,15 @@ def test_every_produce_on_the_wire_asks_for_all_replicas() -> None:
         assert {call.body.acks for call in producer.cluster.calls(Api.PRODUCE)} == {-1}
 
 
-def test_each_record_of_a_batch_tells_so() -> None:
+def test_each_record_of_a_batch_reports_so() -> None:
     cluster = make_cluster()
     producer = FakeProducer(cluster)
     cluster.control.on(Api.PRODUCE, Action(rewrite=lambda body: dataclasses.replace(body, throttle_time=70)))
     made, futures = producer.prepare_open(T0, b"a", b"b")
     producer.send_batch(made)
     producer.flush()
-    told = [producer.finish(future) for future in futures]
-    assert told == [RecordMetadata(T0, 0, 0, 70), RecordMetadata(T0, 0, 1, 70)]
+    result = [producer.finish(future) for future in futures]
+    assert result == [RecordMetadata(T0, 0, 0, 70), RecordMetadata(T0, 0, 1, 70)]
 
 
 def test_an_expiry_is_described_in_plain_values() -> None:
@@ -66,9 +66,9 @@ def test_an_expiry_is_described_in_plain_values() -> None:
     producer = FakeProducer(cluster, **TIMES)
     cluster.control.on(Api.PRODUCE, Action(errors={T0: errors.NOT_ENOUGH_REPLICAS}), times=None)
     error = expired(producer, send(producer))
-    told = error.describe()
-    assert json.loads(json.dumps(told)) == told
-    assert told == {
+    result = error.describe()
+    assert json.loads(json.dumps(result)) == result
+    assert result == {
         "phase": "queue",
         "cause": "not enough replicas",
         "age_ms": 5_000,
@@ -80,8 +80,8 @@ def test_an_expiry_is_described_in_plain_values() -> None:
         "may_have_been_written": False,
     }
     assert error.attempts > 3
-    assert "NOT_ENOUGH_REPLICAS" in str(told["last_error"])
-    assert pickle.loads(pickle.dumps(error)).describe() == told  # noqa: S301 - its own
+    assert "NOT_ENOUGH_REPLICAS" in str(result["last_error"])
+    assert pickle.loads(pickle.dumps(error)).describe() == result  # noqa: S301 - its own
 
 
 def test_so_is_one_of_somebody_elses_making() -> None:

@@ -42,7 +42,7 @@ def _expired(producer: FakeProducer, sent: ProducerBatch) -> DeliveryTimeout:
     return late.value
 
 
-def _freed_when_told(producer: FakeProducer, sent: ProducerBatch) -> list[int]:
+def _freed_at_completion(producer: FakeProducer, sent: ProducerBatch) -> list[int]:
     """The bytes given back by the moment that the caller hears of ``sent``."""
     freed: list[int] = []
     sent.future.add_done_callback(lambda _: freed.append(producer.released))
@@ -57,7 +57,7 @@ def test_clock_runs_from_batch_creation_across_retries() -> None:
     producer.cluster.clock.advance(700)  # it waited before it was handed over
     producer.send_batch(made)
     error = _expired(producer, made)
-    assert producer.told_ms == made.created_ms + 5_000
+    assert producer.completed_ms == made.created_ms + 5_000
     assert made.attempts > 4
     assert "t-0: a batch of 1 records was not acknowledged within 5000 ms" in str(error)
     assert "NOT_ENOUGH_REPLICAS" in str(error)
@@ -75,9 +75,9 @@ def test_inflight_expires_despite_late_success() -> None:
     producer.cluster.clock.advance(1_000)
     producer.send_batch(sent)
     cluster.after(4_500, held.release)
-    freed = _freed_when_told(producer, sent)
+    freed = _freed_at_completion(producer, sent)
     error = _expired(producer, sent)
-    assert producer.told_ms == sent.created_ms + 5_000
+    assert producer.completed_ms == sent.created_ms + 5_000
     assert error.may_have_been_written
     assert _log(cluster) == [b"late"]
     assert freed == [0]
@@ -93,9 +93,9 @@ def test_a_buffer_in_flight_is_never_given_back_before_its_request_has_ended() -
     cluster.control.on(Api.PRODUCE, Action(errors={_T0: errors.NOT_ENOUGH_REPLICAS}), times=2)
     cluster.control.on(Api.PRODUCE, Action(silent=True))
     sent = _send(producer)
-    freed = _freed_when_told(producer, sent)
+    freed = _freed_at_completion(producer, sent)
     _expired(producer, sent)
-    assert producer.told_ms == sent.created_ms + 4_100
+    assert producer.completed_ms == sent.created_ms + 4_100
     assert freed == [0], "the last request is still out"
     producer.run_until(lambda: producer.released == producer.taken, within_ms=4_000)
     assert producer.now >= cluster.calls(Api.PRODUCE)[2].received_ms + 4_000
@@ -135,7 +135,7 @@ def test_all_partitions_expire_same_tick() -> None:
     sent = [_send(producer, b"x", TopicPartition("t", p)) for p in range(4)]
     for one in sent:
         _expired(producer, one)
-        assert producer.told_ms == one.created_ms + 5_000
+        assert producer.completed_ms == one.created_ms + 5_000
 
 
 def test_loop_wakes_at_next_expiry() -> None:
@@ -149,9 +149,9 @@ def test_loop_wakes_at_next_expiry() -> None:
     producer.run_for(1_300)
     second = _send(producer, b"x", _T1)
     _expired(producer, first)
-    assert producer.told_ms == first.created_ms + 5_000
+    assert producer.completed_ms == first.created_ms + 5_000
     _expired(producer, second)
-    assert producer.told_ms == second.created_ms + 5_000
+    assert producer.completed_ms == second.created_ms + 5_000
 
 
 def test_expired_unsent_never_written_nor_buffer_reused() -> None:
@@ -195,7 +195,7 @@ def test_one_expired_batch_leaves_the_others_of_its_request_to_the_answer() -> N
     producer.send_batch(old)
     young = _send(producer, b"young", _T1)
     _expired(producer, old)
-    assert producer.told_ms == old.expires_ms
+    assert producer.completed_ms == old.expires_ms
     assert producer.finish(young.future).offset == 1
     assert len(cluster.calls(Api.PRODUCE)) == before + 1, "one request for both, and none again"
     assert _log(cluster, 1) == [b"first", b"young"]
@@ -226,14 +226,14 @@ def test_a_dead_cluster_is_named_in_the_expiry() -> None:
     assert "connection refused" in str(_expired(producer, _send(producer)))
 
 
-def test_brokers_too_old_for_us_are_told_at_once_not_at_the_timeout() -> None:
+def test_brokers_too_old_for_us_are_reported_at_once_not_at_the_timeout() -> None:
     cluster = _cluster()
     cluster.versions[Api.METADATA] = (0, 5)
     producer = FakeProducer(cluster)
     begun = producer.now
     with pytest.raises(UnsupportedVersion, match="Metadata versions 0 to 5"):
         producer.finish(_send(producer).future)
-    assert producer.told_ms - begun < 1_000
+    assert producer.completed_ms - begun < 1_000
 
 
 def test_max_in_flight_1_expires_in_order() -> None:
@@ -259,10 +259,10 @@ def test_an_older_batch_that_waits_for_its_retry_does_not_outlive_a_younger_one_
     producer.run_for(20_000)
     young = _send(producer, b"young")
     _expired(producer, old)
-    assert producer.told_ms == old.created_ms + 30_000
+    assert producer.completed_ms == old.created_ms + 30_000
     assert not young.completed, "its own time is not up, and whether the old one was written is still to be found out"
     _expired(producer, young)
-    assert producer.told_ms == young.created_ms + 30_000
+    assert producer.completed_ms == young.created_ms + 30_000
 
 
 def test_exhausted_explicit_retries_fail_before_the_timeout() -> None:
@@ -273,7 +273,7 @@ def test_exhausted_explicit_retries_fail_before_the_timeout() -> None:
     with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
         producer.finish(_send(producer).future)
     assert len(cluster.calls(Api.PRODUCE)) == 3
-    assert producer.told_ms - begun < 500
+    assert producer.completed_ms - begun < 500
     assert producer.released == producer.taken
 
 
@@ -293,6 +293,6 @@ def test_one_sick_partition_costs_the_others_nothing() -> None:
     begun = producer.now
     for one in well:
         producer.finish(one.future)
-    assert producer.told_ms - begun < 100
+    assert producer.completed_ms - begun < 100
     assert _log(cluster, 1) == [b"%d" % n for n in range(30)]
     _expired(producer, sick)

@@ -68,7 +68,7 @@ def _silent(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "phase", "cause", "told", "last_error"),
+    ("harm", "phase", "cause", "message", "last_error"),
     [
         (_refuse_ids, DeliveryPhase.FENCING, DeliveryCause.COORDINATOR, "COORDINATOR_NOT_AVAILABLE", BrokerError),
         (_no_leader, DeliveryPhase.METADATA, DeliveryCause.NO_LEADER, "no leader", type(None)),
@@ -80,15 +80,15 @@ def _silent(cluster: FakeCluster) -> None:
         (_refuse(51), DeliveryPhase.QUEUE, DeliveryCause.COORDINATOR, "CONCURRENT_TRANSACTIONS", BrokerError),
     ],
 )
-def test_the_cause_is_told(
-    harm: Harm, phase: DeliveryPhase, cause: DeliveryCause, told: str, last_error: type[KafkaError]
+def test_the_cause_is_reported(
+    harm: Harm, phase: DeliveryPhase, cause: DeliveryCause, message: str, last_error: type[KafkaError]
 ) -> None:
     cluster = make_cluster(2)
     harm(cluster)
     producer = FakeProducer(cluster, **TIMES, **{"socket.connection.setup.timeout.ms": 1_000})
     error = expired(producer, send(producer))
     assert (error.phase, error.cause) == (phase, cause)
-    assert told in str(error)
+    assert message in str(error)
     assert isinstance(error.last_error, last_error)
     assert error.__cause__ is error.last_error
     assert not error.may_have_been_written
@@ -155,7 +155,7 @@ def test_the_clock_of_a_batch_that_waited_elsewhere_is_its_own() -> None:
     producer.send_batch(made)
     begun = producer.now
     error = expired(producer, made)
-    assert producer.told_ms - begun == 1_000
+    assert producer.completed_ms - begun == 1_000
     assert error.age_ms == 5_000
 
 
@@ -196,17 +196,17 @@ def test_mere_waiting_behind_others_that_are_taken_is_a_backlog() -> None:
     ("harm", "cause"),
     [(_silent, DeliveryCause.NO_ANSWER), (_refuse(19), DeliveryCause.NOT_ENOUGH_REPLICAS)],
 )
-def test_an_unavailable_partition_is_told_from_mere_waiting(harm: Harm, cause: DeliveryCause) -> None:
+def test_an_unavailable_partition_is_distinguished_from_mere_waiting(harm: Harm, cause: DeliveryCause) -> None:
     """Those ahead are not taken, either: what keeps them keeps who stands behind."""
     cluster = make_cluster()
     producer = FakeProducer(cluster, **TIMES, **{IN_FLIGHT: 1})
     finish(producer, producer.send(T0, b"first"))
     harm(cluster)
     sent = _behind(producer, 4)
-    told = [expired(producer, one) for one in sent]
-    assert {error.cause for error in told} == {cause}
-    assert [error.attempts for error in told[1:]] == [0, 0, 0]
-    assert not any(error.may_have_been_written for error in told[1:])
+    result = [expired(producer, one) for one in sent]
+    assert {error.cause for error in result} == {cause}
+    assert [error.attempts for error in result[1:]] == [0, 0, 0]
+    assert not any(error.may_have_been_written for error in result[1:])
 
 
 def test_a_backlog_that_came_to_a_halt_long_ago_is_none() -> None:
@@ -250,7 +250,7 @@ def test_a_partition_that_is_not_added_waits_for_the_coordinator() -> None:
     assert not error.may_have_been_written
 
 
-def test_a_coordinator_that_cannot_be_found_is_told() -> None:
+def test_a_coordinator_that_cannot_be_found_is_reported() -> None:
     producer = transactional(1, **TIMES)
     cluster = producer.cluster
     cluster.add_broker()
@@ -277,7 +277,7 @@ def test_blocked_transactional_id_expires_by_the_attempt_clock() -> None:
     producer.send_batch(made)
     begun = producer.now
     error = expired(producer, made)
-    assert producer.told_ms - begun == 2_000
+    assert producer.completed_ms - begun == 2_000
     assert (error.phase, error.cause) == (DeliveryPhase.FENCING, DeliveryCause.COORDINATOR)
     assert "CONCURRENT_TRANSACTIONS" in str(error)
 
@@ -297,7 +297,7 @@ def test_one_sick_partition_costs_the_others_nothing_not_even_memory_or_order() 
         begun = producer.now
         futures = [producer.send(tp, b"%d" % round_) for tp in well]
         offsets = finish(producer, *futures)
-        assert producer.told_ms - begun < 20
+        assert producer.completed_ms - begun < 20
         assert offsets == [round_ + 1] * 2
         assert producer.taken - producer.released == held, "only the sick one holds anything"
         producer.run_for(30)

@@ -57,7 +57,7 @@ def _sequences(call: ServerCall) -> list[int]:
     return [one.base_sequence for part in parts for one in batches_in(part.records.segments[0])]
 
 
-def test_batches_arrive_in_order_and_are_told_their_offsets() -> None:
+def test_batches_arrive_in_order_and_have_their_offsets() -> None:
     cluster = _cluster(3, 3)
     producer = FakeProducer(cluster)
     futures = {p: _send(producer, 20, TopicPartition("t", p)) for p in range(3)}
@@ -221,7 +221,7 @@ def test_out_of_order_sequence_surfaces_as_data_loss() -> None:
             producer.finish(one)
     assert _log(cluster) == [b"0", b"1"]
     assert producer.released == producer.taken
-    # Who sends now has been told: a new epoch begins.
+    # The application knows of the failure when it sends now: a new epoch begins.
     assert producer.finish(producer.send(_T0, b"7")).base_offset == 2
     assert [(one.producer_epoch, one.base_sequence) for one in cluster.log("t").batches()][-1] == (1, 0)
 
@@ -236,26 +236,26 @@ def test_out_of_order_sequence_surfaces_as_data_loss() -> None:
         (errors.INVALID_PRODUCER_EPOCH, Fenced),
     ],
 )
-def test_what_a_retry_cannot_help_is_told_at_once(code: int, kind: type[KafkaError]) -> None:
+def test_what_a_retry_cannot_help_is_reported_at_once(code: int, kind: type[KafkaError]) -> None:
     cluster = _cluster()
     cluster.control.on(Api.PRODUCE, Action(errors={_T0: code}))
     producer = FakeProducer(cluster)
     begun = producer.now
     with pytest.raises(kind, match="writing to t-0"):
         producer.finish(producer.send(_T0))
-    assert producer.told_ms - begun < 50
+    assert producer.completed_ms - begun < 50
     assert producer.released == producer.taken
 
 
-def test_brokers_too_old_for_our_batches_are_told_at_once() -> None:
+def test_brokers_too_old_for_our_batches_are_reported_at_once() -> None:
     cluster = _cluster()
     cluster.versions[Api.PRODUCE] = (0, 2)
     producer = FakeProducer(cluster)
     begun = producer.now
-    with pytest.raises(UnsupportedVersion, match="Produce versions 0 to 2") as told:
+    with pytest.raises(UnsupportedVersion, match="Produce versions 0 to 2") as raised:
         producer.finish(producer.send(_T0))
-    assert producer.told_ms - begun < 100
-    assert not told.value.may_have_been_written, "it never left"
+    assert producer.completed_ms - begun < 100
+    assert not raised.value.may_have_been_written, "it never left"
     assert producer.released == producer.taken
 
 
@@ -278,7 +278,7 @@ def test_a_new_clusters_not_yet_delays_the_producer_id(code: int) -> None:
     assert _finish(producer, _send(producer, 2)) == [0, 1]
 
 
-def test_a_refused_producer_id_is_told_to_every_batch() -> None:
+def test_a_refused_producer_id_is_reported_to_every_batch() -> None:
     cluster = _cluster()
     cluster.control.on(Api.INIT_PRODUCER_ID, Action(errors={"InitProducerId": 31}), times=None)
     producer = FakeProducer(cluster)

@@ -96,7 +96,7 @@ def test_a_late_end_never_ends_the_next_transaction(version: int, commit: bool) 
 @VERSIONS
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_late_offset_commit_never_joins_the_next_transaction(version: int, commit: bool) -> None:
-    """It has no sequence that would tell it from one of the next transaction: that one gets another epoch."""
+    """It has no sequence that would distinguish it from one of the next transaction: that one gets another epoch."""
     producer = transactional(version, **TIMES)
     cluster = producer.cluster
     late = Copy(producer, Api.TXN_OFFSET_COMMIT)

@@ -46,9 +46,9 @@ def test_refused_with_an_offset_may_have_been_written() -> None:
     cluster.control.on(Api.PRODUCE, Action(rewrite=_no_longer_leader))
     cluster.control.on(Api.PRODUCE, Action(errors={_T0: errors.NOT_LEADER}), times=None)
     sent = producer.send(_T0, b"1")
-    with pytest.raises(DeliveryTimeout) as told:
+    with pytest.raises(DeliveryTimeout) as raised:
         producer.finish(sent)
-    assert told.value.may_have_been_written
+    assert raised.value.may_have_been_written
     assert _log(cluster) == [b"0", b"1"]
 
 
@@ -59,9 +59,9 @@ def test_refused_without_one_was_not_written() -> None:
     producer.finish(producer.send(_T0, b"0"))
     cluster.control.on(Api.PRODUCE, Action(errors={_T0: errors.NOT_LEADER}), times=None)
     sent = producer.send(_T0, b"1")
-    with pytest.raises(DeliveryTimeout) as told:
+    with pytest.raises(DeliveryTimeout) as raised:
         producer.finish(sent)
-    assert not told.value.may_have_been_written
+    assert not raised.value.may_have_been_written
     assert _log(cluster) == [b"0"]
 
 

@@ -1,6 +1,6 @@
 """Any mixture of faults, against what the log must hold in the end (a Hypothesis state machine).
 
-Every acknowledged record is in the log exactly once and in order, at the offset that was told; what was called not
+Every acknowledged record is in the log exactly once and in order, at the offset that was reported; what was called not
 written is not there; every future has an answer, in time; every buffer comes back; the loop never spins; and when the
 faults are over, everything goes on.
 """
@@ -56,7 +56,7 @@ _FAULTS: st.SearchStrategy[Fault] = st.one_of(
     fault("what_was_sent_on_broken_connections_comes_late", ms=st.sampled_from([None, 0, 10, 700, 5_000, 15_000])),
     fault("the_topic_takes_only_small_batches"),
     fault("the_topic_takes_all_batches"),
-    fault("the_topic_is_made_anew", later=_in_ms),
+    fault("the_topic_is_made_again", later=_in_ms),
 )
 
 
@@ -180,7 +180,7 @@ class ProducerModel(RuleBasedStateMachine):
     def the_topic_takes_all_batches(self) -> None:
         self.cluster.topics[TOPIC].configs.clear()
 
-    def the_topic_is_made_anew(self, later: int) -> None:
+    def the_topic_is_made_again(self, later: int) -> None:
         """Under another id, and empty. What was acknowledged before is gone, and rightly so."""
         self.cluster.after(later, lambda: self.topics.append(self.cluster.add_topic(TOPIC, PARTITIONS)))
 
@@ -203,8 +203,8 @@ class ProducerModel(RuleBasedStateMachine):
     def nobody_waits_longer_than_the_delivery_timeout(self) -> None:
         for mine in getattr(self, "sent", ()):
             for record in mine:
-                told = self.producer._answered_ms.get(record.future, self.producer.now)
-                assert told <= record.created_ms + _DELIVERY_MS
+                result = self.producer._answered_ms.get(record.future, self.producer.now)
+                assert result <= record.created_ms + _DELIVERY_MS
 
     @invariant()
     def the_loop_never_spins(self) -> None:

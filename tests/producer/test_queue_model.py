@@ -69,7 +69,7 @@ class QueueModel(RuleBasedStateMachine):
         self.batch_of: dict[bytes, int] = {}
         self.wire: deque[_Attempt] = deque()
         self.late: deque[_Attempt] = deque()
-        self.told_ms: dict[Future[RecordMetadata], int] = {}
+        self.completed_ms: dict[Future[RecordMetadata], int] = {}
         self.send(1)
         self._settle()
         if sequence or epoch:
@@ -93,7 +93,7 @@ class QueueModel(RuleBasedStateMachine):
     def send(self, records: int) -> None:
         values = [b"%d" % (len(self.order) + n) for n in range(records)]
         made = self.producer.prepare(_TP, *values, created_ms=self.now)
-        made.future.add_done_callback(lambda done: self.told_ms.setdefault(done, self.now))
+        made.future.add_done_callback(lambda done: self.completed_ms.setdefault(done, self.now))
         self.batch_of |= dict.fromkeys(values, len(self.sent))
         self.order |= {value: len(self.order) + n for n, value in enumerate(values)}
         self.sent.append((values, made))
@@ -149,8 +149,8 @@ class QueueModel(RuleBasedStateMachine):
     def answer_comes(self) -> None:
         attempt = self.wire.popleft()
         assert attempt.answer is not None
-        told = ProduceResponsePartition(0, *attempt.answer)
-        response = ProduceResponse((ProduceResponseTopic("t", None, (told,)),))
+        result = ProduceResponsePartition(0, *attempt.answer)
+        response = ProduceResponse((ProduceResponseTopic("t", None, (result,)),))
         self.answers.on_response(response, [attempt.batch], self.now)
 
     @rule()
@@ -197,7 +197,7 @@ class QueueModel(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_longer_than_the_delivery_timeout(self) -> None:
         for _, made in getattr(self, "sent", ()):
-            assert self.told_ms.get(made.future, self.now) <= made.created_ms + _DELIVERY_MS
+            assert self.completed_ms.get(made.future, self.now) <= made.created_ms + _DELIVERY_MS
 
     def _settle(self) -> None:
         """A broker without faults: everything that waits is acknowledged, or expires (in doubt behind a gap)."""

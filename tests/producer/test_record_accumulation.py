@@ -69,9 +69,9 @@ def test_a_failure_is_everybodys() -> None:
     batch = _open()
     futures = _append(batch, b"a", b"b")
     batch.complete_all(DeliveryTimeout("late"))
-    told = [future.exception(0) for future in futures]
-    assert [(type(one), str(one)) for one in told] == [(DeliveryTimeout, "late")] * 2
-    assert told[0] is not told[1], "each is raised by its own caller, with a trace of its own"
+    result = [future.exception(0) for future in futures]
+    assert [(type(one), str(one)) for one in result] == [(DeliveryTimeout, "late")] * 2
+    assert result[0] is not result[1], "each is raised by its own caller, with a trace of its own"
 
 
 def test_a_record_cannot_be_taken_back() -> None:
@@ -239,13 +239,13 @@ def test_who_counts_batches_hears_of_each_whatever_callbacks_raise(error: Delive
 
 
 @pytest.mark.parametrize("outcome", [RecordMetadata(_TP, 5), DeliveryTimeout("late")])
-def test_a_callback_is_told_instead_of_a_future_and_may_fail(
+def test_a_callback_is_called_instead_of_a_future_and_may_fail(
     outcome: RecordMetadata | DeliveryTimeout, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[object] = []
 
-    def callback(told: RecordMetadata | KafkaError) -> None:
-        heard.append(told)
+    def callback(outcome: RecordMetadata | KafkaError) -> None:
+        heard.append(outcome)
         raise ValueError("odd")
 
     records = _open()

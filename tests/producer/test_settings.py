@@ -1,4 +1,4 @@
-"""A producer's settings for batches, memory and transactions: every conflict told at once (behaviour 13)."""
+"""A producer's settings for batches, memory and transactions: every conflict reported at once (behaviour 13)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_codec_of_kafka(codec: str) -> None:
     assert _parse(**{"compression.type": codec}).compression == codec
 
 
-def test_an_unknown_codec_is_told_what_there_is() -> None:
+def test_an_unknown_codec_is_reported_what_there_is() -> None:
     problems = _refused(**{"compression.type": "brotli"})
     assert "'none' or 'gzip' or 'snappy' or 'lz4' or 'zstd'" in problems["compression.type"]
 
@@ -56,7 +56,7 @@ def test_a_batch_must_fit_the_memory() -> None:
     assert problems == {"batch.size": "batch.size = 101: must be at most buffer.memory (100)"}
 
 
-def test_a_setting_that_does_nothing_is_told() -> None:
+def test_a_setting_that_does_nothing_is_reported() -> None:
     (warning,) = _parse(**{"max.block.metadata.ms": 5_000}).warnings
     assert "max.block.metadata.ms has no effect" in warning
     split = _parse(**{"max.block.metadata.ms": 5_000, "max.block.ms.include.metadata": "false"})
@@ -82,7 +82,7 @@ def test_it_follows_a_delivery_timeout_that_was_raised() -> None:
     assert settings.transaction_timeout_ms == 260_100
 
 
-def test_longer_than_brokers_usually_allow_is_told() -> None:
+def test_longer_than_brokers_usually_allow_is_reported() -> None:
     assert _parse(**_NAMED, **{"delivery.timeout.ms": 870_000}).warnings == ()
     (warning,) = _parse(**_NAMED, **{"delivery.timeout.ms": 870_001}).warnings
     assert "900001" in warning

@@ -195,10 +195,10 @@ def test_a_late_answer_to_a_dropped_producer_changes_nothing() -> None:
     assert sent.exception(0).may_have_been_written  # type: ignore[union-attr] # asserted above
     assert old.released == 0, "its bytes are still in a request"
     new.begin()
-    told = new.send(T0, b"new")
+    result = new.send(T0, b"new")
     new.run_for(10)
     held.release()
-    new.finish(told)
+    new.finish(result)
     new.finish(new.commit())
     new.run_for(100)  # the marker
     assert old.released == old.taken

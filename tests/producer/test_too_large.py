@@ -71,8 +71,8 @@ def test_what_may_be_in_the_log_is_not_cut() -> None:
     producer.cluster.control.on(Api.PRODUCE, Action(errors={T0: errors.MESSAGE_TOO_LARGE}))
     made, records = producer.prepare_open(T0, b"a", b"b")
     producer.send_batch(made)
-    told = [failure(producer, record) for record in records]
-    assert all(isinstance(error, RecordTooLarge) and error.may_have_been_written for error in told)
+    result = [failure(producer, record) for record in records]
+    assert all(isinstance(error, RecordTooLarge) and error.may_have_been_written for error in result)
     assert values(producer.cluster) == [b"first", b"a", b"b"]
 
 
@@ -96,7 +96,7 @@ def test_halves_expire_when_the_whole_would_have() -> None:
     for record in records:
         error = failure(producer, record)
         assert isinstance(error, DeliveryTimeout)
-        assert producer.told_ms == made.created_ms + 5_000
+        assert producer.completed_ms == made.created_ms + 5_000
         assert (error.record_count, error.may_have_been_written) == (1, False)
     assert made.future.done()
     assert producer.taken == producer.released

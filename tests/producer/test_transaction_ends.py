@@ -189,7 +189,7 @@ def test_a_transaction_that_outlives_its_timeout_is_aborted_and_gone_on_from(ver
 
 
 @pytest.mark.parametrize("then", ["abort", "commit"])
-def test_whoever_is_fenced_before_the_timeout_is_fenced(then: str) -> None:
+def test_a_producer_that_is_fenced_before_the_timeout_is_fenced(then: str) -> None:
     producer = transactional(1, **TIMES, **{"transaction.timeout.ms": _TIMEOUT_MS})
     producer.begin()
     finish(producer, producer.send(T0, b"hidden"))
@@ -342,7 +342,7 @@ def test_concurrent_transactions_is_waiting_and_asked_again_after_20_ms(version:
     begun = producer.now
     producer.begin()
     finish(producer, producer.send(T0, b"second"))
-    assert producer.told_ms - begun <= marker_ms + (25 if marker_ms <= 500 else 1_200)
+    assert producer.completed_ms - begun <= marker_ms + (25 if marker_ms <= 500 else 1_200)
     asked = Api.ADD_PARTITIONS_TO_TXN if version == 1 else Api.PRODUCE
     times = [call.received_ms for call in cluster.calls(asked)][1:]
     gaps = [after - before for before, after in itertools.pairwise(times)]
@@ -353,7 +353,7 @@ def test_concurrent_transactions_is_waiting_and_asked_again_after_20_ms(version:
     producer.finish(producer.commit())
 
 
-def test_the_error_of_an_abort_that_cannot_be_done_is_told() -> None:
+def test_the_error_of_an_abort_that_cannot_be_done_is_reported() -> None:
     producer = transactional(1, **TIMES)
     cluster = producer.cluster
     producer.begin()

@@ -307,7 +307,7 @@ def test_a_commit_that_ran_out_of_time_cannot_be_aborted(version: int) -> None:
 
 
 @VERSIONS
-def test_closed_in_a_transaction_everybody_is_told(version: int) -> None:
+def test_closed_in_a_transaction_every_caller_is_notified(version: int) -> None:
     producer = _new(version)
     _in_transaction(producer)
     producer.cluster.control.on(Api.PRODUCE, Action(silent=True))
@@ -317,9 +317,9 @@ def test_closed_in_a_transaction_everybody_is_told(version: int) -> None:
     commit = producer.commit()
     producer.run_for(100)
     _end(producer)
-    told = [failure(producer, future) for future in (sent, offsets, commit)]
-    assert all(isinstance(error, ClientClosed) for error in told)
-    assert [error.may_have_been_written for error in told] == [True, False, False]
+    result = [failure(producer, future) for future in (sent, offsets, commit)]
+    assert all(isinstance(error, ClientClosed) for error in result)
+    assert [error.may_have_been_written for error in result] == [True, False, False]
 
 
 @VERSIONS
@@ -336,7 +336,7 @@ def test_closed_while_it_commits_nobody_knows_the_outcome(version: int) -> None:
 
 
 @VERSIONS
-def test_whoever_is_fenced_cannot_go_on(version: int) -> None:
+def test_a_producer_that_is_fenced_cannot_go_on(version: int) -> None:
     producer = _new(version)
     _in_transaction(producer)
     producer.cluster.control.on(Api.PRODUCE, Action(errors={T0: errors.INVALID_PRODUCER_EPOCH}))

@@ -57,7 +57,7 @@ def test_a_commit_waits_for_what_was_sent_and_sends_what_lingers(version: int) -
     assert not record.done()
     begun = producer.now
     producer.finish(producer.commit())
-    assert producer.told_ms - begun < 100
+    assert producer.completed_ms - begun < 100
     assert record.result(0).offset == 0
 
 
@@ -128,7 +128,7 @@ def test_offsets_of_several_groups_and_calls(version: int) -> None:
     assert len(producer.cluster.calls(Api.ADD_OFFSETS_TO_TXN)) == (2 if version == 1 else 0)
 
 
-def test_version_1_tells_the_coordinator_of_each_partition_once_and_keeps_its_epoch() -> None:
+def test_version_1_adds_each_partition_at_the_coordinator_once_and_keeps_its_epoch() -> None:
     producer = transactional(1)
     cluster = producer.cluster
     for number in range(3):
@@ -190,7 +190,7 @@ def test_init_fences_an_older_producer_and_aborts_its_transaction(version: int) 
 
 @VERSIONS
 @pytest.mark.parametrize("zombie_first", [True, False])
-def test_whoever_is_fenced_while_it_commits_is_told_so(version: int, zombie_first: bool) -> None:
+def test_attempt_that_is_fenced_while_it_commits_fails_as_fenced(version: int, zombie_first: bool) -> None:
     older = transactional(version)
     cluster = older.cluster
     older.begin()
@@ -209,7 +209,7 @@ def test_whoever_is_fenced_while_it_commits_is_told_so(version: int, zombie_firs
     assert committed(cluster) == ([b"older"] if zombie_first else [])
 
 
-def test_the_version_is_chosen_anew_for_each_transaction() -> None:
+def test_the_version_is_chosen_again_for_each_transaction() -> None:
     producer = transactional(1)
     cluster = producer.cluster
     one_more(producer, b"one", 1)

@@ -1,8 +1,9 @@
 """Applications with transactions under any mixture of faults, against what readers may see in the end.
 
 Of a committed transaction everything is seen, once and in order, its offsets too; of an aborted one nothing; of one
-whose commit was never answered all or nothing. Whoever is fenced has a newer one of its id, and changes nothing any
-more. Every call and every batch is answered in time, nothing is left open, and when the faults are over all goes on.
+whose commit was never answered all or nothing. An attempt that is fenced has a newer one of its id, and changes
+nothing any more. Every call and every batch is answered in time, nothing is left open, and when the faults are over
+all goes on.
 """
 
 from __future__ import annotations
@@ -228,14 +229,14 @@ class TransactionsModel(RuleBasedStateMachine):
     def every_batch_is_answered_in_time(self) -> None:
         for app in getattr(self, "apps", ()):
             for future, created_ms in app.created_ms.items():
-                told = app.producer._answered_ms.get(future, self.client.now)
-                assert told <= created_ms + _DELIVERY_MS
+                result = app.producer._answered_ms.get(future, self.client.now)
+                assert result <= created_ms + _DELIVERY_MS
 
     @invariant()
     def whoever_is_fenced_has_a_successor(self) -> None:
         for app in getattr(self, "apps", ()):
-            told_unknown = isinstance(app.died_of, KafkaError) and app.died_of.may_have_been_written
-            if app.died_of is not None and not told_unknown:
+            reported_unknown = isinstance(app.died_of, KafkaError) and app.died_of.may_have_been_written
+            if app.died_of is not None and not reported_unknown:
                 newer = any(self._follows(other, app) for other in self.apps)
                 assert isinstance(app.died_of, Fenced), app.died_of
                 # Where it is not known whether the coordinator had the transaction, its time-out looks like fencing.

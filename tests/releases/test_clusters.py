@@ -33,7 +33,7 @@ def test_brokers_of_a_release_keep_records(new_cluster: NewCluster, unique: Call
     side.fill(topic, [b"one", b"two"])
     assert side.read(topic) == [b"one", b"two"]
     cluster.restart(1)
-    # A broker with ZooKeeper is alive before its controller has told it what it leads.
+    # A broker with ZooKeeper is alive before its controller has assigned it what it leads.
     eventually(lambda: side.end(topic) == 2, within_s=60, what="the partition's leader")
     assert side.read(topic) == [b"one", b"two"]
     cluster.stop()

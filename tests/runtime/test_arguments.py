@@ -132,22 +132,22 @@ def sound(client: Consumer | Admin) -> None:
 
 
 @pytest.mark.parametrize("name", OF_A_CONSUMER)
-def test_a_consumers_wrong_argument_is_told_to_its_caller_alone(name: str, consumer: Consumer) -> None:
-    with pytest.raises(InvalidArgument) as told:
+def test_a_consumers_wrong_argument_is_reported_to_its_caller_alone(name: str, consumer: Consumer) -> None:
+    with pytest.raises(InvalidArgument) as raised:
         OF_A_CONSUMER[name](consumer)
-    assert len(str(told.value)) < 250
+    assert len(str(raised.value)) < 250
     assert consumer.assignment() == {TP}
     sound(consumer)
 
 
 @pytest.mark.parametrize("name", OF_AN_ADMIN)
-def test_an_admins_wrong_argument_is_told_to_its_caller_alone(name: str, admin: Admin) -> None:
+def test_an_admins_wrong_argument_is_reported_to_its_caller_alone(name: str, admin: Admin) -> None:
     with pytest.raises(InvalidArgument):
         OF_AN_ADMIN[name](admin)
     sound(admin)
 
 
-def test_a_producers_wrong_argument_is_told_to_its_caller_alone(producer: Any) -> None:
+def test_a_producers_wrong_argument_is_reported_to_its_caller_alone(producer: Any) -> None:
     wrong: list[Callable[[], object]] = [
         lambda: producer.send_batch(("t", "0"), b""),
         lambda: producer.send_batch(TP, b"no batch"),
@@ -175,10 +175,10 @@ def test_a_producers_wrong_argument_is_told_to_its_caller_alone(producer: Any) -
 def test_a_wrong_argument_is_a_value_error_of_the_tree() -> None:
     with pytest.raises(
         ValueError, match=r"the offset of t-0 must be a whole number from 0 to 2\^63 - 1, not '5'"
-    ) as told:
+    ) as raised:
         arguments.offset(TP, "5")  # type: ignore[arg-type]
-    assert isinstance(told.value, KafkaError)
-    assert isinstance(told.value, NotRetriable)
+    assert isinstance(raised.value, KafkaError)
+    assert isinstance(raised.value, NotRetriable)
 
 
 def test_the_largest_and_smallest_of_everything_will_do() -> None:

@@ -173,7 +173,7 @@ def test_many_threads_leave_nothing_behind() -> None:
 # --- shared by several producers
 
 
-def test_whoever_gives_back_wakes_whoever_waits() -> None:
+def test_memory_that_is_given_back_wakes_a_waiting_caller() -> None:
     memory = BufferMemory(100)
     one, other = memory.share(), memory.share()
     one.take(_SICK, 20, _timer(0))

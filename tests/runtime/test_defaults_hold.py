@@ -79,14 +79,14 @@ def _draws(rng: random.Random) -> list[float]:
     return [rng.random() for _ in range(4)]
 
 
-def _tell(end: Connection) -> None:
+def _report(end: Connection) -> None:
     end.send(_draws(process_rng()))
 
 
 def test_two_seeds_do_not_retry_in_step_in_two_processes_or_clusters(silent: str) -> None:
     """KIP-580: neither workers that were forked from one process, nor the clients of one."""
     theirs, ours = multiprocessing.get_context("fork").Pipe()
-    worker = multiprocessing.get_context("fork").Process(target=_tell, args=(theirs,))
+    worker = multiprocessing.get_context("fork").Process(target=_report, args=(theirs,))
     worker.start()
     assert ours.poll(30)
     seen = [ours.recv(), _draws(process_rng()), _draws(process_rng())]

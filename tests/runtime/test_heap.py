@@ -95,10 +95,10 @@ print(psutil.Process().memory_info().rss - before >> 20)
 
 def _left(*, bounded: bool) -> int:
     """MB that are left of 20 answers of 2 MB, all released, each of them still looked at."""
-    return _told(_PROGRAM.format(bounded=bounded))
+    return _printed(_PROGRAM.format(bounded=bounded))
 
 
-def _told(program: str) -> int:
+def _printed(program: str) -> int:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     return int(done.stdout)
 
@@ -109,19 +109,19 @@ def test_what_is_released_is_given_back_at_once() -> None:
 
 
 def test_cycles_are_looked_for_less_often() -> None:
-    assert _told(_CYCLES.format(bounded=False)) > 10
-    assert _told(_CYCLES.format(bounded=True)) == 0
+    assert _printed(_CYCLES.format(bounded=False)) > 10
+    assert _printed(_CYCLES.format(bounded=True)) == 0
 
 
 def test_cycles_are_looked_for_less_often_in_the_driver_of_a_stream() -> None:
-    assert _told(_STREAM) == 0
+    assert _printed(_STREAM) == 0
 
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_what_earlier_copies_have_left_is_collected_unless_others_would_wait_for_it(busy: bool) -> None:
-    assert _told(_LEFT_BEHIND.format(busy=busy)) == int(busy)
+    assert _printed(_LEFT_BEHIND.format(busy=busy)) == int(busy)
 
 
 def test_an_answer_takes_memory_as_it_comes() -> None:
-    assert _told(_ANNOUNCED.format(bounded=False)) > 30
-    assert _told(_ANNOUNCED.format(bounded=True)) < 5
+    assert _printed(_ANNOUNCED.format(bounded=False)) > 30
+    assert _printed(_ANNOUNCED.format(bounded=True)) < 5

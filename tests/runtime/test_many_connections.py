@@ -124,7 +124,7 @@ def test_part_of_a_response_does_not_end_the_wait(open_desk: Opener) -> None:
     began = time.monotonic()
     desk.network.poll(200)
     assert time.monotonic() - began >= 0.19
-    assert not probe.told
+    assert not probe.completions
     desk.listener.connections[0].sendall(ANSWER[7:])
     desk.network.poll(60_000)
     assert probe.responses
@@ -135,12 +135,12 @@ def test_wait_for_the_rest_of_a_response_ends_by_a_wake_up_and_by_the_timeout(op
     probe = _with_part_of_an_answer(desk)
     desk.network.wakeup()
     desk.network.poll(1_000_000)
-    assert not probe.told
-    desk.until(lambda: probe.told)
+    assert not probe.completions
+    desk.until(lambda: probe.completions)
     assert isinstance(probe.failures[0], ConnectionFailed)
 
 
-def test_changes_tell_of_connections_that_become_ready_and_are_lost(open_desk: Opener) -> None:
+def test_changes_report_connections_that_become_ready_and_are_lost(open_desk: Opener) -> None:
     desk = open_desk(greeting())
     assert not desk.ready(1)
     assert desk.network.stands(NODE, Lane.PRODUCE, 1)
@@ -155,12 +155,12 @@ def test_changes_tell_of_connections_that_become_ready_and_are_lost(open_desk: O
     assert isinstance(desk.network.trouble(NODE), ConnectionFailed)
 
 
-def test_the_end_of_throttling_is_told(open_desk: Opener, stalls: Stalls) -> None:
+def test_the_end_of_throttling_is_reported(open_desk: Opener, stalls: Stalls) -> None:
     desk = open_desk(greeting(1_500))
     desk.until(lambda: desk.ready(1))
     with stalls.timing() as took:
         probe = desk.send()
-        desk.until(lambda: probe.told)
+        desk.until(lambda: probe.completions)
         assert desk.network.throttled(NODE, desk.clock.now())
         assert not desk.ready(1)
         before = desk.network.changes
@@ -177,10 +177,10 @@ def test_what_was_held_back_goes_out_when_throttling_ends_and_is_then_awaited(
     desk = open_desk(greeting(150, 0), **{"request.timeout.ms": 1_500})
     desk.until(lambda: desk.ready(1))
     first, second = desk.send(), desk.send()
-    desk.until(lambda: first.told and second.told)
+    desk.until(lambda: first.completions and second.completions)
     with stalls.timing() as took:
         held = desk.send()
-        desk.until(lambda: held.told)
+        desk.until(lambda: held.completions)
     assert isinstance(held.failures[0], ConnectionFailed), "the third is not answered"
     assert took.ms >= 1_499
     assert took.running_ms < 2_500
@@ -196,12 +196,12 @@ def test_an_unanswered_request_is_given_up_by_its_caller_and_then_by_its_connect
         with stalls.timing() as took:
             patient, hurried = desk.send(), desk.send(timeout_ms=100)
             hurried.request.on_settled = times.append
-            desk.until(lambda: hurried.told)
+            desk.until(lambda: hurried.completions)
         assert took.ms >= 99
         assert took.running_ms < 350
         assert isinstance(hurried.failures[0], KafkaTimeout)
-        assert not patient.told
-        desk.until(lambda: patient.told)
+        assert not patient.completions
+        desk.until(lambda: patient.completions)
     assert both.ms >= 1_999
     assert both.running_ms < 3_000
     assert len(times) == 1
@@ -212,7 +212,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(open_desk: Opener, st
     desk.until(lambda: desk.ready(1) + desk.ready(2) == 2)
     with stalls.timing() as took:
         answered, unanswered = desk.send(1), [desk.send(2), desk.send(2)]
-        desk.until(lambda: answered.told and unanswered[0].told)
+        desk.until(lambda: answered.completions and unanswered[0].completions)
         desk.until(lambda: not desk.network.stands(NODE, Lane.PRODUCE, 1))
     assert took.ms >= 999
     assert took.running_ms < 2_000
@@ -222,7 +222,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(open_desk: Opener, st
     assert len(unanswered[1].failures) == 1
 
 
-def test_the_newest_telling_of_the_clusters_features_holds(open_desk: Opener) -> None:
+def test_the_newest_report_of_the_clusters_features_holds(open_desk: Opener) -> None:
     desk = open_desk(greeting(level=2, epoch=5))
     assert desk.network.finalized_feature("transaction.version") == 0
     desk.until(lambda: desk.ready(1))
@@ -245,7 +245,7 @@ def test_the_least_busy_node_is_not_one_that_has_let_a_request_time_out(open_des
             probe = Probe(timeout_ms=timeout_ms)
             probe.request.node = None
             desk.network.send(probe.request, desk.clock.now())
-            desk.until(partial(getattr, probe, "told"))
+            desk.until(partial(getattr, probe, "completions"))
             outcomes.append(len(probe.responses))
         # The first listener answers one request and then hangs: connected, and not disconnected.
         assert outcomes == [1, 0, 1]

@@ -377,9 +377,9 @@ class Reader:
         options = {"bootstrap.servers": self.cluster.bootstrap}
         self.core = ConsumerCore(ConsumerSettings.parse(options), self.client.loop, parts_of)
         self.client.submit(None, JoinEvent(self.core))
-        self.tell(AssignEvent([A, B]), SeekEvent(A, 0, None), SeekEvent(B, 0, None))
+        self.handle(AssignEvent([A, B]), SeekEvent(A, 0, None), SeekEvent(B, 0, None))
 
-    def tell(self, *events: Event) -> None:
+    def handle(self, *events: Event) -> None:
         for event in events:
             self.client.submit(self.core, event)
 
@@ -411,7 +411,7 @@ def test_what_nobody_is_to_read_is_released_by_itself(monkeypatch: pytest.Monkey
     first = next(one for one in reader.core.positions.ready if one.tp == B)
     frame = first.batches[0].view.obj
     whole = resident(frame)
-    reader.tell(SeekEvent(A, 4, None))
+    reader.handle(SeekEvent(A, 4, None))
     found = reader.poll()
     assert found[B] is first
     assert whole - resident(frame) > 490 * KB
@@ -424,7 +424,7 @@ def test_what_comes_too_late_is_released_by_itself(monkeypatch: pytest.MonkeyPat
     reader = Reader(5, 100 * KB)
     held = reader.cluster.control.on(Api.FETCH, Action(hold="after"))
     reader.client.run_for(500)
-    reader.tell(SeekEvent(A, 4, None))
+    reader.handle(SeekEvent(A, 4, None))
     reader.client.run_for(10)
     held.release()
     found = reader.poll()

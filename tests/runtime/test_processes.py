@@ -64,7 +64,7 @@ def test_an_open_consumer_does_not_hold_up_the_interpreters_end(silent: str, dae
 
 def test_a_waiting_main_thread_can_be_interrupted(silent: str) -> None:
     """Ctrl-C ends a call that waits."""
-    told = run(
+    result = run(
         """
         import json, signal, time
         from mirror.client import Consumer
@@ -80,11 +80,11 @@ def test_a_waiting_main_thread_can_be_interrupted(silent: str) -> None:
         """,
         silent,
     )
-    assert told < WITHIN_S / 2
+    assert result < WITHIN_S / 2
 
 
 def test_a_forked_child_gets_its_own_thread_and_jitter(silent: str) -> None:
-    told = run(
+    result = run(
         """
         import json, os, sys
         from mirror.client import Consumer
@@ -99,7 +99,7 @@ def test_a_forked_child_gets_its_own_thread_and_jitter(silent: str) -> None:
                 return str(error)
 
         consumer = Consumer({"bootstrap.servers": SERVERS})
-        told = {"before": asked(consumer)}
+        found = {"before": asked(consumer)}
         read, write = os.pipe()
         if os.fork() == 0:
             own = Consumer({"bootstrap.servers": SERVERS})
@@ -115,25 +115,25 @@ def test_a_forked_child_gets_its_own_thread_and_jitter(silent: str) -> None:
             os._exit(0)
         os.close(write)
         with os.fdopen(read) as pipe:
-            told |= json.load(pipe)
+            found |= json.load(pipe)
         os.wait()
-        told |= {"after": asked(consumer), "alive": consumer._thread._thread.is_alive()}
-        told["parent's rng"] = consumer._thread.loop.rng.random()
+        found |= {"after": asked(consumer), "alive": consumer._thread._thread.is_alive()}
+        found["parent's rng"] = consumer._thread.loop.rng.random()
         consumer.close()
-        print(json.dumps(told))
+        print(json.dumps(found))
         """,
         silent,
     )
-    assert told["before"] == told["own"] == told["after"] == "timed out"
-    assert "before a fork" in told["inherited"]
-    assert told["same thread"] is False
-    assert told["alive"] is True
-    assert told["rng"] != told["parent's rng"]
+    assert result["before"] == result["own"] == result["after"] == "timed out"
+    assert "before a fork" in result["inherited"]
+    assert result["same thread"] is False
+    assert result["alive"] is True
+    assert result["rng"] != result["parent's rng"]
 
 
-def test_a_forked_child_is_told_before_it_waits_for_a_lock(silent: str) -> None:
+def test_a_forked_child_is_reported_before_it_waits_for_a_lock(silent: str) -> None:
     """Every lock is held by somebody who stays in the parent, as the network thread may at that moment."""
-    told = run(
+    result = run(
         """
         import contextlib, json, os, time
         from mirror.client import Producer, TopicPartition
@@ -178,17 +178,17 @@ def test_a_forked_child_is_told_before_it_waits_for_a_lock(silent: str) -> None:
                 os._exit(0)
         os.close(write)
         with os.fdopen(read) as pipe:
-            told = json.load(pipe)
+            found = json.load(pipe)
         os.waitpid(child, 0)
         plain.close(0)
         named.close(0)
-        print(json.dumps(told))
+        print(json.dumps(found))
         """,
         silent,
     )
     died = "NetworkThreadDied"
-    assert told[0] < WITHIN_S / 2
-    assert told[1:] == [died, died, died, None, None, died, died, died, died, died, None]
+    assert result[0] < WITHIN_S / 2
+    assert result[1:] == [died, died, died, None, None, died, died, died, died, died, None]
 
 
 IDLE = """
@@ -207,16 +207,16 @@ print(json.dumps({"cpu": cpu, "turns": turns}))
 
 @pytest.mark.slow
 def test_an_unreachable_broker_costs_little_cpu() -> None:
-    told = run(IDLE, f"{HOST}:{free_ports(1)[0]}")
-    assert told["cpu"] < 1
-    assert told["turns"] < 200
+    result = run(IDLE, f"{HOST}:{free_ports(1)[0]}")
+    assert result["cpu"] < 1
+    assert result["turns"] < 200
 
 
 @pytest.mark.slow
 def test_a_silent_broker_costs_little_cpu(silent: str) -> None:
-    told = run(IDLE, silent)
-    assert told["cpu"] < 1
-    assert told["turns"] < 100
+    result = run(IDLE, silent)
+    assert result["cpu"] < 1
+    assert result["turns"] < 100
 
 
 @pytest.mark.slow
@@ -236,8 +236,8 @@ def test_a_broker_that_hangs_up_is_not_called_again_and_again() -> None:
 
         answering = threading.Thread(target=hang_up, daemon=True)
         answering.start()
-        told = run(IDLE, f"{HOST}:{server.getsockname()[1]}")
+        result = run(IDLE, f"{HOST}:{server.getsockname()[1]}")
         server.shutdown(socket.SHUT_RDWR)
     answering.join(30)
     assert 4 <= len(accepted) <= 10
-    assert told["cpu"] < 1
+    assert result["cpu"] < 1

@@ -55,14 +55,14 @@ class _Run(Event):
 
     def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
-        self.told: Future[Any] = Future()
+        self.outcome: Future[Any] = Future()
 
     def apply(self, core: object, now: int) -> None:
         del core, now
         try:
-            self.told.set_result(self._action())
+            self.outcome.set_result(self._action())
         except KafkaError as error:
-            self.told.set_exception(error)
+            self.outcome.set_exception(error)
 
 
 def _on(thread: NetworkThread, action: Callable[[], object]) -> BaseException | None:
@@ -70,7 +70,7 @@ def _on(thread: NetworkThread, action: Callable[[], object]) -> BaseException | 
     run = _Run(action)
     began = time.monotonic()
     thread.submit(None, run)
-    error = run.told.exception(30)
+    error = run.outcome.exception(30)
     assert time.monotonic() - began < AT_ONCE_S
     return error
 
@@ -246,12 +246,12 @@ def test_a_batch_that_was_settled_while_it_was_filled_is_no_error(producer: Prod
 
 
 def test_more_than_all_the_memory(producer: Producer) -> None:
-    told = str(_raised(lambda: producer.send(*TP, value=b"x" * 2_000), RecordTooLarge))
-    assert "does not fit buffer.memory (1000): raise that" in told
+    result = str(_raised(lambda: producer.send(*TP, value=b"x" * 2_000), RecordTooLarge))
+    assert "does not fit buffer.memory (1000): raise that" in result
     assert _clean(producer)
 
 
-def test_its_repr_names_it_and_tells_no_secret(silent: str) -> None:
+def test_its_repr_names_it_and_reports_no_secret(silent: str) -> None:
     options = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",

@@ -47,7 +47,7 @@ def failure(address: str, protocol: str = "PLAINTEXT", attempts: int = 1) -> str
             probe.request.node = -1
             until = time.monotonic() + LATEST_S
             network.send(probe.request, clock.now())
-            while not probe.told:
+            while not probe.completions:
                 network.poll(1_000)
                 assert time.monotonic() < until
             (error,) = probe.failures

@@ -135,7 +135,7 @@ def test_a_new_client_gets_a_new_thread_after_a_death(consumer: Consumer, silent
             second.list_topics(timeout_ms=50)
 
 
-def test_a_thread_that_cannot_start_is_told_at_once(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_cannot_start_is_reported_at_once(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -148,7 +148,7 @@ def test_a_thread_that_cannot_start_is_told_at_once(silent: str, monkeypatch: py
         assert consumer.poll(0) == []
 
 
-def test_a_stuck_thread_is_told_with_its_place(
+def test_a_stuck_thread_is_reported_with_its_place(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch, stalls: Stalls
 ) -> None:
     monkeypatch.setattr(thread_module, "STUCK_MS", 300)

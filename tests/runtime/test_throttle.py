@@ -32,7 +32,7 @@ def test_a_nodes_throttle_times_are_added_up_and_obeyed() -> None:
         network.send(first.request, clock.now())
         network.send(second.request, clock.now())
         until = time.monotonic() + 60
-        while not second.told:
+        while not second.completions:
             network.poll(1_000)
             assert time.monotonic() < until
         assert len(first.responses) == len(second.responses) == 1
@@ -40,7 +40,7 @@ def test_a_nodes_throttle_times_are_added_up_and_obeyed() -> None:
         third = Probe(timeout_ms=20)
         third.request.node = -1
         network.send(third.request, clock.now())
-        while not third.told:
+        while not third.completions:
             network.poll(1_000)
             assert time.monotonic() < until
         assert "the broker throttles this client" in str(third.failures[0])

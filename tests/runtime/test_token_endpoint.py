@@ -67,7 +67,7 @@ def sends(data: bytes) -> Talk:
     return lambda connection, _: connection.sendall(data)
 
 
-def told(talk: Talk, timeout_ms: int = 20_000) -> KafkaError:
+def error_of(talk: Talk, timeout_ms: int = 20_000) -> KafkaError:
     """The error, which is fit to be shown."""
     with serving(talk) as url, pytest.raises(KafkaError) as caught:
         fetch(url, timeout_ms)
@@ -107,7 +107,7 @@ def test_a_sane_one() -> None:
     ids=lambda body: repr(body)[:50],
 )
 def test_answers_without_a_usable_token(body: bytes) -> None:
-    assert isinstance(told(says(body)), AuthenticationFailed)
+    assert isinstance(error_of(says(body)), AuthenticationFailed)
 
 
 @pytest.mark.parametrize("expires_in", [10**15, 10**17, 1e300, 10**300])
@@ -124,7 +124,7 @@ def test_a_callbacks_token_for_ever() -> None:
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
 @pytest.mark.parametrize("location", ["/token", "http://[", "file:///etc/passwd", "gopher://x", f"http://{SECRET}.x/"])
 def test_redirections_are_refused_whatever_they_name(status: str, location: str) -> None:
-    error = told(says(b"", status, f"Location: {location}"))
+    error = error_of(says(b"", status, f"Location: {location}"))
     assert isinstance(error, AuthenticationFailed)
     assert str(error).endswith(f"HTTP status {status[:3]}")
 
@@ -142,7 +142,7 @@ def test_redirections_are_refused_whatever_they_name(status: str, location: str)
     ids=lambda value: repr(value)[:30],
 )
 def test_refusals(body: bytes, shown: str) -> None:
-    error = told(says(body, "401 Unauthorized"))
+    error = error_of(says(body, "401 Unauthorized"))
     assert isinstance(error, AuthenticationFailed)
     assert str(error).endswith(f"HTTP status 401{shown}")
 
@@ -163,7 +163,7 @@ def test_refusals(body: bytes, shown: str) -> None:
     ids=lambda data: repr(data)[:50],
 )
 def test_what_is_no_whole_http_is_tried_again(data: bytes) -> None:
-    assert isinstance(told(sends(data)), ConnectionFailed)
+    assert isinstance(error_of(sends(data)), ConnectionFailed)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_who_sends_a_byte_now_and_then_holds_nobody_for_ever(begin: bytes, more:
         while not over.wait(0.05):
             connection.sendall(more)
 
-    error = told(talk, timeout_ms=400)
+    error = error_of(talk, timeout_ms=400)
     assert isinstance(error, ConnectionFailed)
     assert "no whole answer within 400 ms" in str(error)
 

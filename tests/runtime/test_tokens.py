@@ -68,7 +68,7 @@ def test_while_it_cannot_be_replaced_the_old_one_serves_as_long_as_it_lives() ->
         tokens.token(100_000)
 
 
-def test_failures_are_told_and_tried_again_with_growing_distance() -> None:
+def test_failures_are_reported_and_tried_again_with_growing_distance() -> None:
     held = Held()
     tokens = keeper(held)
     now, waits = 0, []
@@ -91,7 +91,7 @@ def test_failures_are_told_and_tried_again_with_growing_distance() -> None:
     assert waits[-1] > waits[0]
 
 
-def test_something_unforeseen_is_told_by_its_kind_alone() -> None:
+def test_something_unforeseen_is_reported_by_its_kind_alone() -> None:
     held = Held()
     tokens = keeper(held)
     tokens.token(0)

@@ -221,7 +221,7 @@ def test_close_does_not_wait_for_an_outcome_that_cannot_come(ending: str, asked:
 # --- settings
 
 
-def test_problems_of_all_kinds_are_told_at_once() -> None:
+def test_problems_of_all_kinds_are_reported_at_once() -> None:
     wrong: dict[str, object] = {
         "foo": 1,
         "request.timeout.ms": 20_000,
@@ -233,19 +233,19 @@ def test_problems_of_all_kinds_are_told_at_once() -> None:
         "compression.type": "brotli",
         "security.protocol": "SASL_SSL",
     }
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         Producer(wrong)
     missing = {"bootstrap.servers", "sasl.mechanism"}
-    assert {problem.key for problem in told.value.problems} == {*wrong, *missing} - {
+    assert {problem.key for problem in raised.value.problems} == {*wrong, *missing} - {
         "request.timeout.ms",
         "linger.ms",
         "security.protocol",
     }
-    assert len(told.value.problems) == 8
-    assert "linger.ms (1) + request.timeout.ms (20000) + retry.backoff.ms (100) = 20101" in str(told.value)
+    assert len(raised.value.problems) == 8
+    assert "linger.ms (1) + request.timeout.ms (20000) + retry.backoff.ms (100) = 20101" in str(raised.value)
 
 
 def test_nothing_is_concluded_from_a_value_that_could_not_be_read() -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         Producer({"bootstrap.servers": "here:1", "request.timeout.ms": "soon", "delivery.timeout.ms": 20_000})
-    assert [problem.key for problem in told.value.problems] == ["request.timeout.ms"]
+    assert [problem.key for problem in raised.value.problems] == ["request.timeout.ms"]

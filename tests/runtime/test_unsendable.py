@@ -38,8 +38,8 @@ def test_a_message_that_cannot_be_encoded_fails_alone(kind: str, ready: bool) ->
     for asked in hand.read():
         assert asked[0] is Api.METADATA
         hand.answer(asked, MetadataResponse((), "cluster", 1), 1)
-    assert [before.told, len(before.responses), after.told, len(after.responses)] == [1, 1, 1, 1]
-    assert wrong.told == 1
+    assert [before.completions, len(before.responses), after.completions, len(after.responses)] == [1, 1, 1, 1]
+    assert wrong.completions == 1
     assert hand.session.load == 0
 
 
@@ -48,9 +48,9 @@ def test_what_the_session_itself_cannot_send_ends_the_connection_without_being_q
     session = BrokerSession("broker 1 at broker-1.fake:9092", "secret" * 10_000, 30_000)
     waiting = Probe(body=MetadataRequest(()))
     session.send(waiting.request, 0)
-    with pytest.raises(InvalidArgument, match="ApiVersions cannot be sent") as told:
+    with pytest.raises(InvalidArgument, match="ApiVersions cannot be sent") as raised:
         session.start(0)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)
     assert not session.outgoing
-    session.fail(told.value, 0)
-    assert waiting.failures == [told.value]
+    session.fail(raised.value, 0)
+    assert waiting.failures == [raised.value]

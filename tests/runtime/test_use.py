@@ -102,9 +102,9 @@ def test_a_producer_does_not_wait_long_for_a_stuck_thread(silent: str) -> None:
     ],
 )
 def test_settings_that_could_never_read_are_refused(options: dict[str, object], problem: str) -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         ConsumerSettings.parse({"bootstrap.servers": "here:1", **options})
-    assert str(told.value) == problem
+    assert str(raised.value) == problem
 
 
 def test_settings_that_are_just_right() -> None:

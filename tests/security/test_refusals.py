@@ -156,7 +156,7 @@ def test_the_wrong_protocol(
     assert reason in text
 
 
-def test_a_consumer_is_told_too(secured: Secured) -> None:
+def test_a_consumer_is_reported_too(secured: Secured) -> None:
     with Consumer(secured.options("SASLTLS") | secured.password("PLAIN", WRONG) | LONG) as consumer:
         with pytest.raises(AuthenticationFailed, match="PLAIN authentication of user 'mirror' failed") as caught:
             consumer.list_topics()

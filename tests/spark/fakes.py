@@ -134,7 +134,7 @@ class Cluster:
         """How ``copy_ranges`` fares with a target partition (``topic/0``): ``fail``, ``raise``, ``die`` once, ``hang``.
 
         ``list_offsets``, ``broker_configs``, ``topic_configs``, ``log_dirs``: refused with that text. ``silent``: a
-        JSON list of source partitions (``topic/0``) whose leaders do not tell offsets. ``denied``, ``no_ids``:
+        JSON list of source partitions (``topic/0``) whose leaders do not report offsets. ``denied``, ``no_ids``:
         permissions, see Admin. ``refused``, ``hidden_configs``: of single topics, see Admin. ``brokers``: how many
         there are for the replicas of a topic (3).
         """
@@ -415,7 +415,7 @@ class Admin:
         return Outcomes({one: TransactionDescription("Ongoing", seen[one][0], 3, 1, seen[one][1]) for one in ids}, {})
 
     def _transactions(self) -> dict[int, int]:
-        """Producer id -> when its transaction began, of those that coordinators tell of."""
+        """Producer id -> when its transaction began, of those that coordinators report."""
         topics = self.cluster.state()["topics"].values()
         begun = [each["open"] for topic in topics for each in topic["partitions"] if "open" in each]
         return {each["producer"]: each["start"] for each in begun if each.get("start") is not None}

@@ -81,7 +81,9 @@ def test_a_thread_that_is_late_does_not_undo_the_end_of_the_run(monkeypatch: pyt
     for thread in (watch, end):
         thread.join(60)
         assert not thread.is_alive()
-    assert [each.ended for each in commits] == [False, True], "the end is the last commit, whoever has to make it"
+    assert [each.ended for each in commits] == [False, True], (
+        "the end is the last commit, no matter which process makes it"
+    )
     assert _read() == commits[-1]
     assert _read().epoch == 4
 

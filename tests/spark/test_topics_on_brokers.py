@@ -28,8 +28,8 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         Admin({"bootstrap.servers": target_cluster.bootstrap_servers}) as target,
     ):
         create_topics(source, [NewTopic(topic, 1, configs={"retention.ms": "1000000"})])
-        told = [line for line in prepare_topics(one, source, target).warnings if "one replica" not in line]
-        assert told == [], "a target topic made from its source's configuration"
+        result = [line for line in prepare_topics(one, source, target).warnings if "one replica" not in line]
+        assert result == [], "a target topic made from its source's configuration"
         own = [f"mirror-{kind}.{name}.internal" for kind in ("progress", "offsets")]
         configs = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
         await_topics(target, own)

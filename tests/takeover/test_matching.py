@@ -131,7 +131,7 @@ def test_without_offset_syncs_nothing_is_missing_and_what_is_doubled_is_counted(
 
 @given(sources(values=2, keys=1), attempts)
 def test_equal_records_are_neither_lost_nor_doubled(source: list[Record], tried: list[Attempt]) -> None:
-    """Those who read the target cannot tell them apart, so that only their number and order count."""
+    """Those who read the target cannot distinguish them, so that only their number and order count."""
     copier = SimulatedMirrorMaker(source)
     copier.run(tried)
     found = taken_over(copier)

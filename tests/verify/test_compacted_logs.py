@@ -200,7 +200,7 @@ def test_no_compaction_of_either_side_raises_an_alarm(records: list[Made], data:
     left = _cleaned(records[:copied], points[1], deletions=deletions[1])
     append_time_ms = data.draw(st.sampled_from([None, 99]))
     if append_time_ms is not None:
-        # Equal records that only their times tell apart cannot be paired without these.
+        # Equal records that only their times distinguish cannot be paired without these.
         records = [one._replace(headers=(("n", b"%d" % number),)) for number, one in enumerate(records)]
     gone = set(range(copied)) - set(left)
     left = _cleaned(records, points[0], deletions=deletions[0])

@@ -66,7 +66,7 @@ def test_marker_in_the_place_of_records_does_not_stand_for_them() -> None:
 # --- timestamps
 
 
-def test_records_that_differ_in_their_times_only_are_told_apart() -> None:
+def test_records_that_differ_in_their_times_only_are_distinguished() -> None:
     records = [Made(None, b"tick", (), 5 + number) for number in range(RECORDS)]
     target = [*records[:57], *records[58:]]
     assert found_in(verdict_of(log_of(by_sevens(records)), copied(by_sevens(target))).differences) == [

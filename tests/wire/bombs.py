@@ -76,10 +76,10 @@ def main(codec: str, kind: str, most: int) -> None:
     before = _peak()
     try:
         made = reencode([one], ReencodeSpec(limit=MB, max_source_bytes=most))
-        told = f"{len(made.batches)} batches, {sum(each.batch.count for each in made.batches)} records"
+        result = f"{len(made.batches)} batches, {sum(each.batch.count for each in made.batches)} records"
     except MirrorError as error:
-        told = f"{type(error).__name__}: {error}"
-    print(f"{one.size} bytes|{(_peak() - before) // 1024} MB|{told}")  # noqa: T201 - it is a program
+        result = f"{type(error).__name__}: {error}"
+    print(f"{one.size} bytes|{(_peak() - before) // 1024} MB|{result}")  # noqa: T201 - it is a program
 
 
 def _peak() -> int:

@@ -20,8 +20,8 @@ _AROUND_MB = 8
 def _read(codec: str, kind: str, most: int) -> tuple[int, str]:
     """(MB that it took, what came of it)."""
     command = [sys.executable, "-m", "tests.wire.bombs", codec, kind, str(most)]
-    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
-    _, took, what = told.split("|")
+    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    _, took, what = result.split("|")
     return int(took.removesuffix(" MB")), what
 
 

@@ -62,8 +62,8 @@ def test_with_log_append_time_all_have_the_brokers() -> None:
 
 
 def _with_time(time_delta: int, offset_delta: int) -> bytes:
-    told = b"\0" + varint(time_delta) + varint(offset_delta) + varint(-1) + varint(-1) + varint(0)
-    return varint(len(told)) + told
+    result = b"\0" + varint(time_delta) + varint(offset_delta) + varint(-1) + varint(-1) + varint(0)
+    return varint(len(result)) + result
 
 
 def test_a_marker_is_no_record() -> None:
@@ -87,8 +87,8 @@ def test_a_count_that_lies_is_corrupt() -> None:
 
 
 def test_a_header_that_is_no_text_is_corrupt() -> None:
-    told = b"\0" + varint(0) + varint(0) + varint(-1) + varint(-1) + varint(1) + varint(1) + b"\xff" + varint(-1)
-    one = batch(build((b"",), base_offset=44, payload=varint(len(told)) + told))
+    result = b"\0" + varint(0) + varint(0) + varint(-1) + varint(-1) + varint(1) + varint(1) + b"\xff" + varint(-1)
+    one = batch(build((b"",), base_offset=44, payload=varint(len(result)) + result))
     with pytest.raises(CorruptBatch, match="offset 44 cannot be read: 'utf-8'"):
         list(records_of(one))
 

@@ -50,7 +50,7 @@ def expected(magic: int, records: Sequence[Old], first: int, gap: int = 1) -> li
 
 def by_others(data: bytearray, codec: str, magic: int) -> list[list[Record]]:
     """What aiokafka's compiled and pure decoders and kafka-python's make of it."""
-    told = []
+    result = []
     for other in (LegacyRecordBatch, _LegacyRecordBatchPy, Another):
         if other is Another and codec in {"snappy", "lz4"}:
             continue  # it needs libraries for them that are not here
@@ -62,8 +62,8 @@ def by_others(data: bytearray, codec: str, magic: int) -> list[list[Record]]:
                 Record(r.offset, -1 if r.timestamp is None else r.timestamp, r.key, r.value, tuple(r.headers))
                 for r in batch
             ]
-        told.append(found)
-    return told
+        result.append(found)
+    return result
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -78,8 +78,8 @@ def test_what_goes_in_comes_out_of_both_formats(
     assert read(data) == expected(magic, records, first, gap)
     assert bytes(data) == before
     if (magic, codec) != (0, "lz4"):
-        for told in by_others(data, codec, magic):
-            assert told == expected(magic, records, first, gap)
+        for result in by_others(data, codec, magic):
+            assert result == expected(magic, records, first, gap)
 
 
 def test_lz4_of_magic_0_is_what_others_cannot_read() -> None:
@@ -91,11 +91,11 @@ def test_lz4_of_magic_0_is_what_others_cannot_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "checksum"),
     [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF)],  # known vectors of the reference implementation
 )
-def test_the_short_checksum_is_xxh32(data: bytes, told: int) -> None:
-    assert _short_xxh32(data) == told
+def test_the_short_checksum_is_xxh32(data: bytes, checksum: int) -> None:
+    assert _short_xxh32(data) == checksum
 
 
 @pytest.mark.parametrize("sized", [False, True])

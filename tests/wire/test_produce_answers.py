@@ -113,7 +113,7 @@ def test_a_damaged_answer_is_read_as_the_schema_reads_it_or_not_at_all(
 )
 def test_what_is_unusual_is_left_to_the_schema(version: int, unusual: dict[str, Any]) -> None:
     if version == _VERSIONS[0] and "current_leader" in unusual:
-        return  # told from version 10 on
+        return  # in responses from version 10 on
     frame = _frame(version, _response(**unusual))
     assert decode_plain_response(version, frame) is None
     assert codec.decode_response(Api.PRODUCE, version, frame) == _by_schema(version, frame)

@@ -73,18 +73,18 @@ def test_a_patched_batch_is_this_producers_and_its_payload_untouched(
     data = build(values, base_offset=99, leader_epoch=4, attributes=attributes)
     payload = bytes(data[HEADER_BYTES:])
     batch(data).patch(producer_id, epoch, sequence, transactional=transactional)
-    told = Batch(memoryview(data))
-    assert (told.base_offset, told.leader_epoch) == (0, -1)
-    assert (told.producer_id, told.producer_epoch, told.base_sequence) == (producer_id, epoch, sequence)
-    assert told.attributes == (attributes & CODEC_MASK) | (TRANSACTIONAL if transactional else 0)
-    assert not told.attributes & (LOG_APPEND_TIME | DELETE_HORIZON | CONTROL)
-    assert told.crc == crc32c(bytes(data[21:]))
+    result = Batch(memoryview(data))
+    assert (result.base_offset, result.leader_epoch) == (0, -1)
+    assert (result.producer_id, result.producer_epoch, result.base_sequence) == (producer_id, epoch, sequence)
+    assert result.attributes == (attributes & CODEC_MASK) | (TRANSACTIONAL if transactional else 0)
+    assert not result.attributes & (LOG_APPEND_TIME | DELETE_HORIZON | CONTROL)
+    assert result.crc == crc32c(bytes(data[21:]))
     assert bytes(data[HEADER_BYTES:]) == payload
     assert values_of(data) == values
-    told.verify()
+    result.verify()
 
 
-def test_the_object_itself_tells_what_was_patched() -> None:
+def test_the_object_itself_reports_what_was_patched() -> None:
     one = batch(build(base_offset=5, leader_epoch=3, attributes=DELETE_HORIZON))
     one.patch(11, 2, 40)
     again = Batch(one.view)
@@ -157,7 +157,7 @@ def test_a_length_below_the_header_is_refused(length: int) -> None:
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 30), st.integers(0, 70))
-def test_batches_are_those_behind_an_offset_and_made_anew_at_each_look(
+def test_batches_are_those_behind_an_offset_and_made_again_at_each_look(
     counts: list[int], offset: int, cut: int
 ) -> None:
     log, at = bytearray(), 0

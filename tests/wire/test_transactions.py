@@ -35,8 +35,8 @@ def test_partitions_to_add_have_plain_names() -> None:
     assert (read.transactional_id, read.producer_id, read.producer_epoch) == ("id", 7, 3)
     assert read.topics == (txn.AddPartitionsTopic("t", (0, 2)),)
 
-    told = txn.AddPartitionsResult("t", (txn.AddPartitionsPartitionResult(2, 55),))
-    answer = encode_response(Api.ADD_PARTITIONS_TO_TXN, 3, 1, txn.AddPartitionsToTxnResponse((told,)))
+    result = txn.AddPartitionsResult("t", (txn.AddPartitionsPartitionResult(2, 55),))
+    answer = encode_response(Api.ADD_PARTITIONS_TO_TXN, 3, 1, txn.AddPartitionsToTxnResponse((result,)))
     back = codec.decode_response(Api.ADD_PARTITIONS_TO_TXN, 3, bytearray(answer[4:]))
     assert [(t.name, [(p.partition_index, p.partition_error_code) for p in t.results]) for t in back.results] == [
         ("t", [(2, 55)])
@@ -44,7 +44,7 @@ def test_partitions_to_add_have_plain_names() -> None:
 
 
 @pytest.mark.parametrize(("version", "wanted"), [(3, (-1, -1)), (4, (-1, -1)), (5, (8, 4))])
-def test_only_version_5_of_end_txn_tells_the_next_epoch(version: int, wanted: tuple[int, int]) -> None:
+def test_only_version_5_of_end_txn_reports_the_next_epoch(version: int, wanted: tuple[int, int]) -> None:
     answer = encode_response(Api.END_TXN, version, 1, txn.EndTxnResponse(0, 8, 4))
     back = codec.decode_response(Api.END_TXN, version, bytearray(answer[4:]))
     assert (back.producer_id, back.producer_epoch) == wanted

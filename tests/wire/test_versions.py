@@ -27,12 +27,12 @@ def test_the_newest_version_of_both_is_picked(one: int, other: int) -> None:
             _broker(low, high).pick(Api.FETCH)
 
 
-def test_a_broker_too_old_is_told_with_both_ranges_and_the_way_out() -> None:
+def test_a_broker_too_old_is_reported_with_both_ranges_and_the_way_out() -> None:
     with pytest.raises(UnsupportedVersion, match=r"Fetch versions 0 to 9, this client 10 to 18: .*Apache Kafka 2\.1"):
         _broker(0, 9).pick(Api.FETCH)
 
 
-def test_a_broker_too_new_is_told_with_both_ranges() -> None:
+def test_a_broker_too_new_is_reported_with_both_ranges() -> None:
     with pytest.raises(UnsupportedVersion, match=r"Fetch versions 19 to 30, this client 10 to 18"):
         _broker(19, 30).pick(Api.FETCH)
 

@@ -108,21 +108,21 @@ def asked(arguments: Sequence[str]) -> Asked:
     parser.add_argument("--cold", action="store_true", help="begin without warming up the brokers: to try things out")
     parser.add_argument("--source-release", choices=VERSIONS, default=LATEST_VERSION, help="of the source's broker")
     parser.add_argument("--results", type=Path, default=results.FILE)
-    told = parser.parse_args(arguments)
-    sections = [name for name in told.workload or SECTIONS if not (told.no_latency and name in _MINUTES)]
+    result = parser.parse_args(arguments)
+    sections = [name for name in result.workload or SECTIONS if not (result.no_latency and name in _MINUTES)]
     return Asked(
         tuple(arguments),
-        told.rounds,
+        result.rounds,
         tuple(sorted(set(sections), key=SECTIONS.index)),
-        tuple(sorted(set(told.copier or COPIERS), key=COPIERS.index)),
-        told.scale,
-        told.seed,
-        told.resume,
-        told.seconds_latency,
-        float("inf") if told.within is None else time.monotonic() + told.within * 60,
-        not told.cold,
-        told.source_release,
-        told.results,
+        tuple(sorted(set(result.copier or COPIERS), key=COPIERS.index)),
+        result.scale,
+        result.seed,
+        result.resume,
+        result.seconds_latency,
+        float("inf") if result.within is None else time.monotonic() + result.within * 60,
+        not result.cold,
+        result.source_release,
+        result.results,
     )
 
 
@@ -224,8 +224,8 @@ class Bench:
         warm = Workload("warm", "", _WARM_RECORDS, 1_000, partitions=4, brokers=brokers)
         with self._filled(pair, warm) as held:
             for copier in ("confluent-loop", "mirror-exactly-once"):
-                told = self._run(pair, copier, warm, held, compared=False)
-                say(f"warmed up by {copier}: {told['failed'] or 'done'}")
+                result = self._run(pair, copier, warm, held, compared=False)
+                say(f"warmed up by {copier}: {result['failed'] or 'done'}")
 
     @contextlib.contextmanager
     def _filled(self, pair: Pair, workload: Workload) -> Iterator[Stock]:
@@ -246,7 +246,7 @@ class Bench:
             return
         workload = whole.scaled(self._asked.scale)
         with self._filled(pair, workload) as held:
-            self._results.workload(workload.key, _told(workload, held))
+            self._results.workload(workload.key, _workload_entry(workload, held))
             for number, copier in plan:
                 if self._asked.late:
                     say("the time that was given is over: no run begins any more")
@@ -313,7 +313,7 @@ def _idle_entry(result: dict[str, Any]) -> dict[str, Any]:
     return {name: result.get(name) for name in names} | {"failed": failed}
 
 
-def _told(workload: Workload, held: Stock) -> dict[str, Any]:
+def _workload_entry(workload: Workload, held: Stock) -> dict[str, Any]:
     """A workload's entry in the results."""
     return {
         "title": workload.title,

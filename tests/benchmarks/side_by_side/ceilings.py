@@ -2,8 +2,8 @@
 
 WHAT is ``null-copier`` (fetch and produce the same batches), ``fetch-alone`` (its fetch half) or ``produce-alone`` (its
 produce half, with all batches fetched to memory before). Batches pass as they are, with base offset 0; where the
-source's batch has a producer, its fields are cleared and the CRC is made anew. No progress, no transactions, no checks,
-no accumulation, no retries: an error ends it.
+source's batch has a producer, its fields are cleared and the CRC is computed again. No progress, no transactions, no
+checks, no accumulation, no retries: an error ends it.
 
 One thread fetches. Each of a few connections to a leader of the target has a thread and partitions of its own, so that
 order is kept, and up to :data:`IN_FLIGHT` requests under way; a request takes a batch of each of its partitions that
@@ -61,7 +61,7 @@ class Room:
             self._changed.notify()
 
     def broke(self, error: BaseException) -> None:
-        """Whoever waits, or comes later, gets ``error``."""
+        """All callers, also later ones, get ``error``."""
         with self._changed:
             self._broken = error
             self._changed.notify_all()
@@ -132,8 +132,8 @@ class Outlet(threading.Thread):
         return found
 
     def _send(self, parts: dict[int, Batch]) -> None:
-        told = tuple(ProducePartition(partition, Records((batch.view,))) for partition, batch in parts.items())
-        topics = (ProduceTopic(self._topic, None, told),)
+        result = tuple(ProducePartition(partition, Records((batch.view,))) for partition, batch in parts.items())
+        topics = (ProduceTopic(self._topic, None, result),)
         self._link.send(Api.PRODUCE, ProduceRequest(-1, _ACKS_WITHIN_MS, topics))
         self._under_way.append(sum(batch.size for batch in parts.values()))
 

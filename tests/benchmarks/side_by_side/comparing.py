@@ -1,4 +1,4 @@
-"""The sandbox's judge over many partitions at once: it waits half a second at the end of each one's log.
+"""The sandbox's verifier over many partitions at once: it waits half a second at the end of each one's log.
 
 What is compared, and how, is the verifier's own (``sandbox.copy_verifier``); only the loop over partitions is here. It
 runs in a process of its own (``python -m tests.benchmarks.side_by_side.comparing SOURCE TOPIC TARGET COPY``), so that
@@ -23,9 +23,9 @@ _AT_ONCE: Final = 8
 _MANY: Final = 8
 
 
-def judged(source: str, topic: str, target: str, copy: str, folder: Path, *, within_s: float) -> dict[str, Any]:
-    """``equal`` (None where the judge could not say) and ``difference``, in a results file's form."""
-    log = folder / "judge.log"
+def comparison(source: str, topic: str, target: str, copy: str, folder: Path, *, within_s: float) -> dict[str, Any]:
+    """Return ``equal`` (None where it could not be compared) and ``difference``, in a results file's form."""
+    log = folder / "comparison.log"
     module = "tests.benchmarks.side_by_side.comparing"
     process = launch([sys.executable, "-m", module, source, topic, target, copy], output=log, outlives_owner=False)
     until = time.monotonic() + within_s
@@ -36,7 +36,7 @@ def judged(source: str, topic: str, target: str, copy: str, folder: Path, *, wit
         stop([process], grace_s=0)
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     if process.child is None or process.child.returncode or not lines:
-        return {"equal": None, "difference": f"the judge could not say: {lines[-1] if lines else 'no answer'}"}
+        return {"equal": None, "difference": f"it could not be compared: {lines[-1] if lines else 'no answer'}"}
     verdict: dict[str, Any] = json.loads(lines[-1])
     return verdict
 
@@ -67,5 +67,5 @@ def _one(source: str, topic: str, target: str, copy: str, partition: int) -> Cop
 
 
 if __name__ == "__main__":
-    told = compare(*sys.argv[1:])
-    sys.stdout.write(json.dumps({"equal": told.equal, "difference": told.difference}) + "\n")
+    check = compare(*sys.argv[1:])
+    sys.stdout.write(json.dumps({"equal": check.equal, "difference": check.difference}) + "\n")

@@ -105,7 +105,7 @@ class _Writer:
         while True:
             try:
                 self.producer.produce(
-                    self._topic, value, key, partition, headers=headers, timestamp=ms, on_delivery=self._told
+                    self._topic, value, key, partition, headers=headers, timestamp=ms, on_delivery=self._on_delivered
                 )
                 break
             except BufferError:
@@ -117,7 +117,7 @@ class _Writer:
         if left or self._failure:
             raise RuntimeError(f"{self._topic} could not be filled: {self._failure or f'{left} records wait'}")
 
-    def _told(self, error: Any, _message: Any) -> None:
+    def _on_delivered(self, error: Any, _message: Any) -> None:
         if error is not None:
             self._failure = str(error)
 

@@ -80,8 +80,8 @@ def copy(source: str, topic: str, target: str, copy_topic: str, codec: str, shar
     left = {part for part in parts if ends[part]}
     futures = []
     while left:
-        told = consumer.poll(timeout_ms=_POLL_MS, max_records=_CHUNK)
-        for part, records in told.items():
+        result = consumer.poll(timeout_ms=_POLL_MS, max_records=_CHUNK)
+        for part, records in result.items():
             futures += [_send(producer, copy_topic, record) for record in records if record.offset < ends[part]]
         # The position passes markers and compacted records, of which no record tells.
         done = {part for part in left if consumer.position(part) >= ends[part]}

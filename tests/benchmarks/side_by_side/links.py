@@ -106,10 +106,10 @@ class Topic:
     def __init__(self, address: str, name: str) -> None:
         self.name: Final = name
         with Link.to(address) as link:
-            told = link.ask(Api.METADATA, MetadataRequest((MetadataRequestTopic(name),)))
-        (topic,) = told.topics
+            result = link.ask(Api.METADATA, MetadataRequest((MetadataRequestTopic(name),)))
+        (topic,) = result.topics
         check(topic.error_code, name)
-        brokers = {one.node_id: (one.host, one.port) for one in told.brokers}
+        brokers = {one.node_id: (one.host, one.port) for one in result.brokers}
         for part in topic.partitions:
             check(part.error_code, f"{name}-{part.partition_index}")
         self.leaders: Final = {

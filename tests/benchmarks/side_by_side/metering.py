@@ -42,7 +42,7 @@ class Sample:
 
 
 class Meter(threading.Thread):
-    """Samples until told to stop. ``brokers``: side -> process ids. ``roles``: whether it has several processes."""
+    """Samples until :meth:`stop`. ``brokers``: side -> process ids. ``roles``: whether it has several processes."""
 
     def __init__(self, root: int, brokers: Mapping[str, Iterable[int]], *, roles: bool) -> None:
         super().__init__(name="meter", daemon=True)
@@ -76,7 +76,7 @@ class Meter(threading.Thread):
             try:
                 with process.oneshot():
                     times, size = process.cpu_times(), process.memory_info().rss
-                    role = self._role(process)  # anew each time: a shell's process becomes Java's
+                    role = self._role(process)  # again each time: a shell's process becomes Java's
             except psutil.Error:
                 continue
             self._seen[process] = (role, times.user + times.system)

@@ -26,7 +26,7 @@ _COLOURS: Final = {
     "kafka-python": "#8ac997",
     "null-copier": "#868e96",
 }
-"""Told apart also where red and green are not: ours are warm, MirrorMaker's are blue, loops are green."""
+"""Distinguishable also where red and green are not: ours are warm, MirrorMaker's are blue, loops are green."""
 
 
 def digest() -> str:
@@ -37,7 +37,7 @@ def digest() -> str:
 
 def draw(results: Results, mode: str, path: Path, made_from: str) -> None:
     """Write the picture for ``mode``, light or dark."""
-    told, ink = bars(results), _INK[mode]
+    result, ink = bars(results), _INK[mode]
     style: dict[Any, Any] = {
         "text.color": ink,
         "axes.labelcolor": ink,
@@ -48,12 +48,12 @@ def draw(results: Results, mode: str, path: Path, made_from: str) -> None:
     with mpl.rc_context({**style, "font.size": 9, "svg.hashsalt": "mirror", "svg.fonttype": "path"}):
         figure = Figure(figsize=(10, 6.4), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True)
-        _panel(upper, {name: {one: both[0] for one, both in some.items()} for name, some in told.items()})
-        _panel(lower, {name: {one: both[1] for one, both in some.items()} for name, some in told.items()})
+        _panel(upper, {name: {one: both[0] for one, both in some.items()} for name, some in result.items()})
+        _panel(lower, {name: {one: both[1] for one, both in some.items()} for name, some in result.items()})
         upper.set_ylabel("MB/s: more is better")
         lower.set_ylabel("CPU seconds a GB of the\ncopying processes: less is better")
         lower.set_yscale("log")
-        lower.set_xticks(range(len(told)), [f"({name})\n{_short(results.workloads[name].title)}" for name in told])
+        lower.set_xticks(range(len(result)), [f"({name})\n{_short(results.workloads[name].title)}" for name in result])
         handles, labels = upper.get_legend_handles_labels()
         known = dict(zip(labels, handles, strict=True))
         wanted = [label for label in COPIERS.values() if label in known]
@@ -61,8 +61,8 @@ def draw(results: Results, mode: str, path: Path, made_from: str) -> None:
         figure.savefig(path, format="svg", transparent=True, metadata={"Date": None, "Description": made_from})
 
 
-def _panel(axes: Any, told: Mapping[str, Mapping[str, Spread]]) -> None:
-    for place, some in enumerate(told.values()):
+def _panel(axes: Any, panels: Mapping[str, Mapping[str, Spread]]) -> None:
+    for place, some in enumerate(panels.values()):
         width = 0.86 / len(some)
         for number, (copier, spread) in enumerate(some.items()):
             at = place + (number - (len(some) - 1) / 2) * width

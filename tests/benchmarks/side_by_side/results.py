@@ -63,19 +63,19 @@ class Results:
         empty: dict[str, Any] = {"invocations": [], "workloads": {}, "runs": [], "idle": []} | {
             name: [] for name in OTHERS
         }
-        self.told: Final[dict[str, Any]] = {**empty, **found}
-        for earlier in self.told["invocations"]:
+        self.document: Final[dict[str, Any]] = {**empty, **found}
+        for earlier in self.document["invocations"]:
             _require_same_commit(path, earlier, invocation)
-        self.told["invocations"].append(dict(invocation))
-        self._number: Final = len(self.told["invocations"]) - 1
+        self.document["invocations"].append(dict(invocation))
+        self._number: Final = len(self.document["invocations"]) - 1
 
-    def workload(self, key: str, told: Mapping[str, Any]) -> None:
-        self.told["workloads"][key] = dict(told)
+    def workload(self, key: str, entry: Mapping[str, Any]) -> None:
+        self.document["workloads"][key] = dict(entry)
         self._write()
 
     def has(self, workload: str, copier: str, number: int) -> bool:
         """Whether that run is there and did not fail."""
-        return any(_key(run) == (workload, copier, number) and run["failed"] is None for run in self.told["runs"])
+        return any(_key(run) == (workload, copier, number) and run["failed"] is None for run in self.document["runs"])
 
     def add(self, run: Mapping[str, Any]) -> None:
         """Beside earlier attempts at the same run, which failed."""
@@ -83,15 +83,15 @@ class Results:
 
     def has_other(self, kind: str, **values: Any) -> bool:
         """Whether ``kind`` (``idle`` or one of :data:`OTHERS`) has an entry with these values that did not fail."""
-        return any(values.items() <= entry.items() and not entry.get("failed") for entry in self.told[kind])
+        return any(values.items() <= entry.items() and not entry.get("failed") for entry in self.document[kind])
 
     def add_other(self, kind: str, entry: Mapping[str, Any]) -> None:
-        self.told[kind].append({**entry, "invocation": self._number})
+        self.document[kind].append({**entry, "invocation": self._number})
         self._write()
 
     def _write(self) -> None:
         fresh = self._path.with_suffix(".new")
-        fresh.write_text(json.dumps(self.told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        fresh.write_text(json.dumps(self.document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         fresh.replace(self._path)
 
 
@@ -145,5 +145,5 @@ def _cpu() -> str:
 
 
 def _java() -> str:
-    told = subprocess.run([str(find_java().path), "-version"], capture_output=True, text=True, check=True).stderr
-    return told.partition('"')[2].partition('"')[0]
+    result = subprocess.run([str(find_java().path), "-version"], capture_output=True, text=True, check=True).stderr
+    return result.partition('"')[2].partition('"')[0]

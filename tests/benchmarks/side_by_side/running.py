@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.process import Process, launch, stop
 from tests.benchmarks.side_by_side import filling, stock
-from tests.benchmarks.side_by_side.comparing import judged
+from tests.benchmarks.side_by_side.comparing import comparison
 from tests.benchmarks.side_by_side.copiers import Copier, Job
 from tests.benchmarks.side_by_side.metering import Meter, figures
 from tests.benchmarks.side_by_side.stock import Stock
@@ -80,9 +80,9 @@ def run(pair: Pair, copier: Copier, workload: Workload, held: Stock, *, compared
         except Exception as error:  # noqa: BLE001 - a run that breaks is a result, and the others go on
             lines = str(error).splitlines() or [type(error).__name__]
             return result | {"failed": " ".join(lines)[:600]}
-        result |= _told(job)
+        result |= _epoch_seconds(job)
         if compared and copier.copies and wanted is held:
-            result |= judged(
+            result |= comparison(
                 source,
                 workload.topic,
                 target,
@@ -162,11 +162,11 @@ def _window(watcher: Watcher | None, log: Path) -> tuple[float, float]:
         assert first is not None
         assert done is not None
         return first, done
-    told = dict(line.split() for line in log.read_text(encoding="utf-8").splitlines())
-    return float(told["first"]), float(told["done"])
+    result = dict(line.split() for line in log.read_text(encoding="utf-8").splitlines())
+    return float(result["first"]), float(result["done"])
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _epoch_seconds(job: Job) -> dict[str, Any]:
     """How long ``mirror run`` says that its epoch took, from planning to results, without Spark's start."""
     file = job.report / "summary.json"
     if not file.exists():
@@ -178,8 +178,8 @@ def _told(job: Job) -> dict[str, Any]:
 
 def _last_words(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    told = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", " "))]
-    return told[-1] if told else "it said nothing"
+    result = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", " "))]
+    return result[-1] if result else "it said nothing"
 
 
 def _stop(process: Process, family: list[psutil.Process]) -> None:

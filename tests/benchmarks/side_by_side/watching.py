@@ -11,7 +11,7 @@ Every 50 ms the offsets of all partitions of the target are asked for (one ListO
   too, so that it may be reached while the last records are not committed.
 - The copy is done when the last partition is: by the time of that look, not of the reader.
 
-What this does not tell (a record lost in the middle, or one too many), the judge does.
+What this does not show (a record lost in the middle, or one too many), the comparison does.
 """
 
 from __future__ import annotations

@@ -127,15 +127,15 @@ def remarks(path: Path = REMARKS) -> Mapping[str, str]:
 
 def bars(results: Results) -> dict[str, dict[str, tuple[Spread, Spread]]]:
     """For the picture: workload -> copier -> (MB/s, CPU seconds a GB of all its processes)."""
-    told: dict[str, dict[str, tuple[Spread, Spread]]] = {}
+    result: dict[str, dict[str, tuple[Spread, Spread]]] = {}
     for name in results.workloads:
         for copier in COPIERS:
             runs = results.of_copier(name, copier)
             if runs and copier not in CEILINGS - {"null-copier"}:
                 rate = Spread.of([run.megabytes_per_second for run in runs])
                 cpu = Spread.of([run.cpu_per_gb("copying") for run in runs])
-                told.setdefault(name, {})[copier] = (rate, cpu)
-    return told
+                result.setdefault(name, {})[copier] = (rate, cpu)
+    return result
 
 
 def _parts(found: Sequence[Finding], results: Results | None, old: Results | None) -> list[Results]:

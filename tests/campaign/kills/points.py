@@ -63,11 +63,11 @@ class PointReporter:
     def then_at(self, future: Future[Any], point: str) -> None:
         """Report ``point`` when ``future`` succeeds, before what is called next."""
 
-        def tell(done: Future[Any]) -> None:
+        def record(done: Future[Any]) -> None:
             if done.exception() is None:
                 self.at(point)
 
-        future.add_done_callback(tell)
+        future.add_done_callback(record)
 
     def say(self, what: str, about: object) -> None:
         with self._lock:
@@ -126,10 +126,10 @@ def _watched_transactions(reporter: PointReporter) -> type[PartitionTransactions
     return Watched
 
 
-def _then(call: Callable[..., Future[None]], tell: Callable[[Future[None]], None]) -> Callable[..., Future[None]]:
+def _then(call: Callable[..., Future[None]], record: Callable[[Future[None]], None]) -> Callable[..., Future[None]]:
     def watched_call(*arguments: Any) -> Future[None]:
         future = call(*arguments)
-        tell(future)
+        record(future)
         return future
 
     return watched_call
@@ -172,9 +172,9 @@ def _watched_writer(writer: Any, reporter: PointReporter) -> Any:
 def _reporting(reporter: PointReporter, callback: Callback) -> Callback:
     """Return a callback that reports the point before it calls ``callback``."""
 
-    def tell(outcome: RecordMetadata | KafkaError) -> None:
+    def record(outcome: RecordMetadata | KafkaError) -> None:
         if isinstance(outcome, RecordMetadata):
             reporter.at("acked")
         callback(outcome)
 
-    return tell
+    return record

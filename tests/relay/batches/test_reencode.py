@@ -92,9 +92,9 @@ def by_hand(
     def sized(data: bytes | None) -> bytes:
         return varint(-1) if data is None else varint(len(data)) + data
 
-    told = b"\0" + varint(time) + varint(delta) + sized(key) + sized(value) + varint(len(headers))
-    told += b"".join(sized(name.encode()) + sized(data) for name, data in headers)
-    return varint(len(told)) + told
+    result = b"\0" + varint(time) + varint(delta) + sized(key) + sized(value) + varint(len(headers))
+    result += b"".join(sized(name.encode()) + sized(data) for name, data in headers)
+    return varint(len(result)) + result
 
 
 def read(made: ReencodeResult) -> list[Record]:

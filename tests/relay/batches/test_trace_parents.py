@@ -43,7 +43,7 @@ def test_one_sample_per_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "fetch",
     [
         fetched(),
         fetched(with_headers(("a", b"1"))),
@@ -58,8 +58,8 @@ def test_one_sample_per_interval() -> None:
         fetched(with_headers(("traceparent", PARENT.encode())), error=KafkaError("gone")),
     ],
 )
-def test_fetch_without_a_trace_gives_none(told: Fetched) -> None:
-    assert TraceParents(0).sample(told, 0) is None
+def test_fetch_without_a_trace_gives_none(fetch: Fetched) -> None:
+    assert TraceParents(0).sample(fetch, 0) is None
 
 
 @pytest.mark.parametrize(

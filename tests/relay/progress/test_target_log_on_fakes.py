@@ -55,10 +55,10 @@ def _goes_on(pair: FakePair, at: int) -> None:
 
 def test_progress_identifies_the_target_log(pair: FakePair) -> None:
     _copied(pair)
-    told = json.loads(pair.metadata())["target"]
+    result = json.loads(pair.metadata())["target"]
     log = pair.log()
     last = [one for one in log.batches() if not one.is_control][-1]
-    assert told == {
+    assert result == {
         "id": str(pair.target.topics["paris.t"].topic_id),
         "end": last.next_offset,
         "epoch": log.leader_epoch,
@@ -172,7 +172,7 @@ def _retention(pair: FakePair) -> None:
     log.delete_before(log.end_offset)
 
 
-def _led_anew(pair: FakePair) -> None:
+def _led_again(pair: FakePair) -> None:
     pair.log().move(1)
 
 
@@ -184,12 +184,12 @@ def _foreign_behind(pair: FakePair) -> None:
 
 def _elected_again_before_the_append(pair: FakePair) -> None:
     """The client did not know the leader epoch that its last append belongs to."""
-    told = json.loads(pair.metadata())
+    result = json.loads(pair.metadata())
     log = pair.log()
     log.leader_epoch += 3
     for one in log.batches():
         one.view[12:16] = (log.leader_epoch).to_bytes(4, "big")
-    pair.set_metadata(json.dumps(told))
+    pair.set_metadata(json.dumps(result))
 
 
 def _compacted_in_a_later_epoch(pair: FakePair) -> None:
@@ -203,16 +203,16 @@ def _compacted_in_a_later_epoch(pair: FakePair) -> None:
 
 
 def _by_version_0_1(pair: FakePair) -> None:
-    told = json.loads(pair.metadata())
-    del told["target"]
-    pair.set_metadata(json.dumps(told))
+    result = json.loads(pair.metadata())
+    del result["target"]
+    pair.set_metadata(json.dumps(result))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         _retention,
-        _led_anew,
+        _led_again,
         _foreign_behind,
         _elected_again_before_the_append,
         _compacted_in_a_later_epoch,

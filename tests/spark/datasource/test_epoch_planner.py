@@ -43,9 +43,9 @@ def test_the_first_plan_of_a_notebook_claims_the_flow_and_names_the_run_that_it_
     assert site.orders("0").claim() is None
     epochs = _without_driver(site)
     epochs.plan(1, drains=False)
-    told = site.orders().read()
-    assert told is not None
-    assert told.run == epochs.run
+    result = site.orders().read()
+    assert result is not None
+    assert result.run == epochs.run
     (line,) = site.ledger.messages()
     assert line.startswith("took over from run 0 on ")
 
@@ -75,14 +75,14 @@ def test_a_query_without_a_driver_script_sends_its_own_heartbeat_and_end(
     assert began.run == epochs.run
 
     def goes_on() -> bool:
-        told = site.orders().read()
-        return told is not None and told.seen_ms > began.seen_ms
+        result = site.orders().read()
+        return result is not None and result.seen_ms > began.seen_ms
 
     eventually(goes_on, what="a sign of life")
     epochs.close()
-    told = site.orders().read()
-    assert told is not None
-    assert told.ended
+    result = site.orders().read()
+    assert result is not None
+    assert result.ended
     site.orders("run-1").claim()
     with_script = site.orders().read()
     site.epochs.plan(2, drains=False)
@@ -94,9 +94,9 @@ def test_the_first_plan_does_not_claim_the_flow_from_a_later_run(site: EpochsHar
     site.orders("run-1").claim()  # as the driver's script does
     site.orders("run-2").claim()
     assert site.epochs.plan(1, drains=False) is None
-    told = site.orders().read()
-    assert told is not None
-    assert told.run == "run-2"
+    result = site.orders().read()
+    assert result is not None
+    assert result.run == "run-2"
 
 
 @pytest.mark.parametrize("by", ["stop", "another run"])
@@ -117,9 +117,9 @@ def test_a_flow_that_another_run_had_and_ended_is_claimed_again(site: EpochsHarn
     site.orders("run-2").claim()
     site.orders("run-2").end()
     assert epochs.plan(2, drains=False) is not None
-    told = site.orders().read()
-    assert told is not None
-    assert (told.run, told.stop) == (epochs.run, False)
+    result = site.orders().read()
+    assert result is not None
+    assert (result.run, result.stop) == (epochs.run, False)
 
 
 def test_a_control_record_that_the_target_forgot_is_committed_again(site: EpochsHarness) -> None:
@@ -145,9 +145,9 @@ def test_a_run_does_not_mark_another_run_as_ended(site: EpochsHarness) -> None:
     site.orders("run-2").claim()
     site.orders("run-1").end()
     site.orders("run-1").request_new_plan(7)
-    told = site.orders().read()
-    assert told is not None
-    assert (told.run, told.ended, told.epoch) == ("run-2", False, 0)
+    result = site.orders().read()
+    assert result is not None
+    assert (result.run, result.ended, result.epoch) == ("run-2", False, 0)
 
 
 def test_an_invalid_edit_is_reported_once_and_the_last_valid_configuration_is_kept(site: EpochsHarness) -> None:

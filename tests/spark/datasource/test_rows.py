@@ -30,8 +30,8 @@ def test_in_a_task_a_reader_returns_rows_and_imports_no_planning(
 ) -> None:
     reader = kind(FlowOptions(tmp_path / "mirror.toml", "f", Ledger.open(tmp_path, "f", "run-1").path, run="run-1"))
     sent = cloudpickle.dumps([reader, TaskPartition([(0, "a"), (1, "b")]), InputPartition(None)])  # type: ignore[no-untyped-call]
-    told = subprocess.run([sys.executable, "-c", IN_A_TASK], input=sent, check=True, capture_output=True)
-    rows, modules = told.stdout.decode().splitlines()
+    result = subprocess.run([sys.executable, "-c", IN_A_TASK], input=sent, check=True, capture_output=True)
+    rows, modules = result.stdout.decode().splitlines()
     assert rows == "[[(0, 'a'), (1, 'b')], []]"
     assert modules == (
         "['mirror.relay.model', 'mirror.relay.model.ranges', 'mirror.relay.model.timeline',"

@@ -1,4 +1,4 @@
-"""New topics and partitions reach the epoch that runs, or the next one, whoever sees them first."""
+"""New topics and partitions reach the epoch that runs, or the next one, no matter which side sees them first."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def test_a_hanging_task_is_interrupted(site: JobHarness) -> None:
     assert child.returncode == 143
     assert errors_in(err) == "mirror: interrupted by SIGTERM; the next run resumes from the committed progress\n"
     (flow,) = site.summary()
-    assert json.loads(out) == {"flows": [flow]}, "told also after Spark has gone"
+    assert json.loads(out) == {"flows": [flow]}, "printed also after Spark has gone"
     assert flow["outcome"] == "unfinished"
     results = {(each["topic"], each["partition"]): each for each in flow["partitions"]}
     assert results["orders", 0]["outcome"] == "unfinished"

@@ -72,7 +72,7 @@ def consoles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Consol
         console.file.close()
 
 
-def _told(folder: Path) -> str:
+def _printed(folder: Path) -> str:
     return (folder / STDOUT_PIPE).read_text().removeprefix("\0")
 
 
@@ -84,12 +84,12 @@ def test_the_summary_is_printed_however_a_job_ends(tmp_path: Path, consoles: Con
             summary.write([report])
             report.error = "why"
             summary.write([report])
-            assert _told(tmp_path) == ""
+            assert _printed(tmp_path) == ""
             raise FlowError("why")
 
     with pytest.raises(FlowError, match="why"):
         fail()
-    (flow,) = json.loads(_told(tmp_path))["flows"]
+    (flow,) = json.loads(_printed(tmp_path))["flows"]
     assert (flow["outcome"], flow["error"]) == ("failed", "why")
 
 
@@ -101,4 +101,4 @@ def test_the_summary_of_another_run_is_not_printed(tmp_path: Path, consoles: Con
         pass
     with pytest.raises(FlowError, match="not begun"), summarized(report, consoles):
         raise FlowError("not begun")
-    assert _told(tmp_path) == ""
+    assert _printed(tmp_path) == ""

@@ -55,7 +55,7 @@ def test_a_second_run_is_refused_until_the_first_has_ended(tmp_path: Path, monke
             with pytest.raises(FlowError, match=BUSY):
                 Submission([], "local", folder).run()
             assert log.read_text() == "of the first run"
-            # Who submits the job without `mirror run` is told by the job.
+            # A job that is submitted without `mirror run` reports it by itself.
             (tmp_path / "mirror.toml").write_text(CONFIG)
             command = [sys.executable, str(JOB), "--config", "mirror.toml", "--report-dir", str(folder)]
             environ = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -166,11 +166,11 @@ def test_folders_of_other_versions_are_read_as_far_as_they_go(tmp_path: Path) ->
     write(tmp_path, "r1", [runs.healthy()])
     summary(tmp_path, [runs.healthy()])
     path = tmp_path / "summary.json"
-    told = json.loads(path.read_text())
-    del told["flows"][0]["run"]
-    told["flows"][0]["partitions"][0] |= {"new": 1}
-    told["flows"][0]["partitions"][0]["timeline"] |= {"newer": 2, "curve": None, "traces": None}
-    path.write_text(json.dumps(told))
+    result = json.loads(path.read_text())
+    del result["flows"][0]["run"]
+    result["flows"][0]["partitions"][0] |= {"new": 1}
+    result["flows"][0]["partitions"][0]["timeline"] |= {"newer": 2, "curve": None, "traces": None}
+    path.write_text(json.dumps(result))
     (one,) = only(tmp_path).partitions
     assert one.records == runs.healthy().records
     assert runs.timeline_of(one).curve == []

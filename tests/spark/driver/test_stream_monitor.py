@@ -96,16 +96,16 @@ def test_heartbeats_are_sent_until_the_run_ends(options: FlowOptions) -> None:
     of_run.claim()
 
     def seen() -> int:
-        told = of_run.read()
-        return 0 if told is None else told.seen_ms
+        result = of_run.read()
+        return 0 if result is None else result.seen_ms
 
     before = seen()
     with Heartbeat(of_run, every_ms=5):
         eventually(lambda: seen() > before, what="a sign of life")
     of_run.end()
-    told = of_run.read()
-    assert told is not None
-    assert told.ended
+    result = of_run.read()
+    assert result is not None
+    assert result.ended
     syncs = list[Decision]()
 
     class Counted(RunControlClient):
@@ -117,7 +117,7 @@ def test_heartbeats_are_sent_until_the_run_ends(options: FlowOptions) -> None:
     record.want(ended=True)
     with Heartbeat(Counted(target(), "f", record=record), every_ms=1):
         eventually(lambda: len(syncs) > 3, what="some heartbeats")
-    assert of_run.read() == told, "what has ended stays so"
+    assert of_run.read() == result, "what has ended stays so"
 
 
 @pytest.mark.parametrize("other", ["run-3", "run-1, of a host whose clock is behind"])

@@ -159,10 +159,10 @@ def test_an_installed_spark_s_python_code_is_taken_unpacked(times: int, tmp_path
 
 def test_the_python_code_of_another_spark_is_used_as_it_is(tmp_path: Path) -> None:
     """That of a distribution is another one than that of this environment, and lies in its zips only."""
-    told = f"{tmp_path}/python/lib/pyspark.zip:{tmp_path}/mine"
+    result = f"{tmp_path}/python/lib/pyspark.zip:{tmp_path}/mine"
     made = Submission([], "local", tmp_path).environment(os.environ, {})
-    made |= {"SPARK_HOME": str(tmp_path), "PYTHONPATH": told}
-    assert asked_of_spark_s_python("os.environ['PYTHONPATH']", made) == told
+    made |= {"SPARK_HOME": str(tmp_path), "PYTHONPATH": result}
+    assert asked_of_spark_s_python("os.environ['PYTHONPATH']", made) == result
 
 
 @pytest.mark.parametrize("status", [0, 1, 3])
@@ -177,8 +177,8 @@ sys.exit({status})
 """
     made = scripted(program, tmp_path)
     assert made.run() == status
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("a" * 200_000 + "\n", "mirror: grün\n")
+    result = capsys.readouterr()
+    assert (result.out, result.err) == ("a" * 200_000 + "\n", "mirror: grün\n")
     assert made.log.read_text() == "noise\nmore\n"
 
 
@@ -232,8 +232,8 @@ while True:
     waiting = signal_once_there(tmp_path / "there", signum)
     assert scripted(program, tmp_path).run() == status
     waiting.join()
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("{}\n", "goodbye\n")
+    result = capsys.readouterr()
+    assert (result.out, result.err) == ("{}\n", "goodbye\n")
     assert signal.getsignal(signum) is own_handlers[signum]
 
 

@@ -47,7 +47,7 @@ def at(offset: int, topic_id: str = "id") -> TargetProgress:
 
 
 @pytest.mark.parametrize(
-    ("told", "end"),
+    ("progress", "end"),
     [
         (at(ONE.start + 7), ONE.start + 7),
         (at(ONE.end + 100), ONE.end),
@@ -56,21 +56,21 @@ def at(offset: int, topic_id: str = "id") -> TargetProgress:
         (at(ONE.start + 7, "another topic of this name"), ONE.start),
     ],
 )
-def test_progress_on_the_target_gives_the_committed_end(told: TargetProgress, end: int) -> None:
-    one = result_without_answer(ONE, told, cut_short=True)
+def test_progress_on_the_target_gives_the_committed_end(progress: TargetProgress, end: int) -> None:
+    one = result_without_answer(ONE, progress, cut_short=True)
     assert (one.start, one.end, one.records) == (ONE.start, end, end - ONE.start)
     assert (one.counted, one.outcome) == (CountBasis.OFFSETS, Outcome.UNFINISHED)
     assert str(one.error).startswith("the run was cut short")
     assert "the next run resumes there" in str(one.error)
-    assert "its task was lost" in str(result_without_answer(ONE, told, cut_short=False).error)
+    assert "its task was lost" in str(result_without_answer(ONE, progress, cut_short=False).error)
 
 
 def test_without_progress_from_the_target_figures_are_unknown() -> None:
     plan = Plan(flow="f", tasks=[[ONE, backlog(1, 5)]], results_without_task=[])
     report = FlowReport("f", START, END, join_results(plan, [], TargetProgress(error="no answer"), cut_short=True))
-    told = report.to_json()["partitions"][0]
-    assert [told[name] for name in ("end", "records", "batches", "bytes", "counted")] == [None] * 4 + ["unknown"]
-    assert "(no answer)" in told["error"]
+    outcome = report.to_json()["partitions"][0]
+    assert [outcome[name] for name in ("end", "records", "batches", "bytes", "counted")] == [None] * 4 + ["unknown"]
+    assert "(no answer)" in outcome["error"]
     assert shown(report).count("unknown") == 6, "two partitions and the total"
 
 
@@ -136,9 +136,9 @@ def test_an_unreachable_target_is_awaited_no_longer_than_the_timeout(
 
     monkeypatch.setattr(reached, "Admin", Hung)
     began_s = time.monotonic()
-    told = read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE], timeout_s=0.2)
+    outcome = read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE], timeout_s=0.2)
     over.set()
-    assert told == TargetProgress(error="no answer within 0.2 s")
+    assert outcome == TargetProgress(error="no answer within 0.2 s")
     assert time.monotonic() - began_s < 30
 
 

@@ -193,10 +193,10 @@ def test_another_source_is_never_skipped() -> None:
     assert result.outcome is Outcome.FAILED
 
 
-@pytest.mark.parametrize(("time_ms", "anew"), [(0, True), (999, True), (1000, False), (5000, False)])
-def test_old_progress_of_an_idle_partition_is_committed_again(time_ms: int, anew: bool) -> None:
+@pytest.mark.parametrize(("time_ms", "renewed"), [(0, True), (999, True), (1000, False), (5000, False)])
+def test_old_progress_of_an_idle_partition_is_committed_again(time_ms: int, renewed: bool) -> None:
     found = plan_range(flow(), HERE, seen(), at(100, time_ms=time_ms), recommit_before_ms=1000)
-    assert found == copy(100, 100) if anew else isinstance(found, RangeResult)
+    assert found == copy(100, 100) if renewed else isinstance(found, RangeResult)
 
 
 @pytest.mark.parametrize(

@@ -218,9 +218,9 @@ def test_short_lived_transactional_ids_are_a_warning_where_fences_need_them(
     )
 
 
-@pytest.mark.parametrize(("hours", "anew"), [(23, False), (25, True)])
+@pytest.mark.parametrize(("hours", "renewed"), [(23, False), (25, True)])
 def test_progress_is_committed_again_after_a_seventh_of_its_retention(
-    pair: PlannerHarness, hours: int, anew: bool
+    pair: PlannerHarness, hours: int, renewed: bool
 ) -> None:
     pair.a.add_topic("orders", [10])
     pair.prepare(flow())
@@ -232,8 +232,8 @@ def test_progress_is_committed_again_after_a_seventh_of_its_retention(
     )
     pair.now_ms += hours * 3_600_000
     plan = pair.plan(flow())
-    assert [(each.start, each.end) for each in plan.ranges] == [(10, 10)] * anew
-    assert len(plan.results_without_task) == (not anew)
+    assert [(each.start, each.end) for each in plan.ranges] == [(10, 10)] * renewed
+    assert len(plan.results_without_task) == (not renewed)
 
 
 def test_a_plan_resumes_where_the_last_run_ended(pair: PlannerHarness) -> None:
@@ -450,7 +450,7 @@ def _copied(offset: int) -> None:
 def test_a_stream_that_keeps_pace_has_no_gap_while_the_next_epoch_is_planned(
     pair: PlannerHarness, follow: bool
 ) -> None:
-    """Its progress lay beyond the source's end as it had just been told: "the source's log was cut back"."""
+    """Its progress lay beyond the source's end as it had just been reported: "the source's log was cut back"."""
     pair.a.add_topic("orders", [20])
     pair.b.add_topic("a.orders", [20])
     _copied(20)

@@ -1,4 +1,4 @@
-"""Permissions that a flow lacks, by what its clusters tell: what refuses it, what is only said, and what is not."""
+"""Permissions that a flow lacks, by what its clusters report: what refuses it, what is only said, and what is not."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_all_permissions_granted_gives_no_lines() -> None:
 
 def test_permissions_that_brokers_do_not_return_give_no_lines() -> None:
     assert missing_permissions(FLOW, FlowPermissions()) == MissingPermissions()
-    untold = {name: TopicPermissions(one.partitions, None) for name, one in {**SOURCE, **TARGET}.items()}
-    assert missing_permissions(FLOW, FlowPermissions(source=untold, target=untold)) == MissingPermissions()
+    unknown = {name: TopicPermissions(one.partitions, None) for name, one in {**SOURCE, **TARGET}.items()}
+    assert missing_permissions(FLOW, FlowPermissions(source=unknown, target=unknown)) == MissingPermissions()
 
 
 # --- the source's topics

@@ -24,12 +24,12 @@ PLAIN = TopicConfig.of(DEFAULTS)
 HOUR = 3_600_000
 
 
-def told(source: TopicConfig = PLAIN, target: TopicConfig = PLAIN, **of_flow: object) -> list[str]:
+def warnings_of(source: TopicConfig = PLAIN, target: TopicConfig = PLAIN, **of_flow: object) -> list[str]:
     return warnings(flow("f", "a", "b", **of_flow), {"a.orders": (source, target)})
 
 
 def test_a_plain_pair_gives_no_lines() -> None:
-    assert told() == []
+    assert warnings_of() == []
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_plain_pair_gives_no_lines() -> None:
 )
 def test_a_pair_with_equal_configurations_gives_no_lines(alike: dict[str, object]) -> None:
     both = replace(PLAIN, **alike)  # type: ignore[arg-type]
-    assert told(both, both) == []
+    assert warnings_of(both, both) == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_pair_with_equal_configurations_gives_no_lines(alike: dict[str, object
 def test_a_difference_that_affects_records_is_one_line(
     source: dict[str, object], target: dict[str, object], parts: list[str]
 ) -> None:
-    (line,) = told(replace(PLAIN, **source), replace(PLAIN, **target))  # type: ignore[arg-type]
+    (line,) = warnings_of(replace(PLAIN, **source), replace(PLAIN, **target))  # type: ignore[arg-type]
     assert line.startswith("target topic a.orders: ")
     assert [part for part in parts if part not in line] == []
     assert "\n" not in line
@@ -97,13 +97,13 @@ def test_a_difference_that_affects_records_is_one_line(
 def test_a_difference_that_the_flow_handles_gives_no_lines(
     source: dict[str, object], target: dict[str, object], of_flow: dict[str, object]
 ) -> None:
-    lines = told(replace(PLAIN, **source), replace(PLAIN, **target), **of_flow)  # type: ignore[arg-type]
+    lines = warnings_of(replace(PLAIN, **source), replace(PLAIN, **target), **of_flow)  # type: ignore[arg-type]
     assert [line for line in lines if "LogAppendTime" not in line] == []
 
 
 def test_log_append_time_of_the_source_is_never_in_the_future() -> None:
     source = replace(PLAIN, append_time=True, after_max_ms=FOREVER)
-    assert [line for line in told(source) if "after.max.ms" in line] == []
+    assert [line for line in warnings_of(source) if "after.max.ms" in line] == []
 
 
 def test_topics_with_the_same_warning_share_a_line() -> None:
@@ -115,7 +115,7 @@ def test_topics_with_the_same_warning_share_a_line() -> None:
 def test_a_time_limit_is_named_by_the_key_that_sets_it() -> None:
     source = replace(PLAIN, after_max_ms=FOREVER)
     old = {key: value for key, value in DEFAULTS.items() if not key.startswith("message.timestamp.")}
-    lines = told(source, TopicConfig.of({**old, "message.timestamp.difference.max.ms": str(HOUR)}))
+    lines = warnings_of(source, TopicConfig.of({**old, "message.timestamp.difference.max.ms": str(HOUR)}))
     assert len(lines) == 2, "both directions"
     assert all(": message.timestamp.difference.max.ms = 3600000 (1 hours)" in line for line in lines)
 

@@ -276,9 +276,9 @@ def test_a_status_as_json(site: StatusHarness) -> None:
     site.lead(-1, 1)
     site.run()
     with site.watch() as watch:
-        told = json.loads(json.dumps(watch.read().to_json()))
-    first, second = told.pop("partitions")
-    assert told == {
+        result = json.loads(json.dumps(watch.read().to_json()))
+    first, second = result.pop("partitions")
+    assert result == {
         "flow": "f",
         "source": "a",
         "target": "b",
@@ -307,7 +307,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "sync": None,
         "index_bytes": None,
     }
-    assert list(told["states"]) == ["no leader", "caught up"]
+    assert list(result["states"]) == ["no leader", "caught up"]
     assert first == {
         "topic": "orders",
         "partition": 0,

@@ -188,7 +188,7 @@ class MirrorMakerSite:
         """Run the command until nothing is left out, and return what it prints.
 
         It refuses while a killed worker is a member of its group still, and leaves out open transactions. If it says of
-        the compacted topic alone that nothing of what was copied is left in the source, it is told to copy the rest.
+        the compacted topic alone that nothing of what was copied is left in the source, it is asked to copy the rest.
         """
         return self._until({0}, options)
 
