@@ -49,9 +49,7 @@ WARM_S: Final = 20.0
 START_WITHIN_S: Final = 120.0
 EPOCH_MS: Final = 60_000
 RESULTS: Final = Path(__file__).with_name("results-groups.json")
-GROUPS: Final = 1_000
-PARTITIONS: Final = 10
-RATE: Final = 200
+SIZE: Final = {"groups": 1_000, "partitions": 10, "rate": 200}
 SECONDS: Final = 60.0
 INTERVAL_MS: Final = 10_000
 _SHORTEST_MS: Final = 1_000
@@ -228,9 +226,9 @@ def main(arguments: Sequence[str]) -> int:
     known = copiers(0)
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
-    parser.add_argument("--groups", type=int, default=GROUPS)
-    parser.add_argument("--partitions", type=int, default=PARTITIONS)
-    parser.add_argument("--rate", type=int, default=RATE)
+    parser.add_argument("--groups", type=int, default=SIZE["groups"])
+    parser.add_argument("--partitions", type=int, default=SIZE["partitions"])
+    parser.add_argument("--rate", type=int, default=SIZE["rate"])
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--interval-ms", type=int, default=INTERVAL_MS)
     parser.add_argument("--output", type=Path, default=RESULTS)

@@ -41,7 +41,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirror.sandbox.cluster import Cluster
-from tests.benchmarks.mirrormaker import NO_LINGER, mirrormaker, properties
+from tests.benchmarks.mirrormaker import HEAP, NO_LINGER, mirrormaker, properties
 from tests.benchmarks.side_by_side.mirrormaker_settings import JAVA
 
 PARTITIONS: Final = 4
@@ -180,16 +180,11 @@ def requests_file(load: Load) -> Path:
 
 
 @contextlib.contextmanager
-def their_stream(exactly_once: bool, load: Load) -> Iterator[int]:
+def their_stream(exactly_once: bool, load: Load, *, low_latency: bool = False) -> Iterator[int]:
     settings = properties(load.source, load.target, TOPIC, exactly_once=exactly_once, tasks=PARTITIONS)
-    with mirrormaker(load.folder, settings) as process:
-        yield process.pid
-
-
-@contextlib.contextmanager
-def their_stream_at_low_latency(load: Load) -> Iterator[int]:
-    settings = properties(load.source, load.target, TOPIC, exactly_once=True, tasks=PARTITIONS) | NO_LINGER
-    with mirrormaker(load.folder, settings, heap=JAVA) as process:
+    if low_latency:
+        settings |= NO_LINGER
+    with mirrormaker(load.folder, settings, heap=JAVA if low_latency else HEAP) as process:
         yield process.pid
 
 
@@ -203,7 +198,7 @@ STREAMS: Final[dict[str, Callable[[Load], contextlib.AbstractContextManager[int]
     "task-transactions": partial(one_task, "transactions"),
     "mirrormaker": partial(their_stream, True),
     "mirrormaker-default": partial(their_stream, False),
-    "mirrormaker-low-latency": their_stream_at_low_latency,
+    "mirrormaker-low-latency": partial(their_stream, True, low_latency=True),
 }
 
 
@@ -240,15 +235,37 @@ def _cpu(root: psutil.Process) -> float:
     return total
 
 
-def measure(
-    name: str,
-    rate: int,
-    seconds: float,
-    epoch_ms: int,
-    partitions: int = PARTITIONS,
-    profile: str = "",
-    records: Path | None = None,
-) -> dict[str, float]:
+@dataclass(frozen=True)
+class Fed:
+    """Two clusters, a producer at the source and a reader at the target."""
+
+    source: Cluster
+    target: Cluster
+    folder: Path
+    feeding: Feeding
+    reading: Reading
+
+    def await_first(self, name: str) -> None:
+        """Wait for the first record that the stream ``name`` copies. Raises AssertionError."""
+        until = time.monotonic() + START_WITHIN_S
+        while not self.reading.found:
+            assert time.monotonic() < until, f"{name} copied nothing within {START_WITHIN_S} s"
+            time.sleep(0.2)
+
+    def stop(self) -> int:
+        """Stop the producer, and return how many records the source has, once these have come, or after 30 s."""
+        self.feeding.over.set()
+        self.feeding.join()
+        appended = records_in(self.source.bootstrap_servers, self.feeding.partitions)
+        deadline = time.monotonic() + 30
+        while len(set(self.reading.numbers)) < appended and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return appended
+
+
+@contextlib.contextmanager
+def fed(rate: int, partitions: int) -> Iterator[Fed]:
+    """Records come while the block runs; all threads and clusters end with it."""
     with (
         Cluster(properties=BROKERS) as a,
         Cluster(properties=BROKERS) as b,
@@ -260,12 +277,29 @@ def measure(
         reading = Reading(b.bootstrap_servers, partitions)
         reading.start()
         feeding.start()
-        load = Load(a.bootstrap_servers, b.bootstrap_servers, Path(folder), partitions, epoch_ms, profile)
+        try:
+            yield Fed(a, b, Path(folder), feeding, reading)
+        finally:
+            feeding.over.set()
+            reading.over.set()
+            feeding.join()
+            reading.join()
+
+
+def measure(
+    name: str,
+    rate: int,
+    seconds: float,
+    epoch_ms: int,
+    partitions: int = PARTITIONS,
+    profile: str = "",
+    records: Path | None = None,
+) -> dict[str, float]:
+    with fed(rate, partitions) as site:
+        a, b, reading = site.source, site.target, site.reading
+        load = Load(a.bootstrap_servers, b.bootstrap_servers, site.folder, partitions, epoch_ms, profile)
         with STREAMS[name](load) as copier:
-            until = time.monotonic() + START_WITHIN_S
-            while not reading.found and time.monotonic() < until:
-                time.sleep(0.2)
-            assert reading.found, f"{name} copied nothing within {START_WITHIN_S} s"
+            site.await_first(name)
             begins = reading.found[0][0] + WARM_S
             time.sleep(WARM_S)
             brokers = {name: next(iter(cluster.pids.values())) for name, cluster in (("source", a), ("target", b))}
@@ -273,14 +307,7 @@ def measure(
             time.sleep(seconds)
             used = meter.figures()
             ends = time.monotonic()
-            feeding.over.set()
-            feeding.join()
-            appended = records_in(a.bootstrap_servers, partitions)
-            deadline = time.monotonic() + 30
-            while len(reading.found) < appended and time.monotonic() < deadline:
-                time.sleep(0.2)
-        reading.over.set()
-        reading.join()
+            appended = site.stop()
     if records is not None:
         with records.open("a", encoding="utf-8") as lines:
             began = begins - WARM_S

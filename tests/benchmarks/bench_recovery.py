@@ -18,7 +18,6 @@ import contextlib
 import itertools
 import json
 import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -27,21 +26,8 @@ from typing import Final
 
 import psutil
 
-from mirror.sandbox.cluster import Cluster
-from tests.benchmarks.bench_latency import (
-    BROKERS,
-    COPY,
-    PARTITIONS,
-    START_WITHIN_S,
-    STREAMS,
-    TOPIC,
-    WARM_S,
-    Feeding,
-    Load,
-    Reading,
-    create,
-    records_in,
-)
+from mirror.config.models import FlowConfig
+from tests.benchmarks.bench_latency import PARTITIONS, STREAMS, WARM_S, Load, Reading, fed
 
 RESULTS: Final = Path(__file__).with_name("results-recovery.json")
 NAMES: Final = ("mirror", "mirrormaker-low-latency")
@@ -50,7 +36,7 @@ RECOVERED_WITHIN_S: Final = 400.0
 (scheduled.rebalance.max.delay.ms)."""
 AFTERWARDS_S: Final = 10.0
 _CURRENT_MS: Final = 1_000.0
-_EPOCH_MS: Final = 180_000
+_EPOCH_MS: Final[int] = FlowConfig.model_fields["epoch_ms"].default
 
 Arrival = tuple[float, int, float]
 """(monotonic seconds, partition, the record's age in ms)."""
@@ -85,49 +71,22 @@ def kill(root: int) -> None:
 
 
 def measure(name: str, rate: int) -> dict[str, float | None]:
-    with (
-        Cluster(properties=BROKERS) as a,
-        Cluster(properties=BROKERS) as b,
-        tempfile.TemporaryDirectory(prefix="recovery-") as folder,
-    ):
-        create(a.bootstrap_servers, TOPIC, PARTITIONS)
-        create(b.bootstrap_servers, COPY, PARTITIONS)
-        feeding = Feeding(a.bootstrap_servers, rate, PARTITIONS)
-        reading = Reading(b.bootstrap_servers, PARTITIONS)
-        reading.start()
-        feeding.start()
-        load = Load(a.bootstrap_servers, b.bootstrap_servers, Path(folder), PARTITIONS, _EPOCH_MS)
-        try:
-            with STREAMS[name](load) as copier:
-                _await_first(reading, name)
-                time.sleep(WARM_S)
-                kill(copier)
-                killed = time.monotonic()
-            with STREAMS[name](load):
-                found = _await_recovery(reading, killed)
-                time.sleep(AFTERWARDS_S)
-                feeding.over.set()
-                feeding.join()
-                appended = records_in(a.bootstrap_servers, PARTITIONS)
-                deadline = time.monotonic() + 30
-                while len(set(reading.numbers)) < appended and time.monotonic() < deadline:
-                    time.sleep(0.2)
-        finally:
-            feeding.over.set()
-            reading.over.set()
-            feeding.join()
-            reading.join()
-    counts = Counter(reading.numbers)
-    doubled = sum(count - 1 for count in counts.values())
+    with fed(rate, PARTITIONS) as site:
+        source, target = site.source.bootstrap_servers, site.target.bootstrap_servers
+        load = Load(source, target, site.folder, PARTITIONS, _EPOCH_MS)
+        with STREAMS[name](load) as copier:
+            site.await_first(name)
+            time.sleep(WARM_S)
+            kill(copier)
+            killed = time.monotonic()
+        with STREAMS[name](load):
+            found = _await_recovery(site.reading, killed)
+            time.sleep(AFTERWARDS_S)
+            appended = site.stop()
+    counts = Counter(site.reading.numbers)
     first, drained = found if found is not None else (None, None)
+    doubled = counts.total() - len(counts)
     return {"first": first, "drained": drained, "missing": appended - len(counts), "doubled": doubled}
-
-
-def _await_first(reading: Reading, name: str) -> None:
-    until = time.monotonic() + START_WITHIN_S
-    while not reading.found:
-        assert time.monotonic() < until, f"{name} copied nothing within {START_WITHIN_S} s"
-        time.sleep(0.2)
 
 
 def _await_recovery(reading: Reading, killed: float) -> tuple[float, float] | None:

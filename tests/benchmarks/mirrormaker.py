@@ -14,7 +14,7 @@ from mirror.sandbox.node import render
 from mirror.sandbox.process import Process, launch, stop
 
 _HERE: Final = Path(__file__).parent
-_HEAP: Final = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC")
+HEAP: Final = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC")
 GRACE_S: Final = 15.0
 LOGGING: Final = f"-Dlog4j2.configurationFile={_HERE.parents[1] / 'mirror' / 'sandbox' / 'log4j2.properties'}"
 
@@ -62,7 +62,7 @@ def mirrormaker_jars() -> list[Path]:
 
 
 @contextlib.contextmanager
-def mirrormaker(folder: Path, settings: Mapping[str, str], *, heap: Sequence[str] = _HEAP) -> Iterator[Process]:
+def mirrormaker(folder: Path, settings: Mapping[str, str], *, heap: Sequence[str] = HEAP) -> Iterator[Process]:
     """Running while the block runs; ``folder`` gets its settings and log, ``heap`` are options of its JVM."""
     file = folder / "mm2.properties"
     file.write_text(render(settings), encoding="ascii")

@@ -117,6 +117,16 @@ def test_a_round_of_latency_with_missing_records_is_shown_and_not_counted(outcom
     assert f"{label}, round 1, counts in no figure: {reason}" in results_page(results, None, {})
 
 
+def test_a_section_whose_first_measurement_failed_is_shown_with_the_reason() -> None:
+    document = sample_results.results("a")
+    settings = ("copier", "round", "rate", "seconds", "groups", "partitions")
+    for name in ("latency", "recovery", "groups", "quiet"):
+        first = document[name][0]
+        document[name][0] = {key: first[key] for key in settings if key in first} | {"failed": f"{name} broke"}
+    page = results_page(Results.of(document), None, {})
+    assert all(f"failed: {name} broke" in page for name in ("latency", "recovery", "groups", "quiet"))
+
+
 @pytest.mark.parametrize(
     "invocations",
     [

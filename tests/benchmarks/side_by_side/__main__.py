@@ -36,7 +36,7 @@ from mirror.sandbox.distribution import Distribution
 from tests.benchmarks import bench_groups, bench_latency, bench_quiet_partitions, bench_recovery
 from tests.benchmarks.side_by_side import filling, results, stock
 from tests.benchmarks.side_by_side.copiers import COPIER
-from tests.benchmarks.side_by_side.figures import UnpublishableError
+from tests.benchmarks.side_by_side.figures import OTHERS, UnpublishableError
 from tests.benchmarks.side_by_side.publish import publish
 from tests.benchmarks.side_by_side.results import Results
 from tests.benchmarks.side_by_side.running import Pair, run
@@ -55,7 +55,7 @@ STREAMS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-low-latency": "m
 """Those whose latency and recovery are measured, all exactly once, and their names there."""
 _OF_GROUPS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once": "mirrormaker"}
 """Those whose groups' positions are measured, once, and their names in bench_groups.py."""
-_MINUTES: Final = frozenset({LATENCY, RECOVERY, GROUPS, QUIET})
+_MINUTES: Final = frozenset(OTHERS) - {IDLE}
 _QUIET_PARTITIONS: Final = 10_000
 _QUIET_ROUNDS: Final = 2
 _EPOCH_MS: Final[int] = FlowConfig.model_fields["epoch_ms"].default
@@ -108,22 +108,36 @@ def asked(arguments: Sequence[str]) -> Asked:
     parser.add_argument("--cold", action="store_true", help="begin without warming up the brokers: to try things out")
     parser.add_argument("--source-release", choices=VERSIONS, default=LATEST_VERSION, help="of the source's broker")
     parser.add_argument("--results", type=Path, default=results.FILE)
-    result = parser.parse_args(arguments)
-    sections = [name for name in result.workload or SECTIONS if not (result.no_latency and name in _MINUTES)]
+    options = parser.parse_args(arguments)
+    sections = [name for name in options.workload or SECTIONS if not (options.no_latency and name in _MINUTES)]
     return Asked(
         tuple(arguments),
-        result.rounds,
+        options.rounds,
         tuple(sorted(set(sections), key=SECTIONS.index)),
-        tuple(sorted(set(result.copier or COPIERS), key=COPIERS.index)),
-        result.scale,
-        result.seed,
-        result.resume,
-        result.seconds_latency,
-        float("inf") if result.within is None else time.monotonic() + result.within * 60,
-        not result.cold,
-        result.source_release,
-        result.results,
+        tuple(sorted(set(options.copier or COPIERS), key=COPIERS.index)),
+        options.scale,
+        options.seed,
+        options.resume,
+        options.seconds_latency,
+        float("inf") if options.within is None else time.monotonic() + options.within * 60,
+        not options.cold,
+        options.source_release,
+        options.results,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One beside the workloads: in each of ``rounds`` it measures each of ``names`` (copier -> its own name for it).
+
+    ``settings`` are in each entry, also of a measurement that failed.
+    """
+
+    name: str
+    names: Mapping[str, str]
+    rounds: int
+    settings: Mapping[str, Any]
+    measure: Callable[[str], dict[str, Any]]
 
 
 class Interruption:
@@ -171,16 +185,18 @@ class Bench:
             if self._plan(workload):
                 with self._pair(workload.brokers) as pair:
                     self._part(workload.key, partial(self._workload, pair, workload))
-        rounds = self._asked.rounds
-        beside: dict[str, tuple[Mapping[str, str], int, Callable[[str], dict[str, Any]]]] = {
-            LATENCY: (STREAMS, rounds, self._latency),
-            RECOVERY: (STREAMS, rounds, _recovery),
-            GROUPS: (_OF_GROUPS, 1, _groups),
-            QUIET: ({"mirror-exactly-once": ""}, 1, _quiet),
-        }
-        for section, (names, count, measure) in beside.items():
-            if section in self._asked.sections:
-                self._other(section, names, count, measure)
+        for section in self._sections():
+            if section.name in self._asked.sections:
+                self._other(section)
+
+    def _sections(self) -> list[Section]:
+        rounds, seconds = self._asked.rounds, self._asked.latency_s
+        return [
+            Section(LATENCY, STREAMS, rounds, {"rate": _RATE, "seconds": seconds}, partial(_latency, seconds)),
+            Section(RECOVERY, STREAMS, rounds, {"rate": _RATE}, _recovery),
+            Section(GROUPS, _OF_GROUPS, 1, bench_groups.SIZE, _groups),
+            Section(QUIET, {"mirror-exactly-once": ""}, 1, {"partitions": _QUIET_PARTITIONS}, _quiet),
+        ]
 
     def _part(self, name: str, part: Callable[[], None]) -> None:
         """One that breaks leaves the others their turn."""
@@ -266,43 +282,39 @@ class Bench:
                     say(f"{workload.key} round {number} {line(result)}")
                     self._results.add_other("idle", {"round": number, "with_idle": with_idle, **_idle_entry(result)})
 
-    def _other(
-        self, section: str, names: Mapping[str, str], rounds: int, measure: Callable[[str], dict[str, Any]]
-    ) -> None:
-        """In each round ``measure`` each of ``names`` (copier -> its name in the section's own program)."""
-        for number in range(1, rounds + 1):
-            for copier, name in names.items():
-                if self._asked.late or self._results.has_other(section, round=number, copier=copier):
+    def _other(self, section: Section) -> None:
+        for number in range(1, section.rounds + 1):
+            for copier, name in section.names.items():
+                if self._asked.late or self._results.has_other(section.name, round=number, copier=copier):
                     continue
-                entry: dict[str, Any] = {"copier": copier, "round": number}
+                entry: dict[str, Any] = {"copier": copier, "round": number, **section.settings}
                 try:
-                    entry |= measure(name)
+                    entry |= section.measure(name)
                 except Exception as error:  # noqa: BLE001 - the other one's turn comes all the same
                     self._interruption.check()
                     entry["failed"] = f"{type(error).__name__}: {error}"[:600]
-                self._results.add_other(section, entry)
-                say(f"{section} round {number} {entry}")
+                self._results.add_other(section.name, entry)
+                say(f"{section.name} round {number} {entry}")
 
-    def _latency(self, name: str) -> dict[str, Any]:
-        seconds = self._asked.latency_s
-        found = bench_latency.measure(name, _RATE, seconds, _EPOCH_MS)
-        return {"rate": _RATE, "seconds": seconds, **{key: round(value, 1) for key, value in found.items()}}
+
+def _latency(seconds: float, name: str) -> dict[str, Any]:
+    found = bench_latency.measure(name, _RATE, seconds, _EPOCH_MS)
+    return {key: round(value, 1) for key, value in found.items()}
 
 
 def _recovery(name: str) -> dict[str, Any]:
     found = bench_recovery.measure(name, _RATE)
-    return {"rate": _RATE, **{key: None if value is None else round(value, 2) for key, value in found.items()}}
+    return {key: None if value is None else round(value, 2) for key, value in found.items()}
 
 
 def _groups(name: str) -> dict[str, Any]:
     copier = bench_groups.copiers(bench_groups.INTERVAL_MS)[name]
-    size = {"groups": bench_groups.GROUPS, "partitions": bench_groups.PARTITIONS, "rate": bench_groups.RATE}
-    found = bench_groups.measure(copier, **size, seconds=bench_groups.SECONDS)
-    return {**size, "interval_ms": copier.interval_ms, **{key: round(value, 3) for key, value in found.items()}}
+    found = bench_groups.measure(copier, **bench_groups.SIZE, seconds=bench_groups.SECONDS)
+    return {"interval_ms": copier.interval_ms, **{key: round(value, 3) for key, value in found.items()}}
 
 
 def _quiet(_name: str) -> dict[str, Any]:
-    return {"partitions": _QUIET_PARTITIONS, "runs": bench_quiet_partitions.measure(_QUIET_PARTITIONS, _QUIET_ROUNDS)}
+    return {"runs": bench_quiet_partitions.measure(_QUIET_PARTITIONS, _QUIET_ROUNDS)}
 
 
 def _idle_entry(result: dict[str, Any]) -> dict[str, Any]:

@@ -132,8 +132,8 @@ class Outlet(threading.Thread):
         return found
 
     def _send(self, parts: dict[int, Batch]) -> None:
-        result = tuple(ProducePartition(partition, Records((batch.view,))) for partition, batch in parts.items())
-        topics = (ProduceTopic(self._topic, None, result),)
+        produced = tuple(ProducePartition(partition, Records((batch.view,))) for partition, batch in parts.items())
+        topics = (ProduceTopic(self._topic, None, produced),)
         self._link.send(Api.PRODUCE, ProduceRequest(-1, _ACKS_WITHIN_MS, topics))
         self._under_way.append(sum(batch.size for batch in parts.values()))
 

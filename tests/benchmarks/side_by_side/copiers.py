@@ -101,7 +101,7 @@ def _mirrormaker(name: str, job: Job) -> Command:
 
 
 def _loop(name: str, job: Job) -> Command:
-    result = {
+    words = {
         "source": job.source,
         "topic": job.workload.topic,
         "target": job.target,
@@ -110,7 +110,7 @@ def _loop(name: str, job: Job) -> Command:
         "share": COPIER[name].share(job.workload),
     }
     module = f"{_PACKAGE}.{_LOOPS[name]}"
-    return [sys.executable, "-m", module, json.dumps(result)]
+    return [sys.executable, "-m", module, json.dumps(words)]
 
 
 def _ceiling(name: str, job: Job) -> Command:

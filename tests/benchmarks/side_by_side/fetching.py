@@ -72,13 +72,13 @@ def _batches(part: FetchResponsePartition, at: int) -> tuple[list[Batch], int]:
 
 def fetch_all(address: str, topic: str, take: Take) -> None:
     """Until the last stable offsets of the start. The next Fetch is under way while ``take`` has the last one's."""
-    result = Topic(address, topic)
-    with Offsets(result) as offsets:
+    found = Topic(address, topic)
+    with Offsets(found) as offsets:
         ends = offsets.look(LATEST, READ_COMMITTED)
         begins = offsets.look(EARLIEST, READ_COMMITTED)
     readings = [
         Reading(topic, Link(*leader), {one: begins[one] for one in partitions}, ends)
-        for leader, partitions in result.by_leader().items()
+        for leader, partitions in found.by_leader().items()
     ]
     try:
         for partition, batches, size in _turns(readings):

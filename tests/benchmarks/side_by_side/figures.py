@@ -36,6 +36,10 @@ STREAMS: Final[Mapping[str, str]] = {
 """The streams that are measured, by name; there MirrorMaker 2 has none of the settings for large copies."""
 
 
+OTHERS: Final = ("idle", "latency", "recovery", "groups", "quiet")
+"""The sections beside the workloads."""
+
+
 class UnpublishableError(Exception):
     """The rows of a results file do not belong to one commit."""
 
@@ -134,11 +138,11 @@ class Results:
     date: str
     workloads: Mapping[str, Workload]
     runs: tuple[Run, ...]
-    latency: tuple[Mapping[str, Any], ...]
     idle: tuple[Mapping[str, Any], ...]
-    recovery: tuple[Mapping[str, Any], ...] = ()
-    groups: tuple[Mapping[str, Any], ...] = ()
-    quiet: tuple[Mapping[str, Any], ...] = ()
+    latency: tuple[Mapping[str, Any], ...]
+    recovery: tuple[Mapping[str, Any], ...]
+    groups: tuple[Mapping[str, Any], ...]
+    quiet: tuple[Mapping[str, Any], ...]
 
     @classmethod
     def read(cls, path: Path = RESULTS) -> Self:
@@ -153,14 +157,14 @@ class Results:
             for name, one in sorted(document["workloads"].items())
         }
         runs = tuple(_run(one, workloads[one["workload"]]) for one in document["runs"])
-        others = [tuple(document.get(key, ())) for key in ("latency", "idle", "recovery", "groups", "quiet")]
+        others = {name: tuple(document.get(name, ())) for name in OTHERS}
         old = document.get("old")
         if old is not None:
             commit, about = None, document
         else:
             commit, about = _one_commit(document["invocations"]), document["invocations"][0]
         date = about.get("date") or about["started"][:10]
-        return cls(commit, old, about["machine"], about["versions"], date, workloads, runs, *others)
+        return cls(commit, old, about["machine"], about["versions"], date, workloads, runs, **others)
 
     @property
     def counted_latency(self) -> tuple[Mapping[str, Any], ...]:

@@ -28,9 +28,8 @@ from typing import Any, Final
 from mirror.sandbox.fetch import KAFKA_VERSION
 from mirror.sandbox.java import find_java
 from mirror.version import VERSION
+from tests.benchmarks.side_by_side.figures import OTHERS
 
-OTHERS: Final = ("latency", "recovery", "groups", "quiet")
-"""The sections beside the workloads and ``idle``."""
 FILE: Final = Path(__file__).with_name("results.json")
 _ROOT: Final = Path(__file__).parents[3]
 _PACKAGES: Final = {
@@ -60,9 +59,7 @@ class Results:
     def __init__(self, path: Path, invocation: Mapping[str, Any], *, resume: bool) -> None:
         self._path = path
         found = json.loads(path.read_text(encoding="utf-8")) if resume and path.exists() else {}
-        empty: dict[str, Any] = {"invocations": [], "workloads": {}, "runs": [], "idle": []} | {
-            name: [] for name in OTHERS
-        }
+        empty: dict[str, Any] = {"invocations": [], "workloads": {}, "runs": [], **{name: [] for name in OTHERS}}
         self.document: Final[dict[str, Any]] = {**empty, **found}
         for earlier in self.document["invocations"]:
             _require_same_commit(path, earlier, invocation)
@@ -82,7 +79,7 @@ class Results:
         self.add_other("runs", run)
 
     def has_other(self, kind: str, **values: Any) -> bool:
-        """Whether ``kind`` (``idle`` or one of :data:`OTHERS`) has an entry with these values that did not fail."""
+        """Whether ``kind`` (one of :data:`OTHERS`) has an entry with these values that did not fail."""
         return any(values.items() <= entry.items() and not entry.get("failed") for entry in self.document[kind])
 
     def add_other(self, kind: str, entry: Mapping[str, Any]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tests.benchmarks.side_by_side.figures import Results, Run
 from tests.benchmarks.side_by_side.statistics import Ratio, ratio_of_medians
@@ -126,17 +126,16 @@ def _idle(results: Results) -> tuple[Values, Values]:
 
 
 def _late(results: Results) -> tuple[Values, Values]:
-    ours, theirs = (
-        {one["round"]: one["p99"] for one in results.counted_latency if one["copier"] == name}
-        for name in (OURS, _LOW_LATENCY)
-    )
-    return ours, theirs
+    return _streams(results.counted_latency, "p99")
 
 
 def _recovered(results: Results) -> tuple[Values, Values]:
+    return _streams(results.counted_recovery, "drained")
+
+
+def _streams(entries: Sequence[Mapping[str, Any]], figure: str) -> tuple[Values, Values]:
     ours, theirs = (
-        {one["round"]: one["drained"] for one in results.counted_recovery if one["copier"] == name}
-        for name in (OURS, _LOW_LATENCY)
+        {one["round"]: one[figure] for one in entries if one["copier"] == name} for name in (OURS, _LOW_LATENCY)
     )
     return ours, theirs
 
