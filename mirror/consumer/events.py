@@ -177,17 +177,31 @@ class ConsumedEvent(CompletableEvent[dict[TopicPartition, OffsetAndMetadata]]):
 
 
 class AssignEvent(Event):
-    """Assign exactly these partitions; new ones start ``paused``."""
+    """Assign these partitions, which start ``paused``, and no others unless it is ``incremental``."""
 
-    def __init__(self, tps: Collection[TopicPartition], *, paused: bool = False) -> None:
+    def __init__(self, tps: Collection[TopicPartition], *, paused: bool = False, incremental: bool = False) -> None:
         self._tps = tps
         self._paused = paused
+        self._incremental = incremental
 
     def apply(self, core: ConsumerActions, now: int) -> None:
         """Assign, and request the metadata of the topics."""
         del now
-        core.positions.assign(self._tps, paused=self._paused)
+        assign = core.positions.add if self._incremental else core.positions.assign
+        assign(self._tps, paused=self._paused)
         core.metadata.want({tp.topic for tp in self._tps})
+
+
+class UnassignEvent(Event):
+    """Assign these partitions no longer."""
+
+    def __init__(self, tps: Collection[TopicPartition]) -> None:
+        self._tps = tps
+
+    def apply(self, core: ConsumerActions, now: int) -> None:
+        """Drop their positions, and what was fetched of them."""
+        del now
+        core.positions.remove(self._tps)
 
 
 class SeekEvent(Event):

@@ -180,16 +180,23 @@ class Positions:
     def assign(self, tps: Iterable[TopicPartition], *, paused: bool = False) -> None:
         """Assign exactly ``tps``. Partitions that stay keep their positions; new ones start ``paused``."""
         wanted = dict.fromkeys(tps)
-        removed = {tp for tp in self._by_tp if tp not in wanted}
-        self._drop_buffered(removed)
-        for tp in removed:
-            del self._by_tp[tp]
-            self.mark_changed(tp)
-        for tp in wanted:
+        self.remove({tp for tp in self._by_tp if tp not in wanted})
+        self.add(wanted, paused=paused)
+
+    def add(self, tps: Iterable[TopicPartition], *, paused: bool = False) -> None:
+        """Assign ``tps``, too. Partitions that are assigned keep their positions; new ones start ``paused``."""
+        for tp in tps:
             if tp not in self._by_tp:
                 self._by_tp[tp] = self._new()
                 self._by_tp[tp].paused = paused
                 self.mark_changed(tp)
+
+    def remove(self, tps: Collection[TopicPartition]) -> None:
+        """Assign ``tps`` no longer."""
+        self._drop_buffered(tps)
+        for tp in tps:
+            del self._by_tp[tp]
+            self.mark_changed(tp)
 
     def _new(self) -> Position:
         generation = next(self._generations)
@@ -313,7 +320,7 @@ class Positions:
     def _paused(self, tp: TopicPartition) -> bool:
         return self._by_tp[tp].paused
 
-    def _drop_buffered(self, tps: set[TopicPartition]) -> None:
+    def _drop_buffered(self, tps: Collection[TopicPartition]) -> None:
         for tp in tps:
             for fetched in self.ready.drop(tp):
                 fetched.release()

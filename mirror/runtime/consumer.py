@@ -34,6 +34,7 @@ from mirror.consumer.events import (
     PositionEvent,
     ResetEvent,
     SeekEvent,
+    UnassignEvent,
     WakeEvent,
 )
 from mirror.consumer.fetched import Fetched
@@ -73,7 +74,7 @@ class Consumer:
         self._settings = settings
         self._thread = acquire(settings.cluster)
         self._core = ConsumerCore(settings, self._thread.loop, parts_of)
-        self._assigned: frozenset[TopicPartition] = frozenset()
+        self._assigned: set[TopicPartition] = set()
         self._use = SingleUser("Consumer")
         self._instance_id: uuid.UUID | None = None
         self._closed = False
@@ -91,11 +92,25 @@ class Consumer:
         wanted = arguments.partitions(tps)
         with self._use:
             self._submit(AssignEvent(wanted, paused=paused))
-            self._assigned = frozenset(wanted)
+            self._assigned = set(wanted)
+
+    def incremental_assign(self, tps: Iterable[TopicPartition], *, paused: bool = False) -> None:
+        """Assign these partitions, too, as :meth:`assign` does: it costs nothing for those that are assigned."""
+        added = arguments.partitions(tps)
+        with self._use:
+            self._submit(AssignEvent(added, paused=paused, incremental=True))
+            self._assigned.update(added)
+
+    def incremental_unassign(self, tps: Iterable[TopicPartition]) -> None:
+        """Assign these partitions, which are assigned, no longer: it costs nothing for the others."""
+        removed = arguments.partitions(tps)
+        with self._use:
+            self._submit(UnassignEvent(removed), removed)
+            self._assigned.difference_update(removed)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the assigned partitions."""
-        return self._assigned
+        return frozenset(self._assigned)
 
     def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Continue at ``offset``.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 import pytest
 
 from mirror.cluster.types import TopicPartition
-from mirror.consumer.events import AssignEvent, PauseEvent, PositionEvent, SeekEvent
+from mirror.consumer.events import AssignEvent, PauseEvent, PositionEvent, SeekEvent, UnassignEvent
 from mirror.consumer.fetch_routes import FetchRoutes
 from mirror.consumer.fetching import Fetching
 from mirror.consumer.offsets import Offsets
@@ -102,7 +102,10 @@ def test_a_change_of_one_topic_concerns_its_partitions_alone(monkeypatch: pytest
     assert set(checked) == {u0}
 
 
-def test_a_partition_that_is_assigned_later_is_read_and_its_position_found_also_while_it_is_paused() -> None:
+@pytest.mark.parametrize("incremental", [False, True])
+def test_a_partition_that_is_assigned_later_is_read_and_its_position_found_also_while_it_is_paused(
+    incremental: bool,
+) -> None:
     """Nothing else changes then: neither the metadata, nor another position."""
     cluster = FakeCluster()
     cluster.add_topic("t", 3)
@@ -113,9 +116,9 @@ def test_a_partition_that_is_assigned_later_is_read_and_its_position_found_also_
     consumer.submit(consumer.core, AssignEvent(tps[:1]))
     assert [one.tp for one in consumer.poll()] == tps[:1]
     consumer.run_for(2_000)
-    consumer.submit(consumer.core, AssignEvent(tps[:2]))
+    consumer.submit(consumer.core, AssignEvent(tps[1:2] if incremental else tps[:2], incremental=incremental))
     assert [one.tp for one in consumer.poll()] == tps[1:2]
-    consumer.submit(consumer.core, AssignEvent(tps, paused=True))
+    consumer.submit(consumer.core, AssignEvent(tps[2:] if incremental else tps, paused=True, incremental=incremental))
     consumer.run_for(2_000)
     assert consumer.call(PositionEvent(tps[2], *consumer.timer()), consumer.core) == 0
 
@@ -172,6 +175,25 @@ class Reader:
         for tp in set(assigned).difference(before):
             self.consumer.submit(self.consumer.core, SeekEvent(tp, 0, None))
 
+    def assign_more(self) -> None:
+        """Those that are assigned keep their positions."""
+        self.consumer.run_for(1)
+        before = {tp for tp, _ in self.positions}
+        added = self.chance.sample(self.tps, 3)
+        self.consumer.submit(self.consumer.core, AssignEvent(added, incremental=True))
+        self.consumer.run_for(1)
+        assert {tp for tp, _ in self.positions} == {*before, *added}
+        for tp in set(added).difference(before):
+            self.consumer.submit(self.consumer.core, SeekEvent(tp, 0, None))
+
+    def unassign(self) -> None:
+        self.consumer.run_for(1)
+        if len(left := dict(self.positions)) > 4:
+            removed = self.some()
+            self.consumer.submit(self.consumer.core, UnassignEvent(removed))
+            self.consumer.run_for(1)
+            assert dict(self.positions).keys() == left.keys() - set(removed)
+
     @property
     def actions(self) -> list[Callable[[], None]]:
         return [
@@ -184,6 +206,8 @@ class Reader:
             self.move,
             self.refuse,
             self.assign,
+            self.assign_more,
+            self.unassign,
         ]
 
 

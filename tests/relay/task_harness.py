@@ -67,11 +67,17 @@ class Source:
             if tp.partition not in dead
         }
 
-    def assign(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
-        self.calls["assign"] += 1
-        new = set(tps) - self.assigned
-        self.paused = (self.paused & set(tps)) | (new if paused else set())
-        self.assigned = set(tps)
+    def incremental_assign(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
+        assert paused
+        assert not self.assigned & set(tps)
+        self.calls["assigned"] += len(tps)
+        self.paused |= set(tps)
+        self.assigned |= set(tps)
+
+    def incremental_unassign(self, tps: Collection[TopicPartition]) -> None:
+        assert self.assigned >= set(tps)
+        self.paused -= set(tps)
+        self.assigned -= set(tps)
 
     def seek(self, tp: TopicPartition, position: OffsetAndMetadata) -> None:
         assert tp in self.assigned

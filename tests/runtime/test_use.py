@@ -51,6 +51,23 @@ def test_a_refused_assign_changes_nothing(silent: str) -> None:
     assert consumer.assignment() == {TP}
 
 
+def test_partitions_are_assigned_beside_others_and_taken_away(silent: str) -> None:
+    with Consumer({"bootstrap.servers": silent}) as consumer:
+        consumer.assign([TP])
+        consumer.incremental_assign([OTHER, TP], paused=True)
+        assert consumer.assignment() == {TP, OTHER}
+        consumer.seek(OTHER, 0)
+        consumer.incremental_unassign([TP])
+        with pytest.raises(KafkaError, match="not assigned to this consumer: t-0"):
+            consumer.incremental_unassign([OTHER, TP])
+        assert consumer.assignment() == {OTHER}
+    with pytest.raises(ClientClosed):
+        consumer.incremental_assign([TP])
+    with pytest.raises(ClientClosed):
+        consumer.incremental_unassign([OTHER])
+    assert consumer.assignment() == {OTHER}
+
+
 def test_a_producer_closes_after_the_death_of_its_thread(silent: str) -> None:
     """As the consumer does; what was sent says why it was not written."""
     producer = Producer({"bootstrap.servers": silent})

@@ -45,7 +45,8 @@ class FetchSteering:
         self._seeks: dict[TopicPartition, OffsetAndMetadata] = {}
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
-        self._reading_changed = False
+        self._changed: set[TopicPartition] = set()
+        """Whose copies have begun or ended to read since the last turn."""
         self._update_all_at = self._updated_all_at = now
         self._check_responses_at = now
 
@@ -54,13 +55,13 @@ class FetchSteering:
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset``, as :meth:`mirror.relay.partition.context.CopyContext.read_from`."""
         self._reading[copy.source] = copy
-        self._reading_changed = True
+        self._changed.add(copy.source)
         self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch, topic_id=stored.topic_id(topic_id))
 
     def stop_reading(self, copy: CopyHandle) -> None:
         """Fetch nothing for ``copy`` until :meth:`read_from`."""
         if self._reading.pop(copy.source, None) is not None:
-            self._reading_changed = True
+            self._changed.add(copy.source)
         self._seeks.pop(copy.source, None)
 
     # --- what the task's loop does in each turn
@@ -106,13 +107,24 @@ class FetchSteering:
             self._paused -= resume
 
     def _apply_positions(self) -> Collection[CopyHandle]:
-        """Assign and seek; return the copies that were sought."""
-        if not self._reading_changed:
+        """Assign and seek; return the copies that were sought.
+
+        Only what has changed costs anything: at an epoch's edge thousands change hands, a few in each turn.
+        """
+        if not self._changed:
             return ()
-        self._reading_changed = False
-        self._paused = (self._paused & self._reading.keys()) | (self._reading.keys() - self._assigned)
-        self._assigned = set(self._reading)
-        self._consumer.assign(self._assigned, paused=True)  # else their offsets would be looked up before the seek
+        ended = {tp for tp in self._changed if tp not in self._reading} & self._assigned
+        begun = {tp for tp in self._changed if tp in self._reading} - self._assigned
+        self._changed.clear()
+        if ended:
+            self._consumer.incremental_unassign(ended)
+            self._assigned -= ended
+            self._paused -= ended
+        if begun:
+            # Paused: else their offsets would be looked up before the seek.
+            self._consumer.incremental_assign(begun, paused=True)
+            self._assigned |= begun
+            self._paused |= begun
         for tp, position in self._seeks.items():
             self._consumer.seek(tp, position)
         sought = [self._reading[tp] for tp in self._seeks]
