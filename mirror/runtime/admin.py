@@ -216,10 +216,19 @@ class Admin(GroupCalls):
         return self._each(DescribeTopicConfigs(arguments.topics(names), *self._timer(timeout_ms)), partial=partial)
 
     def describe_configs(
-        self, resources: Iterable[ConfigResource], *, partial: bool = False, timeout_ms: int | None = None
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        keys: Collection[str] | None = None,
+        partial: bool = False,
+        timeout_ms: int | None = None,
     ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
-        """Return all configurations of each topic or broker, including defaults. The value of a secret is None."""
-        call = DescribeConfigs(arguments.config_resources(resources), *self._timer(timeout_ms))
+        """Return the configurations of each topic or broker, including defaults. The value of a secret is None.
+
+        ``keys`` are those to return, without those that a broker does not have; None: all that it has.
+        """
+        wanted = None if keys is None else arguments.texts("configuration key", keys)
+        call = DescribeConfigs(arguments.config_resources(resources), *self._timer(timeout_ms), wanted)
         return self._each(call, partial=partial)
 
     def incremental_alter_configs(

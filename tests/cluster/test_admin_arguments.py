@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "delete_topics: no text": lambda a: a.delete_topics([5]),
     "delete_topics: empty": lambda a: a.delete_topics([""]),
     "describe_configs: a name": lambda a: a.describe_configs(["t"]),
+    "describe_configs: one key": lambda a: a.describe_configs([T], keys="retention.ms"),
     "describe_configs: a pair": lambda a: a.describe_configs([(2, "t")]),
     "describe_configs: another kind": lambda a: a.describe_configs([ConfigResource(8, "1")]),  # type: ignore[arg-type]
     "describe_configs: no broker": lambda a: a.describe_configs([ConfigResource(ConfigKind.BROKER, "one")]),

@@ -38,6 +38,14 @@ def test_sources_report_what_was_set_from_what_is_default() -> None:
     assert admin.describe_topic_configs(["t", "u"]) == {"t": {"retention.ms": "1000"}, "u": {}}
 
 
+def test_only_the_given_keys_are_described() -> None:
+    found = FakeAdmin(_cluster()).describe_configs([T, U], keys=["retention.ms", "unknown.ms"])
+    assert {resource: list(entries) for resource, entries in found.items()} == {
+        T: ["retention.ms"],
+        U: ["retention.ms"],
+    }
+
+
 def test_brokers_are_asked_themselves() -> None:
     cluster = _cluster()
     admin = FakeAdmin(cluster)

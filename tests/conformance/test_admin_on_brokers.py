@@ -160,6 +160,8 @@ def test_topic_configurations_change_by_what_is_named(admin: Admin, topics: Topi
     assert (entries["retention.ms"].value, entries["retention.ms"].source) == ("5000", ConfigSource.TOPIC)
     assert entries["segment.ms"].source is ConfigSource.DEFAULT
     assert not entries["segment.ms"].sensitive
+    some = admin.describe_configs([topic], keys=["retention.ms", "segment.ms", "unknown.ms"])[topic]
+    assert some == {key: entries[key] for key in ("retention.ms", "segment.ms")}
 
 
 def test_a_configuration_that_is_refused_stops_no_other(admin: Admin, topics: Topics, unique: Unique) -> None:

@@ -123,6 +123,8 @@ def _describe(cluster: FakeCluster, call: ServerCall, resource: ConfigResource) 
     result: dict[str, DescribedConfig] = {}
     for source, configs in _layers(cluster, kind, name):
         for key, value in configs.items():
+            if resource.configuration_keys is not None and key not in resource.configuration_keys:
+                continue
             secret = key in _SECRETS
             result.setdefault(key, DescribedConfig(key, None if secret else value, source, secret))
     return DescribeConfigsResult(0, None, kind, name, tuple(result.values()))

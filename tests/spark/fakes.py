@@ -258,7 +258,8 @@ class Admin:
         self,
         resources: Iterable[ConfigResource],
         *,
-        partial: bool = False,  # noqa: ARG002  (the real one's face)
+        keys: Collection[str] | None = None,  # noqa: ARG002  (the real one's face)
+        partial: bool = False,  # noqa: ARG002  (the same)
         timeout_ms: int | None = None,  # noqa: ARG002  (the same)
     ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
         state = self.cluster.state()

@@ -85,13 +85,21 @@ class ConfigsCall(KeyedCall[Resource, V]):
 
 
 class DescribeConfigs(ConfigsCall[dict[str, ConfigEntry]]):
-    """Describe all configurations of topics and brokers, by key, including defaults."""
+    """Describe configurations of topics and brokers, by key, including defaults."""
 
     api = Api.DESCRIBE_CONFIGS
     needs = "DescribeConfigs"
 
-    def __init__(self, resources: Collection[Resource], deadline_ms: int, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        resources: Collection[Resource],
+        deadline_ms: int,
+        timeout_ms: int,
+        config_keys: Collection[str] | None = None,
+    ) -> None:
+        """``config_keys``: None describes all."""
         super().__init__("describing configurations", resources, deadline_ms, timeout_ms)
+        self._config_keys = None if config_keys is None else tuple(sorted(config_keys))
 
     def describe(self, key: Resource) -> str:
         """Return the operation on ``key``, for error texts."""
@@ -100,7 +108,7 @@ class DescribeConfigs(ConfigsCall[dict[str, ConfigEntry]]):
     def body(self, keys: Collection[Resource], view: ClusterView, timeout_ms: int) -> DescribeConfigsRequest:
         """Request the resources of one broker."""
         del view, timeout_ms
-        return DescribeConfigsRequest(tuple(ConfigResource(key.kind, key.name) for key in keys))
+        return DescribeConfigsRequest(tuple(ConfigResource(key.kind, key.name, self._config_keys) for key in keys))
 
     def accept(self, keys: Collection[Resource], response: DescribeConfigsResponse) -> Failures:
         """Set the result of each resource."""

@@ -22,6 +22,13 @@ _RETENTION_MS: Final = 604_800_000
 _BEFORE: Final = "message.timestamp.before.max.ms"
 _AFTER: Final = "message.timestamp.after.max.ms"
 _DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+_CLEANUP: Final = "cleanup.policy"
+_RETENTION: Final = "retention.ms"
+_SIZE: Final = "max.message.bytes"
+_COMPRESSION: Final = "compression.type"
+_TIME_TYPE: Final = "message.timestamp.type"
+TOPIC_KEYS: Final = (_CLEANUP, _RETENTION, _SIZE, _COMPRESSION, _TIME_TYPE, _BEFORE, _AFTER, _DIFFERENCE)
+"""All keys that :class:`TopicConfig` needs."""
 TIME_KEYS: Final = (_BEFORE, _AFTER)
 """The limits of timestamps on brokers 3.6 and newer: how far in the past, and how far in the future."""
 
@@ -44,16 +51,16 @@ class TopicConfig:
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> TopicConfig:
         """Parse a topic's configuration, which includes its brokers' defaults."""
-        cleanup = frozenset(part.strip() for part in configs.get("cleanup.policy", "delete").split(","))
-        retention_ms = int(configs.get("retention.ms", _RETENTION_MS))
+        cleanup = frozenset(part.strip() for part in configs.get(_CLEANUP, "delete").split(","))
+        retention_ms = int(configs.get(_RETENTION, _RETENTION_MS))
         before_key, before_max_ms = _time_limit(configs, _BEFORE)
         after_key, after_max_ms = _time_limit(configs, _AFTER)
         return cls(
             cleanup=cleanup,
             retention_ms=FOREVER if retention_ms < 0 or "delete" not in cleanup else retention_ms,
-            max_message_bytes=int(configs.get("max.message.bytes", MAX_MESSAGE_BYTES)),
-            compression=configs.get("compression.type", "producer"),
-            append_time=configs.get("message.timestamp.type") == "LogAppendTime",
+            max_message_bytes=int(configs.get(_SIZE, MAX_MESSAGE_BYTES)),
+            compression=configs.get(_COMPRESSION, "producer"),
+            append_time=configs.get(_TIME_TYPE) == "LogAppendTime",
             before_max_ms=before_max_ms,
             after_max_ms=after_max_ms,
             before_key=before_key,

@@ -12,6 +12,7 @@ from mirror.client import Admin, ConfigResource, Outcomes
 from mirror.cluster.types import ConfigEntry
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.batches.topic_config import TOPIC_KEYS
 from mirror.relay.batches.way_rules import EXPIRATION, EXPIRATION_BEFORE_3_4, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
@@ -76,7 +77,10 @@ def _topic_configs(admin: Admin, topics: Collection[str], *, required: bool) -> 
     If no broker answers, all are empty; with ``required`` that raises KafkaTimeout.
     """
     resources = {topic: ConfigResource.topic(topic) for topic in topics}
-    found = _ask(lambda: admin.describe_configs(resources.values(), partial=True, timeout_ms=_ANSWER_TIMEOUT_MS))
+    # A task may have thousands of topics, and brokers have four times as many keys of each.
+    found = _ask(
+        lambda: admin.describe_configs(resources.values(), keys=TOPIC_KEYS, partial=True, timeout_ms=_ANSWER_TIMEOUT_MS)
+    )
     if found is None and required:
         raise _no_answer("the configurations of the topics")
     configs: Mapping[ConfigResource, Configs] = found or {}
@@ -104,7 +108,8 @@ def _expiration_ms(admin: Admin, *, required: bool) -> int | None:
     def ask() -> _Found:
         brokers = admin.describe_cluster(timeout_ms=_ANSWER_TIMEOUT_MS).brokers
         resources = [ConfigResource.broker(broker.node_id) for broker in brokers]
-        return admin.describe_configs(resources, partial=True, timeout_ms=_ANSWER_TIMEOUT_MS)
+        keys = (EXPIRATION, EXPIRATION_BEFORE_3_4)
+        return admin.describe_configs(resources, keys=keys, partial=True, timeout_ms=_ANSWER_TIMEOUT_MS)
 
     try:
         found = _ask(ask)

@@ -10,6 +10,7 @@ import pytest
 from mirror.client import Admin, ConfigResource, Outcomes
 from mirror.cluster.types import ConfigEntry, ConfigSource
 from mirror.errors import AuthenticationFailed, AuthorizationFailed, KafkaTimeout
+from mirror.relay.batches.topic_config import TOPIC_KEYS, TopicConfig
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.task.topic_rules import TopicRules, read_topic_rules, smallest_expiration_ms
@@ -62,6 +63,28 @@ def test_rules_have_the_smallest_expiration_of_the_brokers_and_both_topics_confi
         mode="sequences", expiration_ms=70_000, compacted="source", log_append_time=True, delivery_ms=5_000
     )
     assert rules.limits["paris.t"].log_append_time
+
+
+class _ReadKeys(dict[str, str]):
+    """Of a topic, with the keys that were read."""
+
+    def __init__(self) -> None:
+        super().__init__({"message.timestamp.difference.max.ms": "5"})
+        self.read: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> str:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+
+def test_the_keys_that_are_requested_are_those_that_are_read() -> None:
+    configs = _ReadKeys()
+    TopicConfig.of(configs)
+    assert configs.read == set(TOPIC_KEYS)
 
 
 def test_the_target_s_topics_are_read_once(pair: FakePair, read: Read) -> None:

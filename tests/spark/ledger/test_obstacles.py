@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -199,7 +199,7 @@ def test_a_later_preparation_changes_new_topics_only(pair: PlannerHarness, monke
     asked = list[str]()
     plain = Admin.describe_configs
 
-    def counted(self: Admin, resources: Iterable[client.ConfigResource], **options: bool) -> object:
+    def counted(self: Admin, resources: Iterable[client.ConfigResource], **options: Any) -> object:
         wanted = list(resources)
         asked.extend(one.name for one in wanted if not one.name.startswith("mirror-"))
         return plain(self, wanted, **options)
