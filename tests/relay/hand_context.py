@@ -89,15 +89,16 @@ class HandWriter:
         self.producer_id = 7
         self.fences_in_doubt = self.advanced_ms = 0
         self.open_timeout_ms: int | None = None
+        self.planned: Progress | None = None
         self.opened: Future[Progress | None] = Future()
         self.sent: list[SentBatch] = []
         self.commits: list[Commit] = []
         self.closed: Future[None] | None = None
         self.send_error: Exception | None = None
 
-    def open(self, timeout_ms: int) -> Future[Progress | None]:
+    def open(self, timeout_ms: int, planned: Progress | None = None) -> Future[Progress | None]:
         assert self.open_timeout_ms is None, "a writer is opened once"
-        self.open_timeout_ms = timeout_ms
+        self.open_timeout_ms, self.planned = timeout_ms, planned
         return self.opened
 
     def acquire(
@@ -187,6 +188,7 @@ class HandContext:
         self.anchors: list[Anchor] = []
         self.segments: list[Segment] = []
         self.written: list[WrittenBatch] = []
+        self.start_continues = False
         self.shrunk_to: int | None = None
         self.comparisons: list[tuple[TargetMark, Future[TargetMark | None]]] = []
         self.reencodings: list[tuple[Sequence[AnyBatch], ReencodeSpec, Future[ReencodeResult]]] = []
@@ -258,8 +260,11 @@ class HandContext:
         mark: TargetMark | None,
         timeout_ms: int,
         shrunk_to: int | None,
+        *,
+        continues: bool = False,
     ) -> Future[StartPosition]:
         del copy, timeout_ms
+        self.start_continues = continues
         self.shrunk_to = shrunk_to
         self.start_requests.append((progress, mark))
         self.start_lookups.append(Future())

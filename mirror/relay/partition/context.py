@@ -198,9 +198,12 @@ class CopyContext(Protocol):
         mark: TargetMark | None,
         timeout_ms: int,
         shrunk_to: int | None,
+        *,
+        continues: bool = False,
     ) -> Future[StartPosition]:
         """Check that the target holds what ``progress`` and ``mark`` say; without progress, whether it was lost.
 
+        ``continues``: the attempt of the epoch before has checked it, so that only another topic or leader is checked.
         ``shrunk_to`` is an offset at which the target has acknowledged a batch although its log had reached further.
         FlowError if progress is lost, or the target's log was recreated or lost records, and the policy does not mend
         that. KafkaTimeout if the target partition does not answer within ``timeout_ms``.

@@ -35,7 +35,7 @@ from mirror.relay.partition.context import CopyContext
 from mirror.relay.partition.parts import make_parts
 from mirror.relay.partition.phases.copying import Copying
 from mirror.relay.partition.phases.ending import Ending
-from mirror.relay.partition.phases.opening import Opening
+from mirror.relay.partition.phases.opening import Opening, planned_progress
 from mirror.relay.partition.states import PHASE_OF_STATE, CopyState
 from mirror.relay.partition.writers.continuation import Continuation
 from mirror.relay.progress.committed import Progress, StartChanged
@@ -76,6 +76,7 @@ class PartitionCopy:
         self._commits: Final = CommitRecorder(self._parts)
         self._traces: Final = TraceParents(now)
         self._stage: Opening | Copying | Ending | None = None
+        self._planned = planned_progress(copied, policy)
         self._retry.on_attempt_begun()
         self._open(now)
 
@@ -257,7 +258,8 @@ class PartitionCopy:
         self._writer: TargetWriter = self._context.new_writer(self, parts.way)
         self._commits.begin(None, self._writer)
         after_failure = parts.failures.expiries > 0 or self._retry.last_failure is not None
-        self._stage = self._opening = Opening(parts, self._writer, now, after_failure=after_failure)
+        planned, self._planned = self._planned, None  # later attempts read what the first one has committed
+        self._stage = self._opening = Opening(parts, self._writer, now, after_failure=after_failure, planned=planned)
 
     def _step_opening(self, opening: Opening, now: int) -> None:
         opened = opening.step(now)

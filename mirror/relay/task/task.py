@@ -49,6 +49,9 @@ from mirror.relay.task.writers import Clients, TaskWriters
 from mirror.timing import FOREVER_MS, Clock
 
 _MAX_WAIT_MS: Final = 1_000
+_MOST_STEPPED: Final = 200
+"""How many copies are stepped in one turn because something has happened: additions and commits of others must not
+wait for thousands that open at once."""
 _LATE_FRACTION: Final = 8
 """A response that takes longer than this fraction of delivery.timeout.ms shrinks the send window."""
 
@@ -273,7 +276,7 @@ class Task:
         due: set[CopyHandle] = set()
         if now >= self._next_due_ms:
             due.update(copy for copy, due_ms in self._due.items() if due_ms <= now)
-        while self._to_step:
+        for _ in range(min(_MOST_STEPPED, len(self._to_step))):
             due.add(self._to_step.popleft())
         stepped = self._active & due
         for copy in stepped:
@@ -392,9 +395,13 @@ class Task:
         mark: TargetMark | None,
         timeout_ms: int,
         shrunk_to: int | None,
+        *,
+        continues: bool = False,
     ) -> Future[StartPosition]:
         """Query the target on the network thread; lookups that wait run in a thread."""
-        return self._start_positions.resolve_start(copy.target, progress, mark, timeout_ms, shrunk_to)
+        return self._start_positions.resolve_start(
+            copy.target, progress, mark, timeout_ms, shrunk_to, continues=continues
+        )
 
     def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
         """Query the target on the network thread."""

@@ -27,7 +27,7 @@ _TYPES: Final = {
     "stuck_since_ms": LongType(),
     "sick_since_ms": LongType(),
 }
-_NULLABLE: Final = frozenset({"stuck_since_ms", "sick_since_ms", "source_epoch", "first"})
+_NULLABLE: Final = frozenset({"stuck_since_ms", "sick_since_ms", "source_epoch", "first", "progress"})
 
 Row = tuple[int | str | None, ...]
 

@@ -8,12 +8,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.config.patterns import matches
 from mirror.errors import MAX_NAMES_SHOWN, FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.way import Way
+from mirror.relay.progress.committed import to_text
 from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
 
 if TYPE_CHECKING:
@@ -196,7 +198,9 @@ def plan_range(
         return range_from(gap.resume) if flow.on_gap == "skip" else failed
     if not follow and progress.offset >= seen.stop and progress.time_ms >= recommit_before_ms:
         return without_task(Outcome.COMPLETE, progress.offset)
-    return range_from(progress.offset)
+    planned = range_from(progress.offset)
+    quiet = follow and progress.offset == seen.end and progress.way is Way.SEQUENCES and progress.target is not None
+    return replace(planned, progress=to_text(progress)) if quiet else planned
 
 
 def result_without_task(

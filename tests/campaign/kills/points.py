@@ -139,9 +139,9 @@ def _watched_writer(writer: Any, reporter: PointReporter) -> Any:
     """Return a class of the product's writers, extended to report its steps."""
 
     class Watched(writer):  # type: ignore[misc]
-        def open(self, timeout_ms: int) -> Future[Progress | None]:
+        def open(self, timeout_ms: int, planned: Progress | None = None) -> Future[Progress | None]:
             reporter.at("opening")
-            opened: Future[Progress | None] = super().open(timeout_ms)
+            opened: Future[Progress | None] = super().open(timeout_ms, planned)
             reporter.then_at(opened, "read")
             return opened
 

@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 
-from mirror.cluster.types import TopicPartition
+from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.way import Way
+from mirror.relay.partition import machine
 from mirror.relay.progress import anchors
-from mirror.relay.progress.committed import group_of
+from mirror.relay.progress.committed import (
+    Progress,
+    from_offset,
+    from_text,
+    group_of,
+    latest_of,
+    lazy_group_of,
+    to_text,
+)
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.wire.api import Api
 from mirror.wire.decode import records_of
@@ -66,6 +76,12 @@ class _Jitter(Control):
         return Action(stall_ms=self._rng.randint(0, self._most_ms), delay_ms=self._rng.randint(0, self._most_ms))
 
 
+def planned_progress(copied: Range, policy: CopyPolicy) -> Progress | None:
+    """Of any attempt, not only in a stream, and however old."""
+    del policy
+    return None if copied.progress is None else from_text(copied.progress)
+
+
 class CopySite:
     """Source topic "t" and target topic "paris.t" of one partition each. Every record's value is its number."""
 
@@ -90,11 +106,14 @@ class CopySite:
         """Names of errors that what has happened justifies."""
         self.lost = False
         """Whether the target has lost acknowledged batches."""
+        self.planned: str | None = None
+        """The progress as of the last plan, for attempts by sequences; None: they read it."""
         self.unanchored = False
         """Whether no anchor was left in the target's log when it lost some."""
         self._patch = pytest.MonkeyPatch()
         install(self.simulation, self._patch)
         self._patch.setattr(anchors, "INTERVAL_MS", 300)
+        self._patch.setattr(machine, "planned_progress", planned_progress)
         self._unreplicated = 0
 
     def close(self) -> None:
@@ -137,6 +156,22 @@ class CopySite:
                 log.append(build(values, base_offset=log.end_offset, timestamp=timestamp))
                 self.stream += values
 
+    def flow_is_planned(self) -> None:
+        """What attempts that begin later know of the progress; others may have changed it since."""
+        claim, lazy = (self._committed(of(FLOW, TARGET)) for of in (group_of, lazy_group_of))
+        self.planned = None
+        if claim is not None:
+            found = latest_of(claim, lazy)
+            if found.way is Way.SEQUENCES and found.target is not None:
+                self.planned = to_text(found)
+
+    def _committed(self, group: str) -> Progress | None:
+        found = self.target.groups[group].get(TARGET)
+        if found is None:
+            return None
+        epoch = None if found.leader_epoch < 0 else found.leader_epoch
+        return from_offset(OffsetAndMetadata(found.offset, epoch, found.metadata or ""))
+
     def start(self) -> None:
         """Another attempt, beside those that have not ended."""
         if self.has_room:
@@ -154,6 +189,7 @@ class CopySite:
             source_cluster_id="paris",
             topic_id=str(self.source.topics[SOURCE.topic].topic_id),
             first=0,
+            progress=self.planned,
         )
         name = f"attempt-{len(self.simulation.processes)}"
         return self.simulation.start(name, [planned], self.policy)

@@ -13,7 +13,14 @@ from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.attempts import commits
 from mirror.relay.partition.states import CopyState
-from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged, ProgressTotals, Searched
+from mirror.relay.progress.committed import (
+    NO_TOTALS,
+    Progress,
+    ProgressChanged,
+    ProgressTotals,
+    Searched,
+    to_text,
+)
 from mirror.relay.progress.position import TargetLogCut
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import CONTROL
@@ -54,6 +61,43 @@ def test_attempt_with_nothing_to_send_does_not_fence() -> None:
     assert run.copy.state is CopyState.COPYING
     assert not run.writer.acquisitions
     assert not run.writer.commits
+
+
+PLANNED: dict[str, Any] = {"epoch": 2, "lease_ms": 1_000, "progress": to_text(claimed(4)), "start": 4}
+
+
+def test_the_first_attempt_of_a_quiet_partition_begins_with_the_planned_progress() -> None:
+    run = harness(**PLANNED)
+    assert run.writer.planned == claimed(4)
+    run.opened_with(run.writer.planned)
+    assert run.context.start_continues, "only another leader of the target is asked"
+    assert run.context.read_position == (4, None)
+    run.fetch(stable_end=4)
+    wait(run, 60_000)
+    assert not run.writer.acquisitions
+
+
+@pytest.mark.parametrize(
+    "other", [{"epoch": 1}, {"lease_ms": 0}, {"end": 9}, {"stuck_since_ms": 77}, {"progress": None}], ids=str
+)
+def test_the_planned_progress_is_of_use_only_if_the_epoch_before_has_copied_the_partition(
+    other: dict[str, Any],
+) -> None:
+    assert harness(**{**PLANNED, **other}).writer.planned is None
+
+
+def test_another_attempt_reads_the_progress_again() -> None:
+    run = harness(**PLANNED)
+    run.opened_with(run.writer.planned)
+    run.fetch(young(run, 4))
+    run.writer.acquisitions[0][1].set_exception(ProgressChanged())
+    run.context.run_until_idle()
+    run.closed()
+    assert len(run.context.writers) == 2
+    assert run.writer.planned is None
+    run.opened_with(claimed(6))
+    assert not run.context.start_continues
+    assert run.context.read_position == (6, None)
 
 
 def test_nothing_is_sent_before_the_partition_is_acquired() -> None:

@@ -44,6 +44,7 @@ def _cut_short(age_ms: st.SearchStrategy[int]) -> st.SearchStrategy[Fault]:
 
 _FAULTS: st.SearchStrategy[Fault] = st.one_of(
     fault("start"),
+    fault("flow_is_planned"),
     _cut_short(_AGES),
     _cut_short(st.just(0)),
     _cut_short(st.just(0)),

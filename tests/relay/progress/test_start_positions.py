@@ -1,15 +1,20 @@
-"""Which topics of the target are described for the copies that start."""
+"""What the target is asked for the copies that start."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from mirror.cluster.types import TopicPartition
-from mirror.relay.futures import failed
+from mirror.relay.futures import done, failed
 from mirror.relay.progress.lookup.lookup_results import TargetTopics
 from mirror.relay.progress.lookup.start_positions import StartPositions
+from mirror.relay.progress.target_log import TargetMark
+from tests.relay.copy_harness import progress_at
 from tests.relay.task_harness import Lookups
 
 OLD, LATE, NEW, NEWER = (TopicPartition(name, 0) for name in ("old", "late", "new", "newer"))
@@ -54,3 +59,64 @@ def test_copies_that_are_added_share_a_description_of_their_own_topics() -> None
     for number in (1, 2):
         positions.resolve_start(TopicPartition("new", number), None, None, 1_000)
     assert lookups.described[4:] == [{"new"}, {"new"}], "a failed one is of no use"
+
+
+MARK = TargetMark(topic_id="id", end=50, leader_epoch=3, producer_id=7)
+PROGRESS = replace(progress_at(4), target=MARK)
+
+
+class Describes(Lookups):
+    """The target's topic, and how often its leader is asked, whose log is as long as the mark says."""
+
+    def __init__(self, topic_id: str, leader_epoch: int) -> None:
+        super().__init__()
+        self.asked = 0
+        self._topic_id, self._epoch = topic_id, leader_epoch
+
+    def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[Any]:
+        del topics, timeout_ms
+        return done(self)
+
+    def topic_id(self, _: TopicPartition) -> str:
+        return self._topic_id
+
+    def leader_epoch(self, _: TopicPartition) -> int:
+        return self._epoch
+
+    def check_suspect_log(self) -> None:
+        """Not called: the test sees that it is submitted."""
+
+    def epoch_end(self, tp: TopicPartition, leader_epoch: int | None, timeout_ms: int) -> Future[int]:
+        assert (tp, leader_epoch, timeout_ms) == (OLD, 3, 1_000)
+        self.asked += 1
+        return done(50)
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "leader_epoch", "continues", "asked"),
+    [("id", 3, True, 0), ("id", 4, True, 1), ("id", 3, False, 1)],
+    ids=["same leader", "another leader", "first attempt"],
+)
+def test_a_copy_that_continues_asks_only_another_leader(
+    topic_id: str, leader_epoch: int, continues: bool, asked: int
+) -> None:
+    lookups = Describes(topic_id, leader_epoch)
+    positions = StartPositions(lookups, lambda *_: Future(), lambda: 0)  # type: ignore[arg-type]
+    start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, continues=continues).result(0)
+    assert (start.progress, start.target_end) == (PROGRESS, 50)
+    assert start.mark == replace(MARK, leader_epoch=leader_epoch)
+    assert lookups.asked == asked
+
+
+def test_a_copy_that_continues_notices_another_topic() -> None:
+    submitted: list[Any] = []
+
+    def submit(*call: Any) -> Future[Any]:
+        submitted.append(call)
+        return Future()
+
+    lookups = Describes("another", 3)
+    positions = StartPositions(lookups, submit, lambda: 0)  # type: ignore[arg-type]
+    positions.resolve_start(OLD, PROGRESS, MARK, 1_000, continues=True)
+    ((call, *_),) = submitted
+    assert call == lookups.check_suspect_log

@@ -67,7 +67,8 @@ class AnsweringWriter:
     def __init__(self, target: Transactions, partition: int) -> None:
         self.target, self.partition = target, partition
 
-    def open(self, timeout_ms: int) -> Future[Progress | None]:
+    def open(self, timeout_ms: int, planned: Progress | None = None) -> Future[Progress | None]:
+        del planned
         assert timeout_ms > 0
         opened: Future[Progress | None] = Future()
         self.target.opening[self.partition] = opened

@@ -17,6 +17,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.origin.records import LogKey
 from mirror.relay.partition.context import CopyHandle
+from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.progress.control import RunControl
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.task import Task
@@ -39,6 +40,35 @@ def test_all_ranges_are_copied_and_results_are_in_their_order(harness: TaskHarne
     assert {(result.outcome, result.end, result.records) for result in results} == {(Outcome.COMPLETE, 2, 2)}
     assert harness.target.committed == dict.fromkeys(range(20), 2)
     assert all([record.value for record in sent] == [b"0", b"1"] for sent in harness.target.sent.values())
+
+
+def test_a_partition_that_begins_or_ends_is_not_assigned_with_all_others(harness: TaskHarness) -> None:
+    """At an epoch's edge thousands change hands, one after the other."""
+    for partition in range(10):
+        harness.source.logs[partition] = [made(0), made(1)][: 1 + partition % 2]
+        harness.source.later[partition] = [(harness.clock.now() + 40 * partition, made(1))]
+    assert {result.outcome for result in harness.copy()} == {Outcome.COMPLETE}
+    assert harness.source.calls["assigned"] == 20
+    assert not harness.source.assigned
+
+
+def test_copies_that_may_all_go_on_do_so_in_several_turns(
+    harness: TaskHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is added, and the end of the epoch, must not wait for thousands that open at once."""
+    stepped: list[int] = []
+    step_due = Task._step_due
+
+    def counted(task: Task, now: int) -> set[PartitionCopy]:
+        waiting = len(task._to_step)
+        found = step_due(task, now)
+        stepped.append(waiting - len(task._to_step))
+        return found
+
+    monkeypatch.setattr(Task, "_step_due", counted)
+    monkeypatch.setattr("mirror.relay.task.task._MOST_STEPPED", 3)
+    assert {result.outcome for result in harness.copy()} == {Outcome.COMPLETE}
+    assert max(stepped) == 3
 
 
 @pytest.mark.parametrize("topic_id", [uuid.UUID(int=7), None])

@@ -15,12 +15,25 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.parts import CopyParts
 from mirror.relay.partition.states import CopyState, result_of
-from mirror.relay.progress.committed import Beginning, Progress
+from mirror.relay.progress.committed import Beginning, Progress, from_text
 
 if TYPE_CHECKING:
+    from mirror.relay.model.policy import CopyPolicy
+    from mirror.relay.model.ranges import Range
     from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.lookup.lookup_results import StartPosition
     from mirror.relay.progress.target_loss import TargetLoss
+
+
+def planned_progress(copied: Range, policy: CopyPolicy) -> Progress | None:
+    """Return the progress with which the first attempt at ``copied`` may begin, without a request for it.
+
+    Its partition was copied in the epoch before, and had nothing to copy when this one was planned. What another
+    attempt has copied since is read when this one fences, or comes with what it continues.
+    """
+    continues = policy.lease_ms > 0 and policy.epoch > 1 and copied.open_ended
+    trouble = copied.stuck_since_ms is not None or copied.sick_since_ms is not None
+    return None if copied.progress is None or trouble or not continues else from_text(copied.progress)
 
 
 class Opened(NamedTuple):
@@ -36,14 +49,26 @@ class Opened(NamedTuple):
 class Opening:
     """The opening of one attempt, from its creation until :meth:`step` returns where the copy starts."""
 
-    def __init__(self, parts: CopyParts, writer: TargetWriter, now: int, *, after_failure: bool) -> None:
-        """``after_failure``: an attempt before this one has expired or failed."""
+    def __init__(
+        self,
+        parts: CopyParts,
+        writer: TargetWriter,
+        now: int,
+        *,
+        after_failure: bool,
+        planned: Progress | None = None,
+    ) -> None:
+        """``after_failure``: an attempt before this one has expired or failed.
+
+        ``planned``: what :func:`planned_progress` returns, for the first attempt.
+        """
         self.state = CopyState.OPENING
         """OPENING, then RESOLVING_PROGRESS."""
         self.began_ms = now
         self._parts: Final = parts
         self._writer: Final = writer
         self._after_failure: Final = after_failure
+        self._planned: Final = planned
         self._found: Progress | None = None
         self._shrunk_to: int | None = None
         self._acquisition_noted = False
@@ -63,7 +88,7 @@ class Opening:
         if self._waits:
             return
         self.began_ms = now
-        opened = self._writer.open(parts.clock.left_ms())
+        opened = self._writer.open(parts.clock.left_ms(), self._planned)
         if fences:
             parts.context.on_acquiring(opened, continues=continues)
         parts.call.begin(opened)
@@ -102,7 +127,7 @@ class Opening:
             # No batch will follow what the target's log may lack, and a leader that is away delays nothing.
             tracker.verified, recorder.is_committed = found.target, True
             return self._begin_at(found)
-        self._resolve(now)
+        self._resolve(now, continues=found is not None and found is self._planned)
         return None
 
     def _will_fence(self, found: Progress) -> bool:
@@ -134,13 +159,14 @@ class Opening:
 
     # --- the start
 
-    def _resolve(self, now: int) -> None:
+    def _resolve(self, now: int, *, continues: bool = False) -> None:
         self.state = CopyState.RESOLVING_PROGRESS
         parts, found = self._parts, self._found
         mark = (None if found is None else found.target) or parts.target_check.tracker.verified
         self._shrunk_to = parts.target_check.shrunk_to(mark, atomic=self._writer.atomic)
         left_ms = max(1, parts.clock.left_ms() - (now - self.began_ms))
-        parts.call.begin(parts.context.resolve_start(parts.copy, found, mark, left_ms, self._shrunk_to))
+        start = parts.context.resolve_start(parts.copy, found, mark, left_ms, self._shrunk_to, continues=continues)
+        parts.call.begin(start)
 
     def _take_start(self, now: int) -> Opened | None:
         parts = self._parts

@@ -84,8 +84,9 @@ class AtLeastOnceWriter:
         """Whether an earlier attempt has to be asked to yield, or shown that this one has begun."""
         return not self.acquired
 
-    def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Read the progress, which may be that of a copy by sequences."""
+    def open(self, timeout_ms: int, planned: Progress | None = None) -> Future[Progress | None]:
+        """Read the progress, which may be that of a copy by sequences. ``planned`` may be older: it would repeat."""
+        del planned
 
         def on_read(progress: Progress | None) -> Future[Progress | None]:
             self._opened_with = progress

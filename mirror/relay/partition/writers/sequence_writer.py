@@ -131,13 +131,17 @@ class SequenceWriter:
         """As :attr:`TargetWriter.valid_until_ms`."""
         return self._fenced_ms + max(self._valid_ms, _LEAST_VALID_MS)
 
-    def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Read the progress only: a copy that has nothing to send needs no fence.
+    def open(self, timeout_ms: int, planned: Progress | None = None) -> Future[Progress | None]:
+        """Read the progress only, unless it is ``planned``: a copy that has nothing to send needs no fence.
 
         A killed attempt may have left its claim pending, until its transaction expires or is fenced. This is not
-        waited for: the progress before it is a lower bound, and :meth:`acquire` reads again when it has fenced. Without
-        any progress, the log is read to its end for what was copied: see :meth:`_abort_open`.
+        waited for: the progress before it is a lower bound, and :meth:`acquire` reads again when it has fenced. So is
+        ``planned``, if another attempt has copied since. Without any progress, the log is read to its end for what was
+        copied: see :meth:`_abort_open`.
         """
+        if planned is not None:
+            self._opened_with = planned
+            return done(planned)
 
         def on_read(progress: Progress | None) -> Future[Progress | None]:
             self._opened_with = progress

@@ -78,8 +78,11 @@ class TargetWriter(Protocol):
         """How many requests to fence others have no answer, and may still fence this writer or the next."""
         ...
 
-    def open(self, timeout_ms: int) -> Future[Progress | None]:
-        """Read the progress. In transactions, fence earlier attempts first."""
+    def open(self, timeout_ms: int, planned: Progress | None = None) -> Future[Progress | None]:
+        """Read the progress. In transactions, fence earlier attempts first.
+
+        ``planned`` is the progress that the planner has read, and is returned if a lower bound is enough.
+        """
         ...
 
     def acquire(
@@ -164,8 +167,9 @@ class ExactlyOnceWriter:
         """As counted by the producer."""
         return self._transactions.producer.fences_in_doubt
 
-    def open(self, timeout_ms: int) -> Future[Progress | None]:
+    def open(self, timeout_ms: int, planned: Progress | None = None) -> Future[Progress | None]:
         """Fence first, then read: the fence ends the open transaction of an older attempt (KIP-447)."""
+        del planned
         fenced = self._transactions.producer.init_transactions_async(timeout_ms)
 
         def check(progress: Progress | None) -> Future[Progress | None]:

@@ -68,10 +68,13 @@ class StartPositions:
         mark: TargetMark | None,
         timeout_ms: int,
         shrunk_to: int | None = None,
+        *,
+        continues: bool = False,
     ) -> Future[StartPosition]:
         """Find where the copy into ``tp`` starts, given its progress and its last known state of the target's log.
 
-        ``shrunk_to`` is an offset at which the log has acknowledged a batch although it had reached further.
+        ``shrunk_to`` is an offset at which the log has acknowledged a batch although it had reached further. A copy
+        that ``continues`` asks no leader that was compared before: as during an epoch, only a new one may lack records.
         """
         lookups = self._lookups
         if tp in self._started:
@@ -89,7 +92,7 @@ class StartPositions:
                     return done(StartPosition(progress, current.end, current))
                 return self._submit(lookups.check_suspect_log, tp, progress, mark, cut, current, shrunk_to)
 
-            return then(self._compare(tp, mark, topics, timeout_ms), check)
+            return then(self._compare(tp, mark, topics, timeout_ms, continues=continues), check)
         bounds = lookups.target_bounds(tp, timeout_ms)
         if progress is None:
             self._progress_records()  # begin to read them, while the other calls are in flight
@@ -108,12 +111,20 @@ class StartPositions:
         return then(comparison, lambda found: done(found.current if found.holds else None))
 
     def _compare(
-        self, tp: TopicPartition, mark: TargetMark, topics: Future[TargetTopics], timeout_ms: int
+        self,
+        tp: TopicPartition,
+        mark: TargetMark,
+        topics: Future[TargetTopics],
+        timeout_ms: int,
+        *,
+        continues: bool = False,
     ) -> Future[_Comparison]:
         def compare(described: TargetTopics) -> Future[_Comparison]:
             # Use the described epoch: the leader that answers leads in this epoch, or in a later one.
             topic_id, epoch = described.topic_id(tp), described.leader_epoch(tp)
             epoch = mark.leader_epoch if epoch is None else epoch
+            if continues and mark.leader_epoch is not None and (topic_id, epoch) == (mark.topic_id, mark.leader_epoch):
+                return done(_Comparison(mark, mark.end, holds=True))
             current = replace(mark, topic_id=topic_id or mark.topic_id, leader_epoch=epoch)
             if is_other_topic(mark, topic_id):
                 return done(_Comparison(current, -1, holds=False))

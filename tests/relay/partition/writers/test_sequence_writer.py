@@ -82,6 +82,17 @@ def continuation(claim_epoch: int = 2) -> Continuation:
     return Continuation(CLAIM, YieldedFence(AdoptedState(IDENTITY, 5), claim_epoch, 1_000))
 
 
+def test_planned_progress_is_not_read_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object, **__: object) -> None:
+        raise AssertionError("the progress is known")
+
+    monkeypatch.setattr(sequence_writer, "read_latest_progress", read)
+    assert site.writer.open(1_000, CLAIM).result(0) == CLAIM
+    found = site.acquire()
+    site.asked.set_result(continuation())
+    assert found.result(0).progress.offset == 4
+
+
 def test_it_continues_the_earlier_attempt_without_a_fence(site: Site) -> None:
     found = site.acquire()
     site.asked.set_result(continuation())
