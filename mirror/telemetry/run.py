@@ -144,11 +144,9 @@ class RunTelemetry:
 
     def _write_traces(self, spans: Sequence[Span]) -> None:
         from mirror.telemetry.export import jsonl
-        from mirror.telemetry.export.otlp import as_span
 
         for first in range(0, len(spans), _SPANS_PER_LINE):
-            converted = [as_span(span) for span in spans[first : first + _SPANS_PER_LINE]]
-            self._append(jsonl.TRACES, jsonl.spans_line(converted))
+            self._append(jsonl.TRACES, jsonl.spans_line(spans[first : first + _SPANS_PER_LINE]))
 
     def _write_metrics(self, now_ms: int) -> None:
         from mirror.telemetry.export import jsonl

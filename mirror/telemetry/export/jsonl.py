@@ -5,9 +5,8 @@ The files replace a backend: people, ``jq`` and the collector's ``otlpjsonfile``
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,39 +14,41 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
+from mirror.telemetry.export.span_json import span_json
+
 if TYPE_CHECKING:
     from google.protobuf.message import Message
     from opentelemetry.sdk.metrics.export import MetricsData
-    from opentelemetry.sdk.trace import ReadableSpan
+
+    from mirror.telemetry.traces.spans import Span
 
 TRACES: Final = "traces.jsonl"
 METRICS: Final = "metrics.jsonl"
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """In bytes. A larger file is renamed to ``<name>.1`` and replaces the previous file of that name."""
-_IDS: Final = frozenset({"traceId", "spanId", "parentSpanId"})
 
 
-def spans_line(spans: Sequence[ReadableSpan]) -> str:
-    """Return ``spans`` as one line without a line break."""
-    return _line(encode_spans(spans))
+def spans_line(spans: Sequence[Span]) -> str:
+    """Return ``spans``, of which there is one, as one line without a line break."""
+    from mirror.telemetry.export.otlp import as_span
+
+    # The library makes what surrounds the spans: the resource and the scope.
+    message = _to_json(encode_spans([as_span(spans[0])]))
+    message["resourceSpans"][0]["scopeSpans"][0]["spans"] = [span_json(span) for span in spans]
+    return _line(message)
 
 
 def metrics_line(data: MetricsData) -> str:
     """Return ``data`` as one line without a line break."""
-    return _line(encode_metrics(data))
+    return _line(_to_json(encode_metrics(data)))
 
 
-def _line(message: Message) -> str:
-    # OTLP/JSON differs from protobuf's own JSON: enums are numbers, ids are hexadecimal.
-    return json.dumps(_with_hex_ids(MessageToDict(message, use_integers_for_enums=True)), separators=(",", ":"))
+def _to_json(message: Message) -> dict[str, Any]:
+    return MessageToDict(message, use_integers_for_enums=True)  # OTLP's JSON has numbers for enums
 
 
-def _with_hex_ids(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_with_hex_ids(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {name: base64.b64decode(item).hex() if name in _IDS else _with_hex_ids(item) for name, item in value.items()}
+def _line(message: Mapping[str, Any]) -> str:
+    return json.dumps(message, separators=(",", ":"))
 
 
 def append(path: Path, line: str) -> None:
