@@ -42,7 +42,7 @@ _MIN_BACKOFF_MS: Final = 1_000
 _MAX_BACKOFF_MS: Final = 30_000
 _IDLE_PAUSE_MS: Final = 5_000
 _EARLY_MS: Final = 2_000
-"""How long before the end of an epoch the next one is planned."""
+"""How long before the end of an epoch the planning of the next one begins, at least."""
 
 Offset = dict[str, Any]
 
@@ -127,7 +127,8 @@ class RangesStreamReader(TaskRows, DataSourceStreamReader, SupportsTriggerAvaila
         self._planned = {epoch: plan}
         until_ms = self._clock.unix_ms() + self._planner.epoch_ms if self._planner.follows else None
         if until_ms is not None:
-            self._early = EarlyPlan(self._planner, epoch + 1, self._planner.epoch_ms - _EARLY_MS)
+            epoch_ms = self._planner.epoch_ms
+            self._early = EarlyPlan(self._planner, epoch + 1, epoch_ms - early_ms(epoch_ms, plan.took_ms))
         return partitions_of(
             tasks_of(
                 plan,
@@ -149,10 +150,19 @@ class RangesStreamReader(TaskRows, DataSourceStreamReader, SupportsTriggerAvaila
             self._planner.close()
 
 
+def early_ms(epoch_ms: int, took_ms: int | None) -> int:
+    """Return how long before the end of an epoch the next one is to be planned; the last plan took ``took_ms``.
+
+    Tasks and the driver take the processors at the edge: the next plan may take twice as long.
+    """
+    return min(max(_EARLY_MS, 2 * (took_ms or 0)), max(_EARLY_MS, epoch_ms // 2))
+
+
 class EarlyPlan:
     """Makes the next epoch's plan in a thread, shortly before this epoch ends, so that tasks do not wait for it.
 
-    The plan may be a little out of date: each task starts at the target's progress.
+    The plan may be a little out of date: each task starts at the target's progress, or knows it as a lower bound, and
+    what is new on the source since is added to the epoch (:mod:`mirror.spark.discovery`).
     """
 
     def __init__(self, planner: EpochPlanner, epoch: int, wait_ms: int) -> None:
@@ -170,18 +180,13 @@ class EarlyPlan:
                 self._plan = self._planner.plan(self._epoch, drains=False, early=True)
 
     def result(self, epoch: int) -> Plan | None:
-        """Return the plan of ``epoch`` with the results of the last epoch; None if it does not exist or is out of date.
+        """Return the plan of ``epoch`` with the results of the last epoch; None if it does not exist.
 
         Waits for a plan that is being made; a plan that is not begun yet is cancelled.
         """
         self._cancelled.set()
         self._thread.join()
-        if (
-            self._plan is None
-            or not self._plan.tasks
-            or epoch != self._epoch
-            or not self._planner.is_current(self._plan)
-        ):
+        if self._plan is None or not self._plan.tasks or epoch != self._epoch:
             return None
         return self._planner.finish_early_plan(self._plan)
 

@@ -56,6 +56,7 @@ class NewPartitions:
         self._new: dict[TopicPartition, int] = {}
         self._epoch: int | None = None
         self._added: set[TopicPartition] = set()
+        self._reported: set[TopicPartition] = set()
         self.refused = ""
         """The last line about partitions that the target refuses to have added."""
 
@@ -80,6 +81,12 @@ class NewPartitions:
     def any(self) -> bool:
         """Whether there are some that an epoch may lack."""
         return bool(self._new)
+
+    def take_unreported(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those that were not returned before: what an early plan lacks is added to two epochs."""
+        unreported = set(tps) - self._reported
+        self._reported |= unreported
+        return unreported
 
     def settle(self, tps: set[TopicPartition]) -> None:
         """Record that the running epoch has these, or that nothing can be done about them in it."""
@@ -179,10 +186,15 @@ class TopicWatch:
         if copied:
             self._new.announced += 1
             self._control.announce_additions(self._new.announced)
-            names = sorted({one.topic for one in copied})
-            shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
-            self._report(f"new on the source, and copied from now on: {shown} ({_counted(len(copied))})")
+            self._report_new([TopicPartition(one.topic, one.partition) for one in copied])
         return {TopicPartition(one.topic, one.partition) for one in ranges if one not in copied}
+
+    def _report_new(self, tps: Collection[TopicPartition]) -> None:
+        if not (unreported := self._new.take_unreported(tps)):
+            return
+        names = sorted({tp.topic for tp in unreported})
+        shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
+        self._report(f"new on the source, and copied from now on: {shown} ({_counted(len(unreported))})")
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, KafkaError]:
         """Commit offsets of the control group; return the errors of those that are refused alone. Raises KafkaError."""

@@ -9,7 +9,7 @@ import pytest
 
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.datasource.rows import ROW_SCHEMA
-from mirror.spark.datasource.stream_reader import RangesStreamReader
+from mirror.spark.datasource.stream_reader import RangesStreamReader, early_ms
 from mirror.spark.ledger.obstacles import TargetTopics
 from tests.polling import eventually
 from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
@@ -52,15 +52,29 @@ def test_the_next_epoch_is_planned_early_and_has_the_last_epochs_results(site: E
     reader.stop()
 
 
-def test_an_early_plan_is_replaced_if_a_target_topic_was_prepared_since(site: EpochsHarness) -> None:
+def test_an_early_plan_is_begun_even_if_a_target_topic_was_prepared_since(site: EpochsHarness) -> None:
+    """To plan again takes seconds with thousands of topics, and discovery adds to the epoch what its plan lacks."""
     site.ledger.write_targets(TargetTopics(copyable={"orders": 1}))
     reader, end = _planned_early(site)
     site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
+    site.a.set_moods({"list_offsets": "asked again"})
     assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
     plan = site.ledger.plan(2)
     assert plan is not None
-    assert {one.partition for one in plan.ranges} == {0, 1}
+    assert ({one.partition for one in plan.ranges}, plan.targets_version) == ({0}, 1), "discovery compares the version"
     reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("epoch_ms", "took_ms", "early"), [(180_000, None, 2_000), (180_000, 300, 2_000), (180_000, 9_000, 18_000)]
+)
+def test_a_plan_that_takes_long_is_begun_earlier(epoch_ms: int, took_ms: int | None, early: int) -> None:
+    assert early_ms(epoch_ms, took_ms) == early
+
+
+def test_the_next_epoch_is_planned_in_its_second_half_at_the_earliest() -> None:
+    assert early_ms(8_000, 30_000) == 4_000
+    assert early_ms(1_000, 30_000) == 2_000, "at once"
 
 
 def test_an_early_plan_is_dropped_once_the_run_is_over(site: EpochsHarness) -> None:
