@@ -137,6 +137,8 @@ class TargetLogTracker:
     def on_committed(self, mark: TargetMark | None) -> None:
         """A commit has stored ``mark``."""
         if mark is not None and self.regression is None:
+            if self.verified is not None and mark.leader_epoch != self.verified.leader_epoch:
+                self._compared_epoch = None  # another attempt's, which covers more than what was compared
             self.verified = mark
 
     def on_compared(self, current: TargetMark | None) -> bool:

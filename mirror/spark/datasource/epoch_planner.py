@@ -130,12 +130,13 @@ class EpochPlanner:
         return plan
 
     def finish_early_plan(self, plan: Plan) -> Plan | None:
-        """Complete an early ``plan`` with the results of the last epoch, and write it; None if this run is over.
+        """Complete an early ``plan`` with the results of the last epoch, and write it.
 
-        Raises KafkaError.
+        None if this run is over, or the last epoch was ended because another plan is needed. Raises KafkaError.
         """
         config, flow = self._live_config.load()
-        if self._is_over(flow, self._clusters(config, flow)[1]):
+        target = self._clusters(config, flow)[1]
+        if self._is_over(flow, target) or self._is_replanned(flow, target, plan.epoch):
             return None
         plan = plan.with_health(self.unhealthy_after_last(plan.epoch))
         self._record(plan, drains=False)
@@ -210,6 +211,13 @@ class EpochPlanner:
         if decision.took_over is not None:
             self._add_message_once(takeover_message(decision.took_over))
         return decision.stop or decision.fenced_by is not None
+
+    def _is_replanned(self, flow: FlowConfig, target: Admin, epoch: int) -> bool:
+        """Return whether the epoch before ``epoch`` was ended for a new plan: an early one was made before."""
+        with contextlib.suppress(KafkaError):
+            control = self._control(target, flow.name).read()
+            return control is not None and control.run == self.run and control.epoch >= epoch
+        return False
 
     def _read_control(self, client: RunControlClient) -> Decision:
         """Decide without a change: where a driver's script claims the flow, no other process writes the record."""

@@ -79,7 +79,7 @@ class _Jitter(Control):
 def planned_progress(copied: Range, policy: CopyPolicy) -> Progress | None:
     """Of any attempt, not only in a stream, and however old."""
     del policy
-    return None if copied.progress is None else from_text(copied.progress)
+    return None if copied.progress is None else replace(from_text(copied.progress), ended=False)
 
 
 class CopySite:

@@ -86,6 +86,13 @@ def test_the_planned_progress_is_of_use_only_if_the_epoch_before_has_copied_the_
     assert harness(**{**PLANNED, **other}).writer.planned is None
 
 
+def test_planned_progress_is_a_lower_bound_also_if_its_attempt_has_ended() -> None:
+    """Another one may have copied since, and retention may have deleted what that has read."""
+    run = harness(**{**PLANNED, "progress": to_text(replace(claimed(4), ended=True))})
+    assert run.writer.planned is not None
+    assert not run.writer.planned.exact
+
+
 def test_another_attempt_reads_the_progress_again() -> None:
     run = harness(**PLANNED)
     run.opened_with(run.writer.planned)

@@ -12,7 +12,7 @@ from mirror.producer.batch.batches import Callback, RecordMetadata
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState
-from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.progress.target_log import TargetLogTracker, TargetMark
 from mirror.wire.records import Batch
 from tests.relay.copy_harness import CopyHarness, made, progress_at
 from tests.relay.hand_context import TARGET, TIMES
@@ -403,3 +403,16 @@ def test_outdated_topic_description_causes_no_second_comparison() -> None:
     run.ack_all()
     run.advance(1_000)
     assert run.commit().target == replace(MARK, end=1_003, leader_epoch=5, producer_id=7)
+
+
+def test_a_mark_of_another_attempt_is_compared_with_a_leader_that_was_compared_before() -> None:
+    """It covers more: what the leader had of the former mark says nothing about that."""
+    tracker = TargetLogTracker()
+    tracker.verified = mark = TargetMark(topic_id="a", end=50, leader_epoch=1)
+    assert tracker.mark_to_compare(2) == mark
+    assert tracker.on_compared(mark)
+    assert tracker.mark_to_compare(2) is None
+    tracker.on_committed(replace(tracker.verified, end=55))
+    assert tracker.mark_to_compare(2) is None, "its own commit"
+    tracker.on_committed(other := replace(mark, end=60))
+    assert tracker.mark_to_compare(2) == other

@@ -65,6 +65,20 @@ def test_an_early_plan_is_begun_even_if_a_target_topic_was_prepared_since(site: 
     reader.stop()
 
 
+def test_an_early_plan_is_replaced_if_its_epoch_was_ended_for_another_plan(site: EpochsHarness) -> None:
+    """As if a topic was made again: the early plan has the former one."""
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 1}))
+    site.orders("run-1").claim()
+    reader, end = _planned_early(site)
+    site.ledger.write_targets(TargetTopics(copyable={"orders": 2}, version=2))
+    site.orders("run-1").request_new_plan(1)
+    assert reader.latestOffset(end, None)["epoch"] == 2  # type: ignore[arg-type]
+    plan = site.ledger.plan(2)
+    assert plan is not None
+    assert {one.partition for one in plan.ranges} == {0, 1}
+    reader.stop()
+
+
 @pytest.mark.parametrize(
     ("epoch_ms", "took_ms", "early"), [(180_000, None, 2_000), (180_000, 300, 2_000), (180_000, 9_000, 18_000)]
 )

@@ -29,11 +29,14 @@ def planned_progress(copied: Range, policy: CopyPolicy) -> Progress | None:
     """Return the progress with which the first attempt at ``copied`` may begin, without a request for it.
 
     Its partition was copied in the epoch before, and had nothing to copy when this one was planned. What another
-    attempt has copied since is read when this one fences, or comes with what it continues.
+    attempt has copied since is read when this one fences, or comes with what it continues: it is a lower bound, also
+    if the attempt that has committed it has ended.
     """
     continues = policy.lease_ms > 0 and policy.epoch > 1 and copied.open_ended
     trouble = copied.stuck_since_ms is not None or copied.sick_since_ms is not None
-    return None if copied.progress is None or trouble or not continues else from_text(copied.progress)
+    if copied.progress is None or trouble or not continues:
+        return None
+    return replace(from_text(copied.progress), ended=False)
 
 
 class Opened(NamedTuple):
