@@ -199,16 +199,15 @@ def test_a_cluster_that_does_not_answer_is_named_during_the_wait(folder: Path, m
 
     def waiting(line: str) -> None:
         said.append(line)
-        if len(said) == 2:
-            answers.set()
+        if all(each.startswith("cluster b ") for each in said[-2:]) and len(said) >= 2:
+            answers.set()  # the other one has answered, and was not named any more: on a busy machine that takes long
 
     monkeypatch.setattr(checks, "Admin", Slow)
     monkeypatch.setattr(checks, "_FIRST_NOTICE_S", 0.05)
     monkeypatch.setattr(checks, "_NOTICE_INTERVAL_S", 0.05)
     config = config_of(flow())
     check_flows(config, config.select(), waiting)
-    assert said[0] == "cluster b has not answered for 0 s; still waiting"
-    assert all(line.startswith("cluster b ") for line in said)
+    assert "cluster b has not answered for 0 s; still waiting" in said
 
 
 def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
