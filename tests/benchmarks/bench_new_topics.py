@@ -6,8 +6,9 @@
 A `mirror stream` with the default epoch follows ``existing`` topics of one partition, which both sides have. Then one
 more is created every ``every`` seconds, and a record produced into it at once; with ``--partitions`` an existing topic
 gets a second partition instead. Measured is the time from before the creation to the moment at which the record is
-committed on the target, as its last stable offset says: percentiles in ms. At the end each copy is read by another
-client. A shorter ``epoch-ms`` lets what is new come at the edges of epochs.
+committed on the target, as its last stable offset says, and until the target has the topic or partition (``created``):
+percentiles in ms. At the end each copy is read by another client. A shorter ``epoch-ms`` lets what is new come at the
+edges of epochs.
 
 Prints the CPU seconds a second of the driver and of all of the stream's processes, and of both brokers, during ``idle``
 seconds before, and while the topics come, and how many epochs ended meanwhile. The clusters have one broker each. The
@@ -22,7 +23,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,7 @@ HEAP: Final = ("-Xms1g", "-Xmx1g")
 """Kafka's own default. With the sandbox's 640 MB a broker of 10,000 topics answered nothing after some more."""
 START_WITHIN_S: Final = 400.0
 ARRIVE_WITHIN_S: Final = 60.0
+_PERCENTILES: Final = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 _PORTION: Final = 500
 _POLL_S: Final = 0.05
 
@@ -73,6 +75,8 @@ class Arrivals:
         self.awaited: dict[Tp, float] = {}
         """By partition of the source."""
         self.took: dict[Tp, float] = {}
+        self.created: dict[Tp, float] = {}
+        """When the target had the partition."""
 
     def look(self) -> None:
         if not self.awaited:
@@ -83,6 +87,8 @@ class Arrivals:
             asked = {
                 tp: LATEST for tp in copies if tp.topic in there and len(there[tp.topic].partitions) > tp.partition
             }
+            for tp in asked:
+                self.created.setdefault(copies[tp], time.monotonic() - self.awaited[copies[tp]])
             found = self._admin.list_offsets(asked, isolation="read_committed", partial=True, timeout_ms=1_000)
             for tp, result in found.items():
                 if result.offset > 0:
@@ -148,6 +154,7 @@ def measure(asked: argparse.Namespace) -> dict[str, float]:
             found = {f"idle_{name}": value for name, value in meter.figures().items()}
             meter, before = Meter(a, b, pid), epochs(folder)
             arrivals.took.clear()
+            arrivals.created.clear()
             for number in range(asked.new):
                 tp = Tp(followed[number], 1) if asked.partitions else Tp(f"orders-new-{number}", 0)
                 began = time.monotonic()
@@ -165,9 +172,14 @@ def measure(asked: argparse.Namespace) -> dict[str, float]:
                 arrivals.wait(_POLL_S)
             found["epochs"] = epochs(folder) - before
             check(b.bootstrap_servers, list(arrivals.took))
-    took = sorted(round(seconds * 1000) for seconds in arrivals.took.values())
-    found |= {f"p{q}": took[min(len(took) - 1, len(took) * q // 100)] for q in (50, 90, 99)} if took else {}
-    return {**found, "max": took[-1] if took else -1, "missing": len(arrivals.awaited)}
+    found |= {f"created_{name}": value for name, value in percentiles(arrivals.created).items()}
+    return {**found, **percentiles(arrivals.took), "missing": len(arrivals.awaited)}
+
+
+def percentiles(seconds: Mapping[Tp, float]) -> dict[str, int]:
+    """Return percentiles in ms."""
+    took = sorted(round(each * 1000) for each in seconds.values())
+    return {name: took[min(len(took) - 1, len(took) * q // 100)] for name, q in _PERCENTILES.items()} if took else {}
 
 
 def main(arguments: Sequence[str]) -> int:
