@@ -68,7 +68,7 @@ PROGRESS = replace(progress_at(4), target=MARK)
 class Describes(Lookups):
     """The target's topic, and how often its leader is asked, whose log is as long as the mark says."""
 
-    def __init__(self, topic_id: str, leader_epoch: int) -> None:
+    def __init__(self, topic_id: str, leader_epoch: int | None) -> None:
         super().__init__()
         self.asked = 0
         self._topic_id, self._epoch = topic_id, leader_epoch
@@ -80,7 +80,7 @@ class Describes(Lookups):
     def topic_id(self, _: TopicPartition) -> str:
         return self._topic_id
 
-    def leader_epoch(self, _: TopicPartition) -> int:
+    def leader_epoch(self, _: TopicPartition) -> int | None:
         return self._epoch
 
     def check_suspect_log(self) -> None:
@@ -94,17 +94,17 @@ class Describes(Lookups):
 
 @pytest.mark.parametrize(
     ("topic_id", "leader_epoch", "continues", "asked"),
-    [("id", 3, True, 0), ("id", 4, True, 1), ("id", 3, False, 1)],
-    ids=["same leader", "another leader", "first attempt"],
+    [("id", 3, True, 0), ("id", 4, True, 1), ("id", None, True, 1), ("id", 3, False, 1)],
+    ids=["same leader", "another leader", "unknown leader", "first attempt"],
 )
 def test_a_copy_that_continues_asks_only_another_leader(
-    topic_id: str, leader_epoch: int, continues: bool, asked: int
+    topic_id: str, leader_epoch: int | None, continues: bool, asked: int
 ) -> None:
     lookups = Describes(topic_id, leader_epoch)
     positions = StartPositions(lookups, lambda *_: Future(), lambda: 0)  # type: ignore[arg-type]
     start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, continues=continues).result(0)
     assert (start.progress, start.target_end) == (PROGRESS, 50)
-    assert start.mark == replace(MARK, leader_epoch=leader_epoch)
+    assert start.mark == replace(MARK, leader_epoch=leader_epoch or MARK.leader_epoch)
     assert lookups.asked == asked
 
 

@@ -122,10 +122,10 @@ class StartPositions:
         def compare(described: TargetTopics) -> Future[_Comparison]:
             # Use the described epoch: the leader that answers leads in this epoch, or in a later one.
             topic_id, epoch = described.topic_id(tp), described.leader_epoch(tp)
-            epoch = mark.leader_epoch if epoch is None else epoch
-            same_topic, same_leader = topic_id and topic_id == mark.topic_id, None is not mark.leader_epoch == epoch
-            if continues and same_topic and same_leader:
+            known = bool(topic_id) and epoch is not None
+            if continues and known and (topic_id, epoch) == (mark.topic_id, mark.leader_epoch):
                 return done(_Comparison(mark, mark.end, holds=True))
+            epoch = mark.leader_epoch if epoch is None else epoch
             current = replace(mark, topic_id=topic_id or mark.topic_id, leader_epoch=epoch)
             if is_other_topic(mark, topic_id):
                 return done(_Comparison(current, -1, holds=False))
