@@ -22,12 +22,12 @@ _RETENTION_MS: Final = 604_800_000
 _BEFORE: Final = "message.timestamp.before.max.ms"
 _AFTER: Final = "message.timestamp.after.max.ms"
 _DIFFERENCE: Final = "message.timestamp.difference.max.ms"
-_CLEANUP: Final = "cleanup.policy"
+CLEANUP: Final = "cleanup.policy"
 _RETENTION: Final = "retention.ms"
 _SIZE: Final = "max.message.bytes"
 _COMPRESSION: Final = "compression.type"
 _TIME_TYPE: Final = "message.timestamp.type"
-TOPIC_KEYS: Final = (_CLEANUP, _RETENTION, _SIZE, _COMPRESSION, _TIME_TYPE, _BEFORE, _AFTER, _DIFFERENCE)
+TOPIC_KEYS: Final = (CLEANUP, _RETENTION, _SIZE, _COMPRESSION, _TIME_TYPE, _BEFORE, _AFTER, _DIFFERENCE)
 """All keys that :class:`TopicConfig` needs."""
 TIME_KEYS: Final = (_BEFORE, _AFTER)
 """The limits of timestamps on brokers 3.6 and newer: how far in the past, and how far in the future."""
@@ -51,7 +51,7 @@ class TopicConfig:
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> TopicConfig:
         """Parse a topic's configuration, which includes its brokers' defaults."""
-        cleanup = frozenset(part.strip() for part in configs.get(_CLEANUP, "delete").split(","))
+        cleanup = frozenset(part.strip() for part in configs.get(CLEANUP, "delete").split(","))
         retention_ms = int(configs.get(_RETENTION, _RETENTION_MS))
         before_key, before_max_ms = _time_limit(configs, _BEFORE)
         after_key, after_max_ms = _time_limit(configs, _AFTER)

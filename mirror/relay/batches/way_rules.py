@@ -16,7 +16,7 @@ from mirror.cluster.types import ConfigEntry, TopicPartition
 from mirror.errors import FlowError
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.reencode import Reason, time_text
-from mirror.relay.batches.topic_config import TopicConfig, readable
+from mirror.relay.batches.topic_config import CLEANUP, TopicConfig, readable
 from mirror.relay.model.way import Way
 from mirror.relay.model.way_notes import configured_reason
 from mirror.wire.legacy import NO_TIMESTAMP
@@ -28,7 +28,6 @@ EXPIRATION: Final = "producer.id.expiration.ms"
 EXPIRATION_BEFORE_3_4: Final = "transactional.id.expiration.ms"
 """The same in brokers that do not have :data:`EXPIRATION`; the others apply it to transactional ids only."""
 
-_CLEANUP: Final = "cleanup.policy"
 _CONDITIONAL: Final = frozenset({Reason.BAD_TIMESTAMP, Reason.NO_KEY, Reason.TOO_LARGE})
 """Remedies that depend on the clock or on the target's limits.
 
@@ -74,7 +73,7 @@ class WayRules:
             mode=mode,
             expiration_ms=expiration_ms,
             compacted=next(compacted, ""),
-            unread=next((side for side, configs in topics.items() if _CLEANUP not in configs), ""),
+            unread=next((side for side, configs in topics.items() if CLEANUP not in configs), ""),
             log_append_time=TopicConfig.of(topics["target"]).append_time,
             delivery_ms=delivery_ms,
             skips_gaps=skips_gaps,

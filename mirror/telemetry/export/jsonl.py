@@ -29,7 +29,7 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 
 
 def spans_line(spans: Sequence[Span]) -> str:
-    """Return ``spans``, of which there is one, as one line without a line break."""
+    """Return ``spans``, at least one, as one line without a line break."""
     from mirror.telemetry.export.otlp import as_span
 
     # The library makes what surrounds the spans: the resource and the scope.
