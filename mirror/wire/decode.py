@@ -6,7 +6,7 @@ The record codec is aiokafka's compiled one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from mirror.errors import CorruptBatch
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES, decompress
@@ -40,6 +40,23 @@ class Record(NamedTuple):
         return self._replace(**changes)
 
 
+class CodedRecord(Protocol):
+    """A record as the codec's own object; its ``timestamp`` is :attr:`Record.timestamp_ms`."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int:
+        """In ms since 1970; -1: none."""
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]: ...
+
+
 _CHANGEABLE: Final = frozenset({"key", "value", "timestamp_ms", "headers"})
 
 
@@ -58,13 +75,23 @@ def records_of(
     Raises CorruptBatch (also for a header key that is not UTF-8), and BatchTooLarge if the batch has more than
     ``max_bytes`` when decompressed.
     """
-    if batch.is_control:
-        return
-    batch.verify()
     if isinstance(batch, MessageSet):
+        batch.verify()
         for message in batch.messages(max_bytes, on_decompressed=on_decompressed):
             yield Record(*message, ())
         return
+    for record in coded_records_of(batch, max_bytes, on_decompressed=on_decompressed):
+        # Record(...) also handles keywords, which is a quarter of the cost of decoding a small record.
+        yield _new(Record, (record.offset, record.timestamp, record.key, record.value, tuple(record.headers)))
+
+
+def coded_records_of(
+    batch: Batch, max_bytes: int = MAX_DECOMPRESSED_BYTES, *, on_decompressed: Callable[[int], None] | None = None
+) -> Iterator[CodedRecord]:
+    """Do what :func:`records_of` does, but yield the record codec's objects: to copy these takes less CPU."""
+    if batch.is_control:
+        return
+    batch.verify()
     # A local import: it takes 0.14 s in every worker, and tasks that only copy batches do not need it.
     from aiokafka.record.default_records import DefaultRecordBatch
 
@@ -74,12 +101,12 @@ def records_of(
     min_offset, end = batch.base_offset, batch.next_offset
     try:
         for record in DefaultRecordBatch(decompressed):
-            if not min_offset <= record.offset < end:
-                problem = f"a record has the offset {record.offset}, where {min_offset} to {end - 1} are possible"
+            offset = record.offset
+            if not min_offset <= offset < end:
+                problem = f"a record has the offset {offset}, where {min_offset} to {end - 1} are possible"
                 raise ValueError(problem)  # noqa: TRY301
-            min_offset = record.offset + 1
-            # Record(...) also handles keywords, which is a quarter of the cost of decoding a small record.
-            yield _new(Record, (record.offset, record.timestamp, record.key, record.value, tuple(record.headers)))
+            min_offset = offset + 1
+            yield record
     except Exception as error:
         # Any exception: the codec raises several types.
         msg = f"the records of the batch at offset {batch.base_offset} cannot be read: {error}"

@@ -79,7 +79,9 @@ class BatchBuilder:
             self._shift = int(timestamp_ms == NO_TIMESTAMP)
         elif self._shift and timestamp_ms == _MAX_TIMESTAMP:
             return False
-        if self._add(self.count, timestamp_ms + self._shift, key, value, list(headers)) is None:
+        if headers.__class__ is not list:
+            headers = list(headers)  # the codec takes no other type
+        if self._add(self.count, timestamp_ms + self._shift, key, value, headers) is None:
             return False
         self.count += 1
         return True

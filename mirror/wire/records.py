@@ -27,7 +27,8 @@ _CRC_COVERS: Final = 21
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _LENGTH: Final = struct.Struct(">qi")
-_MAGIC: Final = struct.Struct(">b")
+_LENGTH_AND_MAGIC: Final = struct.Struct(">qi4xb")
+"""Base offset, length, magic."""
 _CRC: Final = struct.Struct(">I")
 _START: Final = struct.Struct(">qii")
 _ATTRIBUTES: Final = struct.Struct(">h")
@@ -193,8 +194,7 @@ def _batch(view: memoryview) -> AnyBatch:
 def _bounds(records: memoryview) -> Iterator[tuple[int, int]]:
     start = 0
     while len(records) - start >= _MAGIC_AT + 1:
-        base_offset, length = _LENGTH.unpack_from(records, start)
-        (magic,) = _MAGIC.unpack_from(records, start + _MAGIC_AT)
+        base_offset, length, magic = _LENGTH_AND_MAGIC.unpack_from(records, start)
         if magic == 2:  # noqa: PLR2004 - the format's own name
             if length < HEADER_BYTES - _LENGTH_END:
                 msg = f"the batch at offset {base_offset} says it has {length} bytes, less than its own header"

@@ -56,7 +56,8 @@ class _PendingBatch:
 
     batch: AnyBatch
     buffer: BufferRef
-    gaps: Counter[str]
+    gaps: Counter[str] | None
+    """The missing offsets before and in it, by kind; None if there are none."""
     end: int
     skip: SkipReason | None = None
     reason: Reason | None = None
@@ -159,18 +160,23 @@ class BatchPipeline:
         last = self._expected - 1
         return CorruptBatch(f"the batch at offset {batch.base_offset} is corrupt: it follows offset {last}")
 
-    def _gaps_before(self, batch: AnyBatch) -> Counter[str]:
+    def _gaps_before(self, batch: AnyBatch) -> Counter[str] | None:
         """Count the missing offsets before and in ``batch``, and move on to its end."""
-        gaps: Counter[str] = Counter()
-        if not isinstance(batch, MessageSet):  # a message set does not show its missing offsets
-            missing = max(0, batch.base_offset - self._expected)
-            if batch.is_control:
-                gaps[GapKind.MARKERS] = batch.next_offset - max(batch.base_offset, self._expected)
-            elif batch.base_offset >= self._start:
+        expected, self._expected = self._expected, batch.next_offset
+        if isinstance(batch, MessageSet):  # it does not show its missing offsets
+            return None
+        base_offset = batch.base_offset
+        missing = base_offset - expected if base_offset > expected else 0
+        if batch.is_control:
+            gaps = Counter[str]({GapKind.MARKERS: batch.next_offset - max(base_offset, expected)})
+        else:
+            if base_offset >= self._start:
                 missing += batch.last_offset_delta + 1 - batch.count
-            if missing:
-                gaps[GapKind.COMPACTED] = missing
-        self._expected = batch.next_offset
+            if not missing:
+                return None
+            gaps = Counter()
+        if missing:
+            gaps[GapKind.COMPACTED] = missing
         return gaps
 
     def _reason(self, pending: _PendingBatch) -> Reason | None:
@@ -243,9 +249,9 @@ class BatchPipeline:
             return
         self._drop_from_backlog(1)
         batch = pending.batch
-        output = OutputBatch(
-            batch.base_offset, batch.next_offset, batch.leader_epoch, buffer=pending.buffer, gaps=pending.gaps
-        )
+        output = OutputBatch(batch.base_offset, batch.next_offset, batch.leader_epoch, buffer=pending.buffer)
+        if pending.gaps:
+            output.gaps = pending.gaps
         if pending.skip is not None:
             output.dropped[pending.skip] = pending.skipped_count
             self._skip_following(output)
@@ -272,7 +278,8 @@ class BatchPipeline:
             self._drop_from_backlog(1)
             output.next_offset, output.leader_epoch = pending.batch.next_offset, pending.batch.leader_epoch
             output.dropped[pending.skip] = output.dropped.get(pending.skip, 0) + pending.skipped_count
-            output.gaps.update(pending.gaps)
+            if pending.gaps:
+                output.gaps.update(pending.gaps)
             pending.buffer.release()
 
     def _drop_from_backlog(self, count: int) -> None:
@@ -288,7 +295,8 @@ class BatchPipeline:
     def _take_run(self, unix_ms: int) -> list[_PendingBatch]:
         """Remove the batches to re-encode together from the backlog; empty if the first one is passed on as bytes."""
         first = self._backlog[0]
-        if self._has_bad_timestamp(first.batch, unix_ms):
+        allowed = self._limits.earliest_ms(unix_ms), self._limits.latest_ms(unix_ms)
+        if _has_bad_timestamp(first.batch, allowed):
             first.reason = first.reason or Reason.BAD_TIMESTAMP
             first.remedies |= {Reason.BAD_TIMESTAMP}
         if first.reason is None and not is_small(first.batch):
@@ -299,7 +307,7 @@ class BatchPipeline:
             size += pending.batch.size
             if size > self._batch_size or first.alone or pending.alone:
                 break
-            if pending.skip is None and not self._merges_with(first, pending, unix_ms):
+            if pending.skip is None and not _merges_with(first, pending, allowed):
                 break
             run.append(pending)
         while run[-1].skip is not None:
@@ -308,23 +316,6 @@ class BatchPipeline:
             return []
         self._drop_from_backlog(len(run))
         return run
-
-    def _merges_with(self, first: _PendingBatch, pending: _PendingBatch, unix_ms: int) -> bool:
-        """Whether ``pending`` can be re-encoded together with ``first``, and is worth it."""
-        if pending.remedies or first.remedies or Reason.TOO_LARGE in {pending.reason, first.reason}:
-            return False
-        if codec_of(pending.batch) != codec_of(first.batch) or self._has_bad_timestamp(pending.batch, unix_ms):
-            return False
-        if first.reason is not None:
-            return pending.reason is not None
-        return pending.reason is None and is_small(pending.batch)
-
-    def _has_bad_timestamp(self, batch: AnyBatch, unix_ms: int) -> bool:
-        """Whether the batch's header shows a timestamp out of bounds; a record inside it may still be too old."""
-        if isinstance(batch, MessageSet):
-            return False
-        too_old = 0 <= batch.base_timestamp < self._limits.earliest_ms(unix_ms)
-        return bool(too_old or batch.max_timestamp > self._limits.latest_ms(unix_ms))
 
     def _spec(self, run: list[_PendingBatch], unix_ms: int) -> ReencodeSpec:
         remedies = run[0].remedies
@@ -386,7 +377,8 @@ class BatchPipeline:
                 skipped[pending.skip] += pending.skipped_count
         tail.dropped = dict(Counter(result.dropped) + skipped)
         for pending in run:
-            tail.gaps.update(pending.gaps)
+            if pending.gaps:
+                tail.gaps.update(pending.gaps)
         self._outputs.append(tail)
         for pending in run:
             pending.buffer.release()
@@ -397,6 +389,25 @@ class BatchPipeline:
         for pending in run:
             pending.alone = True
         self._backlog.extendleft(reversed(run))
+
+
+def _merges_with(first: _PendingBatch, pending: _PendingBatch, allowed: tuple[int, int]) -> bool:
+    """Whether ``pending`` can be re-encoded together with ``first``, and is worth it."""
+    if pending.remedies or first.remedies or pending.reason is Reason.TOO_LARGE or first.reason is Reason.TOO_LARGE:
+        return False
+    if codec_of(pending.batch) != codec_of(first.batch) or _has_bad_timestamp(pending.batch, allowed):
+        return False
+    if first.reason is not None:
+        return pending.reason is not None
+    return pending.reason is None and is_small(pending.batch)
+
+
+def _has_bad_timestamp(batch: AnyBatch, allowed: tuple[int, int]) -> bool:
+    """Whether the batch's header shows a timestamp out of ``allowed``; a record inside it may still be too old."""
+    if isinstance(batch, MessageSet):
+        return False
+    earliest_ms, latest_ms = allowed
+    return bool(0 <= batch.base_timestamp < earliest_ms or batch.max_timestamp > latest_ms)
 
 
 def _sources(run: Sequence[_PendingBatch]) -> list[AnyBatch]:

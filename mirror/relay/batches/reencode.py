@@ -21,10 +21,10 @@ from typing import Final
 
 from mirror.errors import FlowError, RecordRejected
 from mirror.relay.batches.topic_config import TIME_KEYS
-from mirror.wire.decode import Record, records_of
+from mirror.wire.decode import Record, coded_records_of, records_of
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
-from mirror.wire.encode import CODECS, BatchBuilder
-from mirror.wire.legacy import NO_TIMESTAMP
+from mirror.wire.encode import CODECS, BatchBuilder, Headers
+from mirror.wire.legacy import NO_TIMESTAMP, MessageSet
 from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
 
 Transform = Callable[[Record], Record | None]
@@ -166,35 +166,67 @@ def reencode(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> ReencodeResult:
 def reencode_steps(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Steps:
     """Do what :func:`reencode` does step by step, for an encoder that switches between jobs.
 
-    A step decompresses a source, or copies :data:`_RECORDS_PER_STEP` records, or compresses a new batch. It yields the
-    bytes that are held beside the sources.
+    A step decompresses a source, or copies about :data:`_RECORDS_PER_STEP` records, or compresses a new batch. It
+    yields the bytes that are held beside the sources.
     """
     writer = _Writer(spec.codec or _codec_of(sources), spec.limit)
     dropped: Counter[str] = Counter()
     change = record_change(spec)
+    copied = 0
     for source in sources:
-        writer.begin_source(0)
-        cut = False
-        for number, record in enumerate(records_of(source, spec.max_source_bytes, on_decompressed=writer.begin_source)):
-            if spec.start <= record.offset < spec.end:
-                try:
-                    copy = change(record, dropped) if change is not None else record
-                    if copy is not None:
-                        cut = writer.add(copy, record.offset, source.leader_epoch)
-                except (TypeError, ValueError, OverflowError, BufferError) as error:
-                    # Mostly raised by the record codec, which never refuses an unchanged record.
-                    if spec.transform is None:
-                        raise
-                    raise _failed(spec.transform, record.offset, "gave what is no record", error) from error
-            if cut or not number % _RECORDS_PER_STEP:
-                cut = False
-                yield writer.held
+        writer.begin_source(source.leader_epoch)
+        if change is not None or isinstance(source, MessageSet):
+            yield from _copy_changed(source, spec, writer, change, dropped)
+            continue
+        yield from _copy_unchanged(source, spec, writer)
+        copied += source.count
+        # The encoder checks its turn after each step, so that a step for each small source would cost more.
+        if copied >= _RECORDS_PER_STEP:
+            copied = 0
+            yield writer.held
+    yield writer.held
     result = ReencodeResult(writer.finish(), dict(dropped))
     if result.batches:
         last = result.batches[-1]
         next_offset = min(sources[-1].next_offset, spec.end)
         result.batches[-1] = replace(last, next_offset=next_offset, leader_epoch=sources[-1].leader_epoch)
     return result
+
+
+def _copy_unchanged(source: Batch, spec: ReencodeSpec, writer: _Writer) -> Generator[int, None, None]:
+    """Copy the records of ``source`` without creating a :class:`Record` for each, which takes CPU."""
+    start, end, add = spec.start, spec.end, writer.add
+    first = 0 if source.attributes & CODEC_MASK else 1  # 0: its decompression is a step, which ends at the first record
+    cut = False
+    records = coded_records_of(source, spec.max_source_bytes, on_decompressed=writer.hold_source)
+    for number, record in enumerate(records, first):
+        offset = record.offset
+        if start <= offset < end:
+            cut = add(offset, record.timestamp, record.key, record.value, record.headers)
+        if cut or not number % _RECORDS_PER_STEP:
+            cut = False
+            yield writer.held
+
+
+def _copy_changed(
+    source: AnyBatch, spec: ReencodeSpec, writer: _Writer, change: RecordChange | None, dropped: Counter[str]
+) -> Generator[int, None, None]:
+    """Copy the records of ``source``, each as ``change`` returns it."""
+    cut = False
+    for number, record in enumerate(records_of(source, spec.max_source_bytes, on_decompressed=writer.hold_source)):
+        if spec.start <= record.offset < spec.end:
+            try:
+                copy = change(record, dropped) if change is not None else record
+                if copy is not None:
+                    cut = writer.add(record.offset, *copy[1:])
+            except (TypeError, ValueError, OverflowError, BufferError) as error:
+                # Mostly raised by the record codec, which never refuses an unchanged record.
+                if spec.transform is None:
+                    raise
+                raise _failed(spec.transform, record.offset, "gave what is no record", error) from error
+        if cut or not number % _RECORDS_PER_STEP:
+            cut = False
+            yield writer.held
 
 
 class _Writer:
@@ -207,12 +239,11 @@ class _Writer:
         self._encoded_bytes = self._source_bytes = 0
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append
-        self._base_offset = self._next_offset = self._leader_epoch = -1
+        self._base_offset = self._next_offset = self._leader_epoch = self._source_epoch = -1
         self._jumps = array("q")
 
-    def add(self, record: Record, offset: int, leader_epoch: int) -> bool:
-        """Add a record from source ``offset``, in a batch of ``leader_epoch``; return whether a batch was completed."""
-        _, timestamp_ms, key, value, headers = record
+    def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
+        """Add a record from source ``offset``; return whether a batch was completed."""
         full = not self._append(key, value, headers, timestamp_ms)
         if full:
             self._cut()
@@ -222,7 +253,7 @@ class _Writer:
         elif offset != self._next_offset:
             self._jumps.append(self._builder.count - 1)
             self._jumps.append(offset)
-        self._next_offset, self._leader_epoch = offset + 1, leader_epoch
+        self._next_offset, self._leader_epoch = offset + 1, self._source_epoch
         return full
 
     @property
@@ -230,8 +261,12 @@ class _Writer:
         """Bytes of the present source, decompressed, and of the new batches."""
         return self._source_bytes + self._encoded_bytes + self._builder.size
 
-    def begin_source(self, source_bytes: int) -> None:
-        """Count the decompressed bytes of the source that is read next."""
+    def begin_source(self, leader_epoch: int) -> None:
+        """Begin a source batch of ``leader_epoch``, of which nothing is decompressed yet."""
+        self._source_epoch, self._source_bytes = leader_epoch, 0
+
+    def hold_source(self, source_bytes: int) -> None:
+        """Count the decompressed bytes of the present source."""
         self._source_bytes = source_bytes
 
     def finish(self) -> list[ReencodedBatch]:

@@ -135,3 +135,9 @@ def test_long_job_can_be_interrupted_often() -> None:
     held = list(reencode_steps([source], ReencodeSpec()))
     assert held[0] >= source.size, "what was decompressed"
     assert held[-1] > held[0], "and what was made"
+
+
+def test_small_sources_share_a_step() -> None:
+    """The encoder checks its turn after each step: one for each of them would cost more than to copy their records."""
+    sources = [made(number * 2, 2) for number in range(1_100)]
+    assert len(list(reencode_steps(sources, ReencodeSpec()))) == 3, "two of 1,024 records, and the rest"
