@@ -30,7 +30,7 @@ CLIENT: Final = HERE / "fetch_clients.py"
 TOPIC: Final = "bench"
 PARTITIONS: Final = 4
 VALUE_BYTES: Final = 1000
-NAMES: Final = ("mirror, CRC verified", "mirror, CRC not looked at", "confluent-kafka (librdkafka)", "kafka-python")
+NAMES: Final = ("mirror, CRC verified", "mirror, CRC not verified", "confluent-kafka (librdkafka)", "kafka-python")
 ONE_RUN_WITHIN_S: Final = 900.0
 
 Run = Mapping[str, float]

@@ -78,7 +78,7 @@ class Arrivals:
         self.created: dict[Tp, float] = {}
         """When the target had the partition."""
 
-    def look(self) -> None:
+    def observe(self) -> None:
         if not self.awaited:
             return
         with contextlib.suppress(KafkaError):
@@ -98,7 +98,7 @@ class Arrivals:
         """Look until then."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self.look()
+            self.observe()
             time.sleep(_POLL_S)
 
 

@@ -49,9 +49,9 @@ class CpuMeter:
 
     def _watch(self) -> None:
         while not self._done.wait(_EVERY_S):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         try:
             family = [self._root, *self._root.children(recursive=True)]
         except psutil.NoSuchProcess:

@@ -114,7 +114,7 @@ def kafka_python(servers: str, topic: str, count: int) -> Measure:
 
 CLIENTS: dict[str, Callable[[str, str, int], Measure]] = {
     "mirror, CRC verified": lambda servers, topic, count: ours(servers, topic, count, verify=True),
-    "mirror, CRC not looked at": lambda servers, topic, count: ours(servers, topic, count, verify=False),
+    "mirror, CRC not verified": lambda servers, topic, count: ours(servers, topic, count, verify=False),
     "confluent-kafka (librdkafka)": librdkafka,
     "kafka-python": kafka_python,
 }

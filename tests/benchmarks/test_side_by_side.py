@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from mirror.sandbox.cluster import Cluster
@@ -15,7 +19,7 @@ from tests.benchmarks.bench_recovery import recovery
 from tests.benchmarks.side_by_side import filling, mirrormaker_settings, results, stock
 from tests.benchmarks.side_by_side.__main__ import SECTIONS, asked, line
 from tests.benchmarks.side_by_side.copiers import COPIER
-from tests.benchmarks.side_by_side.metering import Sample, at, figures
+from tests.benchmarks.side_by_side.metering import Meter, Sample, at, figures
 from tests.benchmarks.side_by_side.results import OtherCommitError, Results
 from tests.benchmarks.side_by_side.running import Pair, run
 from tests.benchmarks.side_by_side.watching import READ_AGAIN_S, Window
@@ -128,7 +132,7 @@ def test_a_reading_that_came_to_nothing_is_done_again_and_the_end_is_still_when_
     assert (window.done, len(target.asked)) == (1.0, 2)
 
 
-def test_last_records_are_not_read_at_every_look() -> None:
+def test_last_records_are_not_read_at_every_observation() -> None:
     target = Target()
     window = Window({0: 10}, target)
     window.ends(1.0, {0: 10})
@@ -153,6 +157,16 @@ def test_records_of_the_killed_processes_are_no_recovery() -> None:
 
 
 # --- CPU and memory
+
+
+def test_the_cpu_of_a_copying_process_that_ends_stays_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends has no command line for a moment, by which its role is known."""
+    command = [sys.executable, "-c", "input()", "pyspark.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL):
+        meter = Meter(os.getpid(), {}, roles=True)
+        assert "copying" in meter.take_sample().cpu
+        monkeypatch.setattr(psutil.Process, "cmdline", lambda _: [])
+        assert "copying" in meter.take_sample().cpu
 
 
 def test_cpu_and_memory_of_a_window_come_from_the_samples_around_it() -> None:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.benchmarks import sample_results
-from tests.benchmarks.side_by_side.figures import Results, UnpublishableError, measured
+from tests.benchmarks.side_by_side.figures import Results, UnpublishableError
 from tests.benchmarks.side_by_side.picture import PICTURES, digest, draw
 from tests.benchmarks.side_by_side.statistics import ratio_of_medians
 from tests.benchmarks.side_by_side.targets import TARGETS, findings
@@ -23,15 +23,16 @@ from tests.benchmarks.side_by_side.written import (
     readme_with,
     remarks,
     results_page,
+    same_interval,
     summary,
 )
 
 
 def test_the_pages_say_what_was_measured() -> None:
     """It fails for an edit by hand, and for a measurement that was not published."""
-    results, old = measured()
-    assert RESULTS_MD.read_text(encoding="utf-8") == results_page(results, old, remarks())
-    for path, block in ((README, summary(results, old)), (CLAIMS_MD, claims(results, old))):
+    results = Results.read()
+    assert RESULTS_MD.read_text(encoding="utf-8") == results_page(results, remarks(), same_interval())
+    for path, block in ((README, summary(results)), (CLAIMS_MD, claims(results))):
         text = path.read_text(encoding="utf-8")
         assert text == readme_with(text, block)
     for path in PICTURES.values():
@@ -39,7 +40,7 @@ def test_the_pages_say_what_was_measured() -> None:
 
 
 def test_a_missed_target_has_its_reason_and_nothing_else_has() -> None:
-    missed = {one.target.key for one in findings(*measured()) if one.missed}
+    missed = {one.target.key for one in findings(Results.read()) if one.missed}
     assert remarks().keys() >= missed, "say in remarks.json why"
     assert remarks().keys() <= {target.key for target in TARGETS}
 
@@ -98,7 +99,7 @@ def test_a_run_without_an_equal_copy_is_shown_and_not_counted(outcome: dict[str,
     document["runs"][2] |= outcome
     results = Results.of(document)
     assert len(results.of_copier("a", document["runs"][2]["copier"])) == 2
-    assert f"MirrorMaker 2, tuned, round 1: {reason}" in results_page(results, None, {})
+    assert f"MirrorMaker 2, tuned, round 1: {reason}" in results_page(results, {})
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_a_round_of_latency_with_missing_records_is_shown_and_not_counted(outcom
     results = Results.of(document)
     assert not [finding for finding in findings(results) if finding.target.key == "latency" and finding.ratio]
     label = "MirrorMaker 2, tuned for latency, exactly once"
-    assert f"{label}, round 1, counts in no figure: {reason}" in results_page(results, None, {})
+    assert f"{label}, round 1, counts in no figure: {reason}" in results_page(results, {})
 
 
 def test_a_section_whose_first_measurement_failed_is_shown_with_the_reason() -> None:
@@ -123,7 +124,7 @@ def test_a_section_whose_first_measurement_failed_is_shown_with_the_reason() -> 
     for name in ("latency", "recovery", "groups", "quiet"):
         first = document[name][0]
         document[name][0] = {key: first[key] for key in settings if key in first} | {"failed": f"{name} broke"}
-    page = results_page(Results.of(document), None, {})
+    page = results_page(Results.of(document), {})
     assert all(f"failed: {name} broke" in page for name in ("latency", "recovery", "groups", "quiet"))
 
 
@@ -140,32 +141,15 @@ def test_rows_of_anything_but_one_commit_are_not_published(invocations: list[dic
         Results.of(sample_results.results("a") | {"invocations": invocations})
 
 
-def test_old_rows_are_marked_and_give_way_to_new_ones() -> None:
-    old = Results.of(sample_results.results("ab") | sample_results.invocation() | {"old": "they are a mixture."})
-    new = Results.of(sample_results.results("a") | {"latency": [], "recovery": [], "idle": []})
-    page, readme = results_page(new, old, {}), claims(new, old)
-    assert {finding.target.key: finding.old for finding in findings(new, old) if finding.ratio} == {
-        **dict.fromkeys(("a-throughput", "a-cpu", "a-null", "a-once", "a-memory"), False),
-        **dict.fromkeys(("b-throughput", "b-cpu", "b-all-cpu", "f-idle", "latency", "recovery"), True),
-    }
-    assert f"at commit {sample_results.COMMIT[:12]}" in page
-    assert "they are a mixture." in page
-    assert page.count("large batches, old") == 2
-    (newer,) = [line for line in readme.splitlines() if line.startswith("| (a) throughput, to MirrorMaker 2")]
-    (older,) = [line for line in readme.splitlines() if line.startswith("| (b) throughput")]
-    assert newer.endswith("| met |")
-    assert older.endswith("| met, old |")
-
-
 def test_the_readme_shows_the_whole_life_beside_the_copy() -> None:
     """A copy of 2 s after 5 s of start-up, beside one of 6 s after 5 s: 3 times as fast, or 1.57 times."""
-    readme = claims(Results.of(sample_results.results("a")), None)
+    readme = claims(Results.of(sample_results.results("a")))
     (line,) = [line for line in readme.splitlines() if line.startswith("| (a) throughput, to MirrorMaker 2")]
     assert [cell.split()[0] for cell in line.split("|")[2:4]] == ["3.00", "1.57"]
 
 
 def test_the_summary_shows_the_whole_life_and_every_missed_target() -> None:
-    text = summary(Results.of(sample_results.results()), None)
+    text = summary(Results.of(sample_results.results()))
     ratios = [line.split(" | ")[1] for line in text.splitlines() if "is better" in line]
     assert ratios == ["1.57", "1.70", "1.00", "1.57", "0.5", "0.25"]
     missed = [finding for finding in findings(Results.of(sample_results.results())) if finding.missed]
@@ -174,21 +158,8 @@ def test_the_summary_shows_the_whole_life_and_every_missed_target() -> None:
     assert " ".join(text.split("Missed targets, ")[1].split()).endswith(line)
 
 
-def test_the_summary_marks_old_rows() -> None:
-    old = Results.of(sample_results.results("ab") | sample_results.invocation() | {"old": "they are a mixture."})
-    text = summary(Results.of(sample_results.results("a") | {"latency": [], "recovery": [], "idle": []}), old)
-    assert [line.rsplit("|", 2)[1].strip() for line in text.splitlines() if "is better" in line] == [
-        "",
-        "",
-        "",
-        "old",
-        "old",
-    ]
-    assert "they are a mixture." in text
-
-
 def test_what_was_not_measured_is_not_claimed() -> None:
-    page = claims(Results.of(sample_results.results("a") | {"latency": [], "recovery": [], "idle": []}), None)
+    page = claims(Results.of(sample_results.results("a") | {"latency": [], "recovery": [], "idle": []}))
     assert "(a) throughput" in page
     assert "(b)" not in page
     assert "latency" not in page

@@ -74,8 +74,8 @@ def fetch_all(address: str, topic: str, take: Take) -> None:
     """Until the last stable offsets of the start. The next Fetch is under way while ``take`` has the last one's."""
     found = Topic(address, topic)
     with Offsets(found) as offsets:
-        ends = offsets.look(LATEST, READ_COMMITTED)
-        begins = offsets.look(EARLIEST, READ_COMMITTED)
+        ends = offsets.read(LATEST, READ_COMMITTED)
+        begins = offsets.read(EARLIEST, READ_COMMITTED)
     readings = [
         Reading(topic, Link(*leader), {one: begins[one] for one in partitions}, ends)
         for leader, partitions in found.by_leader().items()

@@ -1,4 +1,4 @@
-"""What was measured, as ``results.json`` has it, and ``results-old.json``. Pure: nothing here runs anything."""
+"""What was measured, as ``results.json`` has it. Pure: nothing here runs anything."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any, Final, Self
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results.json"
-OLD_RESULTS: Final = HERE / "results-old.json"
-"""Rows of a mixture of commits, kept as they are and shown as old until each is measured again on one commit."""
 
 COPIERS: Final[Mapping[str, str]] = {
     "mirror-exactly-once": "mirror, exactly once",
@@ -128,12 +126,12 @@ class Run:
 class Results:
     """All of it. ``latency`` and ``idle`` are lists of figures by their names.
 
-    ``commit`` is the one that all rows were measured on, ``old`` why there is no such commit; one of them is None.
+    ``commit`` is the one that all rows were measured on; ``kernels`` are those of all its invocations, in their order.
     """
 
-    commit: str | None
-    old: str | None
+    commit: str
     machine: Mapping[str, Any]
+    kernels: tuple[str, ...]
     versions: Mapping[str, str]
     date: str
     workloads: Mapping[str, Workload]
@@ -158,13 +156,11 @@ class Results:
         }
         runs = tuple(_run(one, workloads[one["workload"]]) for one in document["runs"])
         others = {name: tuple(document.get(name, ())) for name in OTHERS}
-        old = document.get("old")
-        if old is not None:
-            commit, about = None, document
-        else:
-            commit, about = _one_commit(document["invocations"]), document["invocations"][0]
-        date = about.get("date") or about["started"][:10]
-        return cls(commit, old, about["machine"], about["versions"], date, workloads, runs, **others)
+        invocations = document["invocations"]
+        commit, first = _one_commit(invocations), invocations[0]
+        kernels = tuple(dict.fromkeys(one["machine"]["kernel"] for one in invocations))
+        date = first["started"][:10]
+        return cls(commit, first["machine"], kernels, first["versions"], date, workloads, runs, **others)
 
     @property
     def counted_latency(self) -> tuple[Mapping[str, Any], ...]:
@@ -184,11 +180,6 @@ class Results:
     def values(self, workload: str, copier: str, figure: Callable[[Run], float]) -> dict[int, float]:
         """One figure of its runs, by round."""
         return {run.round: figure(run) for run in self.of_copier(workload, copier)}
-
-
-def measured(path: Path = RESULTS, old: Path = OLD_RESULTS) -> tuple[Results | None, Results]:
-    """What was measured on one commit, if anything was, and the old rows. Raises UnpublishableError."""
-    return (Results.read(path) if path.exists() else None), Results.read(old)
 
 
 def recovery_dropped(entry: Mapping[str, Any]) -> str | None:

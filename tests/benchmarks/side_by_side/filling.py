@@ -155,10 +155,10 @@ def create(address: str, topic: str, partitions: int, replicas: int, **config: s
 
 
 def _is_there(address: str, topic: str, partitions: int) -> bool:
-    """Whether every leader knows that it is one: metadata tells of it earlier."""
+    """Whether every leader knows that it is one: metadata names it earlier."""
     try:
         with Offsets(Topic(address, topic)) as offsets:
-            return len(offsets.look(LATEST, READ_UNCOMMITTED)) == partitions
+            return len(offsets.read(LATEST, READ_UNCOMMITTED)) == partitions
     except (LinkError, KeyError):  # of a partition without a leader
         return False
 

@@ -83,7 +83,7 @@ def copy(source: str, topic: str, target: str, copy_topic: str, codec: str, shar
         result = consumer.poll(timeout_ms=_POLL_MS, max_records=_CHUNK)
         for part, records in result.items():
             futures += [_send(producer, copy_topic, record) for record in records if record.offset < ends[part]]
-        # The position passes markers and compacted records, of which no record tells.
+        # The position passes markers and compacted records, which no record shows.
         done = {part for part in left if consumer.position(part) >= ends[part]}
         left -= done
         if done:

@@ -131,7 +131,7 @@ class Offsets:
         self._topic = topic
         self._links = {leader: Link(*leader) for leader in topic.by_leader()}
 
-    def look(self, which: int, isolation: int) -> dict[int, int]:
+    def read(self, which: int, isolation: int) -> dict[int, int]:
         """Partition -> its offset: the earliest or latest one, which is the last stable one at READ_COMMITTED."""
         asked = list(self._topic.by_leader().items())
         for leader, partitions in asked:

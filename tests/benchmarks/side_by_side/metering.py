@@ -4,7 +4,7 @@ Roles of ``mirror run``: ``copying`` (the Python processes of Spark's tasks), ``
 its driver, to plan and to hear of results), ``spark`` (the JVM), ``driver`` (the command and the driver's script). All
 of any other copier is ``copying``. CPU seconds are user and system time, of ended processes too, as they were last
 seen. Resident memory is the sum over processes at one moment; pages that forked processes share count in each.
-Proportional memory (Linux's PSS), looked at once a second, counts each page once.
+Proportional memory (Linux's PSS), read once a second, counts each page once.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Meter(threading.Thread):
 
     def run(self) -> None:
         while True:
-            self._look()
+            self.take_sample()
             if self._over.wait(EVERY_S):
                 return
 
     def stop(self) -> None:
-        """One look more, unless it has ended, and no other."""
+        """Take a last sample, unless the thread has ended."""
         self._over.set()
         self.join()
 
@@ -68,7 +68,8 @@ class Meter(threading.Thread):
         """All processes of the copier that were ever seen."""
         return list(self._seen)
 
-    def _look(self) -> None:
+    def take_sample(self) -> Sample:
+        """Take a sample now, add it to :attr:`samples`, and return it."""
         resident: dict[str, int] = defaultdict(int)
         proportional: dict[str, int] = defaultdict(int)
         shares = len(self.samples) % _SHARES_EACH == 0
@@ -87,7 +88,9 @@ class Meter(threading.Thread):
         cpu: dict[str, float] = defaultdict(float)
         for role, seconds in self._seen.values():
             cpu[role] += seconds
-        self.samples.append(Sample(time.monotonic(), dict(cpu), dict(resident), self.brokers_cpu(), dict(proportional)))
+        sample = Sample(time.monotonic(), dict(cpu), dict(resident), self.brokers_cpu(), dict(proportional))
+        self.samples.append(sample)
+        return sample
 
     def brokers_cpu(self) -> dict[str, float]:
         return {
@@ -109,6 +112,8 @@ class Meter(threading.Thread):
         if process.name().startswith("java"):
             return SPARK
         words = process.cmdline()
+        if not words and process in self._seen:  # it is about to end
+            return self._seen[process][0]
         if _TASKS in words:
             return COPYING
         return PLANNING if _DAEMON in words or any(word.startswith("pyspark.sql.worker") for word in words) else DRIVER

@@ -10,7 +10,7 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from tests.benchmarks.side_by_side.figures import COPIERS, HERE, OLD_RESULTS, RESULTS, Results
+from tests.benchmarks.side_by_side.figures import COPIERS, HERE, RESULTS, Results
 from tests.benchmarks.side_by_side.statistics import Spread
 from tests.benchmarks.side_by_side.written import bars
 
@@ -31,8 +31,7 @@ _COLOURS: Final = {
 
 def digest() -> str:
     """Of the results that the pictures are drawn from, SHA-256 in hex: it is kept in the picture."""
-    path = RESULTS if RESULTS.exists() else OLD_RESULTS
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(RESULTS.read_bytes()).hexdigest()
 
 
 def draw(results: Results, mode: str, path: Path, made_from: str) -> None:

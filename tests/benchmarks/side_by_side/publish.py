@@ -1,4 +1,4 @@
-"""Write RESULTS.md, the pictures and the claims from ``results.json`` and, where it has no rows, the old ones.
+"""Write RESULTS.md, the pictures and the claims from ``results.json``.
 
     PYTHONPATH=. python -m tests.benchmarks.side_by_side.publish
 
@@ -9,7 +9,7 @@ have two marks where the claims belong, see :mod:`.written`. Rows of several com
 
 from __future__ import annotations
 
-from tests.benchmarks.side_by_side.figures import measured
+from tests.benchmarks.side_by_side.figures import Results
 from tests.benchmarks.side_by_side.picture import PICTURES, digest, draw
 from tests.benchmarks.side_by_side.written import (
     CLAIMS_MD,
@@ -19,18 +19,19 @@ from tests.benchmarks.side_by_side.written import (
     readme_with,
     remarks,
     results_page,
+    same_interval,
     summary,
 )
 
 
 def publish() -> None:
     """All of it."""
-    results, old = measured()
-    RESULTS_MD.write_text(results_page(results, old, remarks()), encoding="utf-8")
-    for path, block in ((README, summary(results, old)), (CLAIMS_MD, claims(results, old))):
+    results = Results.read()
+    RESULTS_MD.write_text(results_page(results, remarks(), same_interval()), encoding="utf-8")
+    for path, block in ((README, summary(results)), (CLAIMS_MD, claims(results))):
         path.write_text(readme_with(path.read_text(encoding="utf-8"), block), encoding="utf-8")
     for mode, path in PICTURES.items():
-        draw(results or old, mode, path, digest())
+        draw(results, mode, path, digest())
 
 
 if __name__ == "__main__":

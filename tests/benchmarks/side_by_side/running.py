@@ -3,8 +3,8 @@
 ``startup_seconds`` is from the start of the process to the first record in the target's log, ``copy_seconds`` from
 there until all is visible to a reader at read_committed (:mod:`.watching`); ``whole_seconds`` is both. A copier that
 ends by itself then has its end awaited, for its CPU and its exit status; MirrorMaker, which never ends, is stopped, and
-its CPU counts up to the last look. fetch-alone leaves nothing at a target: it tells when its first batches came, and
-the end of its copy is its own word, too.
+its CPU counts up to the last observation. fetch-alone leaves nothing at a target: it prints when its first batches
+came, and when its copy ended.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ _END_WITHIN_S: Final = 60.0
 _VISIBLE_WITHIN_S: Final = 15.0
 """After the end of a copier that ends by itself."""
 _GRACE_S: Final = 20.0
+_TAIL_BYTES: Final = 64 * 1024
+"""Of a copier's log: one that fails again and again may have written gigabytes."""
 _QUIET: Final = 0.05
 """Of a core, for all brokers together; they are given time to come down to it before a run."""
 _QUIET_WITHIN_S: Final = 20.0
@@ -128,16 +130,16 @@ def _watch(watcher: Watcher, process: Process, until: float, log: Path) -> None:
     ended: float | None = None
     while watcher.window.done is None:
         turn = time.monotonic()
-        watcher.look()
+        watcher.observe()
         if ended is None and not process.alive():
             ended = turn
             if _status(process):
-                raise RunError(f"exit status {_status(process)}: {_last_words(log)}")
+                raise RunError(f"exit status {_status(process)}: {_last_line(log)}")
         if ended is not None and turn > ended + _VISIBLE_WITHIN_S:
-            raise RunError(f"it ended, and {watcher.window.missing} partitions are not all there: {_last_words(log)}")
+            raise RunError(f"it ended, and {watcher.window.missing} partitions are not all there: {_last_line(log)}")
         if turn > until:
             missing = watcher.window.missing
-            raise RunError(f"not done in time: {missing} partitions are not all there; {_last_words(log)}")
+            raise RunError(f"not done in time: {missing} partitions are not all there; {_last_line(log)}")
         time.sleep(max(0.0, EVERY_S - (time.monotonic() - turn)))
 
 
@@ -145,10 +147,10 @@ def _await_end(process: Process, until: float, log: Path) -> None:
     until = max(until, time.monotonic() + _END_WITHIN_S)
     while process.alive():
         if time.monotonic() > until:
-            raise RunError(f"all was visible, but it did not end: {_last_words(log)}")
+            raise RunError(f"all was visible, but it did not end: {_last_line(log)}")
         time.sleep(0.02)
     if _status(process):
-        raise RunError(f"exit status {_status(process)}: {_last_words(log)}")
+        raise RunError(f"exit status {_status(process)}: {_last_line(log)}")
 
 
 def _status(process: Process) -> int | None:
@@ -176,8 +178,10 @@ def _epoch_seconds(job: Job) -> dict[str, Any]:
     return {"epoch_seconds": round((ended - began).total_seconds(), 3)}
 
 
-def _last_words(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+def _last_line(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
     result = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", " "))]
     return result[-1] if result else "it said nothing"
 

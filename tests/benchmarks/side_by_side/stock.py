@@ -48,7 +48,7 @@ def take(address: str, topic: str) -> Stock:
 
     fetch_all(address, topic, note)
     with Offsets(Topic(address, topic)) as offsets:
-        ends = offsets.look(LATEST, READ_COMMITTED)
+        ends = offsets.read(LATEST, READ_COMMITTED)
     size, count = size_and_batches
     return Stock(dict(counts), ends, size, count, last_records(address, topic, {one: ends[one] for one in counts}))
 

@@ -47,12 +47,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A target and its ratio (None: not measured). ``life`` as in :class:`Target`; ``old``: from old rows."""
+    """A target and its ratio (None: not measured). ``life`` as in :class:`Target`."""
 
     target: Target
     ratio: Ratio | None
     life: Ratio | None = None
-    old: bool = False
 
     @property
     def missed(self) -> bool:
@@ -68,17 +67,15 @@ class Finding:
         return said if self.target.certain(self.ratio) else f"{said}, within the noise"
 
 
-def findings(results: Results | None, old: Results | None = None) -> list[Finding]:
-    """All targets, in their order: from ``results``, else from ``old``."""
-    return [_finding(target, results, old) for target in TARGETS]
+def findings(results: Results) -> list[Finding]:
+    """All targets, in their order."""
+    return [_finding(target, results) for target in TARGETS]
 
 
-def _finding(target: Target, results: Results | None, old: Results | None) -> Finding:
-    for source in (results, old):
-        if source is not None and (ratio := ratio_of_medians(*target.sides(source))) is not None:
-            life = None if target.life is None else ratio_of_medians(*target.life(source))
-            return Finding(target, ratio, life, old=source.old is not None)
-    return Finding(target, None)
+def _finding(target: Target, results: Results) -> Finding:
+    ratio = ratio_of_medians(*target.sides(results))
+    life = None if ratio is None or target.life is None else ratio_of_medians(*target.life(results))
+    return Finding(target, ratio, life)
 
 
 def _copies(workload: str, figure: Figure, theirs: str) -> Callable[[Results], tuple[Values, Values]]:

@@ -4,12 +4,12 @@ Every 50 ms the offsets of all partitions of the target are asked for (one ListO
 
 - The copy's *first record* is there once any partition's high watermark is above 1, committed or not: the marker of a
   fence takes an offset, and is no record.
-- A partition is *done* at the first look at which its last stable offset has the value just before which a reader at
-  read_committed finds the source's last record as the last one. A partition's records are copied in order, so the last
-  one visible means all visible. The reader is sent only once every partition's last stable offset is at least the
+- A partition is *done* at the first observation of its last stable offset just before which a reader at read_committed
+  finds the source's last record as the last one. A partition's records are copied in order, so the last one visible
+  means all visible. The reader is sent only once every partition's last stable offset is at least the
   number of its records. For copiers without transactions that number alone would do; with them, markers take offsets
   too, so that it may be reached while the last records are not committed.
-- The copy is done when the last partition is: by the time of that look, not of the reader.
+- The copy is done when the last partition is: by the time of that observation, not of the reader.
 
 What this does not show (a record lost in the middle, or one too many), the comparison does.
 """
@@ -26,7 +26,7 @@ from tests.benchmarks.side_by_side.links import LATEST, READ_COMMITTED, READ_UNC
 
 EVERY_S: Final = 0.05
 READ_AGAIN_S: Final = 0.2
-"""The least time between two looks for last records."""
+"""The least time between two readings of last records."""
 _MARKERS: Final = 1
 """How many offsets of a partition a copier may fill before its first record."""
 _BEFORE: Final = 16
@@ -40,7 +40,7 @@ ShowsLast = Callable[[Mapping[int, int]], set[int]]
 
 
 class Window:
-    """Decides from looks; no clock, no sockets. ``expected``: partition -> records, those without any left out."""
+    """Decides from observations; no clock, no sockets. ``expected``: partition -> records, if it has any."""
 
     def __init__(self, expected: Mapping[int, int], shows_last: ShowsLast) -> None:
         self._expected = {partition: count for partition, count in expected.items() if count}
@@ -61,12 +61,12 @@ class Window:
         return len(self._expected) - len(self._done)
 
     def begins(self, at: float, ends: Mapping[int, int]) -> None:
-        """A look at the high watermarks."""
+        """Observe the high watermarks."""
         if self.first is None and any(end > _MARKERS for end in ends.values()):
             self.first = at
 
     def ends(self, at: float, stable: Mapping[int, int]) -> None:
-        """A look at the last stable offsets."""
+        """Observe the last stable offsets."""
         for partition in self._expected:
             if partition not in self._seen or self._seen[partition][0] != stable[partition]:
                 self._seen[partition] = stable[partition], at
@@ -88,14 +88,14 @@ class Watcher:
         self._lasts = lasts
         self.window: Final = Window(expected, self._shows_last)
 
-    def look(self) -> None:
+    def observe(self) -> None:
         window = self.window
         if window.first is None:
             at = time.monotonic()
-            window.begins(at, self._offsets.look(LATEST, READ_UNCOMMITTED))
+            window.begins(at, self._offsets.read(LATEST, READ_UNCOMMITTED))
         if window.first is not None and window.done is None:
             at = time.monotonic()
-            window.ends(at, self._offsets.look(LATEST, READ_COMMITTED))
+            window.ends(at, self._offsets.read(LATEST, READ_COMMITTED))
 
     def _shows_last(self, stable: Mapping[int, int]) -> set[int]:
         found = self._reader.read(stable)

@@ -29,6 +29,7 @@ README: Final = ROOT / "README.md"
 CLAIMS_MD: Final = ROOT / "tests" / "README.md"
 REMARKS: Final = HERE / "remarks.json"
 """Why a target is missed, by its key: the only words of these pages that a person writes, shown while it is missed."""
+SAME_INTERVAL: Final = HERE.parent / "results-groups.json"
 BEGIN: Final = "<!-- from here: made by `make bench` -->"
 END: Final = "<!-- to here -->"
 _SUMMARY: Final = {
@@ -43,9 +44,11 @@ _SUMMARY: Final = {
 _WIDTH: Final = 119
 
 
-def results_page(results: Results | None, old: Results | None, remarks: Mapping[str, str]) -> str:
-    """RESULTS.md: of ``results``, and of ``old`` rows, marked as such."""
-    found = findings(results, old)
+def results_page(
+    results: Results, remarks: Mapping[str, str], same_interval: Mapping[str, Mapping[str, Any]] | None = None
+) -> str:
+    """RESULTS.md. ``same_interval``: figures of :func:`same_interval`, by name."""
+    found = findings(results)
     missed = {one.target.key for one in found if one.missed}
     return (
         _environment()
@@ -55,47 +58,47 @@ def results_page(results: Results | None, old: Results | None, remarks: Mapping[
             remarks=[(key, why) for key, why in remarks.items() if key in missed],
             copiers=COPIERS,
             streams=STREAMS,
-            parts=[part for part in (results, old) if part is not None],
+            results=results,
+            same_interval=same_interval,
         )
     )
 
 
-def summary(results: Results | None, old: Results | None) -> str:
+def summary(results: Results) -> str:
     """The few ratios in README.md, of the whole life of all processes where there is one, and the missed targets."""
-    found = [finding for finding in findings(results, old) if finding.ratio is not None]
+    found = [finding for finding in findings(results) if finding.ratio is not None]
     shown = [finding for finding in found if finding.target.key in _SUMMARY]
     missed = [_missed(finding) for finding in found if finding.missed]
-    parts = _parts(shown, results, old)
-    workload = next(f"(a) is {part.workloads['a'].title}" for part in parts if "a" in part.workloads)
     text = (
-        f"Ratios of medians, and the interval of 95% of resampled rounds. Workload {workload}. *Whole life* is from the"
-        " start of the process to the last record, with Spark's JVM and all Python processes."
+        "Ratios of medians, and the interval of 95% of resampled rounds. Workload (a) is"
+        f" {results.workloads['a'].title}. *Whole life* is from the start of the process to the last record, with"
+        " Spark's JVM and all Python processes."
     )
     lines = [
         *textwrap.wrap(text, _WIDTH),
         "",
-        "| this project, exactly once, divided by MirrorMaker 2 | ratio | interval | rounds | |",
-        "|---|---|---|---|---|",
+        "| this project, exactly once, divided by MirrorMaker 2 | ratio | interval | rounds |",
+        "|---|---|---|---|",
         *(_summary_row(finding) for finding in shown),
         "",
-        *(line for part in parts for line in [*textwrap.wrap(_measured_where(part), _WIDTH), ""]),
+        *textwrap.wrap(_measured_where(results), _WIDTH),
+        "",
         *textwrap.wrap(f"Missed targets, all for the time while copying: {'; '.join(missed) or 'none'}.", _WIDTH),
     ]
     return "\n".join(lines)
 
 
-def claims(results: Results | None, old: Results | None) -> str:
-    """The claims in tests/README.md: of ``results``, and of ``old`` rows what was not measured since."""
-    found = [finding for finding in findings(results, old) if finding.ratio is not None]
-    parts = _parts(found, results, old)
-    workloads = {name: workload for part in reversed(parts) for name, workload in part.workloads.items()}
+def claims(results: Results) -> str:
+    """The claims in tests/README.md."""
+    found = [finding for finding in findings(results) if finding.ratio is not None]
     lines = [
         "<picture>",
         '<source media="(prefers-color-scheme: dark)" srcset="benchmarks/side_by_side/picture-dark.svg">',
         '<img alt="Throughput and CPU by copier and workload" src="benchmarks/side_by_side/picture-light.svg">',
         "</picture>",
         "",
-        *(line for part in parts for line in [*textwrap.wrap(_measured_where(part), _WIDTH), ""]),
+        *textwrap.wrap(_measured_where(results), _WIDTH),
+        "",
         "Ratios of medians, and what 95% of resampled rounds give. *While copying* is from the first record at the",
         "target to the last; *whole life* is from the start of the process, with Spark's JVM and all Python processes.",
         "The wanted ratio is the one while copying.",
@@ -104,7 +107,7 @@ def claims(results: Results | None, old: Results | None) -> str:
         "|---|---|---|---|---|",
         *(_claim(finding) for finding in found),
         "",
-        "; ".join(f"({name}) {workload.title}" for name, workload in sorted(workloads.items())) + ".",
+        "; ".join(f"({name}) {workload.title}" for name, workload in sorted(results.workloads.items())) + ".",
     ]
     return "\n".join(lines)
 
@@ -125,6 +128,12 @@ def remarks(path: Path = REMARKS) -> Mapping[str, str]:
     return found
 
 
+def same_interval(path: Path = SAME_INTERVAL) -> Mapping[str, Mapping[str, Any]]:
+    """How long the positions of groups take with the same interval on both sides, by name (bench_groups.py)."""
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
 def bars(results: Results) -> dict[str, dict[str, tuple[Spread, Spread]]]:
     """For the picture: workload -> copier -> (MB/s, CPU seconds a GB of all its processes)."""
     result: dict[str, dict[str, tuple[Spread, Spread]]] = {}
@@ -138,37 +147,25 @@ def bars(results: Results) -> dict[str, dict[str, tuple[Spread, Spread]]]:
     return result
 
 
-def _parts(found: Sequence[Finding], results: Results | None, old: Results | None) -> list[Results]:
-    """Which of the two ``found`` is from."""
-    return [part for part in (results, old) if part is not None and any(_belongs(finding, part) for finding in found)]
-
-
-def _belongs(finding: Finding, part: Results) -> bool:
-    return finding.old == (part.old is not None)
-
-
-def _measured_where(part: Results) -> str:
-    brokers = f"with brokers of Apache Kafka {part.versions['kafka']}, all on the same {part.machine['cores']} cores."
-    if part.commit is not None:
-        return f"Measured on {part.date} at commit {part.commit[:12]} {brokers}"
-    return f"**Rows marked *old* are not of one commit** (about {part.date}, {brokers[:-1]}): {part.old}"
+def _measured_where(results: Results) -> str:
+    return (
+        f"Measured on {results.date} at commit {results.commit[:12]} with brokers of Apache Kafka"
+        f" {results.versions['kafka']}, all on the same {results.machine['cores']} cores."
+    )
 
 
 def _claim(finding: Finding) -> str:
     assert finding.ratio is not None
     life = "" if finding.life is None else f"{_ratio(finding.life.ratio)} {_interval(finding.life)}"
     ratio = f"{_ratio(finding.ratio.ratio)} {_interval(finding.ratio)}"
-    verdict = f"{finding.verdict}{', old' if finding.old else ''}"
-    return f"| {finding.target.what} | {ratio} | {life} | {finding.target.bound} | {verdict} |"
+    return f"| {finding.target.what} | {ratio} | {life} | {finding.target.bound} | {finding.verdict} |"
 
 
 def _summary_row(finding: Finding) -> str:
     life = finding.life
     ratio = finding.ratio if life is None else life
     assert ratio is not None
-    old = "old" if finding.old else ""
-    label = _SUMMARY[finding.target.key]
-    return f"| {label} | {_ratio(ratio.ratio)} | {_interval(ratio)} | {ratio.rounds} | {old} |"
+    return f"| {_SUMMARY[finding.target.key]} | {_ratio(ratio.ratio)} | {_interval(ratio)} | {ratio.rounds} |"
 
 
 def _missed(finding: Finding) -> str:
