@@ -90,10 +90,6 @@ def without_aborted(
     ``aborted`` is the list of the response. A listed transaction extends from its first offset to the producer's next
     control batch, which need not be decoded: a committed transaction would not be listed.
     """
-    if not aborted:
-        for batch in batches:
-            yield batch, False
-        return
     upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
     aborted_producers: set[int] = set()
     for batch in batches:

@@ -95,7 +95,7 @@ class Arrivals:
                     self.took[copies[tp]] = time.monotonic() - self.awaited.pop(copies[tp])
 
     def wait(self, seconds: float) -> None:
-        """Look until then."""
+        """Observe for ``seconds``."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.observe()

@@ -11,7 +11,7 @@ The backlog is only as long as it has to be: as objects, a batch of 100 bytes ta
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
@@ -56,8 +56,8 @@ class _PendingBatch:
 
     batch: AnyBatch
     buffer: BufferRef
-    gaps: Counter[str] | None
-    """The missing offsets before and in it, by kind; None if there are none."""
+    gaps: Mapping[str, int]
+    """The missing offsets before and in it, by kind."""
     end: int
     skip: SkipReason | None = None
     reason: Reason | None = None
@@ -160,23 +160,18 @@ class BatchPipeline:
         last = self._expected - 1
         return CorruptBatch(f"the batch at offset {batch.base_offset} is corrupt: it follows offset {last}")
 
-    def _gaps_before(self, batch: AnyBatch) -> Counter[str] | None:
+    def _gaps_before(self, batch: AnyBatch) -> Mapping[str, int]:
         """Count the missing offsets before and in ``batch``, and move on to its end."""
-        expected, self._expected = self._expected, batch.next_offset
-        if isinstance(batch, MessageSet):  # it does not show its missing offsets
-            return None
-        base_offset = batch.base_offset
-        missing = base_offset - expected if base_offset > expected else 0
-        if batch.is_control:
-            gaps = Counter[str]({GapKind.MARKERS: batch.next_offset - max(base_offset, expected)})
-        else:
-            if base_offset >= self._start:
+        gaps: dict[str, int] = {}  # to create a Counter costs more, and mostly nothing is missing
+        if not isinstance(batch, MessageSet):  # a message set does not show its missing offsets
+            missing = max(0, batch.base_offset - self._expected)
+            if batch.is_control:
+                gaps[GapKind.MARKERS] = batch.next_offset - max(batch.base_offset, self._expected)
+            elif batch.base_offset >= self._start:
                 missing += batch.last_offset_delta + 1 - batch.count
-            if not missing:
-                return None
-            gaps = Counter()
-        if missing:
-            gaps[GapKind.COMPACTED] = missing
+            if missing:
+                gaps[GapKind.COMPACTED] = missing
+        self._expected = batch.next_offset
         return gaps
 
     def _reason(self, pending: _PendingBatch) -> Reason | None:
@@ -251,7 +246,7 @@ class BatchPipeline:
         batch = pending.batch
         output = OutputBatch(batch.base_offset, batch.next_offset, batch.leader_epoch, buffer=pending.buffer)
         if pending.gaps:
-            output.gaps = pending.gaps
+            output.gaps.update(pending.gaps)
         if pending.skip is not None:
             output.dropped[pending.skip] = pending.skipped_count
             self._skip_following(output)

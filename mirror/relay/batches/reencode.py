@@ -14,17 +14,17 @@ import importlib
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from mirror.errors import FlowError, RecordRejected
 from mirror.relay.batches.topic_config import TIME_KEYS
-from mirror.wire.decode import Record, coded_records_of, records_of
+from mirror.wire.decode import CodedRecord, Record, coded_records_of, records_of
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 from mirror.wire.encode import CODECS, BatchBuilder, Headers
-from mirror.wire.legacy import NO_TIMESTAMP, MessageSet
+from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
 
 Transform = Callable[[Record], Record | None]
@@ -172,18 +172,24 @@ def reencode_steps(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Steps:
     writer = _Writer(spec.codec or _codec_of(sources), spec.limit)
     dropped: Counter[str] = Counter()
     change = record_change(spec)
-    copied = 0
+    since_step = 0  # records
     for source in sources:
         writer.begin_source(source.leader_epoch)
-        if change is not None or isinstance(source, MessageSet):
-            yield from _copy_changed(source, spec, writer, change, dropped)
-            continue
-        yield from _copy_unchanged(source, spec, writer)
-        copied += source.count
-        # The encoder checks its turn after each step, so that a step for each small source would cost more.
-        if copied >= _RECORDS_PER_STEP:
-            copied = 0
-            yield writer.held
+        if source.attributes & CODEC_MASK:
+            since_step = _RECORDS_PER_STEP  # its decompression is a step, which ends at the first record
+        records: Iterator[Any]
+        if change is None and isinstance(source, Batch):
+            copy: Callable[[Any], bool] = writer.add_coded  # without creating a Record for each, which takes CPU
+            records = coded_records_of(source, spec.max_source_bytes, on_decompressed=writer.hold_source)
+        else:
+            copy = functools.partial(_add_changed, writer, spec, change, dropped)
+            records = records_of(source, spec.max_source_bytes, on_decompressed=writer.hold_source)
+        for record in records:
+            cut = spec.start <= record.offset < spec.end and copy(record)
+            since_step += 1
+            if cut or since_step >= _RECORDS_PER_STEP:
+                since_step = 0
+                yield writer.held
     yield writer.held
     result = ReencodeResult(writer.finish(), dict(dropped))
     if result.batches:
@@ -193,40 +199,18 @@ def reencode_steps(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Steps:
     return result
 
 
-def _copy_unchanged(source: Batch, spec: ReencodeSpec, writer: _Writer) -> Generator[int, None, None]:
-    """Copy the records of ``source`` without creating a :class:`Record` for each, which takes CPU."""
-    start, end, add = spec.start, spec.end, writer.add
-    first = 0 if source.attributes & CODEC_MASK else 1  # 0: its decompression is a step, which ends at the first record
-    cut = False
-    records = coded_records_of(source, spec.max_source_bytes, on_decompressed=writer.hold_source)
-    for number, record in enumerate(records, first):
-        offset = record.offset
-        if start <= offset < end:
-            cut = add(offset, record.timestamp, record.key, record.value, record.headers)
-        if cut or not number % _RECORDS_PER_STEP:
-            cut = False
-            yield writer.held
-
-
-def _copy_changed(
-    source: AnyBatch, spec: ReencodeSpec, writer: _Writer, change: RecordChange | None, dropped: Counter[str]
-) -> Generator[int, None, None]:
-    """Copy the records of ``source``, each as ``change`` returns it."""
-    cut = False
-    for number, record in enumerate(records_of(source, spec.max_source_bytes, on_decompressed=writer.hold_source)):
-        if spec.start <= record.offset < spec.end:
-            try:
-                copy = change(record, dropped) if change is not None else record
-                if copy is not None:
-                    cut = writer.add(record.offset, *copy[1:])
-            except (TypeError, ValueError, OverflowError, BufferError) as error:
-                # Mostly raised by the record codec, which never refuses an unchanged record.
-                if spec.transform is None:
-                    raise
-                raise _failed(spec.transform, record.offset, "gave what is no record", error) from error
-        if cut or not number % _RECORDS_PER_STEP:
-            cut = False
-            yield writer.held
+def _add_changed(
+    writer: _Writer, spec: ReencodeSpec, change: RecordChange | None, dropped: Counter[str], record: Record
+) -> bool:
+    """Add ``record`` as ``change`` returns it; return whether a batch was completed."""
+    try:
+        copy = change(record, dropped) if change is not None else record
+        return copy is not None and writer.add(record.offset, *copy[1:])
+    except (TypeError, ValueError, OverflowError, BufferError) as error:
+        # Mostly raised by the record codec, which never refuses an unchanged record.
+        if spec.transform is None:
+            raise
+        raise _failed(spec.transform, record.offset, "gave what is no record", error) from error
 
 
 class _Writer:
@@ -241,6 +225,10 @@ class _Writer:
         self._append = self._builder.append
         self._base_offset = self._next_offset = self._leader_epoch = self._source_epoch = -1
         self._jumps = array("q")
+
+    def add_coded(self, record: CodedRecord) -> bool:
+        """Add a record of a source as it is; return whether a batch was completed."""
+        return self.add(record.offset, record.timestamp, record.key, record.value, record.headers)
 
     def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
         """Add a record from source ``offset``; return whether a batch was completed."""

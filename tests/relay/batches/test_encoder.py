@@ -11,6 +11,8 @@ import pytest
 from mirror.relay.batches.encoder import Encoder
 from mirror.relay.batches.encoding_schedule import EncodingSchedule
 from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, Steps, reencode, reencode_steps
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.records import CODEC_MASK
 from tests.polling import eventually
 from tests.relay.copy_harness import made
 
@@ -141,3 +143,16 @@ def test_small_sources_share_a_step() -> None:
     """The encoder checks its turn after each step: one for each of them would cost more than to copy their records."""
     sources = [made(number * 2, 2) for number in range(1_100)]
     assert len(list(reencode_steps(sources, ReencodeSpec()))) == 3, "two of 1,024 records, and the rest"
+
+
+def test_each_decompression_is_a_step() -> None:
+    """A compressed source of a few records may hold megabytes: what is decompressed is reported before the next one."""
+    sources = []
+    for number in range(3):
+        builder = BatchBuilder("lz4", 10_000)
+        builder.append(None, bytes(5_000), (), 1_700_000_000_000)
+        sources.append(builder.build())
+        assert sources[number].attributes & CODEC_MASK
+    held = list(reencode_steps(sources, ReencodeSpec()))
+    assert len(held) == 4, "three sources, and the end"
+    assert min(held) > 5_000
