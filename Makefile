@@ -51,8 +51,8 @@ brokers: $(INSTALLED)
 	@$(BIN)/mirror sandbox fetch
 
 # Each is 25 to 50 MB. Without these a test would fetch them, within its time.
-.PHONY: older oldest
-older: $(INSTALLED)
+.PHONY: releases oldest
+releases: $(INSTALLED)
 	@PYTHONPATH=. $(BIN)/python -m tests.releases.releases
 
 # `make test` copies from it.
@@ -178,7 +178,7 @@ isolation: brokers ## measure what sick partitions and throttled targets cost th
 takeovers: brokers $(ARCHIVES) ## kill MirrorMaker 2 20 times in each of six ways, take its topics over and give them back (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/takeovers/campaign.py $(ARGUMENTS)
 
-cluster: brokers older prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
+cluster: brokers releases prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mirror.sandbox.fetch import retrieve
 from mirror.sandbox.java import find_java
-from tests.releases.releases import OLDER, Release
+from tests.releases.releases import OTHERS, Release
 
 
 def pin(release: Release) -> None:
@@ -25,5 +25,5 @@ def pin(release: Release) -> None:
 
 
 if __name__ == "__main__":
-    for version in sys.argv[1:] or OLDER:
-        pin(OLDER[version])
+    for version in sys.argv[1:] or OTHERS:
+        pin(OTHERS[version])

@@ -1,4 +1,4 @@
-"""Older releases of Apache Kafka for tests: real brokers from Maven Central, pinned by checksum.
+"""Other releases of Apache Kafka for tests: real brokers from Maven Central, pinned by checksum.
 
     with releases.cluster("2.1.1") as cluster: ...
 
@@ -18,13 +18,14 @@ from typing import Final
 
 from mirror.errors import SandboxError
 from mirror.sandbox.cluster import Cluster
-from mirror.sandbox.distribution import LATEST, Distribution
+from mirror.sandbox.distribution import LATEST as MAIN
+from mirror.sandbox.distribution import Distribution
 from mirror.sandbox.fetch import KAFKA_VERSION, fetch, pinned_jars
 from mirror.sandbox.folders import cache_folder
 from tests import jvm
 
 _HERE: Final = Path(__file__).parent
-_OPTIONS: Final = (
+_LOG4J_1_OPTIONS: Final = (
     f"-Dlog4j.configuration=file:{_HERE / 'log4j.properties'}",
     # ZooKeeper 3.4 registers Log4j 1 with JMX by classes that reload4j has not.
     "-Dzookeeper.jmx.log4j.disable=true",
@@ -33,21 +34,25 @@ _IVY: Final = """<ivy-module version="2.0">
   <info organisation="kafka-spark-mirror" module="brokers-{version}"/>
   <dependencies defaultconf="default">
     <dependency org="org.apache.kafka" name="kafka_{scala}" rev="{version}"/>
-    <dependency org="org.slf4j" name="slf4j-reload4j" rev="1.7.36"/>
+    {logging}
   </dependencies>
 </ivy-module>
 """
+_LOG4J_1: Final = '<dependency org="org.slf4j" name="slf4j-reload4j" rev="1.7.36"/>'
+_LOG4J_2: Final = '<dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.4"/>'
 """The brokers log through SLF4J, and bring nothing that writes the log. Before 4.0 they also call Log4j 1 itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """An older release: what Ivy has to resolve, and how it runs."""
+    """A release: what Ivy has to resolve, and how it runs."""
 
     version: str
     scala: str = "2.13"
     zookeeper: bool = False
     java_options: tuple[str, ...] = ()
+    log4j_2: bool = False
+    """Whether the brokers are configured by Log4j 2 (since 4.0, KIP-653)."""
 
     @property
     def pins(self) -> Path:
@@ -59,12 +64,14 @@ class Release:
 
     @property
     def distribution(self) -> Distribution:
-        return Distribution(jars=self.jars, java_options=(*_OPTIONS, *self.java_options), zookeeper=self.zookeeper)
+        logging = MAIN.java_options if self.log4j_2 else _LOG4J_1_OPTIONS
+        return Distribution(jars=self.jars, java_options=(*logging, *self.java_options), zookeeper=self.zookeeper)
 
     def write_ivy(self, folder: Path) -> Path:
         """Write what Ivy is to resolve into a file in ``folder``, which is returned."""
         path = folder / "ivy.xml"
-        path.write_text(_IVY.format(version=self.version, scala=self.scala), encoding="utf-8")
+        logging = _LOG4J_2 if self.log4j_2 else _LOG4J_1
+        path.write_text(_IVY.format(version=self.version, scala=self.scala, logging=logging), encoding="utf-8")
         return path
 
     def jars(self, on_progress: Callable[[str], None] = lambda _: None) -> list[Path]:
@@ -75,7 +82,7 @@ class Release:
             return fetch(home, ivy=ivy, pinned=pinned_jars(self.pins), what=self.name, on_progress=on_progress)
 
 
-_OLDER: Final = (
+_OTHERS: Final = (
     # The oldest that MirrorMaker 2 of Kafka 4 reads (KIP-896). ZooKeeper 3.4 takes the name of a host from a text that
     # has become another one in Java 14 (ZOOKEEPER-3779): the file says where that "host" is.
     Release("2.1.1", scala="2.12", zookeeper=True, java_options=(f"-Djdk.net.hosts.file={_HERE / 'hosts'}",)),
@@ -83,13 +90,18 @@ _OLDER: Final = (
     Release("2.8.2", zookeeper=True),
     Release("3.3.2"),
     Release("3.9.1"),
+    Release("4.4.0", log4j_2=True),
 )
-OLDER: Final = {one.version: one for one in _OLDER}
-VERSIONS: Final = (*OLDER, KAFKA_VERSION)
+OTHERS: Final = {one.version: one for one in _OTHERS}
+MAIN_VERSION: Final = KAFKA_VERSION
+"""The release of all other tests."""
+VERSIONS: Final = tuple(sorted((*OTHERS, MAIN_VERSION), key=lambda version: [int(part) for part in version.split(".")]))
 """All releases that are tested, the oldest first."""
 TARGETS: Final = tuple(version for version in VERSIONS if not version.startswith("2."))
 """Those to which flows may copy."""
-OLDEST, LATEST_VERSION = VERSIONS[0], VERSIONS[-1]
+OLDEST: Final = VERSIONS[0]
+TRANSACTION_LEVELS: Final = {version: (1, 2) for version in VERSIONS if version.startswith("4.")}
+"""The levels of the feature ``transaction.version`` (KIP-890) of the releases that have it."""
 
 
 def authorizer(version: str, **more: str) -> dict[str, str]:
@@ -104,7 +116,7 @@ def authorizer(version: str, **more: str) -> dict[str, str]:
 
 def distribution(version: str) -> Distribution:
     """Return what runs the brokers of the release ``version``, one of :data:`VERSIONS`."""
-    return LATEST if version == KAFKA_VERSION else OLDER[version].distribution
+    return MAIN if version == MAIN_VERSION else OTHERS[version].distribution
 
 
 def cluster(
@@ -122,13 +134,13 @@ def cluster(
         properties=properties,
         listeners=listeners,
         features=features,
-        heap=jvm.BROKER if version == KAFKA_VERSION else jvm.PLAIN_BROKER,
+        heap=jvm.BROKER if version == MAIN_VERSION else jvm.PLAIN_BROKER,
     )
 
 
 if __name__ == "__main__":
     try:
-        for wanted in sys.argv[1:] or OLDER:
-            OLDER[OLDEST if wanted == "oldest" else wanted].jars(print)
+        for wanted in sys.argv[1:] or OTHERS:
+            OTHERS[OLDEST if wanted == "oldest" else wanted].jars(print)
     except SandboxError as error:
         sys.exit(f"{error}")

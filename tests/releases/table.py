@@ -17,7 +17,7 @@ from tests.e2e import test_copy, test_stream
 from tests.fakes.api_metadata import WITH_TOPIC_IDS
 from tests.fakes.releases import RELEASES, versions_of
 from tests.releases import test_calls, test_formats, test_groups, test_security, test_targets
-from tests.releases.releases import LATEST_VERSION, OLDER, VERSIONS, authorizer
+from tests.releases.releases import MAIN_VERSION, OTHERS, VERSIONS, authorizer
 from tests.releases.topics import OLD_FORMATS, writes_old_formats
 from tests.security import test_protocols
 from tests.security.conftest import MECHANISMS
@@ -48,7 +48,7 @@ _COMMANDS: Final = {
     "run": test_copy.test_the_first_run_copies_all_and_the_second_only_what_is_new,
     "stream": test_stream.test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order,
 }
-"""The word for a command in the names of the tests of jobs -> a test of it with the latest release."""
+"""The word for a command in the names of the tests of jobs -> a test of it with the main release."""
 
 
 def with_table(text: str) -> str:
@@ -82,8 +82,8 @@ def table() -> str:
 
 
 def versions(test: Test) -> list[str]:
-    """Return the values of the parameter ``version``. Tests without it run the latest release."""
-    return [str(row["version"]) for row in _parameters(test)] or [LATEST_VERSION]
+    """Return the values of the parameter ``version``. Tests without it run the main release."""
+    return [str(row["version"]) for row in _parameters(test)] or [MAIN_VERSION]
 
 
 def _parameters(test: Test) -> Iterator[dict[str, object]]:
@@ -107,8 +107,8 @@ def _yes(holds: bool, other: str = _NOT_RUN) -> str:
 
 
 def _brokers(version: str) -> str:
-    old = OLDER.get(version)
-    return f"{version}, {'ZooKeeper' if old is not None and old.zookeeper else 'KRaft'}"
+    other = OTHERS.get(version)
+    return f"{version}, {'ZooKeeper' if other is not None and other.zookeeper else 'KRaft'}"
 
 
 def _topics(version: str) -> str:
@@ -165,7 +165,7 @@ def _login(version: str) -> str:
 
 def _has_topic_ids(version: str) -> bool:
     """Whether the requests of that time have ids; brokers in memory speak these requests."""
-    if version == LATEST_VERSION:
+    if version == MAIN_VERSION:
         return _runs(version, test_gaps.test_recreated_topic_is_a_gap)
     spoken = max((one for one in RELEASES if _numbers(one) <= _numbers(version)), key=_numbers)
     return versions_of(spoken)[Api.METADATA][1] >= WITH_TOPIC_IDS

@@ -18,15 +18,15 @@ from tests.conftest import NewCluster
 from tests.e2e.broker_side import Side
 from tests.polling import eventually
 from tests.releases import releases
-from tests.releases.releases import OLDER
+from tests.releases.releases import OTHERS
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", OTHERS)
 def test_brokers_of_a_release_keep_records(new_cluster: NewCluster, unique: Callable[[str], str], version: str) -> None:
     cluster = new_cluster(release=version)
     processes = [node.process.pid for node in cluster._nodes if node.process]
-    assert len(processes) == 1 + OLDER[version].zookeeper
+    assert len(processes) == 1 + OTHERS[version].zookeeper
     assert f"kafka-clients-{version}.jar" in " ".join(psutil.Process(cluster.pids[1]).cmdline())
     side, topic = Side(cluster.bootstrap_servers), unique("records")
     side.create(topic)
@@ -40,10 +40,10 @@ def test_brokers_of_a_release_keep_records(new_cluster: NewCluster, unique: Call
     assert not any(psutil.pid_exists(pid) for pid in processes)
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", OTHERS)
 def test_pins_contain_the_brokers_of_the_release(version: str) -> None:
-    pins = pinned_jars(OLDER[version].pins)
-    assert {f"kafka_{OLDER[version].scala}-{version}.jar", f"kafka-clients-{version}.jar"} <= pins.keys()
+    pins = pinned_jars(OTHERS[version].pins)
+    assert {f"kafka_{OTHERS[version].scala}-{version}.jar", f"kafka-clients-{version}.jar"} <= pins.keys()
     assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in pins.values())
 
 

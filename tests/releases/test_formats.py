@@ -9,12 +9,12 @@ import pytest
 from mirror.sandbox.cluster import Cluster
 from tests.conftest import NewCluster
 from tests.copying.pair import TwoClusters
-from tests.releases.releases import OLDER, OLDEST
+from tests.releases.releases import OLDEST, OTHERS
 from tests.releases.topics import SOURCE_PROPERTIES, SourceTopics
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timeout(600)]
 
-_OTHERS = [pytest.param(version, marks=pytest.mark.cluster) for version in OLDER if version != OLDEST]
+_OTHERS = [pytest.param(version, marks=pytest.mark.cluster) for version in OTHERS if version != OLDEST]
 
 
 @pytest.mark.parametrize("version", [OLDEST, *_OTHERS])

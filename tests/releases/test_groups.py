@@ -16,7 +16,7 @@ from tests.conftest import NewCluster
 from tests.copying.group_site import commit, committed_at, consumer_of, group_rules, group_sync
 from tests.copying.pair import TwoClusters
 from tests.polling import eventually
-from tests.releases.releases import LATEST_VERSION, OLDER, TARGETS
+from tests.releases.releases import MAIN_VERSION, OTHERS, TARGETS
 
 pytestmark = [pytest.mark.brokers, pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -24,15 +24,15 @@ _RECORDS = 250
 _BEFORE = 33
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", OTHERS)
 def test_positions_move_with_the_copy_and_back(
     new_cluster: NewCluster, target_cluster: Cluster, unique: Callable[[str], str], version: str
 ) -> None:
     _move_there_and_back(TwoClusters(new_cluster(release=version), target_cluster, unique, unique("flow")), unique)
 
 
-@pytest.mark.parametrize("version", [version for version in TARGETS if version != LATEST_VERSION])
-def test_positions_move_to_an_older_target_and_back(
+@pytest.mark.parametrize("version", [version for version in TARGETS if version != MAIN_VERSION])
+def test_positions_move_to_a_target_and_back(
     source_cluster: Cluster, new_cluster: NewCluster, unique: Callable[[str], str], version: str
 ) -> None:
     _move_there_and_back(TwoClusters(source_cluster, new_cluster(release=version), unique, unique("flow")), unique)

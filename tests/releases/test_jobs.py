@@ -21,7 +21,7 @@ from tests.e2e.feed import Feed
 from tests.e2e.site import Site, flow
 from tests.e2e.test_stream import SHORT, Stream, numbered
 from tests.polling import eventually
-from tests.releases.releases import OLDER, OLDEST
+from tests.releases.releases import OLDEST, OTHERS
 from tests.releases.topics import SOURCE_PROPERTIES, SourceTopics
 
 __all__ = ["site", "target"]
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytes
 _STREAM_WITHIN_S = 240.0
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", OTHERS)
 def test_a_run_copies_all_kinds_of_topics_and_the_next_one_only_what_is_new(
     site: Site, target: Side, new_cluster: NewCluster, unique: Callable[[str], str], version: str
 ) -> None:

@@ -22,7 +22,7 @@ from tests import jvm
 from tests.conftest import NewCluster
 from tests.copying.pair import TwoClusters
 from tests.polling import eventually
-from tests.releases.releases import OLDER, authorizer
+from tests.releases.releases import OTHERS, authorizer
 from tests.security.certificates import Authority
 
 pytestmark = [pytest.mark.brokers, pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -81,7 +81,7 @@ def _truststore(authority: Authority) -> Path:
 
 def _add_user(cluster: Cluster, version: str, mechanism: str) -> None:
     """Before 2.7 only the tool beside ZooKeeper adds users (KIP-554)."""
-    release = OLDER[version]
+    release = OTHERS[version]
     credential = f"{mechanism}=[iterations=4096,password={_PASSWORD}]"
     tool = ["kafka.admin.ConfigCommand", "--zookeeper", cluster.zookeeper, "--alter", "--add-config", credential]
     options = [*jvm.PLAIN, *release.distribution.java_options, "-cp", class_path(release.jars())]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.releases.releases import LATEST_VERSION
+from tests.releases.releases import MAIN_VERSION
 from tests.releases.table import DOCUMENT, versions, with_table
 
 
@@ -22,7 +22,7 @@ def test_the_document_has_the_table_of_the_tests() -> None:
         ("version", {"1": "x", "2": "y"}, ["1", "2"]),
         (("version", "level"), [("1", 0), ("2", 1), ("2", 2)], ["1", "2", "2"]),
         ("name, version", [("x", "1")], ["1"]),
-        ("level", [1, 2], [LATEST_VERSION]),
+        ("level", [1, 2], [MAIN_VERSION]),
     ],
 )
 def test_versions_are_those_of_the_parameters(names: Any, values: Any, expected: list[str]) -> None:

@@ -16,20 +16,18 @@ from tests.conftest import NewCluster
 from tests.copying.pair import TwoClusters
 from tests.e2e.broker_side import Side
 from tests.releases import releases
-from tests.releases.releases import LATEST_VERSION, TARGETS, VERSIONS
+from tests.releases.releases import MAIN_VERSION, TARGETS, TRANSACTION_LEVELS, VERSIONS
 from tests.releases.topics import SourceTopics
 
 pytestmark = [pytest.mark.brokers, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 _FEATURE = "transaction.version"
-_LEVELS = {LATEST_VERSION: (1, 2)}
-"""The versions of transactions (KIP-890) that a release can have; the others have the first one."""
 _FIND_COORDINATOR = {"2.1.1": 2, "2.4.1": 3, "2.8.2": 3}
 """The highest version that older releases offer."""
 
 
 @pytest.mark.parametrize(
-    ("version", "level"), [(version, level) for version in TARGETS for level in _LEVELS.get(version, (0,))]
+    ("version", "level"), [(version, level) for version in TARGETS for level in TRANSACTION_LEVELS.get(version, (0,))]
 )
 def test_a_target_takes_copies_in_both_ways(
     source_cluster: Cluster, unique: Callable[[str], str], version: str, level: int
@@ -38,7 +36,7 @@ def test_a_target_takes_copies_in_both_ways(
         with Admin({"bootstrap.servers": target.bootstrap_servers}) as admin:
             assert admin.describe_versions([1])[1].finalized(_FEATURE) == level
         for asked, taken in (("auto", Way.SEQUENCES), ("sequences", Way.SEQUENCES), ("transactions", Way.TRANSACTIONS)):
-            topics = SourceTopics(source_cluster, LATEST_VERSION, unique(asked))
+            topics = SourceTopics(source_cluster, MAIN_VERSION, unique(asked))
             topics.create()
             pair = TwoClusters(source_cluster, target, unique, unique("flow"))
             names = [topics.plain, topics.transactional]
@@ -51,11 +49,11 @@ def test_a_target_takes_copies_in_both_ways(
             assert topics.difference(pair.target, "", names) is None
 
 
-@pytest.mark.parametrize("version", [version for version in TARGETS if version not in _LEVELS])
-def test_killed_and_doubled_attempts_leave_every_record_on_an_older_target_once(
+@pytest.mark.parametrize("version", [version for version in TARGETS if version != MAIN_VERSION])
+def test_killed_and_doubled_attempts_leave_every_record_on_the_target_once(
     source_cluster: Cluster, new_cluster: NewCluster, version: str, subtests: pytest.Subtests
 ) -> None:
-    """All rounds have a compacted topic; test_murder.py does the same with the latest release."""
+    """All rounds have a compacted topic; test_murder.py does the same with the release of all other tests."""
     source, target = Side(source_cluster.bootstrap_servers), new_cluster(release=version, properties=PROPERTIES)
     for by, attack in (("auto", "killed at a point"), ("transactions", "killed at a point"), ("mixed", "two at once")):
         seed = random.SystemRandom().randrange(10**9)  # a new one in each run; a failure reports it

@@ -31,8 +31,6 @@ from typing import Any, Final
 
 from mirror.config.models import FlowConfig
 from mirror.sandbox.cluster import Cluster
-from mirror.sandbox.distribution import LATEST as LATEST_BROKERS
-from mirror.sandbox.distribution import Distribution
 from tests.benchmarks import bench_groups, bench_latency, bench_quiet_partitions, bench_recovery
 from tests.benchmarks.side_by_side import filling, results, stock
 from tests.benchmarks.side_by_side.copiers import COPIER
@@ -42,7 +40,7 @@ from tests.benchmarks.side_by_side.results import Results
 from tests.benchmarks.side_by_side.running import Pair, run
 from tests.benchmarks.side_by_side.stock import Stock
 from tests.benchmarks.side_by_side.workloads import BESIDE_IDLE, COPIERS, WORKLOADS, Workload, order
-from tests.releases.releases import LATEST_VERSION, OLDER, VERSIONS
+from tests.releases.releases import MAIN_VERSION, VERSIONS, distribution
 
 ROOT: Final = Path(__file__).parents[3]
 IDLE: Final = "idle"
@@ -106,7 +104,7 @@ def asked(arguments: Sequence[str]) -> Asked:
     parser.add_argument("--no-latency", action="store_true", help="without the sections that need streams for minutes")
     parser.add_argument("--within", type=float, metavar="MINUTES", help="begin no run after it")
     parser.add_argument("--cold", action="store_true", help="begin without warming up the brokers: to try things out")
-    parser.add_argument("--source-release", choices=VERSIONS, default=LATEST_VERSION, help="of the source's broker")
+    parser.add_argument("--source-release", choices=VERSIONS, default=MAIN_VERSION, help="of the source's broker")
     parser.add_argument("--results", type=Path, default=results.FILE)
     options = parser.parse_args(arguments)
     sections = [name for name in options.workload or SECTIONS if not (options.no_latency and name in _MINUTES)]
@@ -156,11 +154,6 @@ class Interruption:
         """Raise KeyboardInterrupt if it came."""
         if self._came:
             raise KeyboardInterrupt
-
-
-def source_of(release: str) -> Distribution:
-    """Return the brokers of ``release``, which run with the same heap as those of the latest one."""
-    return LATEST_BROKERS if release == LATEST_VERSION else OLDER[release].distribution
 
 
 class Bench:
@@ -226,8 +219,9 @@ class Bench:
     @contextlib.contextmanager
     def _pair(self, brokers: int) -> Iterator[Pair]:
         say(f"starting a source of 1 broker and a target of {brokers}")
+        source_brokers = distribution(self._asked.source_release)
         with (
-            Cluster(distribution=source_of(self._asked.source_release), properties=filling.SOURCE_PROPERTIES) as source,
+            Cluster(distribution=source_brokers, properties=filling.SOURCE_PROPERTIES) as source,
             Cluster(brokers, properties=_TARGET_PROPERTIES) as target,
         ):
             pair = Pair(source, target)

@@ -7,7 +7,7 @@
 Each round has its own topics, with a source that grows, and prints its seed: ``--rounds 1 --seed N`` repeats it (its
 choices, but not the machine's timing). The level is that of ``transaction.version``, 1 or 2; without ``--level`` half
 of the rounds have each. ``--by`` is the flow's ``exactly-once-by``; "mixed" draws it for each attempt, and without it
-each round draws one. The clusters are of the latest release, or of older ones (tests/releases); an older target has no
+each round draws one. The clusters are of the main release, or of others (tests/releases); a target before 4.0 has no
 levels. The exit status is 1 where a verification has failed.
 """
 
@@ -29,7 +29,7 @@ from mirror.sandbox.cluster import Cluster
 from tests.campaign.kills.attacks import ATTACKS
 from tests.campaign.kills.round import BY, KillRound
 from tests.e2e.broker_side import Side
-from tests.releases.releases import LATEST_VERSION, TARGETS, VERSIONS, distribution
+from tests.releases.releases import MAIN_VERSION, TARGETS, TRANSACTION_LEVELS, VERSIONS, distribution
 
 PROPERTIES: Final = {
     "broker.session.timeout.ms": "3000",
@@ -39,14 +39,14 @@ PROPERTIES: Final = {
 }
 _ATTACKS_PER_ROUND: Final = 2
 _NOT_NEW: Final = 0.7
-_LATEST: Final = (LATEST_VERSION, LATEST_VERSION)
+_MAIN: Final = (MAIN_VERSION, MAIN_VERSION)
 
 
 @contextlib.contextmanager
 def clusters(
-    level: int, source_release: str = LATEST_VERSION, target_release: str = LATEST_VERSION
+    level: int, source_release: str = MAIN_VERSION, target_release: str = MAIN_VERSION
 ) -> Iterator[tuple[Side, Cluster]]:
-    """Start a source, and a target with this level of ``transaction.version``; 0 is that of older releases."""
+    """Start a source, and a target with this level of ``transaction.version``; 0 is that of releases before 4.0."""
     features = {"transaction.version": level} if level else None
     with (
         Cluster(distribution=distribution(source_release), properties=PROPERTIES) as source,
@@ -98,7 +98,7 @@ class Campaign:
     """The rounds that were played, and their counts."""
 
     def __init__(
-        self, seconds: float, attacks: Sequence[str], by: str | None, releases: tuple[str, str] = _LATEST
+        self, seconds: float, attacks: Sequence[str], by: str | None, releases: tuple[str, str] = _MAIN
     ) -> None:
         self.rounds = 0
         self.wrong = list[str]()
@@ -149,18 +149,18 @@ def main() -> int:
     parser.add_argument("--attack", choices=sorted(ATTACKS), action="append", help="only these")
     parser.add_argument("--level", type=int, choices=(1, 2), help="only this transaction.version")
     parser.add_argument("--by", choices=BY, help="how all rounds copy exactly once; by default each draws it")
-    parser.add_argument("--source-release", choices=VERSIONS, default=LATEST_VERSION, help="of the source's brokers")
-    parser.add_argument("--target-release", choices=TARGETS, default=LATEST_VERSION, help="of the target's brokers")
+    parser.add_argument("--source-release", choices=VERSIONS, default=MAIN_VERSION, help="of the source's brokers")
+    parser.add_argument("--target-release", choices=TARGETS, default=MAIN_VERSION, help="of the target's brokers")
     args = parser.parse_args()
-    older = args.target_release != LATEST_VERSION
-    if older and args.level is not None:
+    levels = TRANSACTION_LEVELS.get(args.target_release, ())
+    if not levels and args.level is not None:
         parser.error(f"--level: a target of release {args.target_release} has no levels")
     first = random.SystemRandom().randrange(10**9) if args.seed is None else args.seed
     campaign = Campaign(
         args.seconds, args.attack or tuple(ATTACKS), args.by, (args.source_release, args.target_release)
     )
     seeds = range(first, first + args.rounds)
-    if older or args.level is not None:
+    if not levels or args.level is not None:
         campaign.run(args.level or 0, seeds)
     else:
         half = (args.rounds + 1) // 2
