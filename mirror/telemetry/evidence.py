@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
+from mirror.verify.results import OUTCOMES
+
 MAX_PARTITIONS: Final = 200
 """So many partitions of a verification are kept, those that are not equal first."""
-_SEVERITY: Final = ("different", "unknown", "equal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class LastVerification:
     """Equal ones, as are ``bytes``."""
     bytes: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    """Partitions by outcome: equal, different, unknown."""
+    """Partitions by outcome, one of :data:`mirror.verify.results.OUTCOMES`."""
     differing: Mapping[str, int] = field(default_factory=dict)
     """Records that differ, by kind."""
     equal_to: Mapping[str, int] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class LastVerification:
         for one in partitions:
             differing.update(one.get("differing_records", {}))
             equal_to[one["topic"]] += one["source"]["equal_to"] if "source" in one else 0
-        worst = sorted(partitions, key=lambda one: _SEVERITY.index(one["outcome"]))[:MAX_PARTITIONS]
+        worst = sorted(partitions, key=lambda one: OUTCOMES.index(one["outcome"]))[:MAX_PARTITIONS]
         return cls(
             time_ms=time_ms,
             equal_ms=time_ms if is_equal else 0 if earlier is None else earlier.equal_ms,

@@ -18,12 +18,13 @@ from typing import Final
 from mirror.consumer.fetched import Fetched
 from mirror.errors import CorruptBatch
 from mirror.verify.compaction import Removals
+from mirror.verify.coverage import Coverage
 from mirror.verify.cursors import Cursor, DamagedBatch, SourceCursor, TargetCursor
 from mirror.verify.findings import EnoughFound, Findings
 from mirror.verify.history import History
 from mirror.verify.items import Item, changed_parts, is_same
 from mirror.verify.pairing import Common, Keys, Pair, find_common, pair_up
-from mirror.verify.values import Bounds, Named, Rules, Uncompared, Verdict
+from mirror.verify.values import Bounds, Named, Rules, Verdict
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import NO_END, Batch
 
@@ -46,6 +47,7 @@ class Comparison:
             source_end=bounds.source_start,
             target_end=bounds.target_start,
         )
+        self._coverage: Final = Coverage(self._verdict, bounds)
         self._findings: Final = Findings(rules, self._verdict.named)
         self._history: Final = History(rules.max_batch_bytes)
         self._removed_from_source: Final = Removals()
@@ -61,6 +63,8 @@ class Comparison:
         try:
             while self._step():
                 pass
+            if self._verdict.complete and self._ahead_at is None:
+                self._coverage.add_rest(self._source, self._target)
             self._explain_removals()
         except EnoughFound:
             return self.stopped(f"the comparison ended after {len(self._findings)} findings")
@@ -75,7 +79,7 @@ class Comparison:
         """Return what was found so far; the rest was not compared for ``reason``."""
         start = max(self._source.last + 1, self._bounds.source_start)
         if start < self._bounds.source_end:
-            self._add_uncompared("source", start, self._bounds.source_end, reason)
+            self._coverage.add("source", start, self._bounds.source_end, reason)
         return self._concluded()
 
     def _stopped_by(self, damage: DamagedBatch) -> Verdict:
@@ -87,10 +91,11 @@ class Comparison:
     def _concluded(self) -> Verdict:
         verdict = self._verdict
         verdict.differences = self._findings.differences()
-        verdict.bytes, verdict.digest = self._source.bytes, self._source.digest
+        verdict.bytes, verdict.digest, verdict.passed = self._source.bytes, self._source.digest, self._source.passed
         for cursor in (self._source, self._target):
             verdict.named.update(cursor.named)
         verdict.named = +verdict.named
+        self._coverage.check()
         return verdict
 
     # --- what is equal
@@ -146,6 +151,15 @@ class Comparison:
         if one.offset >= self._bounds.source_end:
             self._ahead_at = other.offset
             return False
+        self._count_equal(one, other)
+        if self._removed_from_source.waits or self._removed_from_target.waits:
+            self._see(one, other)
+        self._source.take()
+        self._target.take()
+        self._advance()
+        return True
+
+    def _count_equal(self, one: Item, other: Item) -> None:
         self._verdict.records += 1
         self._verdict.decoded += 1
         if not other.has_time:
@@ -153,12 +167,6 @@ class Comparison:
         elif one.record.timestamp_ms != other.record.timestamp_ms:
             self._verdict.named[Named.CLAMPED] += 1
         self._history.add(one.record, timed=other.has_time)
-        if self._removed_from_source.waits or self._removed_from_target.waits:
-            self._see(one, other)
-        self._source.take()
-        self._target.take()
-        self._advance()
-        return True
 
     def _advance(self) -> None:
         self._at_head = False
@@ -226,24 +234,21 @@ class Comparison:
         items = [cursor.take() for _ in range(min(count, len(cursor.window(count))))]
         if not items:
             return
-        side, other = ("source", "target") if cursor is self._source else ("target", "source")
-        reason, start, end = f"the {other}'s log begins behind them", items[0].offset, items[-1].offset + 1
-        uncompared = self._verdict.uncompared
-        if uncompared and (uncompared[-1].side, uncompared[-1].reason) == (side, reason):
-            start = uncompared.pop().start
-        uncompared.append(Uncompared(side, start, end, reason))
+        self._coverage.add_head("source" if cursor is self._source else "target", items)
 
     def _classify(self, source: list[Item], target: list[Item], following: Common | None) -> bool:
         """Say what these records are, and pass them. Return whether there may be more.
 
         ``following`` has the offsets of what follows on each side; None: nothing does that has to be compared.
         """
-        if self._at_head and self._bounds.source_trimmed:
+        passed = False
+        if self._at_head and self._bounds.source_trimmed and target:
             self._pass_head(self._target, len(target))
-            target = []
+            target, passed = [], True
         if self._at_head and self._bounds.target_trimmed:
-            self._pass_head(self._source, len(source))
-            source = []
+            count = sum(item.offset < self._bounds.source_end for item in source)
+            self._pass_head(self._source, count)
+            source, passed = source[count:], passed or count > 0
         pairs = self._pairs(source, target)
         end = following or Common(self._bounds.source_end, self._bounds.target_end)
         copied = sum(item.offset < end.source for item in source)
@@ -253,7 +258,7 @@ class Comparison:
             at_end = following is None and place.target == self._bounds.target_end
             if not self._on_pair(pair, place, withheld=at_end and self._bounds.withheld):
                 return False
-        return bool(pairs) or following is not None
+        return passed or bool(pairs) or following is not None
 
     def _pairs(self, source: list[Item], target: list[Item]) -> list[Pair]:
         """Pair what stands in each other's place.
@@ -294,6 +299,8 @@ class Comparison:
         parts = changed_parts(one, other)
         if parts and not (parts == ("timestamp",) and self._may_clamp(one, other)):
             self._findings.add_changed(one, other, parts)
+        else:
+            self._count_equal(one, other)
         self._see(one, other)
         self._source.take()
         self._target.take()
@@ -336,7 +343,7 @@ class Comparison:
 
     def _withhold(self, item: Item) -> None:
         reason = f"an open transaction on the target withholds its records from offset {self._bounds.target_end} on"
-        self._add_uncompared("source", item.offset, self._bounds.source_end, reason)
+        self._coverage.add("source", item.offset, self._bounds.source_end, reason)
 
     def _give_up(self, source: list[Item], target: list[Item]) -> bool:
         """Neither side has a record in common with the other, as far as the windows reach."""
@@ -346,12 +353,8 @@ class Comparison:
         if not self._may_begin_anywhere:
             self._findings.add_missing(source[0], target[0].offset)
         reason = _NOT_IN_STEP.format(len(source), len(target))
-        self._add_uncompared("source", source[0].offset, self._bounds.source_end, reason)
+        self._coverage.add("source", source[0].offset, self._bounds.source_end, reason)
         return False
-
-    def _add_uncompared(self, side: str, start: int, end: int, reason: str) -> None:
-        self._verdict.complete = False
-        self._verdict.uncompared.append(Uncompared(side, start, end, reason))
 
     # --- at the end
 
@@ -379,7 +382,7 @@ class Comparison:
         """Add the offsets of records of ``side`` that the other log lacks, if some were forgotten unexplained."""
         if removals.forgotten:
             reason = f"too many keys wait for a later record: {removals.forgotten:,} removed ones may not be superseded"
-            self._add_uncompared(side, start, end, reason)
+            self._coverage.add(side, start, end, reason)
 
 
 def _places(pairs: Sequence[Pair], following: Common) -> list[Common]:

@@ -167,6 +167,8 @@ class SourceCursor(Cursor):
         super().__init__(fetches, bounds.source_start, end, rules)
         self._copied: Final = bounds.source_end
         self._hash: Final = sha256() if rules.hashes else None
+        self.passed = 0
+        """Records in front of the end of what is copied that were taken."""
         self.bytes = 0
         """Of the batches that were read in front of the end of what is copied."""
 
@@ -174,6 +176,17 @@ class SourceCursor(Cursor):
     def digest(self) -> str:
         """The hash of the batches that have records in front of the end of what is copied."""
         return "" if self._hash is None else self._hash.hexdigest()
+
+    def take_batch(self) -> None:
+        if self._batch is not None:
+            assert isinstance(self._batch, Batch)  # noqa: S101 - whole_batch returned it
+            self.passed += self._batch.count
+        super().take_batch()
+
+    def take(self) -> Item:
+        item = super().take()
+        self.passed += item.offset < self._copied
+        return item
 
     def _is_wanted(self, batch: AnyBatch) -> bool:
         if self._rules.is_left_out is not None and self._rules.is_left_out(batch):

@@ -9,8 +9,10 @@ from typing import Any, Final
 from mirror.verify.values import Bounds, Kind, Verdict
 
 EXIT_EQUAL: Final = 0
-EXIT_COULD_NOT_LOOK: Final = 1
+EXIT_NOT_COMPARED: Final = 1
 EXIT_DIFFERENT: Final = 3
+OUTCOMES: Final = ("different", "unknown", "not compared", "equal")
+"""What the result of a partition may be, the worst first. The values are JSON values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +85,22 @@ class PartitionResult:
 
     @property
     def proved(self) -> bool:
-        """Whether everything that is copied was found to be equal."""
-        return self.verdict is not None and self.verdict.equal and self.verdict.complete and not self.error
+        """Whether everything that is copied, and that both sides have still, was found to be equal."""
+        verdict = self.verdict
+        if verdict is None or self.error:
+            return False
+        return verdict.equal and verdict.complete and not verdict.nothing_compared
 
     @property
     def outcome(self) -> str:
-        """One word for it: equal, different, or unknown."""
+        """One of :data:`OUTCOMES`: not compared if the source has records and the target has none for any of them."""
         if self.differs:
             return "different"
-        return "equal" if self.proved else "unknown"
+        if self.proved:
+            return "equal"
+        verdict = self.verdict
+        nothing = verdict is not None and verdict.complete and verdict.nothing_compared and not self.error
+        return "not compared" if nothing else "unknown"
 
     def to_record(self) -> dict[str, Any]:
         """Return it as a JSON object."""
@@ -121,11 +130,11 @@ class PartitionResult:
 
 
 def exit_status(results: Iterable[PartitionResult]) -> int:
-    """Return the exit status: a difference outweighs a partition that could not be looked at."""
+    """Return the exit status: a difference outweighs a partition that was not, or not wholly, compared."""
     outcomes = {result.outcome for result in results}
     if "different" in outcomes:
         return EXIT_DIFFERENT
-    return EXIT_COULD_NOT_LOOK if "unknown" in outcomes else EXIT_EQUAL
+    return EXIT_EQUAL if outcomes <= {"equal"} else EXIT_NOT_COMPARED
 
 
 def name_other_partitions(results: Iterable[PartitionResult]) -> None:

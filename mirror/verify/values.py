@@ -54,6 +54,12 @@ class Named(enum.StrEnum):
     NOT_LOCAL = "batches that flows have written to the source"
 
 
+_LACKED_BY_TARGET: Final = (Named.TARGET_COMPACTED, Named.BAD_TIMESTAMP, Named.TOO_LARGE, Named.NO_KEY)
+"""Each counts a record of the source."""
+_OF_SOURCE: Final = (Kind.MISSING, Kind.ORDER, Kind.CONTENT)
+"""Each is the finding of a record of the source; the others are of the target only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One finding, or several of a kind in a row."""
@@ -207,6 +213,9 @@ class Verdict:
     """Of the source, as in its log."""
     decoded: int = 0
     """How many of ``records`` were compared one by one."""
+    passed: int = 0
+    """Records of the source that were read in the range; ``skipped`` of them have nothing to be compared with."""
+    skipped: int = 0
     differences: list[Difference] = field(default_factory=list)
     """By target offset."""
     named: Counter[Named] = field(default_factory=Counter)
@@ -222,6 +231,18 @@ class Verdict:
     def equal(self) -> bool:
         """Whether nothing differs of what was compared."""
         return not self.differences
+
+    @property
+    def nothing_compared(self) -> bool:
+        """Whether the source has records in the range, and none of them has anything to be compared with."""
+        return not self.records and any(one.side == "source" for one in self.uncompared)
+
+    @property
+    def unaccounted(self) -> int:
+        """How many of the source's records were read, and are neither equal, nor different, nor named, nor skipped."""
+        named = sum(self.named[name] for name in _LACKED_BY_TARGET)
+        different = sum(count for kind, count in self.kinds.items() if kind in _OF_SOURCE)
+        return self.passed - self.records - self.skipped - named - different
 
     @property
     def kinds(self) -> Counter[Kind]:

@@ -27,7 +27,7 @@ from mirror.spark.driver.verify_options import VerifyOptions, check_options
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.evidence_files import write_verification
 from mirror.spark.verification.report import FlowVerification
-from mirror.verify.results import EXIT_COULD_NOT_LOOK, EXIT_EQUAL, exit_status
+from mirror.verify.results import EXIT_EQUAL, EXIT_NOT_COMPARED, exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
         return 128 + interrupted.signum
     except Exception as error:  # noqa: BLE001  (no traceback reaches a user who did not request it)
         consoles.report(error, debug=options.debug)
-        return EXIT_COULD_NOT_LOOK
+        return EXIT_NOT_COMPARED
 
 
 def _run(options: VerifyOptions, consoles: Consoles) -> int:
@@ -106,5 +106,5 @@ def _verify(verifier: FlowVerifier, flow: FlowConfig, consoles: Consoles, option
 def _content(reports: Sequence[FlowVerification]) -> dict[str, Any]:
     status = exit_status(result for report in reports for result in report.results)
     if status == EXIT_EQUAL and any(report.error for report in reports):
-        status = EXIT_COULD_NOT_LOOK
+        status = EXIT_NOT_COMPARED
     return {"exit_status": status, "flows": [report.to_record() for report in reports]}

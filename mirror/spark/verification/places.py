@@ -10,7 +10,7 @@ from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
 from mirror.relay.progress.target_log import is_other_topic
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT
 from mirror.verify.results import PartitionResult, TopicFacts, VerifyRange
-from mirror.verify.values import Bounds, Verdict
+from mirror.verify.values import Bounds, Uncompared, Verdict
 
 if TYPE_CHECKING:
     from mirror.relay.batches.topic_config import TopicConfig
@@ -102,8 +102,11 @@ def _without_progress(place: Place) -> PartitionResult:
             error="the flow has no progress in this partition, and the target has records: it may be lost"
             " (see progress-lost), so that it is not known what should be there",
         )
-    at = Bounds(source_start=0, source_end=0, target_start=target.end, target_end=target.end)
-    return _result(place, _nothing(at), notes=("nothing is copied yet",))
+    start, end = place.source.earliest, place.source.end
+    verdict = _nothing(Bounds(source_start=start, source_end=start, target_start=target.end, target_end=target.end))
+    if start < end:
+        verdict.uncompared.append(Uncompared("source", start, end, "nothing is copied yet"))
+    return _result(place, verdict)
 
 
 def _range(place: Place, progress: Progress) -> VerifyRange:

@@ -129,7 +129,8 @@ def record_evidence(metrics: MetricStore, flow: str, evidence: Evidence) -> None
     """Replace what the last verification and the last rehearsal of a flow came to."""
     if (found := evidence.verification) is not None:
         metrics.set(instruments.PROVED, found.equal_ms / 1000, flow=flow)
-        metrics.set(instruments.UNPROVED, found.outcomes.get("unknown", 0) + bool(found.error), flow=flow)
+        uncompared = sum(found.outcomes.get(outcome, 0) for outcome in ("unknown", "not compared"))
+        metrics.set(instruments.UNPROVED, uncompared + bool(found.error), flow=flow)
         metrics.remove(instruments.PROVED_TO, flow=flow)
         for topic, offset in found.equal_to.items():
             metrics.set(instruments.PROVED_TO, offset, flow=flow, topic=topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,9 @@ from mirror.relay.progress.committed import Beginning, Progress
 from mirror.relay.progress.target_log import TargetMark
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition
 from mirror.spark.verification.places import Place, Start, TargetLog, Topics, decide, decide_proved
-from mirror.verify.proof import ProvedRange
-from mirror.verify.results import PartitionResult, VerifyRange
-from mirror.verify.values import Bounds
+from mirror.verify.proof import ProvedRange, proved_ranges
+from mirror.verify.results import EXIT_NOT_COMPARED, PartitionResult, VerifyRange, exit_status
+from mirror.verify.values import Bounds, Uncompared
 
 _SOURCE = SourcePartition(
     topic="orders",
@@ -151,11 +152,16 @@ def test_partition_that_cannot_be_compared_says_why(place: Place, reason: str) -
     assert reason in result.error
 
 
-def test_nothing_copied_yet_is_no_difference() -> None:
-    nothing = _result(replace(_PLACE, progress=None, target=TargetLog()))
-    assert (nothing.outcome, nothing.notes) == ("equal", ["nothing is copied yet"])
-    others = _result(replace(_PLACE, progress=None, has_others=True))
-    assert others.outcome == "equal"
+@pytest.mark.parametrize("target", [{"target": TargetLog()}, {"has_others": True}], ids=["no records", "of others"])
+def test_nothing_copied_yet_is_not_compared_unless_the_source_is_empty(target: dict[str, Any]) -> None:
+    place = replace(_PLACE, progress=None, source=replace(_SOURCE, earliest=20), **target)
+    nothing = _result(place)
+    assert (nothing.outcome, nothing.error) == ("not compared", "")
+    assert nothing.verdict is not None
+    assert nothing.verdict.uncompared == [Uncompared("source", 20, 130, "nothing is copied yet")]
+    assert exit_status([nothing]) == EXIT_NOT_COMPARED
+    assert not proved_ranges([nothing])
+    assert _result(replace(place, source=replace(_SOURCE, earliest=130))).outcome == "equal"
 
 
 def test_target_that_was_made_again_is_compared_from_its_beginning_and_said() -> None:

@@ -19,8 +19,8 @@ from mirror.spark.flow_admins import open_admins
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, run_tasks
 from mirror.verify.proof import Link, Proof, ProofError, proved_ranges
-from mirror.verify.results import PartitionResult
-from mirror.verify.values import Kind, Named
+from mirror.verify.results import EXIT_NOT_COMPARED, PartitionResult, exit_status
+from mirror.verify.values import Kind, Named, Uncompared
 from mirror.wire.frames import FrameReader
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.log import PartitionLog
@@ -116,10 +116,33 @@ def test_copy_of_any_way_is_equal(audit_of: Callable[..., Audit], policy: dict[s
     ]
 
 
-def test_flow_that_never_ran_has_nothing_to_compare(audit_of: Callable[..., Audit]) -> None:
+def test_flow_that_never_ran_is_not_compared(audit_of: Callable[..., Audit]) -> None:
     audit = audit_of()
     audit.pair.write(*_values(0, 5))
-    assert [(one.outcome, one.notes) for one in audit.verify()] == [("equal", ["nothing is copied yet"])]
+    results = audit.verify()
+    assert [one.outcome for one in results] == ["not compared"]
+    assert exit_status(results) == EXIT_NOT_COMPARED
+    assert not proved_ranges(results)
+
+
+def test_target_whose_records_were_all_deleted_is_not_compared(audit_of: Callable[..., Audit]) -> None:
+    audit = audit_of()
+    audit.pair.write(*_values(0, 500))
+    audit.pair.copy()
+    audit.pair.log().delete_before(audit.pair.log().end_offset)
+    (result,) = results = audit.verify()
+    assert result.outcome == "not compared"
+    assert result.verdict is not None
+    behind = "the target's log begins behind them"
+    assert result.verdict.uncompared == [Uncompared("source", 0, 500, behind)]
+    assert exit_status(results) == EXIT_NOT_COMPARED
+    assert not proved_ranges(results)
+    audit.pair.write(*_values(500, 502))
+    audit.pair.copy()
+    (result,) = results = audit.verify()
+    assert (result.outcome, exit_status(results)) == ("equal", 0)
+    assert result.verdict is not None
+    assert (result.verdict.records, result.verdict.uncompared) == (2, [Uncompared("source", 0, 500, behind)])
 
 
 def test_records_without_progress_cannot_be_judged(audit_of: Callable[..., Audit]) -> None:
@@ -129,7 +152,7 @@ def test_records_without_progress_cannot_be_judged(audit_of: Callable[..., Audit
     (result,) = audit.verify()
     assert result.outcome == "unknown"
     assert "no progress" in result.error
-    assert [one.outcome for one in audit.verify(allow_foreign=True)] == ["equal"]
+    assert [one.outcome for one in audit.verify(allow_foreign=True)] == ["not compared"]
 
 
 def test_records_that_others_write_to_a_copy_are_found(audit_of: Callable[..., Audit]) -> None:

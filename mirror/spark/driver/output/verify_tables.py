@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
+from mirror.verify.results import OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from mirror.verify.results import PartitionResult
     from mirror.verify.values import Difference
 
-_STYLES: Final = {"equal": "green", "unknown": "yellow", "different": "red"}
-_SEVERITY: Final = tuple(_STYLES)
+_STYLES: Final = {"equal": "green", "not compared": "yellow", "unknown": "yellow", "different": "red"}
 _FIRST_DIFFERENCES: Final = 5
 
 
@@ -40,7 +40,7 @@ def verification_lines(report: FlowVerification, *, all_partitions: bool) -> Ite
 def _worst(results: Sequence[PartitionResult], most: int | None) -> list[PartitionResult]:
     if most is None or len(results) <= most:
         return list(results)
-    return sorted(results, key=lambda result: -_SEVERITY.index(result.outcome))[:most]
+    return sorted(results, key=lambda result: OUTCOMES.index(result.outcome))[:most]
 
 
 def _table(report: FlowVerification, shown: Sequence[PartitionResult]) -> Table:
