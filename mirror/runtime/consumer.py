@@ -113,7 +113,7 @@ class Consumer:
         return frozenset(self._assigned)
 
     def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Continue at ``offset``.
+        """Continue at ``offset``: the next :meth:`poll` returns nothing that was fetched before.
 
         With a leader epoch the position is validated first (KIP-320: LogTruncated). With a topic id nothing is read
         from another topic with the same name (KIP-516: TopicRecreated).

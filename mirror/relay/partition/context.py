@@ -88,7 +88,7 @@ class CopyHandle(Protocol):
         ...
 
     def on_fetched(self, fetched: Fetched, now: int) -> None:
-        """Take a fetch's batches, or its error."""
+        """Take the batches of a fetch, or its error; it was requested after the last :meth:`CopyContext.read_from`."""
         ...
 
     def on_source_response(self, at_ms: int, end: int | None) -> None:

@@ -184,12 +184,11 @@ class PartitionCopy:
         if (attempt := self._copying) is None or self.winding_up:
             return
         trace = self._traces.sample(fetched, now)  # before the reader, which releases what it does not want
-        if not self._reader.on_fetched(fetched, now):
-            return
+        self._reader.on_fetched(fetched, now)
         attempt.budget_exhausted = False
         if trace is not None:
             self.recorder.timeline.add_trace(trace)
-        if fetched.error is None:
+        if self._reader.error is None:
             self._parts.gap_check.on_fetched()
             self.recorder.set_topic_id(str(fetched.topic_id or ""))
             self._retry.last_failure = None

@@ -22,7 +22,9 @@ _FIRST_RESPONSES_MS: Final = 1_000
 class FetchSteering:
     """Assigns, seeks, pauses and resumes the partitions of a task's consumer.
 
-    Copies call :meth:`read_from` and :meth:`stop_reading`; :meth:`update` applies both with the task's next turn.
+    Copies call :meth:`read_from` and :meth:`stop_reading`; :meth:`update` applies both with the task's next turn. Until
+    then a copy that has called :meth:`read_from` receives nothing: what was polled, or answered, before the seek does
+    not belong to its new position, even if the offsets match by chance. What a poll returns after the seek does.
     """
 
     def __init__(
@@ -42,7 +44,9 @@ class FetchSteering:
         self._max_partition_bytes: Final = max_partition_bytes
         self._check_responses_ms: Final = max(1, stall_ms // 4)
         self._reading: dict[TopicPartition, CopyHandle] = {}
-        self._seeks: dict[TopicPartition, OffsetAndMetadata] = {}
+        """The copies whose last :meth:`read_from` was applied."""
+        self._seeks: dict[TopicPartition, tuple[CopyHandle, OffsetAndMetadata]] = {}
+        """The copies whose last :meth:`read_from` is to be applied."""
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
@@ -54,9 +58,9 @@ class FetchSteering:
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
         """Fetch from ``offset``, as :meth:`mirror.relay.partition.context.CopyContext.read_from`."""
-        self._reading[copy.source] = copy
+        self.stop_reading(copy)
         self._changed.add(copy.source)
-        self._seeks[copy.source] = OffsetAndMetadata(offset, leader_epoch, topic_id=stored.topic_id(topic_id))
+        self._seeks[copy.source] = copy, OffsetAndMetadata(offset, leader_epoch, topic_id=stored.topic_id(topic_id))
 
     def stop_reading(self, copy: CopyHandle) -> None:
         """Fetch nothing for ``copy`` until :meth:`read_from`."""
@@ -113,8 +117,8 @@ class FetchSteering:
         """
         if not self._changed:
             return ()
-        ended = {tp for tp in self._changed if tp not in self._reading} & self._assigned
-        begun = {tp for tp in self._changed if tp in self._reading} - self._assigned
+        ended = (self._changed - self._seeks.keys()) & self._assigned
+        begun = self._seeks.keys() - self._assigned
         self._changed.clear()
         if ended:
             self._consumer.incremental_unassign(ended)
@@ -125,9 +129,10 @@ class FetchSteering:
             self._consumer.incremental_assign(begun, paused=True)
             self._assigned |= begun
             self._paused |= begun
-        for tp, position in self._seeks.items():
+        for tp, (copy, position) in self._seeks.items():
             self._consumer.seek(tp, position)
-        sought = [self._reading[tp] for tp in self._seeks]
+            self._reading[tp] = copy
+        sought = [copy for copy, _ in self._seeks.values()]
         self._seeks.clear()
         return sought
 
@@ -169,13 +174,18 @@ class FetchSteering:
         return self._budget.any_refused and now >= self._updated_all_at + _UPDATE_REFUSED_MS
 
     def on_polled(self, fetched: Iterable[Fetched], now: int) -> Iterable[CopyHandle]:
-        """Deliver the results of a poll; yield the copies that received some."""
+        """Deliver the results of a poll; yield the copies that received some.
+
+        A copy may call :meth:`read_from` for one of them: the later ones of its partition are released.
+        """
         for result in fetched:
             self._limiter.on_received(result.size, now)
             copy = self._reading.get(result.tp)
             if copy is not None:
                 copy.on_fetched(result, now)
                 yield copy
+            else:
+                result.release()
 
     def on_not_polled(self, now: int) -> None:
         """Nothing was fetched until ``now``: no source can be blamed for its silence."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout, RecordRejected
 from mirror.relay.model.policy import MAX_TRANSACTION_BYTES
-from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.states import CopyState
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL
@@ -352,10 +352,27 @@ def test_progress_has_the_leader_epoch_of_the_last_batch() -> None:
     assert run.commit().leader_epoch == 6
 
 
-def test_fetch_requested_before_a_restart_is_ignored() -> None:
+@pytest.mark.parametrize("offset", [0, 3])
+def test_fetch_that_does_not_continue_the_last_one_fails_the_copy_behind_what_was_read(offset: int) -> None:
     run = CopyHarness(5).opened(0)
     run.fetch(made(0, 2))
-    run.fetch(made(2, 1), offset=0)
-    run.ack(0)
-    assert len(run.sent) == 1
-    assert run.parts[-1].released == 0
+    run.fetch(made(offset, 2), offset=offset)
+    assert run.context.read_position is None
+    run.ack()
+    assert run.commit().offset == 2
+    assert (
+        run.ended_with(Outcome.FAILED).error
+        == f"t-0: the source was read up to offset 2, and the next fetch is from offset {offset}:"
+        " nothing from offset 2 on was copied; the next attempt reads it again"
+    )
+
+
+def test_followed_copy_reads_again_after_a_fetch_that_does_not_continue_the_last_one() -> None:
+    run = CopyHarness(OPEN_END).opened(0)
+    run.context.retries_allowed = True
+    run.fetch(made(3), offset=3)
+    run.closed()
+    run.back_off()
+    run.opened(0)
+    run.fetch(made(0, 4))
+    assert run.sent == [[b"0", b"1", b"2", b"3"]]

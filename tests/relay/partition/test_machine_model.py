@@ -153,10 +153,10 @@ class CopyModel:
             run.fetch_fails(OffsetOutOfRange("not here", 1))
             return
         offset = run.context.fetch_offset
-        if self.choose(8) == 7:  # requested by an earlier attempt
+        if self.choose(24) == 23:  # it does not continue the last one: the copy fails, and skips nothing
             last = self.log[-1].make()
-            stale = Fetched(tp=SOURCE, offset=offset + 1, next_offset=last.next_offset, batches=[last], size=last.size)
-            run.copy.on_fetched(stale, self.clock.now())
+            wrong = Fetched(tp=SOURCE, offset=offset + 1, next_offset=last.next_offset, batches=[last], size=last.size)
+            run.copy.on_fetched(wrong, self.clock.now())
             return
         rest = [entry for entry in self.log if entry.base + entry.last_delta >= offset]
         some = rest[: 1 + self.choose(4)]

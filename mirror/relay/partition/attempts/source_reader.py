@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mirror.consumer.fetched import Fetched
+from mirror.errors import ProtocolError
 from mirror.relay.batches.batch_pipeline import BatchPipeline, SubmitReencode
 from mirror.relay.batches.classify import IsForeign
 from mirror.relay.batches.held_buffers import HeldBuffers
@@ -70,17 +71,19 @@ class SourceReader:
             return True
         return False
 
-    def on_fetched(self, fetched: Fetched, now: int) -> bool:
-        """Take what was fetched; return False if it was requested before :meth:`begin`."""
-        if fetched.offset != self.position:
-            return False
+    def on_fetched(self, fetched: Fetched, now: int) -> None:
+        """Take what was fetched since :meth:`begin`. It has to continue at :attr:`position`: any other is an error."""
         self.last_response_ms = now
         if fetched.error is not None:
             self.error = fetched.error
+        elif fetched.offset != self.position:
+            self.error = ProtocolError(
+                f"{fetched.tp}: the source was read up to offset {self.position}, and the next fetch is from offset"
+                f" {fetched.offset}: nothing from offset {self.position} on was copied; the next attempt reads it again"
+            )
         else:
             self.position, self.last_stable_offset = fetched.next_offset, fetched.last_stable_offset
             self.pipeline.add_fetched(fetched, self.end)
-        return True
 
     def fail(self, error: BaseException) -> None:
         """End the reading: what comes next cannot be copied. What was handed to the producer before counts."""

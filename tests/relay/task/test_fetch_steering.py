@@ -1,0 +1,162 @@
+"""What a task fetches for its copies, and which fetches reach them: only those behind the last position asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, cast
+
+from mirror.client import OffsetAndMetadata, TopicPartition
+from mirror.consumer.fetched import Fetched
+from mirror.consumer.positions import LastResponse
+from mirror.relay.flow_control import RateLimiter, SourceBudget
+from mirror.relay.partition.context import CopyHandle
+from mirror.relay.progress.committed import NO_TOTALS
+from mirror.relay.progress.position import FoundPosition
+from mirror.relay.task.fetch_steering import FetchSteering
+from tests.relay.copy_harness import CopyHarness
+from tests.relay.hand_context import SOURCE
+from tests.relay.partition.test_sequences import claimed, harness, young
+
+
+class Consumer:
+    """Notes what it is to fetch; the test decides what its polls return."""
+
+    def __init__(self) -> None:
+        self.sought: list[int] = []
+        self.assigned: set[TopicPartition] = set()
+        self.responses: dict[TopicPartition, LastResponse] = {}
+
+    def incremental_assign(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
+        assert paused
+        self.assigned |= set(tps)
+
+    def incremental_unassign(self, tps: Collection[TopicPartition]) -> None:
+        self.assigned -= set(tps)
+
+    def seek(self, tp: TopicPartition, position: OffsetAndMetadata) -> None:
+        assert tp in self.assigned
+        self.sought.append(position.offset)
+
+    def pause(self, tps: Collection[TopicPartition]) -> None: ...
+
+    def resume(self, tps: Collection[TopicPartition]) -> None: ...
+
+    def last_responses(self) -> dict[TopicPartition, LastResponse]:
+        return self.responses
+
+
+class Part:
+    """The memory of a fetch."""
+
+    held = 1
+
+    def __init__(self) -> None:
+        self.released = 0
+
+    def release(self) -> None:
+        self.released += 1
+
+
+class Steered:
+    """A copy by sequences that has read from offset 4 on, with the steering of its task.
+
+    It has fetched offset 4 and fences. Earlier attempts had copied up to offset 6, which the search has just found.
+    """
+
+    def __init__(self) -> None:
+        self.run: CopyHarness = harness()
+        context, now = self.run.context, self.run.clock.now()
+        self.consumer = Consumer()
+        self.steering = FetchSteering(
+            cast("Any", self.consumer),
+            SourceBudget(10**6),
+            RateLimiter(0, 0),
+            max_partition_bytes=10,
+            stall_ms=5_000,
+            now=now,
+        )
+        context.read_from = self.read_from  # type: ignore[method-assign]
+        context.stop_reading = self.steering.stop_reading  # type: ignore[method-assign]
+        self.run.opened_with(claimed(4))
+        self.turn()
+        self.poll(self.fetched(4))
+        self.run.writer.acquired = True
+        self.run.writer.acquisitions[0][1].set_result(FoundPosition(claimed(6), NO_TOTALS))
+
+    def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
+        del topic_id
+        self.steering.read_from(copy, offset, leader_epoch, "")
+
+    def turn(self) -> None:
+        self.steering.update(self.run.clock.now(), [self.run.copy], [self.run.copy])
+
+    def fetched(self, base: int, count: int = 1) -> Fetched:
+        batches = [young(self.run, base + number) for number in range(count)]
+        next_offset = base + count
+        return Fetched(
+            tp=SOURCE,
+            offset=base,
+            next_offset=next_offset,
+            batches=batches,
+            size=1,
+            last_stable_offset=next_offset,
+            part=Part(),
+        )
+
+    def poll(self, *fetched: Fetched) -> None:
+        for _ in self.steering.on_polled(fetched, self.run.clock.now()):
+            self.run.context.run_until_idle()
+
+    @property
+    def copied(self) -> list[int]:
+        return [int(value) for values in self.run.sent for value in values]
+
+
+def test_rest_of_a_poll_is_released_once_the_copy_reads_from_where_it_begins() -> None:
+    """Its offset is right by chance, and the seek repeats it: the copy would miss all that comes behind it."""
+    steered = Steered()
+    rest = steered.fetched(6)
+    steered.poll(steered.fetched(5), rest)
+    assert isinstance(rest.part, Part | None)
+    assert (steered.copied, rest.part) == ([], None), "released"
+    steered.turn()
+    assert steered.consumer.sought == [4, 6]
+    steered.poll(steered.fetched(6, 2), steered.fetched(8))
+    steered.run.ack_all()
+    steered.turn()
+    steered.poll(steered.fetched(9, 3))
+    steered.run.ack_all()
+    assert steered.copied == [6, 7, 8, 9, 10, 11]
+
+
+def test_fetches_that_were_held_until_the_copy_reads_elsewhere_do_not_reach_it() -> None:
+    """They were polled in an earlier turn, and are delivered after the copy was stepped in this one."""
+    steered = Steered()
+    steered.run.context.run_until_idle()
+    steered.poll(steered.fetched(6, 2))
+    assert steered.copied == []
+    steered.turn()
+    steered.poll(steered.fetched(6, 3))
+    steered.run.ack_all()
+    assert steered.copied == [6, 7, 8]
+
+
+def test_response_to_a_fetch_of_the_former_position_does_not_count_for_the_next_one() -> None:
+    steered = Steered()
+    steered.run.context.run_until_idle()
+    now = steered.run.clock.now()
+    steered.consumer.responses[SOURCE] = LastResponse(now, 5)
+    steered.steering.check_responses(now)
+    assert steered.run.copy.awaits_first_response
+    steered.turn()
+    steered.consumer.responses[SOURCE] = LastResponse(now, 6)
+    steered.steering.check_responses(now + 1_000)
+    assert not steered.run.copy.awaits_first_response
+
+
+def test_partition_is_unassigned_when_its_copy_stops_before_it_was_sought() -> None:
+    steered = Steered()
+    steered.run.context.run_until_idle()
+    steered.steering.stop_reading(steered.run.copy)
+    steered.turn()
+    assert (steered.consumer.sought, steered.consumer.assigned) == ([4], set())
