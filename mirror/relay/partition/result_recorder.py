@@ -218,6 +218,11 @@ class ResultRecorder:
         """Record a gap in the source that was skipped."""
         self.timeline.add_event(EventName.GAP, kind=kind, offsets=offsets)
 
+    def begin_generation(self) -> None:
+        """The copy moves back in the source: earlier lazy progress, which is further, must not count."""
+        if self._base is not None:
+            self._base = replace(self._base, generation=self._unix_ms())
+
     def begin_series(self) -> None:
         """The copy moves back in the source: its anchors do not say any more what is in front of them."""
         if self._base is not None:

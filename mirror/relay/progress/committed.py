@@ -84,7 +84,7 @@ class Progress:
     way: Way = Way.TRANSACTIONS
     """By which way the attempt copies that committed it. By sequences, the target may hold records behind it."""
     generation: int = 0
-    """Set when a copy starts, or starts over (ms since 1970). Lazy progress of another generation is void."""
+    """Set when a copy starts, starts over or moves back (ms since 1970). Lazy progress of another one is void."""
     producer_id: int = -1
     """The producer id of the attempt that committed it, by sequences; otherwise -1."""
     earlier_ids: frozenset[int] = frozenset()

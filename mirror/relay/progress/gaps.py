@@ -52,6 +52,11 @@ class Gap:
     """
     detail: str = ""
 
+    @property
+    def leaves_copied_log(self) -> bool:
+        """Whether earlier progress belongs to records that the source no longer has."""
+        return self.kind is GapKind.RECREATED or self.resume < self.offset
+
     def __str__(self) -> str:
         copied = f"{self.kind}: copied up to offset {self.offset}"
         match self.kind:

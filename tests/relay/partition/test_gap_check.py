@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from mirror.errors import KafkaTimeout, LogTruncated, TopicRecreated
+from mirror.errors import KafkaError, KafkaTimeout, LogTruncated, TopicRecreated
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
+from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState
-from mirror.relay.progress.committed import ProgressTotals
+from mirror.relay.progress.committed import ProgressTotals, latest_of
 from tests.relay.copy_harness import CopyHarness, made, progress_at
 from tests.relay.hand_context import TOPIC_ID
 
@@ -223,6 +225,36 @@ def test_source_truncated_below_progress_and_plan_is_a_gap(on_gap: str) -> None:
     assert run.commit().offset == 7
     result = run.ended_with(Outcome.COMPLETE)
     assert (result.end, result.gaps) == (7, {"truncated": 2})
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "begins"),
+    [
+        (OutOfRange("gone", 1), {"earliest": 140, "end": 200}, False),
+        (OutOfRange("gone", 1), {"end": 40}, True),
+        (LogTruncated("cut back", 40), {"leader_epoch": 4}, True),
+        (TopicRecreated("recreated"), {"topic_id": "another", "earliest": 0}, True),
+        (TopicRecreated("recreated"), {"topic_id": "another", "earliest": 140, "end": 200}, True),
+    ],
+)
+def test_lazy_progress_of_a_log_that_the_copy_has_left_does_not_count(
+    error: KafkaError, state: dict[str, Any], *, begins: bool
+) -> None:
+    """A flow that goes by sequences again later would resume behind records that it has not copied."""
+    exact = replace(progress_at(100), leader_epoch=3, generation=5)
+    lazy = replace(exact, offset=150, way=Way.SEQUENCES, producer_id=7, attempt=1)
+    run = CopyHarness(OPEN_END, on_gap="skip").opened_with(exact)
+    run.fetch_fails(error)
+    run.source_checked(**state)
+    skipped = run.commit()
+    assert (skipped.generation != exact.generation) is begins
+    run.fetch(made(skipped.offset, 2))
+    run.ack_all()
+    run.advance(1_000)
+    copied = run.commit()
+    assert copied.generation == skipped.generation
+    claim = replace(copied, way=Way.SEQUENCES, producer_id=7, attempt=2)
+    assert latest_of(claim, lazy).offset == (copied.offset if begins else 150)
 
 
 def test_out_of_range_error_without_a_gap_is_retried_a_few_times() -> None:

@@ -219,6 +219,8 @@ class Copying:
         recorder.set_topic_id(state.topic_id)
         recorder.on_gap(gap.kind, gap.lost)
         parts.indexing.skip_gap(gap)
+        if gap.leaves_copied_log:
+            recorder.begin_generation()
         if gap.resume < gap.offset and None in {progress.leader_epoch, state.leader_epoch}:
             recorder.begin_series()  # without epochs it would not be noticed that an anchor is of the former log
         resumed = self._commits.progress_at(gap.resume, state.leader_epoch)
