@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import Final
 
+from mirror.backoff import Backoff
 from mirror.client import Admin
 from mirror.cluster.events import as_kafka_error
 from mirror.errors import KafkaError
@@ -13,12 +14,11 @@ from mirror.producer.id_gate import AdmitId
 from mirror.relay.origin.records import REGISTRY_TOPIC, producer_records
 from mirror.relay.origin.registered_ids import RegistryVersion, registered_ids
 from mirror.relay.progress.flow_topic import FlowTopic
-from mirror.runtime.clock import SystemClock
+from mirror.runtime.clock import SystemClock, process_rng
 
 _log: Final = logging.getLogger(__name__)
 
 _WRITE_TIMEOUT_MS: Final = 30_000
-_RETRY_AFTER_S: Final = 1.0
 
 
 def open_registration(registry: FlowTopic, flow: str, admin: Admin, timeout_ms: int) -> IdRegistration:
@@ -40,7 +40,8 @@ def open_registration(registry: FlowTopic, flow: str, admin: Admin, timeout_ms: 
 class IdRegistration:
     """Writes producer ids to the registry, together those that are waiting, and then lets them be used.
 
-    It retries until it is closed: batches that wait for an id expire by their own ``delivery.timeout.ms``.
+    It retries with backoff (KIP-580) until it is closed: batches that wait for an id expire by their own
+    ``delivery.timeout.ms``.
     """
 
     def __init__(self, registry: FlowTopic, flow: str, registered: set[int]) -> None:
@@ -52,6 +53,8 @@ class IdRegistration:
         self._registered: Final = registered
         self._running = False
         self._closed: Final = threading.Event()
+        cluster = registry.settings
+        self._backoff: Final = Backoff(cluster.retry_backoff_ms, cluster.retry_backoff_max_ms, process_rng())
 
     def close(self) -> None:
         """Write nothing more; what waits is not admitted."""
@@ -69,7 +72,7 @@ class IdRegistration:
         admit()
 
     def _write_all(self) -> None:
-        warned = False
+        failures = 0
         while (waiting := self._take_waiting()) is not None:
             records = producer_records(waiting, self._flow, SystemClock().unix_ms())
             try:
@@ -77,14 +80,14 @@ class IdRegistration:
             except Exception as unexpected:  # noqa: BLE001 - without this thread no id would be registered any more
                 errors = dict.fromkeys(waiting, as_kafka_error(unexpected))
             self._on_written(waiting, errors)
-            if errors:
-                if not warned:
-                    error = next(iter(errors.values()))
-                    _log.warning(
-                        "producer ids cannot be registered in %s, so nothing is sent: %s", REGISTRY_TOPIC, error
-                    )
-                warned = True
-                self._closed.wait(_RETRY_AFTER_S)
+            if not errors:
+                failures = 0
+                continue
+            failures += 1
+            if failures == 1:
+                error = next(iter(errors.values()))
+                _log.warning("producer ids cannot be registered in %s, so nothing is sent: %s", REGISTRY_TOPIC, error)
+            self._closed.wait(self._backoff.after(failures) / 1000)
 
     def _take_waiting(self) -> dict[int, list[AdmitId]] | None:
         """Return what waits; None, and this thread ends, if there is nothing."""

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError, KafkaTimeout
-from mirror.relay.origin import registration
 from mirror.relay.origin.registration import IdRegistration
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue
 from tests.polling import eventually
@@ -18,7 +18,8 @@ from tests.polling import eventually
 class HandTopic:
     """A registry whose writes wait for the test, and fail as it says."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: object) -> None:
+        self.settings = ClusterSettings.parse({"bootstrap.servers": "a:1", **options})
         self.written: list[set[int]] = []
         self.failing: set[int] = set()
         self.broken: Exception | None = None
@@ -34,9 +35,8 @@ class HandTopic:
 
 
 @pytest.fixture
-def topic(monkeypatch: pytest.MonkeyPatch) -> HandTopic:
-    monkeypatch.setattr(registration, "_RETRY_AFTER_S", 0.0)
-    return HandTopic()
+def topic() -> HandTopic:
+    return HandTopic(**{"retry.backoff.ms": 1, "retry.backoff.max.ms": 1})
 
 
 def _registration(topic: HandTopic) -> IdRegistration:
@@ -85,6 +85,41 @@ def test_an_id_that_was_not_written_is_written_again_and_the_user_is_warned_once
     eventually(lambda: admitted == [1], what="the id")
     warnings: list[Any] = [record for record in caplog.records if "cannot be registered in" in record.getMessage()]
     assert len(warnings) == 1
+
+
+class Waits(threading.Event):
+    """An event that is never set, and keeps how long it was waited for (s). That takes no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.waits.append(timeout)
+        return False
+
+
+def test_waits_between_writes_that_fail_double_up_to_the_maximum_and_begin_again_after_a_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = HandTopic(**{"retry.backoff.ms": 100, "retry.backoff.max.ms": 1_000})
+    ids, admitted, closed = _registration(topic), list[int](), Waits()
+    monkeypatch.setattr(ids, "_closed", closed)
+    topic.failing = {1, 2}
+    _ask(ids, 1, admitted)
+    topic.may_write.release(6)
+    eventually(lambda: len(topic.written) == 7, what="the seventh write")
+    topic.failing = {2}
+    _ask(ids, 2, admitted)
+    topic.may_write.release(2)
+    eventually(lambda: len(topic.written) == 9, what="the ninth write")
+    topic.failing = set()
+    topic.may_write.release()
+    eventually(lambda: admitted == [1, 2], what="the ids")
+    expected = [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.1]
+    assert closed.waits == [pytest.approx(one, rel=0.21) for one in expected]
+    assert max(closed.waits) == 1.0
 
 
 def test_an_unexpected_error_does_not_end_the_registration(topic: HandTopic) -> None:
