@@ -171,6 +171,19 @@ def test_new_groups_do_not_wait_for_the_interval(monkeypatch: pytest.MonkeyPatch
         rounds.new_groups.clear()
 
 
+def test_a_failed_listing_of_groups_does_not_end_the_wait_for_the_next_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise each second would have a round, while a cluster is away."""
+    rounds = FakeRounds()
+
+    def fail() -> bool:
+        raise KafkaError("no answer")
+
+    monkeypatch.setattr(rounds, "has_news", fail)
+    assert waited_ms(monkeypatch, rounds, 10_000) == 10_000
+
+
 def take_cpu(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, cpu_ms: int) -> None:
     def busy() -> GroupsReport:
         rounds.cpu_ms += cpu_ms
