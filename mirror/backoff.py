@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Final, Self
 
 JITTER: Final = 0.2
 """KIP-580's randomization factor: 20% below to 20% above the computed value."""
@@ -11,6 +11,9 @@ JITTER: Final = 0.2
 
 class Backoff:
     """Computes ``min(max, initial * 2**(failures - 1) * uniform(0.8, 1.2))`` milliseconds.
+
+    As in KIP-580, a wait whose value before jitter is 1.25 times ``max_ms`` or more is ``max_ms``. Kafka 4 limits the
+    value before jitter, too (``ExponentialBackoff``), so that its longest waits are 80% to 100% of the maximum.
 
     If ``initial_ms > max_ms``, every wait is ``max_ms``, without growth or jitter; the configuration's reader warns
     about it once. The caller passes ``rng``, which is seeded per process, also after a fork: clients with the same seed
@@ -23,6 +26,10 @@ class Backoff:
         self._initial_ms = initial_ms
         self._max_ms = max_ms
         self._rng = rng
+
+    def with_bounds(self, initial_ms: int, max_ms: int) -> Self:
+        """Return a backoff with other bounds and the same random numbers."""
+        return type(self)(initial_ms, max_ms, self._rng)
 
     def after(self, failures: int) -> int:
         """Return the milliseconds to wait after ``failures`` (>= 1) consecutive failed attempts."""

@@ -41,6 +41,25 @@ def test_jitter_covers_its_whole_range() -> None:
     assert abs(statistics.fmean(waits) - 10_000) < 150
 
 
+def test_waits_at_the_maximum_do_not_vary() -> None:
+    """The formula of KIP-580 applies the maximum last; Kafka 4 waits 800 to 1,000 ms."""
+    backoff = Backoff(100, 1_000, random.Random(3))
+    assert {backoff.after(5) for _ in range(1_000)} == {1_000}
+    waits = [backoff.after(4) for _ in range(1_000)]
+    assert (min(waits) < 650, max(waits) > 950) == (True, True)
+
+
+def test_backoff_with_other_bounds_draws_from_the_same_random_numbers() -> None:
+    rng = random.Random(3)
+    one = Backoff(100, 1_000, rng)
+    other = one.with_bounds(15_000, 60_000)
+    expected = random.Random(3)
+    assert [one.after(1), other.after(1)] == [
+        int(first_ms * expected.uniform(1 - JITTER, 1 + JITTER)) for first_ms in (100, 15_000)
+    ]
+    assert other.after(9) == 60_000
+
+
 def test_different_seeds_give_different_waits() -> None:
     one, other = (Backoff(1_000, 10**6, random.Random(seed)) for seed in (1, 2))
     assert [one.after(n) for n in range(1, 6)] != [other.after(n) for n in range(1, 6)]

@@ -55,7 +55,7 @@ class FailureClassifier:
         pipeline: BatchPipeline,
         unix_ms: Callable[[], int],
     ) -> None:
-        self.expiries = self.aborts = 0
+        self.expiries = self.aborts = self.failed_attempts = 0
         """Consecutive ones, with no commit in between."""
         self._fences_in_doubt = 0
         self._in_doubt_until_ms = FOREVER_MS
@@ -68,7 +68,7 @@ class FailureClassifier:
 
     def on_committed(self) -> None:
         """Reset the failure counters after a successful commit."""
-        self.expiries = self.aborts = 0
+        self.expiries = self.aborts = self.failed_attempts = 0
 
     def on_fenced_others(self, in_doubt: int, *, answered: bool, request_timeout_ms: int) -> None:
         """The copy has fenced earlier attempts, or tried to: ``in_doubt`` of its requests have no answer.
@@ -131,4 +131,5 @@ class FailureClassifier:
             where = f"{self._source}, the batch at offset {output.base_offset}: " if output is not None else ""
             return AttemptOutcome(Outcome.EXPIRED, f"{where}{error}", expiry_record(error, output, self._unix_ms()))
         outcome = Outcome.FENCED if isinstance(error, Fenced) else Outcome.FAILED
+        self.failed_attempts += outcome is Outcome.FAILED
         return AttemptOutcome(outcome, str(error) or type(error).__name__)

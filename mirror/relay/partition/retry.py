@@ -10,7 +10,7 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.attempt_outcome import AttemptOutcome, FailureClassifier
 from mirror.relay.partition.delivery_deadline import DeliveryClock
 from mirror.relay.partition.result_recorder import ResultRecorder
-from mirror.relay.partition.states import FAILURE_BACKOFF_MS, unfinished
+from mirror.relay.partition.states import FAILURE_BACKOFF_MAX_MS, FAILURE_BACKOFF_MS, unfinished
 
 if TYPE_CHECKING:
     from mirror.relay.partition.attempts.attempt import CopyAttempt
@@ -45,6 +45,7 @@ class RetryController:
         self._clock: Final = clock
         self._failures: Final = failures
         self._backoff: Final = backoff
+        self._failure_backoff: Final = backoff.with_bounds(FAILURE_BACKOFF_MS, FAILURE_BACKOFF_MAX_MS)
         self._may_retry: Final = may_retry
         self._awaited: Final = awaited
 
@@ -75,10 +76,12 @@ class RetryController:
         if retry and not self._failures.aborts:
             return self._retry_after(0)
         if retry or (self._is_retriable and self._may_retry()):
+            failures = self._failures
             failed = self._outcome is not None and self._outcome.outcome is Outcome.FAILED
             self.last_failure = self._outcome if failed else None
-            backoff_ms = self._backoff.after(max(self._failures.expiries, self._failures.aborts))
-            return self._retry_after(FAILURE_BACKOFF_MS if failed else backoff_ms)
+            if failed:
+                return self._retry_after(self._failure_backoff.after(failures.failed_attempts))
+            return self._retry_after(self._backoff.after(max(failures.expiries, failures.aborts)))
         return None
 
     def _retry_after(self, backoff_ms: int) -> int:

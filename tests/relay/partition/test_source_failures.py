@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mirror.backoff import JITTER
 from mirror.errors import AuthorizationFailed, BrokerError
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
@@ -199,6 +200,27 @@ def test_silence_of_one_attempt_does_not_fail_the_next() -> None:
     run.source_checked(end=0)
     assert run.copy.state is CopyState.COPYING
     assert run.context.read_position == (0, None)
+
+
+def test_followed_partition_that_keeps_failing_waits_up_to_a_minute_until_it_commits() -> None:
+    """10,000 of them, each every 15 s, were 670 attempts a second."""
+    run = CopyHarness(OPEN_END).opened(0)
+    run.context.retries_allowed = True
+
+    def failed() -> int:
+        run.fetch_fails(AuthorizationFailed("no Read on the topic", 29))
+        run.closed()
+        backoff_ms = run.back_off()
+        run.opened(0)
+        return backoff_ms
+
+    expected = [15_000, 30_000, 60_000, 60_000]
+    assert [failed() for _ in expected] == [pytest.approx(one, rel=JITTER) for one in expected]
+    run.fetch(made(0), stable_end=1)
+    run.ack()
+    run.advance(TIMES.commit_interval_ms)
+    assert run.commit().offset == 1
+    assert failed() == pytest.approx(15_000, rel=JITTER)
 
 
 @pytest.mark.parametrize("atomic", [True, False])
