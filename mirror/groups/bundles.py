@@ -20,7 +20,8 @@ _OFFSET_BYTES: Final = 40
 """One partition of a response, without its metadata."""
 _GROWTH: Final = 4
 _REST_MS: Final = 20_000
-"""For so long a group is not asked for whose coordinator has not answered: each such question delays a round."""
+"""For so long a group is not asked for whose coordinator has not answered: each such question delays a round. It does
+not grow: once the coordinator is back, the group's consumers could not switch for as long."""
 _MOST_KNOWN: Final = 100_000
 
 

@@ -60,7 +60,8 @@ class HeartbeatWriter:
 class Heartbeats:
     """Writes a heartbeat every second while the block runs, in a thread of its own.
 
-    If the source does not answer, there is none until it does.
+    If the source does not answer, there is none until it does. Failures have no backoff: a refused heartbeat is not
+    repeated, and the next one costs the source no more than one that is written.
     """
 
     def __init__(self, writer: HeartbeatWriter, warn: Callable[[str], None], *, interval_ms: int = INTERVAL_MS) -> None:

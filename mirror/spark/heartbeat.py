@@ -21,7 +21,7 @@ class Heartbeat:
     """Renews the run's control record every :data:`HEARTBEAT_INTERVAL_MS` while the block runs, in a thread of its own.
 
     What another process has overwritten in the record is committed again then. If the target does not answer, the
-    next renewal tries again.
+    next renewal tries again: without backoff, because others take a run for dead whose heartbeats are late.
     """
 
     def __init__(self, control: RunControlClient, *, every_ms: int = HEARTBEAT_INTERVAL_MS) -> None:

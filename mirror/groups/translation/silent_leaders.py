@@ -15,7 +15,10 @@ class _Rest(NamedTuple):
 
 
 class SilentLeaders:
-    """Brokers of one cluster. One that is silent again after its rest rests for twice as long."""
+    """Brokers of one cluster. One that is silent again after its rest rests for twice as long.
+
+    Without jitter: each broker rests since its own silence, and one process for each flow asks.
+    """
 
     def __init__(self) -> None:
         self._rests: dict[int, _Rest] = {}

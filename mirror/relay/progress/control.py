@@ -115,7 +115,8 @@ def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
 class ControlPoller:
     """Polls every :data:`POLL_INTERVAL_MS` whether one epoch of one run is to end, without blocking.
 
-    If the record cannot be read, the epoch continues: another run's fencing, or the epoch's own end, ends it.
+    If the record cannot be read, the epoch continues: another run's fencing, or the epoch's own end, ends it. Reads
+    that fail have no backoff of their own: the client has it, and a command must arrive soon after the target is back.
     """
 
     def __init__(self, read: Callable[[], Future[RunControl | None]], run: str, epoch: int, now: int) -> None:

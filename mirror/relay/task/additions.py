@@ -46,7 +46,10 @@ def load_additions(
 
 
 class Additions:
-    """The additions of one task, for its thread. A read that fails is repeated with the next control record."""
+    """The additions of one task, for its thread.
+
+    A read that fails is repeated with the next control record, without backoff: that is read each second anyway.
+    """
 
     def __init__(
         self, policy: CopyPolicy, load: LoadAdditions, submit: Callable[..., Future[Any]], wake: Callable[[], None]

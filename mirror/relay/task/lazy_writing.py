@@ -16,7 +16,8 @@ _INTERVAL_MS: Final = 5_000
 _LONGEST_S: Final = 10.0
 """How long the end of a task waits for what is being written."""
 _AFTER_FAILURE_MS: Final = 60_000
-"""The time between writes while they fail: each may occupy a thread for some seconds, for which lookups wait."""
+"""The time between writes while they fail: each may occupy a thread for some seconds, for which lookups wait. It does
+not grow: it is longer than most backoffs become, and a task writes for all of its partitions together."""
 Write = Callable[[Mapping[K, V], Mapping[TopicPartition, TopicPartition]], bool]
 """Writes records, by key, and returns whether it did. The source partitions are by target partition."""
 

@@ -96,6 +96,7 @@ class StreamMonitor:
         rng = process_rng()
         self._discovery: Final = _Task(self._discover_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
         comparison = _Task(self._compare_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
+        # Its waits do not grow: a stream that is to stop, or is fenced, must notice soon after the target is back.
         self._control: Final = _Task(self._follow_control, Backoff(POLL_INTERVAL_MS, POLL_INTERVAL_MS, rng))
         self._tasks: Final = [
             self._control,

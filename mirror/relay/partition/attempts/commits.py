@@ -66,7 +66,8 @@ class Commits:
         self.on_hold = False
         """While it is set, no commit begins."""
         self.repeat_ms = 0
-        """When to repeat a commit that has failed: not as fast as brokers refuse it."""
+        """When to repeat a commit that has failed: not as fast as brokers refuse it. The pause does not grow: the
+        partitions of a group share requests, and the client retries these with backoff."""
         self.committed_totals = NO_TOTALS
         """How much of what the attempt has sent is committed."""
         self.committed_end: int | None = None

@@ -20,7 +20,8 @@ from mirror.runtime.clock import SystemClock
 
 _KEPT_MS: Final = 10_000
 _FAILURE_KEPT_MS: Final = 3_000
-"""An unavailable progress topic fails all copies that ask within this time: each read of it takes long."""
+"""An unavailable progress topic fails all copies that ask within this time: each read of it takes long. The copies have
+the backoff of failed attempts."""
 
 
 class TargetHealing:
