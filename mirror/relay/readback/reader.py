@@ -227,6 +227,9 @@ class TargetReadBack:
             else:
                 self._on_fetched(part, fetched, now)
             fetched.release()
+        for tp in {fetched.tp for fetched in fetches if fetched.error is None}:
+            # Only now: a seek fetches again what else the poll has returned, which would be taken for a repetition.
+            self._fetch_next(tp, self._parts[tp], now)
         self._next_poll_ms = now if fetches else now + _EMPTY_POLL_REST_MS
 
     def _on_fetched(self, part: _Part, fetched: Fetched, now: int) -> None:
@@ -236,7 +239,6 @@ class TargetReadBack:
         else:
             part.core.on_fetched(fetched)
             part.position, part.since_ms = fetched.next_offset, now
-        self._fetch_next(fetched.tp, part, now)
 
     def _on_error(self, tp: TopicPartition, part: _Part, error: KafkaError, now: int) -> None:
         part.position = None  # it is not fetched again before it is sought

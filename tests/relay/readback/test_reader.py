@@ -34,6 +34,8 @@ class Log:
         self.position = -1
         self.paused = True
         self.polls = 0
+        self.responses = list[int]()
+        """The ends of the first fetches of the next poll: it was not polled for a while."""
         self.error: KafkaError | None = None
 
     def assign(self, tps: Collection[TopicPartition], *, paused: bool) -> None:
@@ -56,12 +58,16 @@ class Log:
         self.polls += 1
         if self.error is not None:
             raise self.error
-        found = [one for one in self.batches[: self.visible] if one.next_offset > self.position]
+        ends, self.responses = [*self.responses, self.visible], []
+        return [fetched for end in ends if (fetched := self._fetch(end)) is not None]
+
+    def _fetch(self, end: int) -> Fetched | None:
+        found = [one for one in self.batches if self.position < one.next_offset <= end]
         if not found:
-            return []
+            return None
         fetched = fetch(found, self.position)
         self.position = fetched.next_offset
-        return [fetched]
+        return fetched
 
 
 class Site:
@@ -235,3 +241,19 @@ def test_observer_gets_a_result_that_is_complete(site: Site) -> None:
     assert seen == []
     site.read_back.step(0)
     assert [found["batches"] for found in seen] == [2]
+
+
+def test_rest_of_a_poll_is_not_read_twice() -> None:
+    """After what compaction has removed it reads from the next batch on, which the same poll has returned already."""
+    site = Site()
+    site.log.batches = [*SENT[2:]]
+    site.log.visible, site.log.responses = 5, [3]
+    site.read_back.add(TARGET, [one for one in committed(SENT) if one.target_offset in {0, 4}], 0, compacted=True)
+    site.read_back.step(0)
+    site.log.visible = 6
+    site.add(5, 6)
+    result = site.finish(0, batches=3)
+    site.read_back.step(60)
+    assert site.finished == [result]
+    assert result.read_back is not None
+    assert (result.read_back["batches"], result.read_back["differences"]) == (2, {})
