@@ -239,6 +239,7 @@ class Positions:
             position = self._by_tp[tp]
             position.fetch, position.epoch = position.consumed, position.consumed_epoch
             position.epoch_from_leader = False
+            position.stopped, position.error = False, None  # errors behind the batches were dropped, too: they recur
             position.generation = next(self._generations)
             self.mark_changed(tp)
 

@@ -17,11 +17,12 @@ from mirror.consumer.events import (
     SeekEvent,
 )
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import LogTruncated, NetworkThreadDied
+from mirror.errors import AuthorizationFailed, LogTruncated, NetworkThreadDied
 from mirror.wire.api import Api
 from tests.fakes.client import FakeConsumer, FakeProducer
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
+from tests.fakes.errors import TOPIC_AUTHORIZATION_FAILED
 from tests.fakes.record_batches import build
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -183,3 +184,22 @@ def test_throttled_backlog_expires_nothing() -> None:
     producer.run_until(lambda: all(future.done() for future in sent))
     assert [future.result().base_offset for future in sent] == list(range(20))
     assert producer.now < 30_000
+
+
+def test_an_error_behind_evicted_batches_is_reported_when_they_are_fetched_again() -> None:
+    """Otherwise nothing of the partition would be fetched any more, and no poll would say why."""
+    cluster = cluster_with(3)
+    consumer = FakeConsumer(cluster)
+    consumer.read((A, 0))
+    consumer.run_for(100)
+    cluster.control.on(Api.FETCH, Action(errors={A: TOPIC_AUTHORIZATION_FAILED}), times=2)
+    consumer.run_for(2_000)
+    consumer.submit(consumer.core, PauseEvent([A], paused=True))
+    consumer.run_for(10)
+    assert [one.error is None for one in consumer.core.positions.ready] == [True, False]
+    consumer.core.positions.evict_paused()
+    consumer.submit(consumer.core, PauseEvent([A], paused=False))
+    (refused,) = consumer.poll(5_000)
+    assert isinstance(refused.error, AuthorizationFailed)
+    consumer.submit(consumer.core, SeekEvent(A, 0, None))
+    assert offsets(consumer, A) == [0, 1, 2]
