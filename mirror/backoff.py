@@ -10,10 +10,11 @@ JITTER: Final = 0.2
 
 
 class Backoff:
-    """Computes ``min(max, initial * 2**(failures - 1) * uniform(0.8, 1.2))`` milliseconds.
+    """Computes ``min(max, min(max, initial * 2**(failures - 1)) * uniform(0.8, 1.2))`` milliseconds.
 
-    As in KIP-580, a wait whose value before jitter is 1.25 times ``max_ms`` or more is ``max_ms``. Kafka 4 limits the
-    value before jitter, too (``ExponentialBackoff``), so that its longest waits are 80% to 100% of the maximum.
+    The inner limit is that of Kafka 4 (``ExponentialBackoff``); KIP-580's formula has only the outer one. So the
+    longest waits vary, too, from 80% to 100% of the maximum: without that, clients that have failed for long would
+    retry in step.
 
     If ``initial_ms > max_ms``, every wait is ``max_ms``, without growth or jitter; the configuration's reader warns
     about it once. The caller passes ``rng``, which is seeded per process, also after a fork: clients with the same seed
@@ -37,4 +38,4 @@ class Backoff:
             return self._max_ms
         # After 62 doublings every initial value exceeds every legal maximum, so larger powers are not needed.
         doubled = self._initial_ms * 2 ** min(failures - 1, 62)
-        return int(min(self._max_ms, doubled * self._rng.uniform(1 - JITTER, 1 + JITTER)))
+        return int(min(self._max_ms, min(self._max_ms, doubled) * self._rng.uniform(1 - JITTER, 1 + JITTER)))

@@ -282,7 +282,7 @@ def test_intervals_between_retries_are_kip_580s(case: Case, cluster: FakeCluster
     gaps = [later - earlier for earlier, later in itertools.pairwise(asked)]
     assert len(gaps) >= 8
     for number, gap in enumerate(gaps):
-        assert min(1_000, 80 * 2**number) <= gap <= min(1_000, 120 * 2**number) + 20, gaps
+        assert 80 * min(10, 2**number) <= gap <= min(1_000, 120 * 2**number) + 20, gaps
 
 
 @every_call()

@@ -45,7 +45,7 @@ def intervals(calls: Sequence[ServerCall]) -> list[int]:
 def in_bounds(waits: Sequence[int], *, more_ms: int = 5) -> None:
     """KIP-580's waits with its jitter, and the time that an answer takes."""
     for number, wait in enumerate(waits):
-        assert min(1_000, 80 * 2**number) <= wait <= min(1_000, 120 * 2**number) + more_ms, waits
+        assert 80 * min(10, 2**number) <= wait <= min(1_000, 120 * 2**number) + more_ms, waits
 
 
 def list_offsets(client: FakeClient, times: dict[TopicPartition, int], timeout_ms: int = 60_000) -> ListOffsets:

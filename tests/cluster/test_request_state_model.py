@@ -17,8 +17,8 @@ INITIAL, MOST = 100, 1000
 
 def bounds(in_a_row: int) -> tuple[int, float]:
     """The shortest and the longest wait after so many failures (KIP-580)."""
-    doubled = INITIAL * 2 ** (in_a_row - 1)
-    return int(min(MOST, doubled * 0.8)), min(MOST, doubled * 1.2)
+    limited = min(MOST, INITIAL * 2 ** (in_a_row - 1))
+    return int(limited * 0.8), min(MOST, limited * 1.2)
 
 
 class RequestStates(RuleBasedStateMachine):

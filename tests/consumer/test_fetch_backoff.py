@@ -36,7 +36,7 @@ def times(calls: list[ServerCall]) -> list[int]:
 
 def in_bounds(waits: list[int]) -> None:
     for number, wait in enumerate(waits):
-        assert min(1_000, 80 * 2**number) <= wait <= min(1_000, 120 * 2**number) + 5, waits
+        assert 80 * min(10, 2**number) <= wait <= min(1_000, 120 * 2**number) + 5, waits
 
 
 def refused_whole(body: Any) -> Any:
