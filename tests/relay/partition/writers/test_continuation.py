@@ -19,6 +19,7 @@ from mirror.relay.partition.writers.continuation import (
     Continuation,
     NothingToContinue,
     YieldedFence,
+    base_of,
     fence_valid_ms,
     found_at,
 )
@@ -292,6 +293,15 @@ def test_it_continues_under_its_own_producer_id_behind_lazy_progress_of_an_earli
 def test_it_fences_if_the_claim_is_not_that_of_the_earlier_attempt(opened: Progress | None, resolved: Progress) -> None:
     assert found_at(EARLIER, OPENED, replace(OPENED, time_ms=2_000), VALID_MS) is not None
     assert found_at(EARLIER, opened, resolved, VALID_MS) is None
+
+
+@pytest.mark.parametrize(("found_in", "resolved_in"), [(6, 5), (5, 6), (6, 6)])
+def test_it_does_not_resume_at_progress_of_another_generation(found_in: int, resolved_in: int) -> None:
+    """The copy has started over, elsewhere or here: what an attempt of before commits late is of no copy any more."""
+    found = replace(OPENED, offset=7)
+    assert base_of(OPENED, OPENED, found).offset == 7
+    with pytest.raises(ProgressChanged):
+        base_of(OPENED, replace(OPENED, generation=resolved_in), replace(found, generation=found_in))
 
 
 @pytest.mark.parametrize(("renew_ms", "valid_ms"), [(0, FENCE_VALID_MS), (8_500, 8_500), (86_400_000, FENCE_VALID_MS)])

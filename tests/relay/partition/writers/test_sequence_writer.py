@@ -16,35 +16,43 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.writers import sequence_writer
 from mirror.relay.partition.writers.continuation import Continuation, NothingToContinue, YieldedFence
 from mirror.relay.partition.writers.sequence_writer import SequenceWriter, SharedClients
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged
 from mirror.relay.progress.position import FoundPosition
+from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from tests.relay.copy_harness import progress_at
 from tests.relay.hand_context import TARGET
 
 VALID_MS = 60_000
 IDENTITY = ProducerId(7, 3)
 CLAIM = replace(progress_at(4), way=Way.SEQUENCES, generation=5, producer_id=7, attempt=2, time_ms=1_000)
+LOSS = TargetLoss(flow="flow", kind=LossKind.TRUNCATED, progress=CLAIM, end=9, cut=5)
 
 
 class Site:
     """A writer whose answers the test gives; it is the task's producer, the search, and the fencing producers, too."""
 
     advanced_ms = 0
+    identity = IDENTITY
+    claim_epoch = IDENTITY.epoch
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, valid_ms: int = VALID_MS) -> None:
         self.calls = list[str]()
         self.initialized = Future[None]()
         self.asked = Future[Continuation | None]()
+        self.found = Future[FoundPosition]()
+        self.progress = CLAIM
         self.producer = self
         monkeypatch.setattr(sequence_writer, "PartitionTransactions", self._fencing)
-        monkeypatch.setattr(sequence_writer, "read_latest_progress", lambda *_, **__: done(CLAIM))
+        monkeypatch.setattr(sequence_writer, "read_latest_progress", lambda *_, **__: done(self.progress))
+        monkeypatch.setattr(sequence_writer, "take_over", self._take_over)
+        monkeypatch.setattr(sequence_writer, "take_over_after_loss", self._take_over)
         any_ = cast("Any", self)
         shared = SharedClients(any_, any_, any_, any_, valid_ms)
         self.writer = SequenceWriter("flow", TARGET, any_, shared, 1, any_, lambda: self.asked)
         self.writer.open(1_000)
 
-    def acquire(self, *, fences: bool = True) -> Future[FoundPosition]:
-        return self.writer.acquire(self.resolved, 1_000, None, fences=fences)
+    def acquire(self, *, loss: TargetLoss | None = None, fences: bool = True) -> Future[FoundPosition]:
+        return self.writer.acquire(self.resolved, 1_000, loss, fences=fences)
 
     @property
     def resolved(self) -> Progress:
@@ -53,6 +61,10 @@ class Site:
     def _fencing(self, *_: object) -> Any:
         self.calls.append("fence")
         return self
+
+    def _take_over(self, *_: object) -> Future[FoundPosition]:
+        self.calls.append("take over")
+        return self.found
 
     def timeout_error(self) -> KafkaTimeout | None:
         """Of the search, which has not begun, or of the fencing producer."""
@@ -65,8 +77,15 @@ class Site:
         assert (tp, state, chain) == (TARGET, AdoptedState(IDENTITY, 5), 1)
         self.calls.append("continue")
 
+    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        assert (tp, identity, chain) == (TARGET, IDENTITY, 1)
+        self.calls.append("adopt")
+
     def release(self, _: TopicPartition) -> None:
         self.calls.append("release")
+
+    def close_async(self) -> None:
+        """The fencing producer has done its work."""
 
     def close(self, _: int = 0) -> Future[None]:
         self.calls.append("close")
@@ -130,6 +149,40 @@ def test_closed_writer_neither_fences_nor_continues(site: Site, answer: Continua
     assert isinstance(found.exception(0), ClientClosed)
     assert not site.writer.acquired
     assert not site.calls
+
+
+@pytest.mark.parametrize("loss", [None, LOSS])
+def test_closed_writer_does_not_adopt_the_identity_of_its_fence(site: Site, loss: TargetLoss | None) -> None:
+    """The next writer may have adopted already, and the shared producer would send its batches no more."""
+    acquired = site.acquire(loss=loss)
+    site.asked.set_result(None)
+    site.initialized.set_result(None)
+    site.writer.close(1_000)
+    site.calls.clear()
+    site.found.set_result(FoundPosition(CLAIM, NO_TOTALS))
+    assert isinstance(acquired.exception(0), ClientClosed)
+    assert not site.writer.acquired
+    assert not site.calls
+
+
+@pytest.mark.parametrize("loss", [None, LOSS])
+def test_fence_is_adopted_once_the_position_is_found(site: Site, loss: TargetLoss | None) -> None:
+    acquired = site.acquire(loss=loss)
+    site.asked.set_result(None)
+    site.initialized.set_result(None)
+    assert (site.calls, site.writer.acquired) == (["fence", "take over"], False)
+    site.found.set_result(FoundPosition(CLAIM, NO_TOTALS))
+    assert acquired.result(0).progress == CLAIM
+    assert (site.calls, site.writer.acquired) == (["fence", "take over", "adopt"], True)
+
+
+def test_loss_of_progress_that_another_attempt_has_changed_is_not_mended(site: Site) -> None:
+    """The other attempt has mended it, and has copied on: a claim of the anchor would be behind what is there."""
+    acquired = site.acquire(loss=LOSS)
+    site.progress = replace(CLAIM, offset=6, attempt=3)
+    site.initialized.set_result(None)
+    assert isinstance(acquired.exception(0), ProgressChanged)
+    assert site.calls == ["fence"]
 
 
 def test_fence_serves_until_the_claim_is_to_be_renewed(site: Site) -> None:

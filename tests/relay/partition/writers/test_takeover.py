@@ -9,10 +9,11 @@ from typing import Any, cast
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.takeover import PartitionTransactions, take_over
+from mirror.relay.partition.writers.takeover import PartitionTransactions, take_over, take_over_after_loss
 from mirror.relay.progress.committed import NO_TOTALS, Progress, from_offset, to_offset
 from mirror.relay.progress.position import Appenders, FoundPosition
 from mirror.relay.progress.target_log import TargetMark
+from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from tests.relay.copy_harness import progress_at
 
 
@@ -21,34 +22,41 @@ class Fences:
 
     def __init__(self, identity: ProducerId) -> None:
         self.identity = identity
-        self.claim = progress_at(0)
+        self.claims: list[Progress] = []
 
     def fence(self, claim: Progress, _: int) -> Future[ProducerId]:
         claim = replace(claim, producer_id=self.identity.producer_id, attempt=self.identity.epoch)
-        self.claim = from_offset(to_offset(claim))
+        self.claims.append(from_offset(to_offset(claim)))
         return done(self.identity)
+
+    claim = fence
+
+
+class Search:
+    """Finds the position of the progress itself, and keeps whose appends were searched for."""
+
+    advanced_ms = 0
+
+    def __init__(self) -> None:
+        self.asked: list[Appenders] = []
+
+    def find(self, query: Progress, appenders: Appenders, *_: Any) -> Future[FoundPosition]:
+        self.asked.append(appenders)
+        return done(FoundPosition(query, NO_TOTALS))
+
+    def timeout_error(self) -> None:
+        """Nothing takes too long."""
+
+    def close(self) -> None:
+        """Nothing is read."""
 
 
 def searched_for(progress: Progress, identity: ProducerId) -> tuple[Appenders, Progress]:
     """Whose appends are searched for, and the claim."""
-    asked: list[Appenders] = []
-    fences = Fences(identity)
-
-    class Search:
-        advanced_ms = 0
-
-        def find(self, query: Progress, appenders: Appenders, *_: Any) -> Future[FoundPosition]:
-            asked.append(appenders)
-            return done(FoundPosition(query, NO_TOTALS))
-
-        def timeout_error(self) -> None:
-            """Nothing takes too long."""
-
-        def close(self) -> None:
-            """Nothing is read."""
-
-    take_over(cast("PartitionTransactions", fences), Search(), progress, 1_000).result()
-    return asked[0], fences.claim
+    search, fences = Search(), Fences(identity)
+    take_over(cast("PartitionTransactions", fences), search, progress, 1_000).result()
+    (appenders,), (claim,) = search.asked, fences.claims
+    return appenders, claim
 
 
 def test_attempts_that_died_before_they_committed_a_position_are_all_searched_for() -> None:
@@ -72,3 +80,17 @@ def test_nothing_is_searched_for_behind_a_transaction() -> None:
     appenders, claim = searched_for(progress_at(4), ProducerId(2, 3))
     assert appenders == Appenders(frozenset(), ended=True)
     assert (claim.way, claim.earlier_ids) == (Way.SEQUENCES, frozenset())
+
+
+def test_after_a_loss_the_appends_of_all_producers_that_have_copied_are_searched_for() -> None:
+    """The anchor is older than the progress: other producers may have copied what is behind it."""
+    mark = TargetMark(topic_id="a", end=50, producer_id=3)
+    lost = replace(progress_at(40), way=Way.SEQUENCES, producer_id=4, target=mark)
+    known = frozenset({-1, 1, 2})
+    loss = TargetLoss(flow="flow", kind=LossKind.TRUNCATED, progress=lost, end=50, cut=30, producer_ids=known)
+    search, fences = Search(), Fences(ProducerId(5, 0))
+    anchored = replace(lost, offset=10)
+    found = take_over_after_loss(cast("PartitionTransactions", fences), search, anchored, loss, 1_000).result()
+    assert search.asked == [Appenders(frozenset({1, 2, 3, 4, 5}), ended=False)]
+    assert [claim.offset for claim in fences.claims] == [40, 10], "until the position is known, the loss shows"
+    assert (found.progress.offset, found.loss) == (10, loss)
