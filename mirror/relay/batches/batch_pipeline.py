@@ -134,23 +134,23 @@ class BatchPipeline:
         return len(self._backlog) >= count
 
     def _next_pending(self, fetched: _FetchedInput) -> _PendingBatch | None:
-        for batch, aborted in fetched.batches:
-            # A compressed message set shows only its last offset.
-            begins = self._expected if isinstance(batch, MessageSet) else batch.base_offset
-            if begins >= fetched.end:
-                return None
-            if batch.next_offset <= self._expected:
-                continue
-            remedies = self.remedies.at(begins)
-            error = self._check_overlap(batch) if begins < self._expected else None
-            skip = skip_reason(batch, aborted=aborted, is_foreign=self._is_foreign)
-            pending = _PendingBatch(batch, fetched.buffer, self._gaps_before(batch), fetched.end, skip)
-            pending.error, pending.alone = error, error is not None
-            if pending.skip is None:
-                pending.remedies = remedies
-                pending.reason = self._reason(pending)
-            return pending
-        return None
+        # None of them ends at or before the fetch's offset, or before the one ahead of it: see `wire.records.Batches`.
+        batch, aborted = next(fetched.batches, (None, False))
+        if batch is None:
+            return None
+        # A compressed message set shows only its last offset.
+        begins = self._expected if isinstance(batch, MessageSet) else batch.base_offset
+        if begins >= fetched.end:
+            return None
+        remedies = self.remedies.at(begins)
+        error = self._check_overlap(batch) if begins < self._expected else None
+        skip = skip_reason(batch, aborted=aborted, is_foreign=self._is_foreign)
+        pending = _PendingBatch(batch, fetched.buffer, self._gaps_before(batch), fetched.end, skip)
+        pending.error, pending.alone = error, error is not None
+        if pending.skip is None:
+            pending.remedies = remedies
+            pending.reason = self._reason(pending)
+        return pending
 
     def _check_overlap(self, batch: AnyBatch) -> CorruptBatch | None:
         # The first batch of the copy may begin before the copy's start, but not before the end of an earlier batch.

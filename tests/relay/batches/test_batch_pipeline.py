@@ -135,6 +135,7 @@ def test_batches_of_different_codecs_are_not_merged() -> None:
     harness = PipelineHarness()
     harness.take(made(0), made(1, attributes=3))
     assert [output.reencoded for output in harness.outputs()] == [{}, {}]
+    assert harness.runs == []
 
 
 def test_backlog_holds_only_the_batches_of_the_next_run() -> None:

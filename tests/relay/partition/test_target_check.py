@@ -9,6 +9,7 @@ import pytest
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
 from mirror.producer.batch.batches import Callback, RecordMetadata
+from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState
@@ -74,10 +75,33 @@ def _appended_at(offset: int) -> RecordMetadata:
     return RecordMetadata(TARGET, offset)
 
 
-def test_acknowledgement_below_the_known_end_ends_the_attempt_without_a_commit() -> None:
+@pytest.mark.parametrize("way", [Way.SEQUENCES, None])
+def test_duplicate_without_offset_counts_in_the_mark_of_what_is_acknowledged(way: Way | None) -> None:
+    """Otherwise the loss of its records would not be noticed."""
+    rules = WayRules(mode="sequences", expiration_ms=86_400_000)
+    run = CopyHarness(6, rules=rules) if way is Way.SEQUENCES else CopyHarness(6, atomic=False)
+    run.context.leader = (1, 4)
+    run.opened_with(replace(COMMITTED, way=way or COMMITTED.way))
+    run.fetch(made(0, 3, timestamp=run.clock.unix_ms()))
+    if way is Way.SEQUENCES:
+        run.acquired()
+    run.writer.sent[0].answer(_appended_at(-1))
+    run.context.run_until_idle()
+    run.advance(TIMES.commit_interval_ms)
+    target = run.commit().target
+    assert target is not None
+    assert target.end == 1_003
+    run.fetch(made(3, 3, timestamp=run.clock.unix_ms()))
+    run.writer.sent[1].answer(_appended_at(1_002))
+    run.context.run_until_idle()
+    assert run.copy.state is CopyState.ABORTING, "the log has lost one of the three records"
+
+
+@pytest.mark.parametrize("offset", [0, 999])
+def test_acknowledgement_below_the_known_end_ends_the_attempt_without_a_commit(offset: int) -> None:
     run = _run()
     run.fetch(made(0, 3))
-    run.writer.sent[0].answer(_appended_at(0))
+    run.writer.sent[0].answer(_appended_at(offset))
     run.context.run_until_idle()
     assert run.copy.state is CopyState.ABORTING
     assert not run.writer.commits

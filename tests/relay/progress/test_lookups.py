@@ -223,5 +223,5 @@ def test_log_that_is_shorter_than_it_was_known_to_be_is_truncated() -> None:
     """Also if it is empty now, and the progress topic has no record: the copy would begin again, and not say why."""
     target = TargetHarness()
     mark = TargetMark(topic_id=target.former, end=5)
-    with pytest.raises(FlowError, match="target-truncated: .* up to offset 5, and the log was cut back to 0"):
+    with pytest.raises(FlowError, match=r"target-truncated: .* up to offset 5, and the log was cut back to 0"):
         target.lookups.resolve_start(TP, LogBounds(0, 0), None, mark, replace(mark, end=0))

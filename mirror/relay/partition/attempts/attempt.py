@@ -212,9 +212,8 @@ class CopyAttempt:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether all that was sent is acknowledged, and nothing else is in flight or in doubt."""
-        waits = not self.outbox.empty or self.commits.in_flight is not None or self.comparing_target
-        return not waits and self.outbox.regression is None
+        """Whether all that was sent is acknowledged, and nothing else is in flight; a loss has ended the attempt."""
+        return self.outbox.empty and self.commits.in_flight is None and not self.comparing_target
 
     def due_ms(self, now: int) -> int:
         """When :meth:`advance` is wanted next if nothing happens before; the send window steps a copy that queues."""
@@ -383,7 +382,7 @@ class CopyAttempt:
 
         What follows an error of the source may be read again in the same attempt.
         """
-        all_read = self._reader.ended and self._reader.error is None and not self._at_end
+        all_read = self._reader.ended and self._reader.error is None
         return (self.all_delivered and (all_read or self._copy.winding_up)) or (self._changes_way and self.outbox.empty)
 
     def _commit_due_ms(self) -> int:

@@ -113,6 +113,62 @@ def test_commit_in_flight_is_awaited() -> None:
     assert run.writer.yielded
 
 
+def test_comparison_with_a_new_leader_s_log_is_awaited() -> None:
+    """The new leader may lack what the former one has acknowledged."""
+    run, answer = compared()
+    assert not run.writer.yielded
+    run.context.comparisons[-1][1].set_result(replace(MARK, end=1_001, leader_epoch=4))
+    run.context.run_until_idle()
+    assert run.writer.yielded
+    assert not answer.done()
+
+
+def compared() -> tuple[CopyHarness, Future[Continuation | None]]:
+    """A copy under its lease that is to yield while a new leader of the target is compared."""
+    run = leased()
+    run.context.leader = (2, 4)
+    run.copy.step(run.clock.now())
+    assert len(run.context.comparisons) == 1
+    return run, cede(run)
+
+
+def test_next_attempt_fences_if_a_new_leader_lacks_what_was_acknowledged() -> None:
+    run, answer = compared()
+    run.context.comparisons[-1][1].set_result(None)
+    run.context.run_until_idle()
+    assert answer.result(0) is None
+    assert not run.writer.yielded
+
+
+@pytest.mark.parametrize("offset", [0, 1_000])
+def test_next_attempt_fences_if_the_log_has_lost_what_was_acknowledged(offset: int) -> None:
+    run = leased()
+    fetch(run, 1)
+    answer = cede(run)
+    run.ack(1, base_offset=offset)
+    assert answer.result(0) is None
+    assert not run.writer.yielded
+
+
+def test_attempt_that_says_that_it_has_ended_yields_nothing() -> None:
+    """The one after the next would believe the commit, and not search for what the next one appends."""
+    run = CopyHarness(OPEN_END, rules=WayRules(mode="auto", expiration_ms=86_400_000)).opened_with(claimed(0))
+    fetch(run, 0)
+    run.acquired()
+    run.ack()
+    run.advance(1_000)
+    run.commit()
+    run.copy.hand_over(run.clock.now())
+    fetch(run, 1)
+    run.ack()
+    run.fetch(made(2, timestamp=0))
+    assert run.writer.commits[-1].progress.ended, "the next batch goes in a transaction"
+    assert cede(run).result(0) is None
+    assert run.commit().offset == 2
+    assert not run.writer.yielded
+    run.ended_with(Outcome.UNFINISHED)
+
+
 def test_next_attempt_fences_if_an_outcome_takes_too_long() -> None:
     run = leased()
     fetch(run, 1)
@@ -173,6 +229,22 @@ def test_attempt_that_continues_nothing_fences_once_it_has_something_to_send() -
     assert len(run.writer.acquisitions) == 2
     run.acquired()
     assert len(run.sent) == 1
+
+
+def test_way_does_not_change_while_an_earlier_attempt_is_asked() -> None:
+    """What it yields late would be continued beside the attempt in transactions."""
+    run = CopyHarness(OPEN_END, rules=WayRules(mode="auto", expiration_ms=86_400_000))
+    run.writer.continues = True
+    run.opened_with(claimed(4))
+    run.fetch(made(4, timestamp=0))
+    ((_, asked),) = run.writer.acquisitions
+    assert len(run.context.writers) == 1
+    assert run.writer.closed is None
+    run.writer.continues = False
+    asked.set_exception(NothingToContinue())
+    run.context.run_until_idle()
+    run.closed()
+    assert run.writer.way is Way.TRANSACTIONS
 
 
 def test_fence_that_may_be_forgotten_sends_nothing_more() -> None:
