@@ -8,6 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
+from mirror.cluster.topic_state import Leader
 from mirror.cluster.types import TopicPartition
 from mirror.producer.batch.batches import RecordMetadata
 from mirror.wire.api import Api
@@ -109,4 +110,26 @@ def test_a_broker_that_goes_silent_is_left_once_its_partitions_moved() -> None:
     begun = producer.now
     _finish(producer, _send(producer, range(1, 4)))
     assert producer.completed_ms - begun < 4_000
+    assert _log(cluster) == [b"0", b"1", b"2", b"3"]
+
+
+def test_nothing_more_is_sent_to_a_former_leader_whose_successor_is_known_without_its_epoch() -> None:
+    """Brokers before 2.4 do not name reliable epochs, so that only the node shows that the leader has changed."""
+    cluster = FakeCluster(2, release="2.1")
+    cluster.add_topic("t")
+    producer = FakeProducer(cluster, **{_IN_FLIGHT: 5})
+    _finish(producer, _send(producer, range(1)))
+    producer.run_for(1_000)
+    held = cluster.control.on(Api.PRODUCE, Action(hold="before"))
+    futures = _send(producer, range(1, 2))
+    producer.run_until(lambda: len(cluster.calls(Api.PRODUCE)) == 2)
+    cluster.move("t", 0, 2)
+    producer.loop.metadata.request_update(("t",))
+    producer.run_for(10)
+    assert producer.loop.metadata.leader(_T0) == Leader(2, -1)
+    futures += _send(producer, range(2, 4))
+    producer.run_for(10)
+    assert len(producer.queue(_T0).in_flight) == 1
+    held.release()
+    _finish(producer, futures)
     assert _log(cluster) == [b"0", b"1", b"2", b"3"]

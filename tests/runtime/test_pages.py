@@ -315,6 +315,20 @@ def test_an_answer_that_has_holes_is_no_ones_memory(monkeypatch: pytest.MonkeyPa
     assert address(received(3 * MB)) != address(earlier)
 
 
+def test_an_answer_that_has_holes_is_no_ones_memory_also_if_it_could_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was given back of it was given back for another answer, so that its rest fits again."""
+    keep(monkeypatch, 4 * MB)
+    earlier, other = received(3 * MB), received(3 * MB)
+    first, second = parts_of(halves(earlier))
+    first.release()
+    for part in parts_of(halves(other)):
+        part.release()
+    assert resident(earlier.obj) < 2 * MB
+    second.release()
+    assert resident(earlier.obj) <= 2 * mmap.PAGESIZE
+    assert address(received(3 * MB)) == address(other)
+
+
 def test_a_very_large_answer_waits_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """If its parts were given back one by one, the next receiver into it could lose what has just arrived."""
     keep(monkeypatch, 100 * MB)

@@ -122,7 +122,7 @@ class PartitionQueue:
         """What continues the adopted identity elsewhere; None if a batch has no outcome, or is not in the log."""
         if self.adopted is None or self.identity is None or self.adopted in self.broken:
             return None
-        if self.waiting or self.in_flight or self.gaps:
+        if self.waiting or self.in_flight:
             return None
         return AdoptedState(self.identity, self.next_sequence, self.topic_id)
 
