@@ -192,6 +192,23 @@ def test_even_a_seek_to_the_same_offset_drops_the_answer_that_is_under_way() -> 
     assert consumer.poll(2_000) == []
 
 
+def test_an_answer_of_a_former_leader_is_dropped_once_the_next_one_has_answered() -> None:
+    """Both were asked for the same offset: the records would be returned twice."""
+    cluster = _cluster(2, records=3)
+    held = cluster.control.on(Api.FETCH, Action(hold="after"))
+    consumer = FakeConsumer(cluster, **{"metadata.max.age.ms": 1_000})
+    consumer.read((_T0, 0))
+    consumer.run_for(100)
+    cluster.move("t", 0, 2)
+    assert _read(consumer, 3) == _numbers(3)
+    assert [call.node for call in cluster.calls(Api.FETCH)][:2] == [1, 2]
+    held.release()
+    cluster.log("t").append_values(b"3")
+    assert _read(consumer, 1) == [b"3"]
+    assert consumer.poll(2_000) == []
+    assert _position(consumer) == 4
+
+
 def test_a_partition_that_is_let_go_gives_nothing_any_more() -> None:
     cluster = _cluster(1, 2, records=3)
     held = cluster.control.on(Api.FETCH, Action(hold="after"))

@@ -25,6 +25,7 @@ from mirror.relay.progress.position import TargetLogCut
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import CONTROL
 from tests.relay.copy_harness import CopyHarness, made, progress_at
+from tests.relay.hand_context import TOPIC_ID
 
 DAY_MS = 86_400_000
 MARK = TargetMark(topic_id="a", end=50, leader_epoch=3, producer_id=7)
@@ -568,6 +569,21 @@ def test_gap_behind_an_attempt_that_has_ended_is_certain() -> None:
     run.source_checked(earliest=150, end=1_000)
     assert not run.writer.acquisitions
     assert "offsets 100 to 149" in (run.ended_with(Outcome.FAILED).error or "")
+
+
+@pytest.mark.parametrize(("topic_id", "resumed"), [(TOPIC_ID, 60), ("another", 0)], ids=["cut back", "recreated"])
+def test_loss_of_the_source_needs_no_exact_position(topic_id: str, resumed: int) -> None:
+    """Wherever that is, the source lacks what is before it: what was appended could not be compared."""
+    run = harness().opened_with(claimed(100))
+    run.fetch_fails(OffsetOutOfRange("t-0: gone"))
+    run.source_checked(end=60, topic_id=topic_id)
+    assert not run.writer.acquisitions
+    assert run.ended_with(Outcome.FAILED).end == 100
+    run = harness(on_gap="skip").opened_with(claimed(100))
+    run.fetch_fails(OffsetOutOfRange("t-0: gone"))
+    run.source_checked(end=60, topic_id=topic_id)
+    ((claim, _),) = run.writer.acquisitions
+    assert claim.offset == resumed
 
 
 def second_sent() -> CopyHarness:

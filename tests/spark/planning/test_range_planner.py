@@ -294,6 +294,13 @@ def test_a_partition_of_which_more_has_to_be_known_is_planned_without_its_progre
     assert planned.progress is None
 
 
+def test_a_partition_without_a_leader_is_planned_without_its_progress() -> None:
+    """It may have records to copy: its log's end is not known."""
+    planned = plan_range(flow(), HERE, seen(leader=NO_LEADER, end=0), QUIET, follow=True)
+    assert isinstance(planned, Range)
+    assert (planned.start, planned.progress) == (100, None)
+
+
 def test_a_limited_range_has_no_progress() -> None:
     planned = plan_range(flow(), HERE, seen(), QUIET, recommit_before_ms=7)
     assert isinstance(planned, Range)
