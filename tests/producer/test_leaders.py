@@ -114,7 +114,7 @@ def test_a_broker_that_goes_silent_is_left_once_its_partitions_moved() -> None:
 
 
 def test_nothing_more_is_sent_to_a_former_leader_whose_successor_is_known_without_its_epoch() -> None:
-    """Brokers before 2.4 do not name reliable epochs, so that only the node shows that the leader has changed."""
+    """Brokers before 2.4 report no reliable epochs: only the node shows that the leader has changed."""
     cluster = FakeCluster(2, release="2.1")
     cluster.add_topic("t")
     producer = FakeProducer(cluster, **{_IN_FLIGHT: 5})

@@ -316,7 +316,7 @@ def test_an_answer_that_has_holes_is_no_ones_memory(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_answer_that_has_holes_is_no_ones_memory_also_if_it_could_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was given back of it was given back for another answer, so that its rest fits again."""
+    """Another answer has displaced its first half, and the rest would fit into what may be kept."""
     keep(monkeypatch, 4 * MB)
     earlier, other = received(3 * MB), received(3 * MB)
     first, second = parts_of(halves(earlier))

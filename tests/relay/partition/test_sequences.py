@@ -573,7 +573,7 @@ def test_gap_behind_an_attempt_that_has_ended_is_certain() -> None:
 
 @pytest.mark.parametrize(("topic_id", "resumed"), [(TOPIC_ID, 60), ("another", 0)], ids=["cut back", "recreated"])
 def test_loss_of_the_source_needs_no_exact_position(topic_id: str, resumed: int) -> None:
-    """Wherever that is, the source lacks what is before it: what was appended could not be compared."""
+    """The source lacks records before any such position: what was appended could not be compared."""
     run = harness().opened_with(claimed(100))
     run.fetch_fails(OffsetOutOfRange("t-0: gone"))
     run.source_checked(end=60, topic_id=topic_id)

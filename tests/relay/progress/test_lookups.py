@@ -220,7 +220,7 @@ def test_recreated_target_is_reported_after_a_second_that_its_partitions_share()
 
 
 def test_log_that_is_shorter_than_it_was_known_to_be_is_truncated() -> None:
-    """Also if it is empty now, and the progress topic has no record: the copy would begin again, and not say why."""
+    """Without the check, a copy into a log that was emptied would begin again without an error."""
     target = TargetHarness()
     mark = TargetMark(topic_id=target.former, end=5)
     with pytest.raises(FlowError, match=r"target-truncated: .* up to offset 5, and the log was cut back to 0"):

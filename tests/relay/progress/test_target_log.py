@@ -22,6 +22,6 @@ def test_appends_of_others_at_its_place_show_that_it_is_lost() -> None:
 
 
 def test_hole_at_its_place_shows_nothing() -> None:
-    """Compaction may have removed the append. A loss that is reported would copy records again."""
+    """Compaction may have removed the append: to report a loss would copy records again."""
     assert holds_append([fetched(append(1), append(3))], MARK, 2, 100)
     assert holds_append([fetched(append(2)), fetched(append(4))], MARK, 2, 100)

@@ -151,7 +151,7 @@ def test_next_attempt_fences_if_the_log_has_lost_what_was_acknowledged(offset: i
 
 
 def test_attempt_that_says_that_it_has_ended_yields_nothing() -> None:
-    """The one after the next would believe the commit, and not search for what the next one appends."""
+    """A later attempt would trust this commit, and would not search for what the next one appends."""
     run = CopyHarness(OPEN_END, rules=WayRules(mode="auto", expiration_ms=86_400_000)).opened_with(claimed(0))
     fetch(run, 0)
     run.acquired()
@@ -232,7 +232,7 @@ def test_attempt_that_continues_nothing_fences_once_it_has_something_to_send() -
 
 
 def test_way_does_not_change_while_an_earlier_attempt_is_asked() -> None:
-    """What it yields late would be continued beside the attempt in transactions."""
+    """A request of the acquisition that is still in flight could fence the attempt in transactions."""
     run = CopyHarness(OPEN_END, rules=WayRules(mode="auto", expiration_ms=86_400_000))
     run.writer.continues = True
     run.opened_with(claimed(4))
@@ -369,7 +369,7 @@ def test_it_fences_if_the_claim_is_not_that_of_the_earlier_attempt(opened: Progr
 
 @pytest.mark.parametrize(("found_in", "resolved_in"), [(6, 5), (5, 6), (6, 6)])
 def test_it_does_not_resume_at_progress_of_another_generation(found_in: int, resolved_in: int) -> None:
-    """The copy has started over, elsewhere or here: what an attempt of before commits late is of no copy any more."""
+    """The copy has started over, elsewhere or here: progress from before that must not count."""
     found = replace(OPENED, offset=7)
     assert base_of(OPENED, OPENED, found).offset == 7
     with pytest.raises(ProgressChanged):

@@ -92,5 +92,5 @@ def test_after_a_loss_the_appends_of_all_producers_that_have_copied_are_searched
     anchored = replace(lost, offset=10)
     found = take_over_after_loss(cast("PartitionTransactions", fences), search, anchored, loss, 1_000).result()
     assert search.asked == [Appenders(frozenset({1, 2, 3, 4, 5}), ended=False)]
-    assert [claim.offset for claim in fences.claims] == [40, 10], "until the position is known, the loss shows"
+    assert [claim.offset for claim in fences.claims] == [40, 10], "each attempt detects the loss until then"
     assert (found.progress.offset, found.loss) == (10, loss)
