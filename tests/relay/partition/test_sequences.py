@@ -288,6 +288,15 @@ def test_range_without_records_moves_the_progress_under_a_fence() -> None:
     assert run.ended_with(Outcome.COMPLETE).end == 2
 
 
+def test_range_that_lies_in_a_gap_moves_the_progress_under_a_fence() -> None:
+    run = harness(50).opened_with(claimed(0))
+    run.fetch(young(run, 60))
+    assert run.copy.state is CopyState.COPYING
+    run.acquired()
+    assert run.commit().offset == 50
+    assert run.ended_with(Outcome.COMPLETE).end == 50
+
+
 def test_markers_behind_an_attempt_that_has_ended_need_no_fence() -> None:
     """Two flows that feed each other would answer each other's fences with fences."""
     run = harness(2).opened_with(replace(claimed(0), ended=True))

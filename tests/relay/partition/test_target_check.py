@@ -268,11 +268,12 @@ def test_at_least_once_acknowledgement_below_the_known_end_is_not_committed() ->
     run = CopyHarness(100, atomic=False)
     run.context.leader = (1, 4)
     run.opened_with(COMMITTED)
-    run.fetch(made(0, 3))
+    run.fetch(made(0, 3), made(3, 3))
     run.writer.sent[0].answer(_appended_at(900))
     run.context.run_until_idle()
     assert run.copy.state is CopyState.ABORTING
     assert not run.writer.commits
+    assert len(run.sent) == 1, "nothing more is appended behind the loss"
 
 
 @pytest.mark.parametrize("way", [Way.TRANSACTIONS, None])
