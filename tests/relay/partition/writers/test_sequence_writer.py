@@ -40,6 +40,7 @@ class Site:
         self.initialized = Future[None]()
         self.asked = Future[Continuation | None]()
         self.found = Future[FoundPosition]()
+        self.searched_from = list[Progress]()
         self.progress = CLAIM
         self.producer = self
         monkeypatch.setattr(sequence_writer, "PartitionTransactions", self._fencing)
@@ -62,8 +63,10 @@ class Site:
         self.calls.append("fence")
         return self
 
-    def _take_over(self, *_: object) -> Future[FoundPosition]:
+    def _take_over(self, fencing: object, search: object, progress: Progress, *_: object) -> Future[FoundPosition]:
+        assert fencing is search is self
         self.calls.append("take over")
+        self.searched_from.append(progress)
         return self.found
 
     def timeout_error(self) -> KafkaTimeout | None:
@@ -163,6 +166,16 @@ def test_closed_writer_does_not_adopt_the_identity_of_its_fence(site: Site, loss
     assert isinstance(acquired.exception(0), ClientClosed)
     assert not site.writer.acquired
     assert not site.calls
+
+
+def test_progress_is_read_again_once_earlier_attempts_cannot_change_it(site: Site) -> None:
+    """The attempt had read it when it was opened: another one may have committed more since."""
+    site.acquire()
+    site.asked.set_result(None)
+    site.progress = replace(CLAIM, offset=6, attempt=3)
+    assert site.searched_from == []
+    site.initialized.set_result(None)
+    assert [progress.offset for progress in site.searched_from] == [6]
 
 
 @pytest.mark.parametrize("loss", [None, LOSS])
