@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
@@ -56,6 +57,19 @@ class CompletableEvent(Event, Generic[T]):
         error = KafkaTimeout(f"{self.what} did not succeed within {self.timeout_ms} ms{reason}")
         error.__cause__ = self.last_error
         self.fail(error)
+
+
+class FailEvents(Event):
+    """Fail events whose callers have left, on the network thread, which alone completes the events that it has."""
+
+    def __init__(self, failures: Iterable[tuple[CompletableEvent[Any], KafkaError]]) -> None:
+        self._failures = tuple(failures)
+
+    def apply(self, core: object, now: int) -> None:
+        """Fail them; their holders drop events that are done."""
+        del core, now
+        for event, error in self._failures:
+            event.fail(error)
 
 
 def as_kafka_error(error: BaseException) -> KafkaError:

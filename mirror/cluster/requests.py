@@ -58,6 +58,9 @@ class Request:
     """Called at most once, after a failure with ``KafkaTimeout``: the response arrived late, or cannot arrive any more.
     Until then the connection is busy with the request, whose bytes may still be being sent."""
 
+    unwanted: Callable[[], bool] | None = None
+    """Returns whether all its callers have left (closed, interrupted): then it fails instead of being sent."""
+
     def settled(self, now: int) -> None:
         """Record that, after a timeout, the response is no longer outstanding."""
         if self.on_settled is not None:

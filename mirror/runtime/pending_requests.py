@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from mirror.cluster.events import CompletableEvent, Event
+from mirror.cluster.events import CompletableEvent, FailEvents
 from mirror.errors import ClientClosed, KafkaError
 from mirror.runtime.thread import NetworkThread
 
@@ -52,18 +52,7 @@ class PendingRequests:
         if self._events:
             # A dead thread has completed all of them, and after a fork they belong to the other process.
             with contextlib.suppress(KafkaError):
-                thread.submit(None, EndEvents(self._client, list(self._events.values())))
+                thread.submit(None, FailEvents((event, self._closed(event)) for event in list(self._events.values())))
 
-
-class EndEvents(Event):
-    """Ends the events of a closed client, on the thread that may complete them."""
-
-    def __init__(self, client: str, events: list[CompletableEvent[Any]]) -> None:
-        self._client = client
-        self._events = events
-
-    def apply(self, core: object, now: int) -> None:
-        """Fail the events; their holders drop those that are done."""
-        del core, now
-        for event in self._events:
-            event.fail(ClientClosed(f"{event.what}: this {self._client} was closed while it waited"))
+    def _closed(self, event: CompletableEvent[Any]) -> KafkaError:
+        return ClientClosed(f"{event.what}: this {self._client} was closed while it waited")

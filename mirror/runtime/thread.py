@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -13,10 +14,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from mirror.cluster.events import CompletableEvent, Event
+from mirror.cluster.events import CompletableEvent, Event, FailEvents
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import ClientClosed, NetworkThreadDied, WrongState
+from mirror.errors import ClientClosed, KafkaError, NetworkThreadDied, WrongState
 from mirror.meters import NetworkSnapshot
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.runtime.network.selector_network import SelectorNetwork
@@ -133,11 +134,18 @@ class NetworkThread:
     def call(self, core: Any, event: CompletableEvent[T], stuck_ms: int | None = None) -> T:
         """Queue ``event`` and wait for its result; only the network thread checks the timeout (timeout design).
 
-        Raises what :meth:`submit` and :meth:`wait` do, and WrongState before it has queued anything.
+        Raises what :meth:`submit` and :meth:`wait` do, and WrongState before it has queued anything. If the caller is
+        interrupted (Ctrl-C), the event fails: its retries would come behind later calls, or after the client's close.
         """
         self.check_may_wait()
-        self.submit(core, event)
-        return self.wait(event.future, STUCK_MS if stuck_ms is None else stuck_ms)
+        try:
+            self.submit(core, event)
+            return self.wait(event.future, STUCK_MS if stuck_ms is None else stuck_ms)
+        except BaseException:
+            if not event.future.done():
+                with contextlib.suppress(KafkaError):  # a dead thread has failed all events
+                    self.submit(None, FailEvents([(event, KafkaError(f"{event.what}: its caller was interrupted"))]))
+            raise
 
     def wait(self, future: Future[T], stuck_ms: int) -> T:
         """Return the result of the future, without a timeout here; only a stuck thread ends the wait.

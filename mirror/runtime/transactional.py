@@ -71,9 +71,10 @@ class TransactionCalls:
     ClientClosed after close. It also raises the error that ended the producer permanently: Fenced, AuthorizationFailed,
     or ConfigError if the brokers do not allow ``transaction.timeout.ms``.
 
-    A call that timed out continues in the background. Repeat the same call to wait for its outcome; until then no other
-    transaction can begin. Calls whose names end in ``_async`` do not wait; their futures get the outcome. Callbacks of
-    futures run on the network thread, and there the other calls raise WrongState without sending anything.
+    A call that timed out or was interrupted (Ctrl-C) continues in the background. Repeat the same call to wait for its
+    outcome; until then no other transaction can begin. Calls whose names end in ``_async`` do not wait; their futures
+    get the outcome. Callbacks of futures run on the network thread, and there the other calls raise WrongState without
+    sending anything.
     """
 
     def __init__(self, thread: NetworkThread, core: ProducerCore, transactional_id: str | None) -> None:

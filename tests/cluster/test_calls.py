@@ -13,8 +13,16 @@ from mirror.cluster.admin.configs import DescribeTopicConfigs
 from mirror.cluster.admin.topics import CreatePartitions, CreateTopics, DescribeTopics
 from mirror.cluster.calls.group_offset_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.calls.offset_calls import ListOffsets
+from mirror.cluster.events import FailEvents
 from mirror.cluster.types import EARLIEST, LATEST, NewTopic, OffsetAndMetadata, TopicPartition
-from mirror.errors import AuthorizationFailed, BrokerError, ConnectionFailed, KafkaTimeout, UnsupportedVersion
+from mirror.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    ConnectionFailed,
+    KafkaError,
+    KafkaTimeout,
+    UnsupportedVersion,
+)
 from mirror.wire.api import Api
 from mirror.wire.messages.metadata import MetadataResponse
 from tests.fakes import errors
@@ -332,3 +340,16 @@ def test_the_cluster_is_described() -> None:
     result = client.call(DescribeCluster(*client.timer()))
     assert (result.cluster_id, result.controller_id) == ("fake-cluster", 1)
     assert [broker.node_id for broker in result.brokers] == [1, 2, 3]
+
+
+def test_a_request_that_waits_for_its_connection_is_not_sent_once_its_caller_has_left() -> None:
+    cluster = _cluster()
+    client = FakeClient(cluster)
+    call = CreateTopics([NewTopic("new", 1)], *client.timer())
+    client.submit(None, call)
+    client.run_until(lambda: call.in_flight, within_ms=1)
+    assert not cluster.calls(Api.CREATE_TOPICS), "it waits for the negotiation"
+    client.submit(None, FailEvents([(call, KafkaError("closed"))]))
+    assert client.call(DescribeTopics(["t"], *client.timer())).keys() == {"t"}
+    client.run_for(10_000)
+    assert not cluster.calls(Api.CREATE_TOPICS)

@@ -7,8 +7,9 @@ from concurrent.futures import Future
 import pytest
 
 from mirror.cluster.calls.offset_commits import CommitOffset
+from mirror.cluster.events import FailEvents
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
-from mirror.errors import AuthorizationFailed, KafkaTimeout
+from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
@@ -203,3 +204,14 @@ def test_commits_of_a_closed_client_are_dropped(cluster: FakeCluster) -> None:
     held.release()
     admin.client.run_for(1_000)
     assert requests(cluster) == [{0: 1}]
+
+
+def test_commits_whose_callers_have_left_are_not_sent_when_their_connection_is_there(cluster: FakeCluster) -> None:
+    client = FakeClient(cluster)
+    event = CommitOffset(GROUP, TPS[0], OffsetAndMetadata(7), *client.timer())
+    client.submit(None, event)
+    client.run_until(lambda: client.loop.offset_commits._groups[GROUP].in_flight if client.turns else None)
+    client.submit(None, FailEvents([(event, KafkaError("closed"))]))
+    client.run_for(10_000)
+    assert requests(cluster) == []
+    assert not client.loop.offset_commits._groups

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import pytest
+
 from mirror.meters import RequestMeters
+from mirror.runtime import thread
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.network import FakeNetwork
@@ -50,3 +55,14 @@ class ThreadedNetwork(FakeNetwork):
             self._woken.clear()
             return
         _pace.advance(self._clock, min(timeout_ms, _IDLE_MS))
+
+
+@contextlib.contextmanager
+def threaded_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """A cluster in memory behind the real clients, without topics. At the end every client must be closed."""
+    made = FakeCluster()
+    monkeypatch.setattr(thread, "SystemClock", lambda: made.clock)
+    monkeypatch.setattr(thread, "SelectorNetwork", lambda settings, _, rng: ThreadedNetwork(made, settings, rng))
+    yield made
+    alive = [one.name for one in threading.enumerate() if one.name.startswith("mirror-network")]
+    assert alive == [], "every client was closed"

@@ -58,9 +58,8 @@ def offsets(fetched: list[Fetched]) -> list[int]:
 
 
 def test_what_came_for_it_comes_with_the_next(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = cut_short(consumer, monkeypatch)
     arrive(consumer)
-    assert offsets(left.result(30)) == [1]
+    assert offsets(cut_short(consumer, monkeypatch).result(30)) == [1]
     assert offsets(consumer.poll(0)) == [1]
     assert consumer.poll(0) == []
 

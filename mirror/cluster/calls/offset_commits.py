@@ -151,6 +151,7 @@ class OffsetCommits:
             timeout_ms=self._request_timeout_ms,
             on_response=self._on_response(name, group),
             on_failure=lambda error, now: self._end(name, group, dict.fromkeys(group.in_flight, error), now),
+            unwanted=lambda: all(commit.future.done() for commit in _each(group.in_flight)),
         )
 
     @staticmethod

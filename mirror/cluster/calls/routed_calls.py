@@ -324,6 +324,7 @@ class Calls:
             on_failure=on_failure,
             max_version=first.call.max_version,
             recognize=first.call.recognize if first.call.recognizes else None,
+            unwanted=lambda: all(attempt.call.future.done() for attempt in attempts),
         )
 
     def _on_response(self, call: Call[Any, Any], requested: dict[Any, None], response: Any, now: int) -> None:

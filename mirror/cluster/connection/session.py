@@ -149,7 +149,12 @@ class BrokerSession:
             self._authenticate(now)  # the next advance() starts it, as send() must not raise its errors
         while self._waiting and self.phase is SessionPhase.READY and self.throttled_until_ms <= now:
             request, caller_deadline = self._waiting.popleft()
-            self._send_versioned(request, caller_deadline, now)
+            if request.unwanted is not None and request.unwanted():
+                request.on_failure(
+                    ClientClosed(f"{self.label}: {request.api.label} not sent: its caller has left"), now
+                )
+            else:
+                self._send_versioned(request, caller_deadline, now)
 
     def _send_versioned(self, request: Request, caller_deadline: int, now: int) -> None:
         assert self.versions is not None  # noqa: S101 - it is ready
