@@ -100,6 +100,11 @@ class KeyStates(Generic[K]):
                 self._resting.pop(key, None)
 
     @property
+    def failing(self) -> bool:
+        """Whether some key has failed, and has not succeeded since."""
+        return bool(self._failures)
+
+    @property
     def resting(self) -> Collection[K]:
         """The keys that back off, as of the last :meth:`rested`."""
         return self._resting.keys()

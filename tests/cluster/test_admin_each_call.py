@@ -39,6 +39,10 @@ T, BROKER = ConfigResource.topic("t"), ConfigResource.broker(1)
 ALLOWED = AclBinding(ResourceType.TOPIC, "t", "User:alice", AclOperation.READ)
 
 
+CHANGES = ("creating", "adding", "deleting", "changing")
+"""How the errors of calls begin that change something. A commit is not among them: to repeat it does no harm."""
+
+
 @dataclass(frozen=True)
 class Case:
     """``key`` is what a fake broker's ``Action.errors`` calls the thing; ``lacking`` what a refusal has to name."""
@@ -300,6 +304,29 @@ def test_silence_ends_at_the_deadline(case: Case, cluster: FakeCluster, admin: F
     with pytest.raises(KafkaTimeout, match="within 3000 ms"):
         case.call(admin, timeout_ms=3_000)
     assert admin.client.completed_ms - begun == 3_000
+
+
+@every_call()
+def test_nothing_is_retried_after_the_deadline(case: Case, cluster: FakeCluster, admin: FakeAdmin) -> None:
+    """However late the network thread is: the caller is told that it failed, and then it must not be done."""
+    cluster.control.on(case.api, Action(errors={case.key: case.again}))
+    admin.client.suspend(10_000, lambda: any(call.resting for call in admin.client.loop.calls._due))
+    before = len(cluster.calls(case.api))
+    with pytest.raises(KafkaTimeout, match="within 1000 ms"):
+        case.call(admin, timeout_ms=1_000)
+    admin.client.run_for(5_000)
+    again = [call for call in cluster.calls(case.api)[before + 1 :] if case.api is not Api.METADATA]
+    assert again == []
+
+
+@every_call()
+def test_a_timeout_without_an_answer_says_that_a_change_may_have_been_done(
+    case: Case, cluster: FakeCluster, admin: FakeAdmin
+) -> None:
+    cluster.control.on(case.api, Action(silent=True), times=None)
+    with pytest.raises(KafkaTimeout) as late:
+        case.call(admin, timeout_ms=1_000)
+    assert ("; it may have been done" in str(late.value)) is str(late.value).startswith(CHANGES)
 
 
 @every_call(but=NOT_REPEATABLE)

@@ -353,3 +353,30 @@ def test_a_request_that_waits_for_its_connection_is_not_sent_once_its_caller_has
     assert client.call(DescribeTopics(["t"], *client.timer())).keys() == {"t"}
     client.run_for(10_000)
     assert not cluster.calls(Api.CREATE_TOPICS)
+
+
+def test_a_leader_that_is_known_after_the_deadline_gets_no_retry() -> None:
+    """Only a first attempt is made then: that of a chain of steps that have all succeeded."""
+    cluster = _cluster()
+    client = FakeClient(cluster)
+    _offsets(client, _ends(client, _TPS))
+    partition = cluster.topics["t"].partitions[1]
+    partition.leader = -1
+    call = _ends(client, [_TPS[1]], 2_000)
+    client.submit(None, call)
+    client.run_until(lambda: call.failing and call.pending, within_ms=1_900)
+    before = len(cluster.calls(Api.LIST_OFFSETS))
+    partition.leader = 1
+    cluster.clock.advance(10_000)
+    with pytest.raises(KafkaTimeout):
+        client.finish(call.future)
+    client.run_for(5_000)
+    assert len(cluster.calls(Api.LIST_OFFSETS)) == before
+
+
+def test_what_was_refused_while_it_was_only_checked_changed_nothing() -> None:
+    cluster = _cluster()
+    cluster.control.on(Api.CREATE_TOPICS, Action(silent=True), times=None)
+    client = FakeClient(cluster)
+    outcomes = client.call(CreateTopics([NewTopic("new", 1)], *client.timer(1_000), validate_only=True))
+    assert "may have been done" not in str(outcomes.failed["new"])

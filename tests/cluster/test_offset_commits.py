@@ -184,6 +184,39 @@ def test_a_commit_that_waited_for_the_one_before_is_attempted_once(cluster: Fake
     assert stored(cluster) == {0: 10, 1: 20}
 
 
+def test_a_commit_is_not_retried_after_its_deadline(cluster: FakeCluster, client: FakeClient) -> None:
+    """However late the network thread is; another commit of the same partition still has its first attempt."""
+    refusal = Action(errors={TPS[0]: errors.COORDINATOR_LOADING})
+    cluster.control.on(Api.OFFSET_COMMIT, refusal)
+    late = commit(client, TPS[0], 10, 1_000)
+    client.finish(commit(client, TPS[1], 11))  # which shows that the coordinator is the right one
+    cluster.clock.advance(10_000)
+    with pytest.raises(KafkaTimeout):
+        client.finish(late)
+    client.run_for(5_000)
+    assert requests(cluster) == [{0: 10, 1: 11}]
+    cluster.control.on(Api.OFFSET_COMMIT, refusal)
+    late = commit(client, TPS[0], 20, 1_000)
+    client.finish(commit(client, TPS[1], 21))
+    cluster.clock.advance(10_000)
+    client.finish(commit(client, TPS[0], 30, 0))
+    assert requests(cluster) == [{0: 10, 1: 11}, {0: 20, 1: 21}, {0: 30}]
+
+
+def test_a_late_commit_expires_although_the_group_s_other_partitions_advance(
+    cluster: FakeCluster, client: FakeClient
+) -> None:
+    cluster.control.on(Api.OFFSET_COMMIT, Action(errors={TPS[0]: errors.COORDINATOR_LOADING}), times=None)
+    late = commit(client, TPS[0], 10, 1_000)
+    client.run_until(lambda: requests(cluster))
+    begun = client.now
+    client.finish(commit(client, TPS[1], 10))
+    cluster.clock.advance(10_000)
+    with pytest.raises(KafkaTimeout):
+        client.finish(late)
+    assert client.completed_ms - begun < 10_500
+
+
 def test_a_group_that_may_not_be_described_is_refused_by_name(cluster: FakeCluster) -> None:
     client = FakeClient(cluster)
     cluster.control.on(Api.FIND_COORDINATOR, Action(errors={GROUP: errors.GROUP_AUTHORIZATION_FAILED}))

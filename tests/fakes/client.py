@@ -100,6 +100,18 @@ class FakeClient:
         until = self.now + ms
         self.run_until(lambda: self.now >= until, within_ms=ms + 1)
 
+    def suspend(self, ms: int, when: Callable[[], object]) -> None:
+        """Let the network thread be late by ``ms``, once, between two turns: as soon as ``when()`` is true."""
+        run_once = self.loop.run_once
+
+        def late() -> None:
+            run_once()
+            if when():
+                self.loop.run_once = run_once  # type: ignore[method-assign]
+                self.cluster.clock.advance(ms)
+
+        self.loop.run_once = late  # type: ignore[method-assign]
+
     def finish(self, future: Future[T], within_ms: int = 300_000) -> T:
         """The future's result, or its error raised; ``completed_ms`` is when it came, within the loop's turn."""
         self.run_until(future.done, within_ms)

@@ -146,6 +146,7 @@ class IncrementalAlterConfigs(ConfigsCall[None]):
         super().__init__("changing configurations", changes.keys(), deadline_ms, timeout_ms)
         self._changes = dict(changes)
         self._validate_only = validate_only
+        self.changes = not validate_only
 
     def describe(self, key: Resource) -> str:
         """Return the operation with the changed keys, never their values, for error texts."""

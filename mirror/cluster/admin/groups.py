@@ -200,6 +200,7 @@ class DeleteGroups(GroupsCall[None]):
 
     api = Api.DELETE_GROUPS
     needs = "Delete"
+    changes = True
     missing_code = GROUP_ID_NOT_FOUND
 
     def __init__(self, groups: Collection[str], deadline_ms: int, timeout_ms: int) -> None:

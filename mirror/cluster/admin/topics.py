@@ -238,6 +238,7 @@ class CreateTopics(ControllerCall[str, uuid.UUID | None]):
     ) -> None:
         self._topics = {topic.name: topic for topic in topics}
         self._validate_only = validate_only
+        self.changes = not validate_only
         super().__init__(f"creating topics {sorted(self._topics)}", self._topics, deadline_ms, timeout_ms)
 
     def describe(self, key: str) -> str:
@@ -281,6 +282,7 @@ class CreatePartitions(ControllerCall[str, None]):
         super().__init__(f"adding partitions to {sorted(totals)}", totals.keys(), deadline_ms, timeout_ms)
         self._totals = dict(totals)
         self._validate_only = validate_only
+        self.changes = not validate_only
 
     def describe(self, key: str) -> str:
         """Return the operation on ``key``, for error texts."""

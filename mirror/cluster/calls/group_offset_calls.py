@@ -278,6 +278,7 @@ class DeleteGroupOffsets(_EachOffset):
 
     api = Api.OFFSET_DELETE
     needs = "Delete"
+    changes = True
     final_codes = frozenset({UNKNOWN_TOPIC_OR_PARTITION})
     missing_code = GROUP_ID_NOT_FOUND
     """A group without members is deleted with its last offset."""

@@ -18,6 +18,7 @@ GROUP_ID_NOT_FOUND: Final = 69
 _REQUEST_TIMED_OUT: Final = 7
 _MAX_ERRORS_SHOWN: Final = 20
 """Failures named in one error text; ``Outcomes.failed`` has all of them."""
+_IN_DOUBT: Final = "it may have been done, as an attempt got no answer: check before you repeat it"
 INT32_MAX: Final = 2**31 - 1
 
 
@@ -35,6 +36,9 @@ class KeyedCall(Call[Outcomes[K, V], K]):
     """Codes that end a key here, though other calls retry them."""
     missing_code: ClassVar[int] = 0
     """The code for a resource that does not exist: success for a deletion after an attempt without a response."""
+
+    changes: bool = False
+    """Whether it creates, changes or deletes something: a timeout after silence says that it may have been done."""
 
     def __init__(self, what: str, keys: Collection[K], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__(what, keys, deadline_ms, timeout_ms)
@@ -113,7 +117,8 @@ class KeyedCall(Call[Outcomes[K, V], K]):
             if not self.is_resolved(key):
                 why = self._last_errors.get(key, self.last_error)
                 reason = f": {why}" if why else ""
-                late = KafkaTimeout(f"{self.describe(key)} did not succeed within {self.timeout_ms} ms{reason}")
+                doubt = f"; {_IN_DOUBT}" if self.changes and key in self._unanswered | self.maybe_done else ""
+                late = KafkaTimeout(f"{self.describe(key)} did not succeed within {self.timeout_ms} ms{reason}{doubt}")
                 late.__cause__ = why
                 self._failed[key] = late
         self.complete(self.result())
@@ -126,6 +131,8 @@ class KeyedCall(Call[Outcomes[K, V], K]):
 
 class ControllerCall(KeyedCall[K, V]):
     """A call that changes the cluster, sent to the controller; any other broker forwards it (KIP-590)."""
+
+    changes = True
 
     def route(self, view: ClusterView) -> Mapping[int | None, Collection[K]]:
         """Route to the controller if it is known."""

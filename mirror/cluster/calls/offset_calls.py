@@ -204,6 +204,7 @@ class DeleteRecords(LeadersCall[int]):
 
     api = Api.DELETE_RECORDS
     needs = "Delete"
+    changes = True
 
     def __init__(self, before: Mapping[TopicPartition, int], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("deleting records", before.keys(), deadline_ms, timeout_ms)

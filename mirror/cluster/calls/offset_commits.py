@@ -34,12 +34,18 @@ class CommitOffset(CompletableEvent[None]):
         self.group: Final = group
         self.tp: Final = tp
         self.offset: Final = offset
+        self.failed = False
+        """Whether an attempt has failed."""
         self._waits: tuple[ClusterView, int] | None = None
 
     @property
     def advancing(self) -> bool:
-        """Whether what it waits for has arrived since: the coordinator, or the end of the request before it."""
-        return self.stepped or (self._waits is not None and self._waits[0].answers != self._waits[1])
+        """Whether what it waits for has arrived since: the coordinator, or the end of the request before it.
+
+        It does not once an attempt has failed: the deadline is checked before the next one.
+        """
+        waited = self._waits is not None and self._waits[0].answers != self._waits[1]
+        return not self.failed and (self.stepped or waited)
 
     def wait_for_coordinator(self, view: ClusterView, why: KafkaError | None) -> None:
         """Record that the coordinator is unknown, because of ``why``."""
@@ -72,6 +78,12 @@ class _Group:
         if any(commit.future.done() for commit in _each(self.waiting)):
             left = {tp: [one for one in commits if not one.future.done()] for tp, commits in self.waiting.items()}
             self.waiting = {tp: commits for tp, commits in left.items() if commits}
+
+    def ready(self, now: int) -> list[TopicPartition]:
+        """Return the waiting partitions, without those of which only retries after their deadlines would be sent."""
+        return [
+            tp for tp, commits in self.waiting.items() if not (commits[-1].failed and commits[-1].deadline_ms <= now)
+        ]
 
     def take(self, tps: Collection[TopicPartition]) -> None:
         """Move the commits of ``tps`` from waiting to in flight."""
@@ -115,7 +127,7 @@ class OffsetCommits:
             if group.in_flight:
                 continue
             group.drop_done()
-            ready = [tp for tp in group.waiting if (name, tp) not in self._states.resting]
+            ready = [tp for tp in group.ready(now) if (name, tp) not in self._states.resting]
             if not group.waiting:
                 del self._groups[name]
             elif ready and (node := self._coordinator(name, group)) is not None:
@@ -194,7 +206,7 @@ class OffsetCommits:
                 elif isinstance(error, NotRetriable):
                     commit.fail(error)
                 else:
-                    commit.last_error = error
+                    commit.last_error, commit.failed = error, True
             if not all(commit.future.done() for commit in commits):
                 retried.append(tp)
         self._states.succeeded([(name, tp) for tp in group.in_flight if tp not in failed])

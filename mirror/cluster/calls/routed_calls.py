@@ -83,13 +83,17 @@ class Call(CompletableEvent[T], Generic[T, K]):
     def advancing(self) -> bool:
         """Whether it advances: also after a response that it waited for (metadata, a coordinator), until that is used.
 
-        It does not while a key backs off: the key's attempt failed, and the next is not due before the deadline is
-        checked.
+        It does not once a key has failed, until that key succeeds: the deadline is checked before its next attempt.
         """
-        if self.resting:
+        if self.failing:
             return False
         waiting = self._view is not None and bool(self.pending) and self._answers_seen >= 0
         return self.stepped or (waiting and self._view is not None and self._view.answers != self._answers_seen)
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempt of some key failed."""
+        return self.states is not None and self.states.failing
 
     @property
     def resting(self) -> bool:
@@ -267,7 +271,9 @@ class Calls:
             if call.states is not None and not call.future.done():
                 call.pending.update(call.states.rested(now))
                 wait = min(wait, call.states.wait_ms(now))
-                for node, attempt in self._attempts(call, now) if call.pending else ():
+                # A retry after the deadline could do what the caller is told has failed: the reaper ends the call.
+                overdue = call.failing and call.deadline_ms <= now
+                for node, attempt in self._attempts(call, now) if call.pending and not overdue else ():
                     if (share := call.shares_with()) is None:
                         requests.append(self._request([attempt], node))
                     else:
