@@ -32,6 +32,7 @@
         ├── NoPosition           a partition has neither a position nor a rule for where to begin
         ├── LogTruncated         the log was truncated below the position: records that were read are lost (KIP-320)
         │   └── TopicRecreated   the topic was deleted and created again under the same name (KIP-516)
+        ├── Woken                Consumer.wake() ended the call; what it asked for may have been done
         ├── ClientClosed         the call came after close(), or close() interrupted it
         └── NetworkThreadDied    the network thread has ended; carries the exception that ended it
 
@@ -350,6 +351,10 @@ class AcknowledgedRecordsLost(KafkaError):
 
 class TopicRecreated(LogTruncated):
     """The topic was deleted and created again under the same name (KIP-516): its offsets mean other records."""
+
+
+class Woken(KafkaError):
+    """``Consumer.wake()`` ended the call (Java's WakeupException); what it asked for may have been done."""
 
 
 class ClientClosed(KafkaError):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import Any
+
 from mirror.backoff import Backoff
-from mirror.cluster.events import as_kafka_error
+from mirror.cluster.events import CompletableEvent, as_kafka_error
 from mirror.cluster.loop import ClusterLoop, LeaveEvent
 from mirror.cluster.requests import IDLE, Poll, Request
 from mirror.cluster.types import TopicPartition
@@ -13,7 +16,7 @@ from mirror.consumer.fetching import Fetching
 from mirror.consumer.offsets import Offsets
 from mirror.consumer.positions import Positions
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import KafkaError
+from mirror.errors import KafkaError, Woken
 from mirror.timing import FOREVER_MS, remaining
 
 
@@ -32,6 +35,7 @@ class ConsumerCore:
         self._network = loop.network
         self._fetching = Fetching(settings, loop.metadata, self.positions, self._channel, backoff, parts_of)
         self._poll_event: PollEvent | None = None
+        self._wakeable: CompletableEvent[Any] | None = None
         self._woken = False
         self._position_events: list[PositionEvent] = []
         self._closing: LeaveEvent | None = None
@@ -68,12 +72,26 @@ class ConsumerCore:
         self._answer_waiting()
 
     def wake(self) -> None:
-        """Complete the pending poll with the records that are there; if none is pending, do so with the next one."""
-        event, self._poll_event = self._poll_event, None
-        self._woken = event is None or event.future.done()
-        if event is not None and not self._woken:
-            event.woken = True
-            event.answer(self.positions.take(event.max_bytes))
+        """Complete the pending poll with the records that are there, or fail the pending call; else the next one."""
+        poll, self._poll_event = self._poll_event, None
+        self._woken = False
+        if poll is not None and not poll.future.done():
+            poll.woken = True
+            poll.answer(self.positions.take(poll.max_bytes))
+        elif (call := self._wakeable) is not None:
+            call.fail(Woken(f"{call.what}: wake() ended it; it may have been done"))
+        else:
+            self._woken = True
+
+    def let_wake_end(self, call: CompletableEvent[Any]) -> None:
+        """Let a wake end ``call``: one that has come since the last call, too (``WakeupTrigger.setActiveTask``)."""
+        self._wakeable = call
+        call.future.add_done_callback(self._forget_wakeable)
+        if self._woken:
+            self.wake()
+
+    def _forget_wakeable(self, _: Future[Any]) -> None:
+        self._wakeable = None
 
     def return_unread_poll(self, event: PollEvent) -> None:
         """Keep the records of ``event``, whose sender never received them, and its wake for the next poll."""

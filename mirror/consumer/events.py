@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from mirror.cluster.events import CompletableEvent, Event
 from mirror.cluster.metadata import Metadata
@@ -44,7 +44,11 @@ class ConsumerActions(Protocol):
         ...
 
     def wake(self) -> None:
-        """Complete the pending poll, or the next one, without waiting."""
+        """End the pending poll or wakeable call, or the next one, without waiting."""
+        ...
+
+    def let_wake_end(self, call: CompletableEvent[Any]) -> None:
+        """Let a wake end ``call``: one that has come since the last call, too."""
         ...
 
 
@@ -88,8 +92,20 @@ class PollInterruptedEvent(Event):
         core.return_unread_poll(self._poll)
 
 
+class WakeableEvent(Event):
+    """A wake ends the call that follows, which may be one of the loop's."""
+
+    def __init__(self, call: CompletableEvent[Any]) -> None:
+        self._call = call
+
+    def apply(self, core: ConsumerActions, now: int) -> None:
+        """Let a wake end it."""
+        del now
+        core.let_wake_end(self._call)
+
+
 class WakeEvent(Event):
-    """Complete the pending poll, or the next one, without waiting.
+    """End the pending poll or wakeable call, or the next one, without waiting.
 
     It is sent to the loop instead of the core, which may have left it. ``pending`` is True from when the event is
     queued until it is applied: further wakes in between have no effect of their own.

@@ -35,6 +35,7 @@ from mirror.consumer.events import (
     ResetEvent,
     SeekEvent,
     UnassignEvent,
+    WakeableEvent,
     WakeEvent,
 )
 from mirror.consumer.fetched import Fetched
@@ -168,10 +169,12 @@ class Consumer:
             return fetched
 
     def wake(self) -> None:
-        """Let the pending :meth:`poll`, or otherwise the next one, return at once with the records that are there.
+        """End the pending call at once, or otherwise the next one: :meth:`poll` returns the records that are there.
 
-        May be called from any thread, including callbacks of futures, but not from a signal handler. Never raises:
-        errors of the consumer are raised by poll. Several wakes before a poll have the effect of one.
+        :meth:`position`, :meth:`committed`, :meth:`commit_sync`, :meth:`partitions_for` and :meth:`list_topics` raise
+        Woken, as in Java; other calls are not woken. May be called from any thread, including callbacks of futures, and
+        from signal handlers. Never raises: errors of the consumer are raised by its calls. Several wakes before a call
+        have the effect of one.
         """
         if not self._wake.pending:
             try:
@@ -186,7 +189,7 @@ class Consumer:
     def position(self, tp: TopicPartition, timeout_ms: int | None = None) -> int:
         """Return the next offset that :meth:`poll` returns, looking it up if it is unknown."""
         tp = arguments.partition(tp)
-        return self._ask(PositionEvent(tp, *self._timer(timeout_ms)), (tp,))
+        return self._ask_wakeable(PositionEvent(tp, *self._timer(timeout_ms)), (tp,))
 
     def committed(
         self, tps: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -196,7 +199,7 @@ class Consumer:
         Waits for pending transactions (KIP-447).
         """
         named = arguments.partitions(tps)
-        found = self._ask(GroupOffsets(self._group(), named, *self._timer(timeout_ms)), to_loop=True)
+        found = self._ask_wakeable(GroupOffsets(self._group(), named, *self._timer(timeout_ms)), to_loop=True)
         return {tp: found.get(tp) for tp in named}
 
     def commit_sync(
@@ -208,7 +211,7 @@ class Consumer:
         timer, given = self._timer(timeout_ms), None if offsets is None else arguments.offsets(offsets)
         wanted = self._ask(ConsumedEvent(*timer)) if given is None else given
         if wanted:
-            self._ask(CommitGroupOffsets(self._group(), wanted, *timer), to_loop=True)
+            self._ask_wakeable(CommitGroupOffsets(self._group(), wanted, *timer), to_loop=True)
 
     def beginning_offsets(
         self, tps: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -240,12 +243,12 @@ class Consumer:
     def partitions_for(self, topic: str, timeout_ms: int | None = None) -> tuple[PartitionDescription, ...]:
         """Return the partitions of the topic; none if it does not exist."""
         call = DescribeTopics((arguments.topic(topic),), *self._timer(timeout_ms))
-        found = self._ask(call, to_loop=True)
+        found = self._ask_wakeable(call, to_loop=True)
         return found[topic].partitions if topic in found else ()
 
     def list_topics(self, timeout_ms: int | None = None) -> dict[str, TopicDescription]:
         """Return all topics that this client may see, by name."""
-        return self._ask(DescribeTopics(None, *self._timer(timeout_ms)), to_loop=True)
+        return self._ask_wakeable(DescribeTopics(None, *self._timer(timeout_ms)), to_loop=True)
 
     def client_instance_id(self, timeout_ms: int | None = None) -> uuid.UUID:
         """Return the telemetry id of this client (KIP-714).
@@ -289,6 +292,13 @@ class Consumer:
             self._check_usable(tps)
             self._forget_unread()
             return self._thread.call(None if to_loop else self._core, event)
+
+    def _ask_wakeable(
+        self, event: CompletableEvent[T], tps: Collection[TopicPartition] = (), *, to_loop: bool = False
+    ) -> T:
+        with self._use:
+            self._submit(WakeableEvent(event), tps)
+            return self._ask(event, tps, to_loop=to_loop)
 
     def _submit(self, event: Event, tps: Collection[TopicPartition] = ()) -> None:
         with self._use:

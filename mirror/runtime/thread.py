@@ -53,8 +53,9 @@ class NetworkThread:
         self._forks = _registry.forks
         self._cause: BaseException | None = None
         # Guards the moment between "the thread is alive" and "the event is queued": without it an event could be queued
-        # behind the last sweep, and its sender would wait for ever.
-        self._gate = threading.Lock()
+        # behind the last sweep, and its sender would wait for ever. A signal handler may interrupt its holder, and take
+        # it again to wake a consumer.
+        self._gate = threading.RLock()
         first = settings.bootstrap[0]
         self._thread = threading.Thread(target=self._run, name=f"mirror-network-{first[0]}:{first[1]}", daemon=True)
 

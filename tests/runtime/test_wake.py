@@ -1,10 +1,11 @@
-"""Waking a consumer's poll from other threads."""
+"""Waking a consumer's calls from other threads and from signal handlers."""
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from mirror.client import Consumer, TopicPartition
 from mirror.cluster.events import Event
-from mirror.errors import InvalidArgument, NetworkThreadDied
+from mirror.errors import InvalidArgument, KafkaTimeout, NetworkThreadDied, Woken
 from tests.polling import eventually
 from tests.runtime.listener import Listener
 
@@ -22,7 +23,7 @@ TP = TopicPartition("t", 0)
 @pytest.fixture
 def consumer() -> Iterator[Consumer]:
     listener = Listener()
-    consumer = Consumer({"bootstrap.servers": listener.address})
+    consumer = Consumer({"bootstrap.servers": listener.address, "group.id": "g"})
     consumer.assign([TP])
     yield consumer
     consumer.close(0)
@@ -138,6 +139,72 @@ def test_a_wake_cut_short_does_not_stop_those_to_come(consumer: Consumer, monkey
             consumer.wake()
     consumer.wake()
     assert consumer.poll(200_000) == []
+
+
+WAKEABLE: dict[str, Callable[[Consumer], object]] = {
+    "commit_sync": lambda consumer: consumer.commit_sync({TP: 1}, 30_000),
+    "committed": lambda consumer: consumer.committed([TP], 30_000),
+    "list_topics": lambda consumer: consumer.list_topics(30_000),
+    "partitions_for": lambda consumer: consumer.partitions_for("t", 30_000),
+    "position": lambda consumer: consumer.position(TP, 30_000),
+}
+every_wakeable_call = pytest.mark.parametrize("name", WAKEABLE)
+
+
+@every_wakeable_call
+def test_other_calls_are_woken_too(name: str, consumer: Consumer) -> None:
+    """Those that Java's consumer documents to raise WakeupException."""
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(WAKEABLE[name], consumer)
+        eventually(lambda: consumer._core._wakeable is not None, what="the call has begun")
+        consumer.wake()
+        error = waiting.exception(30)
+    assert isinstance(error, Woken)
+    assert "wake() ended it" in str(error)
+    began = time.monotonic()
+    assert consumer.poll(50) == []
+    assert time.monotonic() - began > 0.04, "the wake has ended one call"
+
+
+@every_wakeable_call
+def test_a_wake_before_the_call_ends_it(name: str, consumer: Consumer) -> None:
+    consumer.wake()
+    with pytest.raises(Woken):
+        WAKEABLE[name](consumer)
+    assert consumer._core._wakeable is None
+
+
+def test_a_call_that_is_done_takes_no_wake(consumer: Consumer) -> None:
+    with pytest.raises(KafkaTimeout):
+        consumer.committed([TP], 1)
+    consumer.wake()
+    assert consumer.poll(200_000) == []
+
+
+def test_calls_that_are_not_woken_leave_the_wake_to_the_next(consumer: Consumer) -> None:
+    consumer.wake()
+    with pytest.raises(KafkaTimeout):
+        consumer.end_offsets([TP], 1)
+    assert consumer.poll(200_000) == []
+
+
+def test_a_signal_handler_may_wake_the_thread_that_it_interrupts(consumer: Consumer) -> None:
+    """Wherever that is: also while it hands over an event, with the lock that is for that."""
+
+    def stuck(_number: int, _frame: object) -> None:
+        raise AssertionError("wake() does not return")
+
+    before = signal.signal(signal.SIGUSR1, lambda _number, _frame: consumer.wake())
+    alarm = signal.signal(signal.SIGALRM, stuck)
+    signal.alarm(20)
+    try:
+        with consumer._thread._gate:
+            signal.raise_signal(signal.SIGUSR1)
+        assert consumer.poll(200_000) == []
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, alarm)
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("wrong", [-1, "8", 1.5])
