@@ -65,7 +65,8 @@ class _Partition:
 class Producer(AdoptionCalls):
     """Sends records and encoded batches: idempotent, acks=all, in order within a partition.
 
-    With a ``transactional.id`` it sends in transactions. Thread-safe.
+    With a ``transactional.id`` it sends in transactions. Thread-safe. The end of a ``with`` closes it. If an exception
+    leaves the ``with``, it drops what is not acknowledged, leaves a transaction to its coordinator, and logs both.
     """
 
     def __init__(
@@ -396,9 +397,10 @@ class Producer(AdoptionCalls):
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until everything sent so far is acknowledged or failed, without lingering.
 
-        Raises KafkaTimeout; WrongState in a callback, on the network thread; NetworkThreadDied after a fork.
+        The default of ``timeout_ms`` is ``delivery.timeout.ms`` + ``request.timeout.ms``, in which every batch gets its
+        outcome. Raises KafkaTimeout; WrongState in a callback, on the network thread; NetworkThreadDied after a fork.
         """
-        _, timeout = self._timer(timeout_ms)
+        _, timeout = self._delivery_timer(timeout_ms)
         self._thread.check_process()
         self._thread.check_may_wait()
         unanswered = self._unanswered.now()
@@ -416,11 +418,13 @@ class Producer(AdoptionCalls):
     def close(self, timeout_ms: int | None = None) -> None:
         """Flush for at most ``timeout_ms``, then fail the rest. May be called again, and after the thread has died.
 
+        The default is that of :meth:`flush`.
+
         An open transaction is aborted instead; a pending commit or abort is waited for. Callers that wait in
         :meth:`send` get ClientClosed at once. With a timeout of 0 everything is dropped, as by :meth:`close_async`;
         so it is in a callback on the network thread, and after a fork, as the batches belong to the other process.
         """
-        deadline_ms, timeout = self._timer(0 if self._thread.is_current else timeout_ms)
+        deadline_ms, timeout = self._delivery_timer(0 if self._thread.is_current else timeout_ms)
         if not self._stop_sending():
             return
         try:
@@ -432,6 +436,12 @@ class Producer(AdoptionCalls):
         finally:
             leave = LeaveEvent(self._core, *self._thread.timer(None))
             leave_and_release(self._thread, leave, self._left_ms(deadline_ms))
+
+    def _delivery_timer(self, timeout_ms: int | None) -> tuple[int, int]:
+        """Return (deadline, timeout) in ms; by default one in which every batch gets its outcome."""
+        outcome_ms = self._settings.delivery_timeout_ms + self._settings.cluster.request_timeout_ms
+        wanted_ms = arguments.timeout(timeout_ms)
+        return self._thread.timer(outcome_ms if wanted_ms is None else wanted_ms)
 
     def close_async(self) -> Future[None]:
         """Drop everything without waiting; the future completes, without an error, when that is done.
@@ -475,5 +485,12 @@ class Producer(AdoptionCalls):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self.close()
+            return
         # Do not wait after an error: its caller retries everything, if at all.
-        self.close(None if kind is None else 0)
+        batches, transaction = len(self._unanswered), "; its transaction is left open" if self._in_transaction else ""
+        if batches or transaction:
+            text = "%r is closed because of %s: %d batches without an acknowledgement are dropped%s"
+            _log.warning(text, self, kind.__name__, batches, transaction)
+        self.close(0)

@@ -196,6 +196,11 @@ class TransactionCalls:
 
     # --- state
 
+    @property
+    def _in_transaction(self) -> bool:
+        """Whether there is a transaction that has not ended."""
+        return self._phase not in {_Phase.NEW, _Phase.READY}
+
     def _may_send(self) -> None:
         """Raise if records cannot be sent in the current phase."""
         self._thread.check_process()
