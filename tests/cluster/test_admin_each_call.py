@@ -365,3 +365,44 @@ def test_one_network_poll_before_reaping(case: Case, cluster: FakeCluster, admin
         case.call(admin, timeout_ms=0)
     admin.client.run_for(5_000)
     assert len(cluster.calls(case.api)) == before + 1
+
+
+STEPS: dict[str, tuple[Api, Api, Callable[..., Any]]] = {
+    "describe_log_dirs": (Api.METADATA, Api.DESCRIBE_LOG_DIRS, lambda a, **o: a.describe_log_dirs(**o)),
+    "describe_topics_by_broker": (
+        Api.METADATA,
+        Api.METADATA,
+        lambda a, **o: a.describe_topics_by_broker(["t"], **o),
+    ),
+    "list_transactions": (Api.METADATA, Api.LIST_TRANSACTIONS, lambda a, **o: a.list_transactions([1], **o)),
+    "list_groups": (Api.METADATA, Api.LIST_GROUPS, lambda a, **o: a.list_groups(**o)),
+    "describe_groups": (
+        Api.DESCRIBE_GROUPS,
+        Api.CONSUMER_GROUP_DESCRIBE,
+        lambda a, **o: a.describe_groups(["new-g"], **o),
+    ),
+}
+"""Calls of two steps: the requests of both."""
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_all_steps_of_a_call_share_its_timeout(name: str, cluster: FakeCluster, admin: FakeAdmin) -> None:
+    first, second, call = STEPS[name]
+    cluster.control.on(first, Action(delay_ms=600))
+    cluster.control.on(second, Action(silent=True), times=None)
+    begun, before = admin.client.now, len(cluster.calls(second))
+    with pytest.raises(KafkaTimeout, match="within 1000 ms"):
+        call(admin, timeout_ms=1_000)
+    assert admin.client.completed_ms - begun == 1_000
+    assert len(cluster.calls(second)) > before, "the second step has begun"
+
+
+def test_the_step_for_old_brokers_shares_the_timeout_too(cluster: FakeCluster) -> None:
+    cluster.versions[Api.DESCRIBE_CLUSTER] = (1, 0)
+    cluster.control.on(Api.API_VERSIONS, Action(delay_ms=600))
+    cluster.control.on(Api.METADATA, Action(silent=True), times=None)
+    admin = FakeAdmin(cluster)
+    begun = admin.client.now
+    with pytest.raises(KafkaTimeout, match="within 1000 ms"):
+        admin.cluster_operations(timeout_ms=1_000)
+    assert admin.client.completed_ms - begun == 1_000

@@ -50,6 +50,15 @@ def test_the_wait_for_replicas_ends_before_the_request_does() -> None:
     assert set(_refused(**{"ack.timeout.ms": 0})) == {"ack.timeout.ms"}
 
 
+@pytest.mark.parametrize("value", [False, "false"])
+def test_a_producer_without_idempotence_is_refused(value: object) -> None:
+    """In place of the other conflicts, which are only conflicts with idempotence."""
+    problems = _refused(**{"enable.idempotence": value, "acks": "1", "retries": 0})
+    what = "only the idempotent producer is there; remove the key"
+    assert problems == {"enable.idempotence": f"enable.idempotence = False: {what}"}
+    assert _parse(**{"enable.idempotence": True}) == _parse()
+
+
 def test_a_batch_must_fit_the_memory() -> None:
     assert _parse(**{"batch.size": 100, "buffer.memory": 100}).batch_size == 100
     problems = _refused(**{"batch.size": 101, "buffer.memory": 100})

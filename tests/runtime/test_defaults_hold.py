@@ -12,10 +12,13 @@ import pytest
 
 from mirror.client import Admin, Consumer, Producer
 from mirror.cluster.settings import ClusterSettings
+from mirror.consumer.core import ConsumerCore
 from mirror.errors import KafkaTimeout
 from mirror.runtime.clock import process_rng
 from mirror.runtime.thread import acquire, release
 from tests.runtime.listener import Listener
+from tests.runtime.test_thread import CALLS as CONSUMER_CALLS
+from tests.runtime.test_thread import TP
 from tests.stalls import Stalls
 
 DEFAULT_MS = 300
@@ -42,13 +45,27 @@ def test_default_api_timeout_bounds_calls_that_name_none(face: str, silent: str,
             getattr(client, CALLS[face])()
         assert took.ms >= DEFAULT_MS - 1
         assert took.running_ms < 3_000
-        if face == "consumer":
-            with stalls.timing() as took:
-                assert client.poll() == []
-            assert took.ms >= DEFAULT_MS - 1
-            assert took.running_ms < 3_000
     finally:
         client.close(0) if face != "admin" else client.close()
+
+
+@pytest.mark.parametrize("name", [*CONSUMER_CALLS, "close"])
+def test_default_api_timeout_bounds_each_of_the_consumer_s_timed_calls(
+    name: str, silent: str, stalls: Stalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All eleven of the timeout design; ``close`` has something to wait for only at a broker."""
+    monkeypatch.setattr(ConsumerCore, "leave", lambda _self, _event, _now: None)
+    consumer = Consumer({"bootstrap.servers": silent, "group.id": "g", "default.api.timeout.ms": DEFAULT_MS})
+    consumer.assign([TP])
+    with stalls.timing() as took:
+        if name in {"poll", "close"}:
+            assert not getattr(consumer, name)()
+        else:
+            with pytest.raises(KafkaTimeout, match=f"within {DEFAULT_MS} ms"):
+                CONSUMER_CALLS[name](consumer)
+    assert took.ms >= DEFAULT_MS - 1
+    assert took.running_ms < 3_000
+    consumer.close(0)
 
 
 @pytest.mark.parametrize("face", FACES)
