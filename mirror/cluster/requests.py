@@ -61,6 +61,15 @@ class Request:
     unwanted: Callable[[], bool] | None = None
     """Returns whether all its callers have left (closed, interrupted): then it fails instead of being sent."""
 
+    on_unsent: Callable[[], None] | None = None
+    """Called before ``on_failure`` if it was never sent, so that no broker can have done it."""
+
+    def fail_unsent(self, error: KafkaError, now: int) -> None:
+        """Fail it: it was not sent."""
+        if self.on_unsent is not None:
+            self.on_unsent()
+        self.on_failure(error, now)
+
     def settled(self, now: int) -> None:
         """Record that, after a timeout, the response is no longer outstanding."""
         if self.on_settled is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -350,3 +352,36 @@ def test_a_listing_of_a_topic_that_gets_a_partition_is_another_one() -> None:
     found = admin.list_changed_topics([before.digest]).topics
     assert found is not None
     assert len(found["t"].partitions) == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome"),
+    [
+        (lambda admin: admin.create_topics([NewTopic("a", 1)]), "TOPIC_ALREADY_EXISTS"),
+        (lambda admin: admin.delete_topics(["missing"]), "UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+    ids=["create", "delete"],
+)
+def test_an_attempt_that_was_never_sent_explains_nothing(call: Callable[[FakeAdmin], object], outcome: str) -> None:
+    """The brokers are away at first: they have neither made nor deleted what is found."""
+    cluster = _cluster()
+    for node in cluster.brokers:
+        cluster.kill(node)
+        cluster.after(1_000, partial(cluster.start, node))
+    with pytest.raises(BrokerError, match=outcome) as raised:
+        call(FakeAdmin(cluster))
+    assert "may have created it" not in str(raised.value)
+
+
+def test_a_timeout_before_anything_was_sent_raises_no_doubt() -> None:
+    cluster = _cluster()
+    for node in cluster.brokers:
+        cluster.kill(node)
+    with pytest.raises(KafkaTimeout) as raised:
+        FakeAdmin(cluster).delete_topics(["a"], timeout_ms=2_000)
+    assert "may have been done" not in str(raised.value)
+    silent = _cluster()
+    silent.control.on(Api.API_VERSIONS, Action(silent=True), times=None)
+    with pytest.raises(KafkaTimeout) as raised:
+        FakeAdmin(silent).delete_topics(["a"], timeout_ms=2_000)
+    assert "may have been done" not in str(raised.value)

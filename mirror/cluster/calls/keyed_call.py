@@ -64,6 +64,10 @@ class KeyedCall(Call[Outcomes[K, V], K]):
         self._unanswered.update(keys)
         return self.body(keys, view, min(timeout_ms, INT32_MAX))
 
+    def not_sent(self, keys: Collection[K]) -> None:
+        """Record that the last request for ``keys`` cannot have been executed."""
+        self._unanswered.difference_update(keys)
+
     def set_result(self, key: K, code: int, value: V, message: str | None = None, *, needs: str | None = None) -> None:
         """Set the outcome of ``key`` by ``code``; ``value`` is its result on success."""
         if key not in self._keys:

@@ -151,6 +151,9 @@ class Call(CompletableEvent[T], Generic[T, K]):
         """Process a response; return the keys to retry with their errors. Raises KafkaError if no retry can help."""
         raise NotImplementedError
 
+    def not_sent(self, keys: Collection[K]) -> None:
+        """Record that the last request for ``keys`` was never sent."""
+
     def result(self) -> T:
         """Return the result, once every key is answered."""
         raise NotImplementedError
@@ -320,6 +323,10 @@ class Calls:
             for attempt in attempts:
                 self._on_failure(attempt.call, attempt.keys, error, now)
 
+        def on_unsent() -> None:
+            for attempt in attempts:
+                attempt.call.not_sent(attempt.keys)
+
         return Request(
             api=first.call.api,
             body=body,
@@ -331,6 +338,7 @@ class Calls:
             max_version=first.call.max_version,
             recognize=first.call.recognize if first.call.recognizes else None,
             unwanted=lambda: all(attempt.call.future.done() for attempt in attempts),
+            on_unsent=on_unsent,
         )
 
     def _on_response(self, call: Call[Any, Any], requested: dict[Any, None], response: Any, now: int) -> None:

@@ -150,9 +150,8 @@ class BrokerSession:
         while self._waiting and self.phase is SessionPhase.READY and self.throttled_until_ms <= now:
             request, caller_deadline = self._waiting.popleft()
             if request.unwanted is not None and request.unwanted():
-                request.on_failure(
-                    ClientClosed(f"{self.label}: {request.api.label} not sent: its caller has left"), now
-                )
+                left = f"{self.label}: {request.api.label} not sent: its caller has left"
+                request.fail_unsent(ClientClosed(left), now)
             else:
                 self._send_versioned(request, caller_deadline, now)
 
@@ -349,7 +348,7 @@ class BrokerSession:
         if late:
             self._waiting = deque(pair for pair in self._waiting if pair[1] > now)
             for request, _ in late:
-                request.on_failure(self._timed_out(request, self._why_held(now)), now)
+                request.fail_unsent(self._timed_out(request, self._why_held(now)), now)
                 request.settled(now)
         return self.is_silent(now) or self._authenticate_by_ms <= now
 
@@ -402,7 +401,7 @@ class BrokerSession:
             self.meters[sent.api.label].lost += lost
             sent.lost(error, now)
         for request, _ in waiting:
-            request.on_failure(error, now)
+            request.fail_unsent(error, now)
 
 
 def disconnected(label: str, why: str) -> ConnectionFailed:
