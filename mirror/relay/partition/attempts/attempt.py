@@ -252,7 +252,7 @@ class CopyAttempt:
         if self._may_commit and self.commits.pending and now >= self._commit_due_ms():
             self._context.step_when_done(self._copy, self._begin_commit(now))
         done = self._reader.ended and self.all_delivered and (self._copy.winding_up or not self._at_end)
-        return done and self.commits.in_flight is None and not (self.commits.pending or self.comparing_target)
+        return done and self._is_settled and not self.comparing_target
 
     def _begin_at(self, found: FoundPosition, now: int) -> None:
         """Continue if the position is that of the progress; otherwise raise PositionFound."""
@@ -281,7 +281,15 @@ class CopyAttempt:
     @property
     def _may_stall(self) -> bool:
         # The check ends this attempt's reading: what is not committed would be lost, or sent twice.
-        return self.outbox.empty and self.commits.in_flight is None and not self.commits.pending
+        return self.outbox.empty and self._is_settled
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether the position is known, and all that is acknowledged is committed: it may be read from there again.
+
+        The position that an acquisition in flight finds may be behind it. What is in front of that is in the target.
+        """
+        return self.commits.in_flight is None and not (self.commits.pending or self._acquisition.in_progress)
 
     def _check_regression(self) -> None:
         if (regression := self.outbox.regression) is not None:

@@ -1,0 +1,89 @@
+"""What the source reports while an attempt acquires its partition: the position that is found is never dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from mirror.errors import CorruptBatch, LogTruncated, OffsetOutOfRange
+from mirror.relay.partition.states import CopyState
+from mirror.relay.progress.committed import ProgressTotals
+from tests.relay.copy_harness import CopyHarness
+from tests.relay.hand_context import TIMES
+from tests.relay.partition.test_sequences import PLANNED, claimed, harness, young
+
+
+def asks_an_earlier_attempt() -> CopyHarness:
+    """It has nothing to send, and an earlier attempt, which copies meanwhile, is to yield."""
+    run = harness(**PLANNED)
+    run.writer.continues = True
+    run.opened_with(run.writer.planned)
+    run.copy.on_source_response(run.clock.now() + 1, 4)
+    run.context.run_until_idle()
+    return run
+
+
+def claims_its_first_progress() -> CopyHarness:
+    """Another attempt has begun meanwhile."""
+    return harness().opened_with(None).resolved()
+
+
+def _damaged(run: CopyHarness) -> None:
+    run.fetch_fails(CorruptBatch("t-0: the batch is damaged"))
+
+
+def _gone(run: CopyHarness) -> None:
+    run.fetch_fails(OffsetOutOfRange("t-0: out of range", 1))
+
+
+def _truncated(run: CopyHarness) -> None:
+    run.fetch_fails(LogTruncated("t-0: the log was cut back"))
+
+
+def _silent(run: CopyHarness) -> None:
+    run.advance(TIMES.stall_ms + 1)
+    run.copy.step(run.clock.now())
+
+
+Event = Callable[[CopyHarness], None]
+BEGINNINGS: Final = [asks_an_earlier_attempt, claims_its_first_progress]
+
+
+@pytest.mark.parametrize("event", [_damaged, _gone, _truncated, _silent])
+@pytest.mark.parametrize("begin", BEGINNINGS)
+def test_position_that_is_found_counts_whatever_the_source_reports_meanwhile(
+    begin: Callable[[], CopyHarness], event: Event
+) -> None:
+    """Sent from where the attempt had begun, records of the earlier one would be in the target twice."""
+    run = begin()
+    asked, _ = run.writer.acquisitions[0]
+    found = asked.offset + 2
+    event(run)
+    run.acquired(replace(claimed(found), generation=asked.generation), ProgressTotals(2, 1, 100))
+    assert run.context.read_position == (found, None)
+    run.commit()
+    run.fetch(young(run, found))
+    assert run.sent == [[b"%d" % found]]
+    assert len(run.writer.acquisitions) == 1
+
+
+@pytest.mark.parametrize("event", [_damaged, _gone, _truncated])
+@pytest.mark.parametrize("begin", BEGINNINGS)
+def test_what_the_source_reports_counts_once_the_position_is_known(
+    begin: Callable[[], CopyHarness], event: Event
+) -> None:
+    """Nothing was appended behind the progress: it is read there again, or the source is asked for the reason."""
+    run = begin()
+    asked, _ = run.writer.acquisitions[0]
+    event(run)
+    assert run.copy.state is CopyState.COPYING
+    assert not run.context.source_lookups
+    run.acquired()
+    assert run.commit().offset == asked.offset
+    if event is _damaged:
+        assert run.context.read_position == (asked.offset, None)
+    else:
+        assert run.copy.state is CopyState.CHECKING_SOURCE
