@@ -193,7 +193,7 @@ class HandContext:
         self.comparisons: list[tuple[TargetMark, Future[TargetMark | None]]] = []
         self.reencodings: list[tuple[Sequence[AnyBatch], ReencodeSpec, Future[ReencodeResult]]] = []
         self.reencodes_by_hand = False
-        self.retries_allowed = False
+        self.retries_allowed = self.names_run = False
         self.source_error_text = ""
         self.to_step: list[CopyHandle] = []
         self.observer = RecordingObserver()
@@ -306,9 +306,9 @@ class HandContext:
         del failed
         self.to_step.append(copy)
 
-    def may_retry(self, copy: CopyHandle) -> bool:
+    def may_retry(self, copy: CopyHandle, *, fenced: bool) -> bool:
         del copy
-        return self.retries_allowed
+        return self.retries_allowed and (self.names_run or not fenced)
 
     def source_error(self, copy: CopyHandle) -> str:
         del copy

@@ -230,8 +230,11 @@ class CopyContext(Protocol):
         """Step ``copy`` soon, and immediately if a batch ``failed``. Called on the network thread."""
         ...
 
-    def may_retry(self, copy: CopyHandle) -> bool:
-        """Whether an expired copy may be retried: it must not be the only one that keeps the task alive."""
+    def may_retry(self, copy: CopyHandle, *, fenced: bool) -> bool:
+        """Whether a copy that has expired may be retried: it must not be the only one that keeps the task alive.
+
+        One that was ``fenced`` may be if the control record, which was read since, still names this run and epoch.
+        """
         ...
 
     def source_error(self, copy: CopyHandle) -> str:

@@ -90,7 +90,13 @@ def make_parts(
         clock=clock,
         failures=failures,
         retry=RetryController(
-            copied, recorder, clock, failures, context.backoff, partial(context.may_retry, copy), awaited
+            copied,
+            recorder,
+            clock,
+            failures,
+            context.backoff,
+            lambda fenced: context.may_retry(copy, fenced=fenced),
+            awaited,
         ),
         gap_check=SourceGapCheck(
             copied, policy, reader, context.timeouts.stall_ms, partial(context.source_error, copy)

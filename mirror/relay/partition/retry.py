@@ -29,10 +29,13 @@ class RetryController:
         clock: DeliveryClock,
         failures: FailureClassifier,
         backoff: Backoff,
-        may_retry: Callable[[], bool],
+        may_retry: Callable[[bool], bool],
         awaited: Callable[[], str],
     ) -> None:
-        """``may_retry``: whether a delayed retry may be waited for; ``awaited``: what the copy waits for now, or ""."""
+        """``may_retry``: whether a delayed retry may be waited for, of a copy that was fenced or not.
+
+        ``awaited``: what the copy waits for now, or "".
+        """
         self.last_failure: AttemptOutcome | None = None
         """The failure of a followed partition; None once its source has answered again."""
         self.winding_up = False
@@ -75,12 +78,14 @@ class RetryController:
         retry = self._outcome is None and not self.winding_up and self._recorder.handed_over is None
         if retry and not self._failures.aborts:
             return self._retry_after(0)
-        if retry or (self._is_retriable and self._may_retry()):
+        if retry or (self._is_retriable and self._may_retry(self._is_fenced)):
             failures = self._failures
             failed = self._outcome is not None and self._outcome.outcome is Outcome.FAILED
             self.last_failure = self._outcome if failed else None
             if failed:
                 return self._retry_after(self._failure_backoff.after(failures.failed_attempts))
+            if self._is_fenced:
+                return self._retry_after(FAILURE_BACKOFF_MS)
             return self._retry_after(self._backoff.after(max(failures.expiries, failures.aborts)))
         return None
 
@@ -91,14 +96,19 @@ class RetryController:
 
     @property
     def _is_retriable(self) -> bool:
-        """Whether the outcome may change: of an expiry; of any failure, if the partition is followed."""
+        """Whether the outcome may change: of an expiry; of any failure or fence, if the partition is followed."""
         outcome = None if self._outcome is None else self._outcome.outcome
-        return outcome is Outcome.EXPIRED or (outcome is Outcome.FAILED and self._range.open_ended)
+        followed = self._range.open_ended and outcome in {Outcome.FAILED, Outcome.FENCED}
+        return outcome is Outcome.EXPIRED or followed
+
+    @property
+    def _is_fenced(self) -> bool:
+        return self._outcome is not None and self._outcome.outcome is Outcome.FENCED
 
     @property
     def keeps_backing_off(self) -> bool:
         """Whether a copy that backs off is still to be retried."""
-        return not self.winding_up and (self._outcome is None or self._may_retry())
+        return not self.winding_up and (self._outcome is None or self._may_retry(self._is_fenced))
 
     # --- results
 

@@ -13,7 +13,10 @@ from mirror.relay.model.timeline import CopyPhase
 ABORT_TIMEOUT_MS: Final = 5_000
 """How long to wait for an abort. After that, the next fence or transaction.timeout.ms ends the transaction."""
 FAILURE_BACKOFF_MS: Final = 15_000
-"""How long a followed partition that has failed waits before its next attempt: the source may be back by then."""
+"""How long a followed partition that has failed waits before its next attempt: the source may be back by then.
+
+One that was fenced waits as long: by then the control record says whether another run has taken over.
+"""
 FAILURE_BACKOFF_MAX_MS: Final = 60_000
 """How long it waits after failures in a row, with no commit in between: 10,000 partitions that wait for a person begin
 170 attempts a second instead of 670."""

@@ -123,8 +123,10 @@ class ControlPoller:
         self._read = read
         self._run = run
         self._epoch = epoch
-        self._next_ms = now
+        self._next_ms = self._asked_ms = now
         self._request: Future[RunControl | None] | None = None
+        self.confirmed_ms = now
+        """When the last request was sent whose response says that the epoch may continue; before, when it began."""
 
     def due_ms(self) -> int:
         """When to call :meth:`poll` next if no response arrives before."""
@@ -134,11 +136,16 @@ class ControlPoller:
         """Return why the epoch is to end, according to a response that has arrived; otherwise None."""
         request = self._request
         if request is None and now >= self._next_ms:
-            self._next_ms = now + POLL_INTERVAL_MS
+            self._asked_ms, self._next_ms = now, now + POLL_INTERVAL_MS
             self._request = self._read()
             return None
         if request is None or not request.done():
             return None
         self._request = None
         control = None if request.exception() is not None else request.result()
-        return None if control is None else control.end_reason(self._run, self._epoch)
+        if control is None:
+            return None
+        reason = control.end_reason(self._run, self._epoch)
+        if reason is None:
+            self.confirmed_ms = self._asked_ms
+        return reason

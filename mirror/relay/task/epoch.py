@@ -10,6 +10,7 @@ from typing import Final
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import RangeResult
 from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.states import FAILURE_BACKOFF_MS
 from mirror.relay.progress.control import ControlPoller, RunControl
 from mirror.timing import FOREVER_MS
 
@@ -71,6 +72,13 @@ class EpochLifecycle:
         if self._policy.until_ms is not None:
             return not (self._winding_up or self._handed_over) and self._unix_ms() < self._policy.until_ms
         return any(not copy.expired for copy in active)
+
+    def is_confirmed(self, now: int) -> bool:
+        """Whether the control record, as read less than ``FAILURE_BACKOFF_MS`` ago, says that the epoch may continue.
+
+        So what has fenced a copy that waits for so long is no other run.
+        """
+        return self._control is not None and now - self._control.confirmed_ms < FAILURE_BACKOFF_MS
 
     def update(
         self, now: int, copies: Sequence[PartitionCopy], active: Collection[PartitionCopy]

@@ -447,9 +447,11 @@ class Task:
             self._additions.follow(control)
         return control
 
-    def may_retry(self, copy: CopyHandle) -> bool:
-        """Whether any expired copy may be retried."""
+    def may_retry(self, copy: CopyHandle, *, fenced: bool) -> bool:
+        """Whether any expired copy may be retried; a ``fenced`` one only if no other run has taken over."""
         del copy
+        if fenced and not self._epoch.is_confirmed(self._clock.now()):
+            return False
         return self._epoch.may_retry(self._active)
 
     def source_error(self, copy: CopyHandle) -> str:

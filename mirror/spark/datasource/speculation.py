@@ -2,7 +2,8 @@
 
 Spark takes the result of the attempt that ends first, and kills the other one. The attempt that started later has
 fenced the earlier one. If the earlier one returned ``fenced`` immediately, Spark would kill the attempt that copies. So
-the fenced attempt waits to be killed itself, for as long as there are signs that the other one of its run is alive.
+the fenced attempt waits to be killed itself, for as long as there are signs that the other one of its run is alive. At
+the end of a stream's epoch both return, and the wait is short: the next epoch begins only once all tasks have returned.
 """
 
 from __future__ import annotations
@@ -55,13 +56,15 @@ def wait_for_other_attempt(
 ) -> None:
     """Wait until the other attempt shows no sign of life. Spark normally kills this process first.
 
-    The wait ends if another run takes over, or ``timeout_ms`` after the last sign of life: in a stream the epoch has
-    not ended yet, in a scheduled run progress was made.
+    The wait ends if another run takes over, soon after the end of a stream's epoch, or ``timeout_ms`` after the last
+    sign of life: in a stream the epoch has not ended yet, in a scheduled run progress was made.
     """
     deadline_ms = clock.now() + timeout_ms
     offsets: Mapping[TopicPartition, int] | None = None
     while clock.now() < deadline_ms:
         pause(POLL_MS / 1000)
+        if spec.until_ms is not None and clock.unix_ms() >= spec.until_ms:
+            break
         try:
             control = other.control()
             if control is None or control.other_run_active(spec.run):
@@ -69,9 +72,13 @@ def wait_for_other_attempt(
             if spec.until_ms is None:
                 before, offsets = offsets, other.offsets()
                 alive = offsets != before
+            elif control.end_reason(spec.run, spec.epoch) is None:
+                alive = True
             else:
-                alive = clock.unix_ms() < spec.until_ms and control.end_reason(spec.run, spec.epoch) is None
+                break
         except KafkaError:
             continue
         if alive:
             deadline_ms = clock.now() + timeout_ms
+    if spec.until_ms is not None:
+        pause(POLL_MS / 1000)  # the other attempt returns now, too, and Spark is to take its results

@@ -15,9 +15,9 @@ from mirror.errors import (
     NeedsAbort,
     TransactionExpired,
 )
-from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.context import CopyHandle
-from mirror.relay.partition.states import ABORT_TIMEOUT_MS, MAX_ABORTS_IN_A_ROW, CopyState
+from mirror.relay.partition.states import ABORT_TIMEOUT_MS, FAILURE_BACKOFF_MS, MAX_ABORTS_IN_A_ROW, CopyState
 from tests.fakes.record_batches import batch, build
 from tests.relay.copy_harness import CopyHarness, made
 from tests.relay.hand_context import TIMES
@@ -256,6 +256,41 @@ def test_copy_fenced_after_a_retry_ends_with_that_outcome() -> None:
     run.writer.opened.set_exception(Fenced("another one took over", 90))
     run.context.run_until_idle()
     run.ended_with(Outcome.FENCED)
+
+
+def _fenced(end: int = OPEN_END) -> CopyHarness:
+    """The control record still names its run."""
+    run = CopyHarness(end).opened(0)
+    run.context.retries_allowed = run.context.names_run = True
+    run.fetch(made(0))
+    run.fail(0, Fenced("a late request of an attempt that has ended", 90))
+    run.closed()
+    return run
+
+
+def test_followed_partition_is_fenced_again_while_the_control_record_names_its_run() -> None:
+    run = _fenced()
+    assert run.back_off() == FAILURE_BACKOFF_MS
+    run.opened(0)
+    run.fetch(made(0), stable_end=1)
+    run.ack()
+    run.advance(TIMES.commit_min_interval_ms)
+    run.commit()
+    run.copy.wind_up(run.clock.now(), immediately=False)
+    run.context.run_until_idle()
+    assert run.ended_with(Outcome.COMPLETE).retries == 1
+
+
+def test_fenced_copy_ends_once_the_control_record_names_another_run() -> None:
+    run = _fenced()
+    run.context.names_run = False
+    run.copy.step(run.clock.now())
+    run.ended_with(Outcome.FENCED)
+
+
+def test_fenced_copy_of_a_bounded_range_ends() -> None:
+    """Of a scheduled run, another attempt at the same task may copy the rest."""
+    _fenced(9).ended_with(Outcome.FENCED)
 
 
 def test_fenced_copy_has_no_progress_for_the_progress_topic() -> None:

@@ -91,3 +91,20 @@ def test_poller_has_one_request_in_flight_and_ignores_failures() -> None:
     poller.poll(10_001)
     requests[1].set_result(CONTROL.stopped())
     assert poller.poll(10_002) == "the run was asked to stop"
+
+
+def test_poller_knows_since_when_nothing_confirms_the_epoch() -> None:
+    """A response says what was true when it was asked for."""
+    requests: list[Future[RunControl | None]] = []
+
+    def read() -> Future[RunControl | None]:
+        requests.append(Future())
+        return requests[-1]
+
+    poller = ControlPoller(read, "run-1", 3, 1_000)
+    assert poller.confirmed_ms == 1_000, "the run has planned it"
+    for asked_ms, answer in ((3_000, CONTROL), (5_000, None), (7_000, CONTROL.stopped())):
+        poller.poll(asked_ms)
+        requests[-1].set_result(answer)
+        poller.poll(asked_ms + 500)
+        assert poller.confirmed_ms == 3_000

@@ -27,13 +27,13 @@ LEASE_MS = 10_000
 
 
 class Transactions:
-    """The target of all partitions: its committed progress, and since when it fences the copies."""
+    """The target of all partitions: its committed progress, and when it fences the copies."""
 
     def __init__(self, harness: TaskHarness) -> None:
         self.harness = harness
         self.progress: dict[int, Progress] = {}
         self.ends: dict[int, int] = {}
-        self.fenced_at = OPEN_END
+        self.fenced_at = self.fenced_until = OPEN_END
         self.opened: list[tuple[int, int]] = []
         self.sick: set[int] = set()
         self.silent_at = 0
@@ -87,7 +87,7 @@ class AnsweringWriter:
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         assert timeout_ms > 0
-        if self.target.harness.clock.now() >= self.target.fenced_at:
+        if self.target.fenced_at <= self.target.harness.clock.now() < self.target.fenced_until:
             return failed(Fenced("another attempt", 90))
         if self.partition in self.target.sick:
             return Future()  # the transaction includes a batch without an answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -34,6 +35,10 @@ class Seen:
         return {TP: self._offset(self.looks)}
 
 
+def _unanswered(_look: int) -> RunControl | None:
+    raise ConnectionFailed("no route")
+
+
 def waited(seen: Seen, until_ms: int | None = None) -> int:
     """For how long it keeps quiet, in ms; ``until_ms`` from the start."""
     clock = FakeClock()
@@ -55,14 +60,20 @@ def test_the_wait_ends_if_another_run_has_taken_over(orders: RunControl | None) 
     assert waited(Seen(lambda _: orders, lambda _: 0), 60_000) == POLL_MS
 
 
-def test_in_a_stream_the_wait_lasts_for_the_epoch_and_its_end() -> None:
-    assert waited(Seen(lambda _: OURS, lambda _: 0), 60_000) == pytest.approx(60_000 + PATIENCE_MS, abs=POLL_MS)
+@pytest.mark.parametrize("lasts_ms", [0, 60_000])
+def test_in_a_stream_the_wait_ends_soon_after_the_epoch(lasts_ms: int) -> None:
+    """The next epoch waits for this task, while the leases of this one run out."""
+    assert lasts_ms < waited(Seen(lambda _: OURS, lambda _: 0), lasts_ms) <= lasts_ms + 2 * POLL_MS
 
 
-def test_the_wait_ends_after_a_stop() -> None:
-    stopped = OURS.stopped()
-    seen = Seen(lambda look: OURS if look <= 5 else stopped, lambda _: 0)
-    assert waited(seen, 60_000) == 5 * POLL_MS + PATIENCE_MS
+@pytest.mark.parametrize("command", [OURS.stopped(), replace(OURS, epoch=2)])
+def test_in_a_stream_the_wait_ends_soon_after_a_command_that_ends_the_epoch(command: RunControl) -> None:
+    seen = Seen(lambda look: OURS if look <= 5 else command, lambda _: 0)
+    assert waited(seen, 60_000) <= 7 * POLL_MS
+
+
+def test_in_a_stream_a_target_that_does_not_answer_does_not_delay_the_next_epoch() -> None:
+    assert waited(Seen(_unanswered, lambda _: 0), 3_000) <= 5 * POLL_MS
 
 
 def test_in_a_scheduled_run_the_wait_lasts_while_progress_is_made() -> None:
@@ -75,6 +86,6 @@ def test_a_target_that_does_not_answer_is_no_sign_of_life() -> None:
     def ask(_look: int) -> RunControl | None:
         for answer in answers:
             return answer
-        raise ConnectionFailed("nobody there")
+        return _unanswered(_look)
 
     assert waited(Seen(ask, lambda _: 0)) == POLL_MS + PATIENCE_MS
