@@ -53,11 +53,11 @@ class Stream:
         self.pair.source.log("t", 0).append(build([b"%d" % self.written], timestamp=int(time.time() * 1000)))
         self.written += 1
 
-    def begin(self, **policy: Any) -> Future[list[RangeResult]]:
-        """Begin an epoch, in a thread."""
+    def begin(self, progress: str | None = None, **policy: Any) -> Future[list[RangeResult]]:
+        """Begin an epoch, in a thread; ``progress`` is what its plan says."""
         by = {"exactly_once_by": "sequences"} if self.pair.exactly_once else {}
         options: dict[str, Any] = by | {"until_ms": self.clock.unix_ms() + EPOCH_MS}
-        followed = replace(self.pair.range_of(), end=OPEN_END)
+        followed = replace(self.pair.range_of(), end=OPEN_END, progress=progress)
         return self._pool.submit(self.pair.copy_all, [followed], **options | {"lease_ms": LEASE_MS} | policy)
 
     def epoch(self, **policy: Any) -> RangeResult:

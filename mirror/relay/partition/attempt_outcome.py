@@ -71,10 +71,10 @@ class FailureClassifier:
         self.expiries = self.aborts = self.failed_attempts = 0
 
     def on_fenced_others(self, in_doubt: int, *, answered: bool, request_timeout_ms: int) -> None:
-        """The copy has fenced earlier attempts, or tried to: ``in_doubt`` of its requests have no answer.
+        """The copy has fenced earlier attempts, or tried to: ``in_doubt`` is :attr:`TargetWriter.fences_in_doubt`.
 
-        Each of them may still be executed, and then fence this attempt or the next. After the coordinator has
-        ``answered``, it executes older requests within ``request_timeout_ms``; a commit does not show that it has.
+        After the coordinator has ``answered``, it executes older requests within ``request_timeout_ms``; a commit does
+        not show that it has.
         """
         self._fences_in_doubt += in_doubt
         self._in_doubt_until_ms = deadline(self._unix_ms(), request_timeout_ms) if answered else FOREVER_MS

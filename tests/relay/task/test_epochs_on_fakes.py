@@ -11,6 +11,7 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.writers import continuation
+from mirror.relay.progress.committed import to_text
 from mirror.relay.task import running_copies as running
 from mirror.relay.task.turns import AcquisitionTurns
 from mirror.wire.api import Api
@@ -149,6 +150,31 @@ def test_it_is_fenced_again_if_it_cannot_be_continued(stream: Stream, change: Ca
     result = stream.epoch(lease_ms=0, start_over=True)
     assert result.outcome is Outcome.COMPLETE, result.error
     assert stream.fences == 2
+
+
+def test_copy_that_was_fenced_after_the_plan_is_continued_and_fenced_again(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch on another host has fenced it, and has copied since."""
+    stream.write()
+    stream.epoch()
+    plan = to_text(stream.progress)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(running.RunningCopies, "take", lambda *_: None)
+        second = stream.begin(epoch=2, lease_ms=0)
+        stream.write()
+        stream.copied()
+        eventually(lambda: stream.progress_offset == stream.written, within_s=20, what="the progress")
+    third = stream.begin(epoch=3, lease_ms=1, progress=plan, until_ms=stream.clock.unix_ms() + 2 * EPOCH_MS)
+    stream.clock.ahead_ms += EPOCH_MS
+    second.result(30)
+    stream.write()
+    stream.copied()
+    assert stream.fences == 3
+    stream.clock.ahead_ms += EPOCH_MS
+    (result,) = third.result(30)
+    assert (result.outcome, result.retries) == (Outcome.COMPLETE, 1), result.error
+    stream.check()
 
 
 def test_progress_of_the_continued_attempt_is_committed_without_what_was_counted(stream: Stream) -> None:

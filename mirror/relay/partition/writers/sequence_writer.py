@@ -105,6 +105,7 @@ class SequenceWriter:
         self._fenced_ms = 0
         self._claim_epoch = -1
         self._opened_with: Progress | None = None
+        self._planned = self._continued = False
         self._closed = False
         self._lock: Final = Lock()
         """The steps of :meth:`acquire` run on other threads than :meth:`close`."""
@@ -118,8 +119,12 @@ class SequenceWriter:
 
     @property
     def fences_in_doubt(self) -> int:
-        """As counted by the fencing producer."""
-        return 0 if self._fencing is None else self._fencing.producer.fences_in_doubt
+        """As counted by the fencing producer, and one if a plan named the fence that this attempt continues.
+
+        The plan may be older than the fence of another attempt, which has ended since.
+        """
+        requests = 0 if self._fencing is None else self._fencing.producer.fences_in_doubt
+        return requests + (self._planned and self._continued)
 
     @property
     def continues(self) -> bool:
@@ -140,7 +145,7 @@ class SequenceWriter:
         copied: see :meth:`_abort_open`.
         """
         if planned is not None:
-            self._opened_with = planned
+            self._opened_with, self._planned = planned, True
             return done(planned)
 
         def on_read(progress: Progress | None) -> Future[Progress | None]:
@@ -212,6 +217,7 @@ class SequenceWriter:
             self._shared.continue_adopted(self._tp, fence.state, self._chain)
             self._fenced_ms, self._claim_epoch = fence.written_ms, fence.claim_epoch
             self.producer_id, self.acquired = fence.state.identity.producer_id, True
+            self._continued = True
         return done(found)
 
     def _closed_error(self) -> ClientClosed:

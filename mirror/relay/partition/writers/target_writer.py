@@ -75,7 +75,10 @@ class TargetWriter(Protocol):
 
     @property
     def fences_in_doubt(self) -> int:
-        """How many requests to fence others have no answer, and may still fence this writer or the next."""
+        """How many fences of this writer, or of the next, would not show that a newer attempt exists.
+
+        Each of its own requests without an answer may still be executed.
+        """
         ...
 
     def open(self, timeout_ms: int, planned: Progress | None = None) -> Future[Progress | None]:

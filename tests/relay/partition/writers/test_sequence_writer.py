@@ -37,6 +37,7 @@ class Site:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, valid_ms: int = VALID_MS) -> None:
         self.calls = list[str]()
+        self.fences_in_doubt = 0
         self.initialized = Future[None]()
         self.asked = Future[Continuation | None]()
         self.found = Future[FoundPosition]()
@@ -121,6 +122,17 @@ def test_it_continues_the_earlier_attempt_without_a_fence(site: Site) -> None:
     assert found.result(0).progress.offset == 4
     assert site.writer.acquired
     assert site.calls == ["continue"]
+
+
+@pytest.mark.parametrize(("planned", "answer", "in_doubt"), [(CLAIM, 2, 1), (None, 2, 0), (CLAIM, None, 0)])
+def test_what_it_continues_by_a_plan_may_have_been_fenced(
+    site: Site, planned: Progress | None, answer: int | None, in_doubt: int
+) -> None:
+    """Progress that was read names the last fence; an attempt that fences knows that it is the newest."""
+    site.writer.open(1_000, planned)
+    site.acquire()
+    site.asked.set_result(None if answer is None else continuation(answer))
+    assert site.writer.fences_in_doubt == in_doubt
 
 
 def test_it_fences_if_the_earlier_attempt_cannot_be_continued(site: Site) -> None:
