@@ -1,4 +1,4 @@
-"""What the source reports while an attempt acquires its partition: the position that is found is never dropped."""
+"""The position that an attempt finds when it acquires its partition counts, whatever it has begun with."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Final
 import pytest
 
 from mirror.errors import CorruptBatch, LogTruncated, OffsetOutOfRange
+from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import ProgressTotals
-from tests.relay.copy_harness import CopyHarness
+from tests.relay.copy_harness import CopyHarness, progress_at
 from tests.relay.hand_context import TIMES
-from tests.relay.partition.test_sequences import PLANNED, claimed, harness, young
+from tests.relay.partition.test_sequences import MARK, PLANNED, claimed, harness, young
 
 
 def asks_an_earlier_attempt() -> CopyHarness:
@@ -50,6 +51,17 @@ def _silent(run: CopyHarness) -> None:
 
 Event = Callable[[CopyHarness], None]
 BEGINNINGS: Final = [asks_an_earlier_attempt, claims_its_first_progress]
+
+
+def test_restored_progress_is_a_lower_bound() -> None:
+    """Nothing was behind it when it was restored; an earlier attempt that is not fenced yet may append."""
+    run = harness().opened_with(None).resolved(progress_at(4), mark=MARK)
+    (claim, _), *_ = run.writer.acquisitions
+    assert (claim.offset, claim.way, claim.exact) == (4, Way.SEQUENCES, False)
+    run.acquired(replace(claim, offset=6), ProgressTotals(2, 1, 100))
+    assert run.commit().offset == 6
+    run.fetch(young(run, 6))
+    assert run.sent == [[b"6"]]
 
 
 @pytest.mark.parametrize("event", [_damaged, _gone, _truncated, _silent])
