@@ -133,16 +133,15 @@ def _is_same(one: str, other: str) -> bool:
     return not one or not other or one == other
 
 
-def stands(anchor: Anchor, known_epoch: int, epoch_end: int, *, with_marker: bool = False) -> bool:
+def stands(anchor: Anchor, known_epoch: int, epoch_end: int) -> bool:
     """Whether the log still holds all that was in front of ``anchor``, according to OffsetForLeaderEpoch (KIP-101).
 
     The response for the anchor's leader epoch is the largest epoch not above it that the log has (-1: none), and where
     that one ends. Logs that have records of the same epoch are equal up to there: a smaller epoch proves nothing.
-    ``with_marker``: and something behind it, which is the marker of the transaction that was committed there.
     """
     if anchor.target.end == 0:
         return True
-    return known_epoch == anchor.target.leader_epoch and epoch_end >= anchor.target.end + with_marker
+    return known_epoch == anchor.target.leader_epoch and epoch_end >= anchor.target.end
 
 
 def obsolete(anchors: Iterable[Anchor], source_start: int) -> list[Anchor]:

@@ -23,7 +23,7 @@ from mirror.relay.progress.anchors import NO_ANCHOR, Anchor, AnchorKey, parse_co
 from mirror.relay.progress.committed import Progress, parse_beginning
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, log_bounds, topic_of
 from mirror.relay.progress.log_reading import read_log
-from mirror.relay.progress.target_log import TargetMark, holds_append, mark_of
+from mirror.relay.progress.target_log import TargetMark, holds_append, is_committed, mark_of
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 from mirror.wire.decode import Record
@@ -193,6 +193,22 @@ class ProgressTopic:
             except OffsetOutOfRange:
                 return None  # retention removed the offset after the bounds were read
             return None if found else lost
+
+    def is_committed(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> bool:
+        """Whether the log of ``tp``, which holds the append of ``mark``, has the marker of its transaction, if any.
+
+        Raises KafkaError, KafkaTimeout if ``timeout_ms`` is not enough.
+        """
+        if mark.producer_id < 0:
+            return True
+        timer = Timer(SystemClock(), timeout_ms)
+        with Admin(self._topic.options) as admin, self._topic.consumer("read_uncommitted") as consumer:
+            _, end = log_bounds(admin, tp, timer)
+            try:
+                fetched = read_log(consumer, tp, mark.end, end, timer)
+                return is_committed(fetched, mark, mark.end + _MAX_OFFSETS_SEARCHED)
+            except OffsetOutOfRange:
+                return True  # retention has deleted the transaction
 
 
 def _holds_no_records(fetches: Iterator[Fetched], start: int) -> bool:

@@ -126,11 +126,6 @@ def test_anchor_stands_if_the_log_has_its_epoch_up_to_its_end(known_epoch: int, 
     assert anchors.stands(_anchor(end=12), known_epoch, epoch_end) is stands
 
 
-def test_anchor_in_transactions_stands_with_the_marker_behind_it() -> None:
-    assert not anchors.stands(_anchor(end=12), 4, 12, with_marker=True)
-    assert anchors.stands(_anchor(end=12), 4, 13, with_marker=True)
-
-
 def test_anchor_at_offset_0_always_stands() -> None:
     assert anchors.stands(_anchor(end=0, epoch=None), -1, -1)
 

@@ -342,6 +342,68 @@ def test_append_without_transactions_is_identified_by_its_sequence(
     assert topic.truncated_at(DATA, replace(MARK, batch=(2, 7)), 1, 10_000) == cut
 
 
+def _others(log: PartitionLog) -> None:
+    """Others write between the records of a transaction and its marker."""
+    log.append_values(b"other")
+    log.append_values(b"other", attributes=TRANSACTIONAL, producer_id=6)
+    log.end_transaction(6, commit=True)
+
+
+def _aborted(log: PartitionLog) -> None:
+    log.end_transaction(5, commit=False)
+
+
+def _ended(log: PartitionLog) -> None:
+    log.end_transaction(5, commit=True)
+
+
+def _goes_on(log: PartitionLog) -> None:
+    """Without its marker, the producer's next transaction goes on with this one."""
+    log.append_values(b"4", attributes=TRANSACTIONAL, producer_id=5)
+    log.end_transaction(5, commit=True)
+
+
+def _ended_behind_others(log: PartitionLog) -> None:
+    _others(log)
+    _ended(log)
+
+
+@pytest.mark.parametrize(
+    ("since", "is_committed"),
+    [
+        (nothing, False),
+        (_others, False),
+        (_aborted, False),
+        (_goes_on, False),
+        (_ended, True),
+        (_ended_behind_others, True),
+    ],
+)
+def test_append_in_a_transaction_is_committed_by_its_own_marker(
+    cluster: FakeCluster, topic: ProgressTopic, since: Callable[[PartitionLog], None], is_committed: bool
+) -> None:
+    log = cluster.log(DATA.topic)
+    log.append_values(b"1", b"2", b"3", attributes=TRANSACTIONAL, producer_id=5)
+    since(log)
+    assert topic.is_committed(DATA, MARK, 10_000) is is_committed
+
+
+def test_append_without_a_transaction_waits_for_no_marker(cluster: FakeCluster, topic: ProgressTopic) -> None:
+    log = cluster.log(DATA.topic)
+    for number in (7, 8):
+        log.append(build((b"own",), producer_id=5, producer_epoch=2, base_sequence=number))
+    assert topic.is_committed(DATA, replace(MARK, end=1), 10_000)
+    assert topic.is_committed(DATA, replace(MARK, producer_id=-1), 10_000)
+
+
+def test_marker_that_retention_has_deleted_is_not_missing(cluster: FakeCluster, topic: ProgressTopic) -> None:
+    log = cluster.log(DATA.topic)
+    log.append_values(b"1", b"2", b"3", attributes=TRANSACTIONAL, producer_id=5)
+    _ended_behind_others(log)
+    log.delete_before(log.end_offset)
+    assert topic.is_committed(DATA, MARK, 10_000)
+
+
 # --- anchors
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress import anchors
 from mirror.relay.progress.anchors import key_of
 from mirror.relay.progress.committed import ProgressStore
@@ -205,6 +206,34 @@ def test_records_of_a_transaction_whose_marker_is_lost_are_not_sent_again(
     site.write_and_copy(2)
     assert [value for value in site.pair.values() if value != b"foreign"] == site.values(0, 7)
     assert not log.open_transactions
+
+
+def test_record_of_others_does_not_stand_for_the_marker_of_an_anchor(
+    monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    """Between the records and their marker another producer has written, and the marker is lost.
+
+    The next attempt is killed while it fences. The abort of its transaction aborts the records, too.
+    """
+    site = Site(monkeypatch, "transactions", level)
+    site.anchor_each_commit()
+    site.write_and_copy(3)
+    log, transactions = site.pair.log(), site.pair.target.transactions
+    foreign: list[int] = []
+
+    def rule(call: ServerCall) -> None:
+        if call.api is Api.END_TXN and not foreign:
+            foreign.append(log.append_values(b"foreign"))
+
+    site.pair.target.control.add(rule)
+    site.write_and_copy(2)
+    site.write_and_copy(2)
+    site.lose(foreign[0] + 1)
+    name = transactional_id(FLOW, TARGET)
+    begun = transactions.init(name, 60_000, -1, -1)
+    assert transactions.add(name, begun.producer_id, begun.epoch, {TARGET}) == 0
+    site.write_and_copy(1)
+    assert [value for value in site.pair.values() if value != b"foreign"] == site.values(0, 8)
 
 
 def test_aborted_records_behind_the_anchor_are_no_part_of_the_copy(monkeypatch: pytest.MonkeyPatch, level: int) -> None:

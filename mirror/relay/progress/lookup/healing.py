@@ -128,7 +128,7 @@ class TargetHealing:
     def _newest_standing(
         self, tp: TopicPartition, candidates: Iterable[Anchor], timeout_ms: int, *, atomic: bool
     ) -> Anchor | None:
-        """Return the newest anchor that stands; in transactions (``atomic``) with the marker behind it.
+        """Return the newest anchor that stands; in transactions (``atomic``) with the marker of its transaction.
 
         Without its marker a transaction is open, and is aborted with the next one of its producer.
         """
@@ -141,7 +141,7 @@ class TargetHealing:
                 known = found
             else:
                 known = ends[epoch] = self._epoch_end(tp, epoch, timeout_ms)
-            if stands(anchor, *known, with_marker=atomic):
+            if stands(anchor, *known) and (not atomic or self._topic.is_committed(tp, anchor.target, timeout_ms)):
                 return anchor
         return None
 
