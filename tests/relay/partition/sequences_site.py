@@ -26,7 +26,7 @@ from mirror.relay.progress.committed import (
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.wire.api import Api
 from mirror.wire.decode import records_of
-from mirror.wire.records import TRANSACTIONAL
+from mirror.wire.records import TRANSACTIONAL, is_commit_marker
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, Control, ServerCall
 from tests.fakes.log import PartitionLog
@@ -259,6 +259,15 @@ class CopySite:
 
     def markers_take(self, ms: int) -> None:
         self.target.marker_ms = ms
+
+    def marker_comes_again(self) -> None:
+        """A coordinator that has no answer to its last marker writes it once more (allowed since KAFKA-19999)."""
+        last = next((one for one in reversed(self.log.batches()) if one.is_control), None)
+        if last is None or last.producer_id in self.log.open_transactions:
+            return
+        if not self.log.refuses_marker(last.producer_id, last.producer_epoch, bumped=True):
+            commit, now_ms = is_commit_marker(last), self.target.clock.unix_ms()
+            self.log.end_transaction(last.producer_id, commit=commit, epoch=last.producer_epoch, unix_ms=now_ms)
 
     def coordinators_move(self, node: int) -> None:
         for key in self.target.coordinators:

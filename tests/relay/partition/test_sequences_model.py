@@ -58,6 +58,7 @@ _FAULTS: st.SearchStrategy[Fault] = st.one_of(
     fault("leader_moves", node=_nodes),
     fault("replication_stands_still", ms=_MS),
     fault("markers_take", ms=st.sampled_from([0, 20, 300, 2_500])),
+    fault("marker_comes_again"),
     fault("coordinators_move", node=_nodes),
     fault("connections_break", node=_nodes, late_ms=_LATE),
     fault("broker_restarts", node=_nodes, ms=st.sampled_from([1, 300, 3_000])),

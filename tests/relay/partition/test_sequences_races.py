@@ -89,6 +89,33 @@ def test_batch_of_an_earlier_attempt_that_arrives_before_the_late_marker_is_foun
     site.finish()
 
 
+@pytest.mark.parametrize("by", ["auto", "transactions"])
+def test_marker_may_be_written_more_than_once(site: CopySite, by: str) -> None:
+    """Brokers refuse a repeated marker or write it again, depending on their version: nothing rests on either."""
+    site.flow_is_configured(by)
+    site.source_grows([2] * 6, 0)
+    produced: list[ServerCall] = []
+
+    def rule(call: ServerCall) -> None:
+        if call.api is Api.PRODUCE and site.is_of_target(call):
+            produced.append(call)
+            site.marker_comes_again()
+
+    site.target.control.add(rule)
+    first = site.attempt()
+    site.simulation.run(until=lambda: len(produced) >= 4, ms=10_000)
+    first.kill()
+    for _ in range(2):
+        site.source_grows([1], 0)
+        attempt = site.attempt()
+        site.simulation.run(until=lambda attempt=attempt: attempt.ended, ms=60_000)  # type: ignore[misc]
+        assert attempt.results is not None
+        assert attempt.results[0].outcome is Outcome.COMPLETE, attempt.results[0].error
+    stamps = [(one.producer_id, one.producer_epoch) for one in site.log.batches() if one.is_control]
+    assert len(stamps) > len(set(stamps)) + 1, "markers were repeated"
+    site.finish()
+
+
 @pytest.mark.parametrize("site", [1], indirect=True)  # version 2 needs other numbers of attempts
 def test_copy_that_starts_over_does_not_look_where_the_other_log_was_searched(site: CopySite) -> None:
     """With nothing to copy, its first attempt fences in the new topic before it compares the two.
