@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.partition import retry
 from mirror.relay.partition.writers import continuation
+from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import to_text
+from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.task import epoch
 from mirror.relay.task import running_copies as running
 from mirror.relay.task.turns import AcquisitionTurns
 from mirror.wire.api import Api
+from tests.fakes.control import ServerCall
+from tests.fakes.transactions import Answer
 from tests.polling import eventually
+from tests.relay.fake_pair import FLOW
 from tests.relay.fake_stream import EPOCH_MS, TARGET, Stream
 
 
@@ -173,6 +180,30 @@ def test_copy_that_was_fenced_after_the_plan_is_continued_and_fenced_again(
     assert stream.fences == 3
     stream.clock.ahead_ms += EPOCH_MS
     (result,) = third.result(30)
+    assert (result.outcome, result.retries) == (Outcome.COMPLETE, 1), result.error
+    stream.check()
+
+
+@pytest.mark.parametrize("by", ["sequences", "transactions"])
+def test_copy_that_a_late_request_of_the_epoch_before_has_fenced_is_fenced_again(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Its copy ended while it acquired the partition, and the coordinator executes its InitProducerId only now."""
+    for module in (retry, epoch):
+        monkeypatch.setattr(module, "FAILURE_BACKOFF_MS", 2_000)
+    group, tp = control_partition(FLOW)
+    record = RunControl(run="run-1", host="h", since_ms=1).to_offset()
+    with Admin({"bootstrap.servers": stream.pair.target.bootstrap}) as admin:
+        admin.commit_offset_async(group, tp, record, 5_000).result()
+    late: list[Answer] = []
+
+    def rule(call: ServerCall) -> None:
+        if call.api is Api.END_TXN and not late:
+            late.append(stream.pair.target.transactions.init(transactional_id(FLOW, TARGET), 60_000, -1, -1))
+
+    stream.pair.target.control.add(rule)
+    stream.write()
+    result = stream.epoch(run="run-1", epoch=1, exactly_once_by=by, lease_ms=0)
     assert (result.outcome, result.retries) == (Outcome.COMPLETE, 1), result.error
     stream.check()
 
