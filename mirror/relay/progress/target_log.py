@@ -110,8 +110,8 @@ def is_committed(fetched: Iterable[Fetched], mark: TargetMark, until: int) -> bo
     """Whether the append of ``mark``, behind which the ``fetched`` batches stand, is in no transaction that is open.
 
     They are read from the mark's end on, with those of open transactions; those from ``until`` on do not count. Others
-    may have written there before the transaction's marker, which is the producer's next batch. If compaction has
-    removed the batches at that place, nothing can be shown, and it counts as committed.
+    may have written there before the transaction's marker, which is the producer's next one. If compaction has removed
+    the batches at that place, nothing can be shown, and it counts as committed.
     """
     expected = mark.end
     for batch in (batch for fetch in fetched for batch in fetch.batches if batch.next_offset > mark.end):
@@ -119,7 +119,10 @@ def is_committed(fetched: Iterable[Fetched], mark: TargetMark, until: int) -> bo
             return True
         expected = batch.next_offset
         if isinstance(batch, Batch) and batch.producer_id == mark.producer_id:
-            return is_commit_marker(batch) if batch.is_control else not batch.is_transactional
+            if batch.is_control:
+                return is_commit_marker(batch)
+            if not batch.is_transactional:
+                return True
         if batch.base_offset >= until:
             return False
     return False

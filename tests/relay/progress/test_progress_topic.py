@@ -357,10 +357,15 @@ def _ended(log: PartitionLog) -> None:
     log.end_transaction(5, commit=True)
 
 
-def _goes_on(log: PartitionLog) -> None:
+def _ended_with_the_next_one(log: PartitionLog) -> None:
     """Without its marker, the producer's next transaction goes on with this one."""
     log.append_values(b"4", attributes=TRANSACTIONAL, producer_id=5)
-    log.end_transaction(5, commit=True)
+    _ended(log)
+
+
+def _aborted_with_the_next_one(log: PartitionLog) -> None:
+    log.append_values(b"4", attributes=TRANSACTIONAL, producer_id=5)
+    _aborted(log)
 
 
 def _ended_behind_others(log: PartitionLog) -> None:
@@ -374,7 +379,8 @@ def _ended_behind_others(log: PartitionLog) -> None:
         (nothing, False),
         (_others, False),
         (_aborted, False),
-        (_goes_on, False),
+        (_aborted_with_the_next_one, False),
+        (_ended_with_the_next_one, True),
         (_ended, True),
         (_ended_behind_others, True),
     ],
