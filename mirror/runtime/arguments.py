@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import reprlib
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
@@ -26,6 +26,7 @@ from mirror.cluster.types import (
 )
 from mirror.errors import InvalidArgument
 from mirror.timing import FOREVER_MS
+from mirror.wire.header_names import name_bytes
 
 _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
@@ -66,15 +67,18 @@ def topic_ids(values: Iterable[uuid.UUID]) -> tuple[uuid.UUID, ...]:
     return ids
 
 
-def text(what: str, value: str, of: object = None) -> str:
-    """Check a string: at most 32767 bytes in UTF-8, the limit of the protocol. ``of`` is as for :func:`_whole`."""
+def text(what: str, value: str, of: object = None, encode: Callable[[str], bytes] = str.encode) -> str:
+    """Check a string: at most 32767 bytes, the limit of the protocol, as ``encode`` encodes it (default: UTF-8).
+
+    ``of`` is as for :func:`_whole`.
+    """
     if type(value) is str and value.isascii() and len(value) <= _TEXT_BYTES:
         return value
     if not isinstance(value, str):
         msg = f"{_named(what, of)} must be a str, not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
     try:
-        size = len(value.encode())
+        size = len(encode(value))
     except UnicodeEncodeError:
         msg = f"{_named(what, of)} must be text that UTF-8 can hold, not {reprlib.repr(value)}"
         raise InvalidArgument(msg) from None
@@ -182,7 +186,10 @@ def payload(what: str, value: bytes | bytearray | memoryview | None) -> bytes | 
 def headers(
     values: Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None],
 ) -> Sequence[tuple[str, bytes | None]]:
-    """Check the headers of a record: (name, value) pairs in order. Names may repeat, and values may be None."""
+    """Check the headers of a record: (name, value) pairs in order. Names may repeat, and values may be None.
+
+    Names that are not UTF-8 are as in :class:`Record`.
+    """
     if values == ():
         return ()
     pairs = values.items() if isinstance(values, Mapping) else _items("headers", values)
@@ -194,7 +201,7 @@ def _header(pair: object) -> tuple[str, bytes | None]:
         msg = f"a header must be a (name, value) pair, not {type(pair).__name__}"
         raise InvalidArgument(msg)
     name, value = pair
-    return text("a header's name", name), payload(f"the value of header {reprlib.repr(name)}", value)
+    return text("a header's name", name, encode=name_bytes), payload(f"the value of header {reprlib.repr(name)}", value)
 
 
 def timestamp(what: str, value: int) -> int:

@@ -38,7 +38,8 @@ from mirror.runtime.memory.send_handoff import SendHandoff, UnansweredSends
 from mirror.runtime.pending_requests import PendingRequests
 from mirror.runtime.thread import acquire, leave_and_release, release
 from mirror.timing import FOREVER_MS, Timer, deadline, remaining
-from mirror.wire.encode import BatchBuilder, Headers
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.header_names import Headers
 from mirror.wire.records import Batch
 
 _log = logging.getLogger(__name__)

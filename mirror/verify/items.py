@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from mirror.wire.decode import Record
+from mirror.wire.header_names import name_bytes
 from mirror.wire.records import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, AnyBatch, Batch
 
 _DIGEST_BYTES: Final = 16
@@ -42,7 +43,7 @@ def digest_of(record: Record) -> bytes:
     digest = blake2b(digest_size=_DIGEST_BYTES)
     parts: list[bytes | None] = [record.key, record.value]
     for name, value in record.headers:
-        parts += [name.encode(), value]
+        parts += [name_bytes(name), value]
     for part in parts:
         digest.update(_LENGTH.pack(-1 if part is None else len(part)))
         digest.update(part or b"")

@@ -5,17 +5,22 @@ The record codec is aiokafka's compiled one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from mirror.errors import CorruptBatch
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES, decompress
+from mirror.wire.header_names import records_with_any_name
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, AnyBatch, Batch
 
 
 class Record(NamedTuple):
     """One record. Keys, values and header values may be None, which differs from empty. Header names may repeat.
+
+    In the protocol, the name of a header is bytes. Those that are not UTF-8 are lone surrogates in the str (PEP 383):
+    ``name.encode("utf-8", "surrogateescape")`` are the exact bytes of any name.
 
     ``offset`` is the offset in the source, also if the record is replaced. ``timestamp_ms`` is in ms since 1970.
     """
@@ -72,8 +77,7 @@ def records_of(
     (``RecordBatch.NO_TIMESTAMP``). The whole batch is decompressed first, and ``on_decompressed`` is called with its
     size in bytes; then records are decoded as they are consumed.
 
-    Raises CorruptBatch (also for a header key that is not UTF-8), and BatchTooLarge if the batch has more than
-    ``max_bytes`` when decompressed.
+    Raises CorruptBatch, and BatchTooLarge if the batch has more than ``max_bytes`` when decompressed.
     """
     if isinstance(batch, MessageSet):
         batch.verify()
@@ -99,18 +103,25 @@ def coded_records_of(
     if on_decompressed is not None:
         on_decompressed(len(decompressed))
     min_offset, end = batch.base_offset, batch.next_offset
-    try:
-        for record in DefaultRecordBatch(decompressed):
-            offset = record.offset
-            if not min_offset <= offset < end:
-                problem = f"a record has the offset {offset}, where {min_offset} to {end - 1} are possible"
-                raise ValueError(problem)  # noqa: TRY301
-            min_offset = offset + 1
-            yield record
-    except Exception as error:
-        # Any exception: the codec raises several types.
-        msg = f"the records of the batch at offset {batch.base_offset} cannot be read: {error}"
-        raise CorruptBatch(msg) from error
+    records: Iterator[CodedRecord] | None = iter(DefaultRecordBatch(decompressed))
+    read = 0
+    while records is not None:
+        try:
+            for record in records:
+                offset = record.offset
+                if not min_offset <= offset < end:
+                    problem = f"a record has the offset {offset}, where {min_offset} to {end - 1} are possible"
+                    raise ValueError(problem)  # noqa: TRY301
+                min_offset = offset + 1
+                read += 1
+                yield record
+            records = None
+        except UnicodeDecodeError:  # of a header's name, which may be any bytes
+            records = itertools.islice(records_with_any_name(batch, decompressed), read, None)
+        except Exception as error:
+            # Any exception: the codec raises several types.
+            msg = f"the records of the batch at offset {batch.base_offset} cannot be read: {error}"
+            raise CorruptBatch(msg) from error
 
 
 def _decompressed(batch: Batch, max_bytes: int) -> memoryview:

@@ -6,13 +6,12 @@ The record codec and the compressors are aiokafka's compiled ones.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
+from mirror.wire.header_names import Headers, names_before, stand_ins
 from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import HEADER_BYTES, Batch
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """``compression.type`` -> codec number in a batch's attributes."""
@@ -32,7 +31,7 @@ class BatchBuilder:
     The limit applies to memory: the compressed size is not estimated.
     """
 
-    __slots__ = ("_add", "_builder", "_shift", "codec", "count", "limit")
+    __slots__ = ("_add", "_builder", "_names", "_shift", "codec", "count", "limit")
 
     def __init__(self, codec: str, limit: int) -> None:
         """``codec`` is a key of :data:`CODECS`."""
@@ -43,6 +42,8 @@ class BatchBuilder:
         self.limit: Final = limit
         self.count = 0
         self._shift = 0
+        self._names: list[tuple[int, bytes]] = []
+        """The names of headers that are not UTF-8, and their places in the batch."""
         # The builder does not compress; build() does. The builder's lz4 is the slow mode, Kafka's default the fast one.
         self._builder = DefaultRecordBatchBuilder(
             magic=2,
@@ -60,7 +61,7 @@ class BatchBuilder:
         """Return the largest size in bytes of a batch with only this record, before compression."""
         from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-        return int(DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, list(headers)))
+        return int(DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, stand_ins(headers)))
 
     @property
     def size(self) -> int:
@@ -81,7 +82,13 @@ class BatchBuilder:
             return False
         if headers.__class__ is not list:
             headers = list(headers)  # the codec takes no other type
-        if self._add(self.count, timestamp_ms + self._shift, key, value, headers) is None:
+        try:
+            added = self._add(self.count, timestamp_ms + self._shift, key, value, headers)
+        except UnicodeEncodeError:
+            added = self._add(self.count, timestamp_ms + self._shift, key, value, stand_ins(headers))
+            if added is not None:
+                self._names += names_before(self.size, headers)
+        if added is None:
             return False
         self.count += 1
         return True
@@ -92,6 +99,8 @@ class BatchBuilder:
         The batch is not compressed if compression does not make it smaller.
         """
         data: bytearray = self._builder.build()
+        for at, name in self._names:
+            data[at : at + len(name)] = name
         if self._shift:
             base, latest = _TIMESTAMPS.unpack_from(data, _TIMESTAMPS_AT)
             _TIMESTAMPS.pack_into(data, _TIMESTAMPS_AT, base - self._shift, latest - self._shift)

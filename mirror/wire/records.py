@@ -167,8 +167,14 @@ def is_commit_marker(batch: Batch) -> bool:
 
     Its only record is never compressed, and its lengths and deltas are varints of one byte: length, attributes,
     timestamp delta, offset delta and key length, then the key: version i16 and type i16.
+
+    The log cleaner empties a marker once it has removed all records of the transaction, and keeps the header of the
+    last marker of a producer without data, and of the last batch that it has cleaned (``Cleaner.checkBatchRetention``):
+    such a marker ends nothing that is still there.
     """
     batch.verify()
+    if batch.count == 0 and batch.size == HEADER_BYTES:
+        return False
     if batch.size < HEADER_BYTES + _CONTROL_KEY.size or batch.count != 1:
         raise CorruptBatch(f"the control batch at offset {batch.base_offset} is corrupt: it holds no control record")
     key_length, _, control_type = _CONTROL_KEY.unpack_from(batch.view, HEADER_BYTES)

@@ -86,13 +86,6 @@ def test_a_count_that_lies_is_corrupt() -> None:
             list(records_of(one))
 
 
-def test_a_header_that_is_no_text_is_corrupt() -> None:
-    result = b"\0" + varint(0) + varint(0) + varint(-1) + varint(-1) + varint(1) + varint(1) + b"\xff" + varint(-1)
-    one = batch(build((b"",), base_offset=44, payload=varint(len(result)) + result))
-    with pytest.raises(CorruptBatch, match="offset 44 cannot be read: 'utf-8'"):
-        list(records_of(one))
-
-
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=100)
 @given(data=st.data())

@@ -18,9 +18,10 @@ from mirror.wire.records import (
     TRANSACTIONAL,
     Batch,
     Batches,
+    is_commit_marker,
     split_batches,
 )
-from tests.fakes.record_batches import COMMIT, batch, build, build_marker, crc32c, values_of
+from tests.fakes.record_batches import ABORT, COMMIT, batch, build, build_marker, crc32c, values_of
 
 
 def test_the_independent_checksum_is_crc32c() -> None:
@@ -54,6 +55,19 @@ def test_a_marker_is_control() -> None:
     assert marker.is_control
     assert marker.is_transactional
     marker.verify()
+
+
+def test_neither_an_abort_marker_nor_one_that_the_log_cleaner_has_emptied_is_a_commit_marker() -> None:
+    assert is_commit_marker(batch(build_marker(5, 0, COMMIT, base_offset=3)))
+    assert not is_commit_marker(batch(build_marker(5, 0, ABORT, base_offset=3)))
+    assert not is_commit_marker(batch(build((), attributes=CONTROL | TRANSACTIONAL, last_offset_delta=0)))
+
+
+def test_control_batch_that_counts_a_record_and_has_none_is_corrupt() -> None:
+    with pytest.raises(CorruptBatch, match="offset 3 is corrupt: it holds no control record"):
+        is_commit_marker(batch(build((b"",), payload=b"", base_offset=3, attributes=CONTROL | TRANSACTIONAL)))
+    with pytest.raises(CorruptBatch, match="offset 3 is corrupt: it holds no control record"):
+        is_commit_marker(batch(build((), payload=b"more", base_offset=3, attributes=CONTROL | TRANSACTIONAL)))
 
 
 _VALUES = st.lists(st.binary(max_size=30), min_size=1, max_size=4)

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.errors import CorruptBatch, KafkaError
 from mirror.wire.decode import Record, records_of
-from mirror.wire.encode import BatchBuilder, Headers
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.header_names import Headers
 from mirror.wire.records import Batch
 
 

@@ -22,6 +22,7 @@ from mirror.relay.batches.reencode import ReencodeSpec, record_change
 from mirror.relay.batches.sequence_match import SequenceMatcher
 from mirror.relay.model.ranges import OPEN_END
 from mirror.wire.decode import Record, records_of
+from mirror.wire.header_names import name_bytes
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import HEADER_BYTES, AnyBatch, Batch
 
@@ -335,7 +336,7 @@ def digest_of(record: Record, *, timestamps: bool) -> bytes:
     digest = blake2b(digest_size=_DIGEST_BYTES)
     parts: list[bytes | None] = [record.key, record.value]
     for name, value in record.headers:
-        parts += [name.encode(), value]
+        parts += [name_bytes(name), value]
     digest.update(_LENGTH.pack(len(parts)))
     for part in parts:
         digest.update(_LENGTH.pack(-1 if part is None else len(part)))

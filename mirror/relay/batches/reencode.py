@@ -23,7 +23,8 @@ from mirror.errors import FlowError, RecordRejected
 from mirror.relay.batches.topic_config import TIME_KEYS
 from mirror.wire.decode import CodedRecord, Record, coded_records_of, records_of
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
-from mirror.wire.encode import CODECS, BatchBuilder, Headers
+from mirror.wire.encode import CODECS, BatchBuilder
+from mirror.wire.header_names import Headers
 from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.batches.standing_appends import StandingAppends
-from mirror.wire.records import AnyBatch, Batch
-from tests.fakes.record_batches import ABORT, COMMIT
+from mirror.wire.records import CONTROL, TRANSACTIONAL, AnyBatch, Batch
+from tests.fakes.record_batches import ABORT, COMMIT, batch, build
 from tests.relay.batches.logs_by_hand import Made, batch_at, marker_at
 
 OWN, OTHER, FOREIGN = 7, 8, 9
@@ -48,3 +48,27 @@ def test_batches_that_no_marker_ends_do_not_count() -> None:
     assert appends.totals[:2] == (2, 1)
     assert appends.last is not None
     assert appends.last.end == 2
+
+
+def test_markers_that_the_log_cleaner_has_emptied_end_nothing() -> None:
+    """Of a producer without data it keeps the header of the last one, as long as the broker remembers the producer."""
+    emptied = [
+        batch(
+            build(
+                (),
+                base_offset=offset,
+                producer_id=producer_id,
+                producer_epoch=2,
+                attributes=CONTROL | TRANSACTIONAL,
+                last_offset_delta=0,
+            )
+        )
+        for offset, producer_id in ((10, OTHER), (11, OWN))
+    ]
+    own = batch_at(12, [Made()] * 2, producer=(OWN, 2, 0), transactional=True)
+    aborted = batch_at(15, [Made()], producer=(OWN, 2, 2), transactional=True)
+    log = [*emptied, own, marker_at(14, OWN, 2, COMMIT), aborted, marker_at(16, OWN, 2, ABORT)]
+    appends = StandingAppends(10, {OWN}, FENCE)
+    assert appends.add([*log, marker_at(17, *FENCE, COMMIT)])
+    assert (appends.first, appends.end) == (12, 18)
+    assert [one.base_offset for one in appends.own(log)] == [12]
