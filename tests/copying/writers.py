@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 from confluent_kafka import Producer as Confluent
 
 from mirror.client import Producer, TopicPartition
-from mirror.wire.encode import BatchBuilder, Headers
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.header_names import Headers
 from mirror.wire.records import Batch
 from tests.e2e.broker_side import FIRST_MS, WITHIN_S, failed_into
 

@@ -150,20 +150,20 @@ def values_of(data: bytes | bytearray | memoryview) -> list[bytes]:
     count = _HEADER.unpack_from(view)[-1]
     at, values = HEADER_BYTES, []
     for _ in range(count):
-        length, at = _read_varint(view, at)
+        length, at = read_varint(view, at)
         end = at + length
         at += 1
         for _ in range(2):  # the timestamp's and the offset's delta
-            _, at = _read_varint(view, at)
-        key_length, at = _read_varint(view, at)
+            _, at = read_varint(view, at)
+        key_length, at = read_varint(view, at)
         at += max(0, key_length)
-        value_length, at = _read_varint(view, at)
+        value_length, at = read_varint(view, at)
         values.append(view[at : at + value_length])
         at = end
     return values
 
 
-def _read_varint(view: bytes, at: int) -> tuple[int, int]:
+def read_varint(view: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = view[at]

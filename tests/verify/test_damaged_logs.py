@@ -103,7 +103,7 @@ def test_digests_distinguish_null_from_empty() -> None:
         Record(0, 0, key, value, headers)
         for key in (None, b"")
         for value in (None, b"")
-        for headers in ((), (("", None),), (("", b""),))
+        for headers in ((), (("", None),), (("", b""),), (("\udcff", b""),))
     ]
     assert len({digest_of(record) for record in records}) == len(records)
 

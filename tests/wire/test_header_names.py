@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.errors import CorruptBatch
+from mirror.errors import CorruptBatch, InvalidArgument
+from mirror.runtime import arguments
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import CODECS, BatchBuilder
 from mirror.wire.header_names import name_bytes
@@ -93,6 +94,14 @@ def test_names_are_the_same_bytes_when_they_were_encoded_again(
     assert [[(name_bytes(name), value) for name, value in one.headers] for one in again] == [one for one, _ in records]
     assert [one.timestamp_ms for one in again] == [time_ms for _, time_ms in records]
     assert [(one.key, one.value) for one in again] == [(b"k", b"v")] * len(records)
+
+
+def test_applications_send_the_names_that_they_receive() -> None:
+    assert arguments.headers({"é": b"", "\udcff": None}) == [("é", b""), ("\udcff", None)]
+    with pytest.raises(InvalidArgument, match="a header's name must be text that UTF-8 can hold"):
+        arguments.headers({"\ud800": b""})
+    with pytest.raises(InvalidArgument, match="a header's name must have at most 32767 bytes, not 32769"):
+        arguments.headers({"é" * 16_384 + "\udcff": b""})
 
 
 def test_name_that_stands_for_no_bytes_is_refused_and_nothing_is_added() -> None:

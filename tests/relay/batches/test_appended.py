@@ -207,7 +207,7 @@ _record = st.builds(
     Made,
     key=_value,
     value=_value,
-    headers=st.sampled_from([(), (("a", None),), (("a", b""),)]),
+    headers=st.sampled_from([(), (("a", None),), (("a", b""),), (("\udcff", b""),)]),
     time_ms=st.sampled_from([-1, 5, 6]),
 )
 _codec = st.sampled_from(["none", "gzip", "lz4"])
