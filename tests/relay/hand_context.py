@@ -101,6 +101,11 @@ class HandWriter:
         self.open_timeout_ms, self.planned = timeout_ms, planned
         return self.opened
 
+    def note_target_end(self, progress: Progress, log_end: int) -> None:
+        assert self.closed is None
+        if self.way is Way.TRANSACTIONS and progress.target is not None:
+            self.acquired = self.acquired and not progress.target.may_precede_appends(log_end)
+
     def acquire(
         self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
     ) -> Future[FoundPosition]:
@@ -262,6 +267,7 @@ class HandContext:
         shrunk_to: int | None,
         *,
         continues: bool = False,
+        to_end: bool = False,
     ) -> Future[StartPosition]:
         del copy, timeout_ms
         self.start_continues = continues

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
@@ -10,14 +11,24 @@ from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
 from mirror.wire.records import AnyBatch, Batch, is_commit_marker
 
 
+class Committed(enum.Enum):
+    """Which of the copy's transactions behind the start of a search are not in the progress."""
+
+    ALL = enum.auto()
+    ALL_BUT_FIRST = enum.auto()
+    """The first one has stored the progress, and its mark before its data had offsets."""
+    UNKNOWN = enum.auto()
+    """Then none counts."""
+
+
 class LastAppend(NamedTuple):
     """The last batch that was appended."""
 
     end: int
     """The target offset after it."""
     producer_id: int
-    batch: tuple[int, int]
-    """Its producer epoch and base sequence."""
+    batch: tuple[int, int] | None
+    """Its producer epoch and base sequence; None in a transaction."""
 
 
 class SeenBatch(NamedTuple):
@@ -33,19 +44,25 @@ class SeenBatch(NamedTuple):
     @classmethod
     def of(cls, batch: Batch) -> SeenBatch:
         """Return what is kept of ``batch``."""
-        append = LastAppend(batch.next_offset, batch.producer_id, (batch.producer_epoch, batch.base_sequence))
+        sequence = None if batch.is_transactional else (batch.producer_epoch, batch.base_sequence)
+        append = LastAppend(batch.next_offset, batch.producer_id, sequence)
         return cls(batch.base_offset, batch.next_offset, append, batch.count, batch.size, batch.has_log_append_time)
 
 
 class OwnAppends:
     """Takes the batches of the log from ``start`` on, and keeps offsets and counts of them only.
 
-    Batches of transactions do not count. Each transaction commits the progress behind its data, so a claim by
-    sequences covers all that was committed before it; and the mark of such a claim may be before the last of them,
-    since a transaction commits its mark before its data has offsets.
+    Plain batches count, and those of committed transactions. Each transaction commits the progress behind its data, so
+    that the latter are in front of the progress, unless a partition of ``__consumer_offsets`` has lost its last commits.
     """
 
-    def __init__(self, start: int, producer_ids: Collection[int], fence: ProducerId) -> None:
+    def __init__(
+        self,
+        start: int,
+        producer_ids: Collection[int],
+        fence: ProducerId,
+        committed: Committed = Committed.ALL,
+    ) -> None:
         """``start`` is an offset of the target; ``fence`` is the (producer id, epoch) of the marker to find."""
         self.start: Final = start
         self._producer_ids: Final = {*producer_ids, fence.producer_id}
@@ -62,20 +79,57 @@ class OwnAppends:
         """The offset after the fence's marker; None until it is found."""
         self.leader_epoch: int | None = None
         """The leader epoch of the target in which the marker was appended."""
+        self.covered_end: int | None = None
+        """The offset after the data of the transaction that has stored the progress, if it is behind the start."""
+        self._committed = committed
+        self._open: Final[dict[int, list[SeenBatch]]] = {}
+        self._void: Final[set[int]] = set()
+        """The base offsets of batches that were aborted, that no marker ends, or that are in the progress."""
 
     def add(self, batches: Iterable[AnyBatch]) -> bool:
         """Take the next batches of the log; return whether the fence's marker was among them. Raises CorruptBatch."""
         for batch in batches:
-            if not isinstance(batch, Batch) or batch.next_offset <= self.start:
+            if not isinstance(batch, Batch) or batch.next_offset <= self.start or not self._may_count(batch):
                 continue
             if batch.is_control:
+                self._end_transaction(batch)
                 if self._is_fence(batch):
                     return self._on_fence(batch)
-            elif self._counts(batch):
+            elif batch.is_transactional:
+                self._open.setdefault(batch.producer_id, []).append(SeenBatch.of(batch))
+            else:
                 self._count(SeenBatch.of(batch))
         return False
 
+    def _may_count(self, batch: Batch) -> bool:
+        """Whether the copy has appended ``batch``."""
+        return batch.producer_id in self._producer_ids
+
+    def _end_transaction(self, marker: Batch) -> None:
+        """Count the batches of the transaction that ends, or not.
+
+        If an election has removed the marker of a transaction, that of the producer's next one ends it, as in the
+        broker.
+        """
+        ended = self._open.pop(marker.producer_id, [])
+        if not ended:
+            return
+        if not is_commit_marker(marker):
+            self._leave_out(ended)
+        elif self._committed is Committed.ALL:
+            for batch in ended:
+                self._count(batch)
+        else:
+            self._leave_out(ended)
+            if self._committed is Committed.ALL_BUT_FIRST:
+                self._committed, self.covered_end = Committed.ALL, ended[-1].next_offset
+
+    def _leave_out(self, batches: Iterable[SeenBatch]) -> None:
+        self._void.update(batch.base_offset for batch in batches)
+
     def _on_fence(self, marker: Batch) -> bool:
+        for batches in self._open.values():
+            self._leave_out(batches)  # no reader of committed records reads what no marker ends
         self.end = marker.next_offset
         self.leader_epoch = marker.leader_epoch if marker.leader_epoch >= 0 else None
         return True
@@ -84,11 +138,9 @@ class OwnAppends:
         of_fence = (marker.producer_id, marker.producer_epoch) == self._fence
         return of_fence and is_commit_marker(marker)
 
-    def _counts(self, batch: Batch) -> bool:
-        """Whether it was appended by sequence; compaction may have removed the records of a batch."""
-        return batch.producer_id in self._producer_ids and not batch.is_transactional and batch.count > 0
-
     def _count(self, batch: SeenBatch) -> None:
+        if not batch.records:
+            return  # compaction has removed them
         if self.first is None or batch.base_offset < self.first:
             self.first = batch.base_offset
         if self.last is None or batch.next_offset > self.last.end:
@@ -100,7 +152,8 @@ class OwnAppends:
     def own(self, batches: Iterable[AnyBatch]) -> Iterable[Batch]:
         """Yield those of ``batches`` that are counted in :attr:`totals`, once the marker was found."""
         for batch in batches:
-            if not isinstance(batch, Batch) or batch.is_control or not self._counts(batch):
+            if not isinstance(batch, Batch) or batch.is_control or not batch.count or not self._may_count(batch):
                 continue
-            if batch.next_offset > self.start and self.end is not None and batch.next_offset <= self.end:
+            in_time = batch.next_offset > self.start and self.end is not None and batch.next_offset <= self.end
+            if in_time and batch.base_offset not in self._void:
                 yield batch

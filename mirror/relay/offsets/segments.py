@@ -60,7 +60,7 @@ def key_of(tp: TopicPartition, segment: Segment) -> SegmentKey:
 
 def segment_of(span: Span, end: Anchor) -> Segment:
     """Return ``span`` as a segment; ``end`` is an anchor behind it, in the same logs."""
-    target = replace(end.target, end=span.target_end, batch=None)
+    target = replace(end.target, end=span.target_end, batch=None, since=None)
     return Segment(span.start, span.target_start, replace(end, offset=span.end, target=target), span.encoded)
 
 

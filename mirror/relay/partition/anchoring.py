@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from mirror.relay.partition.attempts.commits import Commits
@@ -69,6 +68,6 @@ def _exact_mark(commits: Commits) -> TargetMark | None:
     if mark is None or (mark.leader_epoch is None and mark.end > 0):
         return None
     if commits.committed_end is not None:
-        return replace(mark, end=commits.committed_end)
+        return mark.ending_at(commits.committed_end)
     # Nothing was ever appended: the copy is about to begin at the log's end.
     return mark if mark.producer_id < 0 else None

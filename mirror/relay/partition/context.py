@@ -200,10 +200,12 @@ class CopyContext(Protocol):
         shrunk_to: int | None,
         *,
         continues: bool = False,
+        to_end: bool = False,
     ) -> Future[StartPosition]:
         """Check that the target holds what ``progress`` and ``mark`` say; without progress, whether it was lost.
 
         ``continues``: the attempt of the epoch before has checked it, so that only another topic or leader is checked.
+        ``to_end``: whether the end of the target's log is wanted, too.
         ``shrunk_to`` is an offset at which the target has acknowledged a batch although its log had reached further.
         FlowError if progress is lost, or the target's log was recreated or lost records, and the policy does not mend
         that. KafkaTimeout if the target partition does not answer within ``timeout_ms``.

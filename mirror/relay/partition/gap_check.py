@@ -53,12 +53,12 @@ class SourceGapCheck:
         return self._fetches_of_damaged <= MAX_REFETCHES
 
     def needs_exact(self, progress: Progress, state: SourceState) -> bool:
-        """Whether the position has to be exact before anything is known about a gap behind ``progress``.
+        """Whether the partition has to be acquired before anything is known about a gap behind ``progress``.
 
         Earlier attempts may have appended what retention has deleted since. A topic that was recreated, or cut back
         below the progress, has a gap wherever the exact position is.
         """
-        gap = None if progress.exact else self._gap(progress, state)
+        gap = None if progress.ended else self._gap(progress, state)
         return gap is not None and gap.kind is GapKind.RETENTION
 
     def evaluate(self, progress: Progress, state: SourceState) -> Gap | None:

@@ -311,6 +311,7 @@ class PartitionCopy:
 
     def on_acquired(self, progress: Progress) -> None:
         """The present attempt has acquired the partition, and its progress is exact."""
+        self._parts.target_check.tracker.on_committed(progress.target)
         self.recorder.on_acquired(progress)
 
     def on_committed(self, counts: CommitCounts) -> None:

@@ -54,7 +54,11 @@ class TargetLogCheck:
     def mark(self, attempt: CopyAttempt, writer: TargetWriter) -> TargetMark | None:
         """Return the mark to commit with the progress of ``attempt``."""
         if writer.atomic:
-            return self.tracker.mark_at(attempt.outbox.expected_end, writer.producer_id, None)
+            outbox, verified = attempt.outbox, self.tracker.verified
+            since = outbox.exact_end
+            if outbox.target_end is None and verified is not None and verified.is_exact:
+                since = verified.end
+            return self.tracker.mark_at(outbox.expected_end, writer.producer_id, None, since)
         # What is in flight may never arrive: the mark excludes it.
         return self._acknowledged(attempt, writer)
 

@@ -118,8 +118,12 @@ class Progress:
 
     @property
     def appender_ids(self) -> frozenset[int]:
-        """The producer ids of the attempts that may have appended behind it."""
-        marked = -1 if self.target is None else self.target.producer_id
+        """The producer ids of the attempts that may have appended behind it.
+
+        In transactions these are no plain batches: such a mark is of a copy at least once, which may have repeated some.
+        """
+        known = self.target is not None and (self.way is Way.SEQUENCES or self.target.batch is None)
+        marked = self.target.producer_id if self.target is not None and known else -1
         return frozenset({*self.earlier_ids, self.producer_id, marked} - {-1})
 
 

@@ -16,7 +16,7 @@ class Appenders(NamedTuple):
     """The earlier attempts, as their progress describes them."""
 
     producer_ids: frozenset[int]
-    """Their producer ids; empty if all that they wrote were transactions, so that only the marker matters."""
+    """Their producer ids."""
     ended: bool
     """Whether the progress says that none of them has appended anything behind it."""
 

@@ -42,10 +42,33 @@ class TargetMark:
     Batches that such a producer wrote later are not aborted with the attempt, so the producer id does not identify the
     append.
     """
+    since: int | None = None
+    """In transactions, an exact offset at or before the end: behind it, at most one transaction is in the progress.
+
+    That is the one that has stored the mark, before its data had offsets. None: not known (version 0.2 stored none).
+    """
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing that the copy has appended behind the end is in the progress."""
+        return self.producer_id < 0 or self.batch is not None or self.since == self.end
+
+    def ending_at(self, end: int) -> TargetMark:
+        """Return the mark with an exact end."""
+        return replace(self, end=end, since=end if self.producer_id >= 0 and self.batch is None else None)
+
+    def may_precede_appends(self, log_end: int) -> bool:
+        """Whether the copy may have committed something behind it, in a log that ends at ``log_end``.
+
+        Behind a transaction is its marker, and a later one takes at least two more offsets.
+        """
+        return log_end > self.end + 1
 
     def to_fields(self) -> dict[str, Any]:
         """Return the mark as a JSON object."""
         fields = {"id": self.topic_id, "end": self.end, "epoch": self.leader_epoch, "producer": self.producer_id}
+        if self.since is not None:
+            fields["since"] = self.since
         return fields if self.batch is None else {**fields, "batch": list(self.batch)}
 
 
@@ -61,6 +84,7 @@ def mark_of(value: object) -> TargetMark | None:
         leader_epoch=stored.number(fields.get("epoch"), _INT32_MAX),
         producer_id=-1 if producer_id is None else producer_id,
         batch=_parse_batch(fields.get("batch")),
+        since=stored.number(fields.get("since")),
     )
 
 
@@ -149,12 +173,14 @@ class TargetLogTracker:
         self._compare_epoch: int | None = None
         self._compared_epoch: int | None = None
 
-    def mark_at(self, end: int, producer_id: int, batch: tuple[int, int] | None) -> TargetMark | None:
-        """Return the mark to commit if the log will reach to ``end`` with this append."""
+    def mark_at(
+        self, end: int, producer_id: int, batch: tuple[int, int] | None, since: int | None = None
+    ) -> TargetMark | None:
+        """Return the mark to commit if the log will reach to ``end`` with this append; ``since`` as in the mark."""
         verified = self.verified
         if verified is None or end <= verified.end:
             return verified
-        return replace(verified, end=end, producer_id=producer_id, batch=batch)
+        return replace(verified, end=end, producer_id=producer_id, batch=batch, since=since)
 
     def on_committed(self, mark: TargetMark | None) -> None:
         """A commit has stored ``mark``."""

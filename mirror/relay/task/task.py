@@ -397,10 +397,11 @@ class Task:
         shrunk_to: int | None,
         *,
         continues: bool = False,
+        to_end: bool = False,
     ) -> Future[StartPosition]:
         """Query the target on the network thread; lookups that wait run in a thread."""
         return self._start_positions.resolve_start(
-            copy.target, progress, mark, timeout_ms, shrunk_to, continues=continues
+            copy.target, progress, mark, timeout_ms, shrunk_to, continues=continues, to_end=to_end
         )
 
     def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:

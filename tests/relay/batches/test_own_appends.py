@@ -1,4 +1,4 @@
-"""A copy's own plain batches are distinguished from everything else in the target's log."""
+"""A copy's own batches are distinguished from everything else in the target's log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mirror.errors import CorruptBatch
 from mirror.producer.batch.queue import ProducerId
-from mirror.relay.batches.own_appends import OwnAppends
+from mirror.relay.batches.own_appends import Committed, OwnAppends
 from mirror.relay.progress.committed import NO_TOTALS
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.record_batches import ABORT, COMMIT, batch, build
@@ -22,8 +22,8 @@ def plain(offset: int, producer_id: int = OWN, count: int = 2, *, transactional:
     return batch_at(offset, [Made()] * count, producer=(producer_id, 1, 0), transactional=transactional)
 
 
-def search(*batches: AnyBatch, start: int = 0) -> tuple[OwnAppends, list[int]]:
-    appends = OwnAppends(start, {OTHER}, FENCE)
+def search(*batches: AnyBatch, start: int = 0, committed: Committed = Committed.ALL) -> tuple[OwnAppends, list[int]]:
+    appends = OwnAppends(start, {OTHER}, FENCE, committed)
     assert appends.add(batches)
     return appends, [batch.base_offset for batch in appends.own(batches)]
 
@@ -55,23 +55,46 @@ def test_marker_of_another_epoch_or_producer_or_an_abort_is_not_the_fence() -> N
     assert appends.end == 5
 
 
-def test_transactions_do_not_count_however_they_ended() -> None:
-    """What they committed is in the progress, even if it is behind its mark."""
-    appends, own = search(
-        plain(0, transactional=True),
-        plain(2, OTHER, transactional=True),
-        plain(4, FOREIGN, transactional=True),
-        marker_at(8, OWN, 2, ABORT),
-        plain(9, OTHER, transactional=True),
-        marker_at(11, OTHER, 1, COMMIT),
-        plain(12),
-        plain(14, transactional=True),
-        marker_at(16, OWN, 2, COMMIT),
-        plain(17, OTHER, transactional=True),
-        marker_at(19, OWN, 3, COMMIT),
-    )
-    assert own == [12]
-    assert (appends.first, appends.totals[:2]) == (12, (2, 1))
+TRANSACTIONS = (
+    plain(0, transactional=True),
+    plain(2, OTHER, transactional=True),
+    plain(4, FOREIGN, transactional=True),
+    marker_at(7, FOREIGN, 1, COMMIT),
+    marker_at(8, OWN, 2, ABORT),
+    plain(9, OTHER, transactional=True),
+    marker_at(11, OTHER, 1, COMMIT),
+    plain(12),
+    plain(14, transactional=True),
+    marker_at(16, OWN, 2, COMMIT),
+    plain(17, OTHER, transactional=True),
+    marker_at(19, OWN, 3, COMMIT),
+)
+"""One is aborted, two are committed, one is open at the fence, and one is another producer's."""
+
+
+@pytest.mark.parametrize(
+    ("committed", "own", "covered_end"),
+    [
+        (Committed.ALL, [2, 9, 12, 14], None),
+        (Committed.ALL_BUT_FIRST, [12, 14], 11),
+        (Committed.UNKNOWN, [12], None),
+    ],
+)
+def test_transactions_count_if_they_are_committed_and_not_in_the_progress(
+    committed: Committed, own: list[int], covered_end: int | None
+) -> None:
+    appends, found = search(*TRANSACTIONS, committed=committed)
+    assert found == own
+    assert (appends.first, appends.covered_end) == (own[0], covered_end)
+    assert appends.totals[:2] == (2 * len(own), len(own))
+    assert appends.last == (16, OWN, None) if committed is not Committed.UNKNOWN else (14, OWN, (1, 0))
+
+
+def test_marker_without_data_is_not_that_of_the_first_transaction() -> None:
+    """The marker of the transaction before the one that has stored the progress may be behind what others wrote."""
+    marker = marker_at(0, OWN, 1, COMMIT)
+    appends, own = search(marker, *TRANSACTIONS, committed=Committed.ALL_BUT_FIRST)
+    assert (own, appends.covered_end) == ([12, 14], 11)
 
 
 def test_batch_behind_the_fence_in_the_same_fetch_does_not_count() -> None:
@@ -96,16 +119,20 @@ def test_damaged_marker_is_named() -> None:
     st.lists(st.tuples(st.sampled_from(["plain", "in", "commit", "abort"]), st.sampled_from([OWN, OTHER, FOREIGN]))),
     st.integers(1, 5),
 )
-def test_own_batches_are_the_plain_ones_of_the_copy(events: list[tuple[str, int]], at_once: int) -> None:
+def test_own_batches_are_those_of_the_copy_that_its_readers_read(events: list[tuple[str, int]], at_once: int) -> None:
     batches: list[Batch] = []
     expected: list[int] = []
-    for at, (kind, producer_id) in enumerate(events):
+    undecided: dict[int, list[int]] = {OWN: [], OTHER: [], FOREIGN: []}
+    for at, (kind, producer_id) in enumerate([*events, ("commit", OWN)]):
         if kind in {"plain", "in"}:
             batches.append(plain(at, producer_id, 1, transactional=kind == "in"))
-            expected += [at] if kind == "plain" and producer_id != FOREIGN else []
+            (expected if kind == "plain" and producer_id != FOREIGN else undecided[producer_id]).append(at)
         else:
-            batches.append(marker_at(at, producer_id, 1, COMMIT if kind == "commit" else ABORT))
-    batches.append(marker_at(len(events), OWN, 3, COMMIT))
+            epoch = 3 if at == len(events) else 1
+            batches.append(marker_at(at, producer_id, epoch, COMMIT if kind == "commit" else ABORT))
+            expected += undecided[producer_id] if kind == "commit" and producer_id != FOREIGN else []
+            undecided[producer_id].clear()
+    expected.sort()
     appends = OwnAppends(0, {OTHER}, FENCE)
     portions = [batches[n : n + at_once] for n in range(0, len(batches), at_once)]
     assert [appends.add(portion) for portion in portions] == [False] * (len(portions) - 1) + [True]

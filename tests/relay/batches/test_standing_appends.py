@@ -65,10 +65,11 @@ def test_markers_that_the_log_cleaner_has_emptied_end_nothing() -> None:
         )
         for offset, producer_id in ((10, OTHER), (11, OWN))
     ]
+    cleaned = batch(build((), base_offset=9, producer_id=OTHER, attributes=TRANSACTIONAL, last_offset_delta=0))
     own = batch_at(12, [Made()] * 2, producer=(OWN, 2, 0), transactional=True)
     aborted = batch_at(15, [Made()], producer=(OWN, 2, 2), transactional=True)
-    log = [*emptied, own, marker_at(14, OWN, 2, COMMIT), aborted, marker_at(16, OWN, 2, ABORT)]
-    appends = StandingAppends(10, {OWN}, FENCE)
+    log = [cleaned, *emptied, own, marker_at(14, OWN, 2, COMMIT), aborted, marker_at(16, OWN, 2, ABORT)]
+    appends = StandingAppends(9, {OWN}, FENCE)
     assert appends.add([*log, marker_at(17, *FENCE, COMMIT)])
     assert (appends.first, appends.end) == (12, 18)
     assert [one.base_offset for one in appends.own(log)] == [12]

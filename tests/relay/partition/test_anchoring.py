@@ -40,7 +40,7 @@ def test_anchor_is_made_of_what_a_transaction_has_committed() -> None:
     committed = run.commit()
     (anchor,) = run.context.anchors
     assert (anchor.number, anchor.offset, anchor.exactly_once) == (0, 7, True)
-    assert anchor.target == replace(MARK, end=1_007, producer_id=7)
+    assert anchor.target == replace(MARK, end=1_007, producer_id=7, since=1_007)
     assert (anchor.source_cluster_id, anchor.topic_id) == (committed.source_cluster_id, committed.topic_id)
 
 

@@ -56,7 +56,7 @@ def test_commit_stores_the_target_s_end_including_batches_in_flight() -> None:
     run.copy.step(run.clock.now())
     assert run.committing == 7
     mark = run.writer.commits[-1].progress.target
-    assert mark == replace(MARK, end=1_007, producer_id=7)
+    assert mark == replace(MARK, end=1_007, producer_id=7, since=1_003)
     run.ack_all()
     assert run.commit().target == mark
 
@@ -138,11 +138,11 @@ def test_commit_waits_until_a_new_target_leader_is_known_to_have_all_records() -
     assert mark == MARK
     answer.set_result(replace(MARK, leader_epoch=5))
     run.context.run_until_idle()
-    assert run.commit().target == TargetMark(topic_id="its-id", end=1_003, leader_epoch=5, producer_id=7)
+    assert run.commit().target == TargetMark(topic_id="its-id", end=1_003, leader_epoch=5, producer_id=7, since=1_003)
     run.fetch(made(3, 3))
     run.ack_all()
     run.advance(1_000)
-    assert run.commit().target == TargetMark(topic_id="its-id", end=1_006, leader_epoch=5, producer_id=7)
+    assert run.commit().target == TargetMark(topic_id="its-id", end=1_006, leader_epoch=5, producer_id=7, since=1_006)
     assert len(run.context.comparisons) == 1
 
 
@@ -194,7 +194,9 @@ def test_unreadable_progress_topic_does_not_stop_a_copy_that_has_begun(caplog: p
     run.fetch(made(0, 10))
     run.ack_all()
     assert run.commit().target == replace(MARK, end=10, producer_id=7), "it was stored before the data had offsets"
-    assert run.commit().target == replace(MARK, end=1_010, producer_id=7), "another commit stores the true end"
+    assert run.commit().target == replace(MARK, end=1_010, producer_id=7, since=1_010), (
+        "another commit stores the true end"
+    )
     run.ended_with(Outcome.COMPLETE)
     assert "no Read on the notes" in caplog.text
 
@@ -408,7 +410,7 @@ def test_leader_epoch_learned_late_is_compared_once() -> None:
     assert len(run.context.comparisons) == 1
     run.ack_all()
     run.advance(1_000)
-    assert run.commit().target == replace(MARK, end=1_003, producer_id=7)
+    assert run.commit().target == replace(MARK, end=1_003, producer_id=7, since=1_003)
     run.context.leader = (1, 4)
     run.fetch(made(3, 3))
     assert len(run.context.comparisons) == 1
@@ -427,7 +429,7 @@ def test_outdated_topic_description_causes_no_second_comparison() -> None:
     assert len(run.context.comparisons) == 1
     run.ack_all()
     run.advance(1_000)
-    assert run.commit().target == replace(MARK, end=1_003, leader_epoch=5, producer_id=7)
+    assert run.commit().target == replace(MARK, end=1_003, leader_epoch=5, producer_id=7, since=1_003)
 
 
 def test_a_mark_of_another_attempt_is_compared_with_a_leader_that_was_compared_before() -> None:

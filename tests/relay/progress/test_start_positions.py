@@ -61,7 +61,7 @@ def test_copies_that_are_added_share_a_description_of_their_own_topics() -> None
     assert lookups.described[4:] == [{"new"}, {"new"}], "a failed one is of no use"
 
 
-MARK = TargetMark(topic_id="id", end=50, leader_epoch=3, producer_id=7)
+MARK = TargetMark(topic_id="id", end=50, leader_epoch=3, producer_id=7, since=48)
 PROGRESS = replace(progress_at(4), target=MARK)
 
 
@@ -70,7 +70,7 @@ class Describes(Lookups):
 
     def __init__(self, topic_id: str, leader_epoch: int | None) -> None:
         super().__init__()
-        self.asked = 0
+        self.asked, self.log_end = 0, 51
         self._topic_id, self._epoch = topic_id, leader_epoch
 
     def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[Any]:
@@ -87,9 +87,9 @@ class Describes(Lookups):
         """Not called: the test sees that it is submitted."""
 
     def epoch_end(self, tp: TopicPartition, leader_epoch: int | None, timeout_ms: int) -> Future[int]:
-        assert (tp, leader_epoch, timeout_ms) == (OLD, 3, 1_000)
+        assert (tp, timeout_ms) == (OLD, 1_000)
         self.asked += 1
-        return done(50)
+        return done(self.log_end if leader_epoch in {None, self._epoch} else 50)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,20 @@ def test_a_copy_that_continues_asks_only_another_leader(
     assert (start.progress, start.target_end) == (PROGRESS, 50)
     assert start.mark == replace(MARK, leader_epoch=leader_epoch or MARK.leader_epoch)
     assert lookups.asked == asked
+
+
+@pytest.mark.parametrize(("log_end", "since"), [(50, 50), (51, 50), (52, 48)])
+@pytest.mark.parametrize(("leader_epoch", "asked"), [(3, 1), (4, 2), (None, 2)])
+def test_end_of_the_log_is_in_the_answer_of_a_leader_that_was_compared_before(
+    leader_epoch: int | None, asked: int, log_end: int, since: int
+) -> None:
+    """A log that ends at the mark, or behind its marker, shows that the mark is exact."""
+    lookups = Describes("id", leader_epoch)
+    lookups.log_end = log_end
+    positions = StartPositions(lookups, lambda *_: Future(), lambda: 0)  # type: ignore[arg-type]
+    start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, to_end=True).result(0)
+    assert (start.target_end, lookups.asked) == (log_end, asked)
+    assert start.mark == replace(MARK, leader_epoch=leader_epoch or MARK.leader_epoch, since=since)
 
 
 def test_a_copy_that_continues_notices_another_topic() -> None:

@@ -75,6 +75,9 @@ class AnsweringWriter:
         self.target.answer()
         return opened
 
+    def note_target_end(self, progress: Progress, log_end: int) -> None:
+        """The log ends with the progress."""
+
     def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
         del created_ms, log_end
         tp = TopicPartition("paris.t", self.partition)

@@ -124,7 +124,8 @@ class CopyAttempt:
         self._choice = choice
         self._changes_way = self._committed_last = self._ceding = False
         ended = progress.ended and writer.way is Way.SEQUENCES
-        self._is_exact: Final = ended and not commit_required and loss is None
+        in_transactions = progress.way is writer.way is Way.TRANSACTIONS
+        self._passes: Final = (ended or in_transactions) and not commit_required and loss is None
         self._acquisition = Acquisition(copy, context, writer, clock, progress, loss)
         self._reencoding: Future[Any] | None = None
         reader.begin(progress.offset, now)
@@ -188,8 +189,9 @@ class CopyAttempt:
         """Whether offsets without anything to send may be committed without a fence: nothing is behind the progress.
 
         Of two flows that feed each other, each reads the markers of the other one's fences, and would fence for them.
+        In transactions the new progress is again what the log is compared with, before anything is sent.
         """
-        return self._is_exact and not (self.acquired or self._writer.continues or self._acquisition.in_progress)
+        return self._passes and not (self.acquired or self._writer.continues or self._acquisition.in_progress)
 
     @property
     def waits_to_send(self) -> bool:

@@ -209,7 +209,7 @@ class Copying:
         assert recorder.progress is not None  # noqa: S101 - reading begins at it
         progress = replace(recorder.progress, topic_id=parts.copy.copied_topic_id)
         acquired = self._writer.acquired and self._loss is None
-        if gap_check.needs_exact(progress, state) and not acquired:
+        if not acquired and gap_check.needs_exact(progress, state):
             self._read(progress, now, commit_required=True)  # which acquires it, and finds what was appended
             return
         gap = gap_check.evaluate(progress, state)

@@ -168,7 +168,15 @@ class Opening:
         mark = (None if found is None else found.target) or parts.target_check.tracker.verified
         self._shrunk_to = parts.target_check.shrunk_to(mark, atomic=self._writer.atomic)
         left_ms = max(1, parts.clock.left_ms() - (now - self.began_ms))
-        start = parts.context.resolve_start(parts.copy, found, mark, left_ms, self._shrunk_to, continues=continues)
+        start = parts.context.resolve_start(
+            parts.copy,
+            found,
+            mark,
+            left_ms,
+            self._shrunk_to,
+            continues=continues,
+            to_end=self._writer.way is Way.TRANSACTIONS,
+        )
         parts.call.begin(start)
 
     def _take_start(self, now: int) -> Opened | None:
@@ -190,7 +198,9 @@ class Opening:
             return self._begin_at(anchored, commit_required=True, loss=start.loss)
         if self._found is not None and start.progress is not None:
             parts.recorder.is_committed = True
-            return self._begin_at(replace(start.progress, target=start.mark))
+            progress = replace(start.progress, target=start.mark)
+            self._writer.note_target_end(progress, start.target_end)
+            return self._begin_at(progress)
         parts.recorder.target_end = start.target_end
         # Progress is committed before the first record. A flow that may not commit would copy everything again in each
         # run, and one that begins at its source's end would begin at a later end each time.

@@ -15,7 +15,7 @@ from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.classify import IsForeign
-from mirror.relay.batches.own_appends import OwnAppends
+from mirror.relay.batches.own_appends import Committed, OwnAppends
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.batches.standing_appends import StandingAppends
 from mirror.relay.model.policy import CopyPolicy
@@ -117,9 +117,16 @@ class LogSearch:
         """Read the target from ``start`` on, or from ``log_start`` if the log begins behind it."""
         self._validated = leader_epoch is not None
         self._log_start = max(start, log_start)
-        kind = OwnAppends if self._query.loss is None else StandingAppends
-        self._appends = kind(start, self._query.appenders.producer_ids, self._query.fence)
+        query = self._query
+        kind = OwnAppends if query.loss is None else StandingAppends
+        self._appends = kind(start, query.appenders.producer_ids, query.fence, _committed_behind(query, start))
         self._next = _seek(self._log_start, leader_epoch, self._query)
+
+    @property
+    def _counts_from(self) -> int:
+        """The target offset behind which nothing is missing if the log begins there."""
+        mark = self._query.progress.target
+        return self._appends.start if mark is None else max(self._appends.start, mark.end)
 
     @property
     def awaited_offset(self) -> int | None:
@@ -202,9 +209,10 @@ class LogSearch:
 
     def _conclude(self, target: Consumer) -> FoundPosition | None:
         query, appends = self._query, self._appends
-        nothing = appends.first is None and (self._log_start <= appends.start or query.appenders.ended)
-        if nothing or not query.appenders.producer_ids:
-            return FoundPosition(replace(query.progress, searched=_searched(appends)), NO_TOTALS)
+        nothing = appends.first is None and (self._log_start <= self._counts_from or query.appenders.ended)
+        if nothing:
+            mark = _settled(query, appends)
+            return FoundPosition(replace(query.progress, target=mark, searched=_searched(appends)), NO_TOTALS)
         try:
             _check_mark(query)
             return _found(query, self._compare(target), appends)
@@ -232,7 +240,7 @@ class LogSearch:
             # A log may begin within a batch (DeleteRecords); its leader returns that batch whole.
             begin = _seek(max(first, self._log_start), None, query)
             own = self._own(read_log(target, query.target, begin, end, timer), timer)
-            shift = Shift(lost, max(0, min(first, self._log_start) - start))
+            shift = Shift(lost, max(0, min(first, self._log_start) - self._counts_from))
             if isinstance(appends, StandingAppends):
                 own = appends.known(own) if shift.possible else appends.copied(own, expected)
             if shift.possible:
@@ -276,7 +284,27 @@ class _Patience(Timer):
 
 
 def _marked_end(query: PositionQuery) -> int:
-    return 0 if query.progress.target is None else query.progress.target.end
+    """Return the target offset behind which everything may count: an exact one, if one is known."""
+    mark = query.progress.target
+    if mark is None:
+        return 0
+    return mark.end if query.loss is not None or mark.is_exact or mark.since is None else mark.since
+
+
+def _committed_behind(query: PositionQuery, start: int) -> Committed:
+    """Return which transactions behind ``start`` count; all do behind an anchor, and behind the marker of a fence."""
+    mark = query.progress.target
+    if query.loss is not None or mark is None or mark.is_exact or start != _marked_end(query):
+        return Committed.ALL
+    return Committed.UNKNOWN if mark.since is None else Committed.ALL_BUT_FIRST
+
+
+def _settled(query: PositionQuery, appends: OwnAppends) -> TargetMark | None:
+    """Return the mark of the progress with its exact end, if that is known now."""
+    mark = query.progress.target
+    if mark is None or (appends.covered_end is None and query.loss is None):
+        return mark
+    return mark.ending_at(max(mark.end, appends.covered_end or 0))
 
 
 def _seek(offset: int, leader_epoch: int | None, query: PositionQuery) -> OffsetAndMetadata:
@@ -353,7 +381,7 @@ def _found(query: PositionQuery, progress: Progress, appends: OwnAppends) -> Fou
         epoch = appends.leader_epoch
         mark = TargetMark(
             topic_id=topic_id, end=last.end, leader_epoch=epoch, producer_id=last.producer_id, batch=last.batch
-        )
+        ).ending_at(last.end)
     return FoundPosition(replace(progress, target=mark, searched=_searched(appends)), appends.totals)
 
 

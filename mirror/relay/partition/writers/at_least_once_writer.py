@@ -100,6 +100,9 @@ class AtLeastOnceWriter:
         # A pending claim of a killed copy is not waited for: the progress before it repeats records, and loses none.
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=False)
 
+    def note_target_end(self, progress: Progress, log_end: int) -> None:
+        """Do nothing: what is behind the progress is repeated."""
+
     def acquire(
         self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
     ) -> Future[FoundPosition]:

@@ -195,6 +195,9 @@ class SequenceWriter:
     def _read_progress(self, timeout_ms: int, *, require_stable: bool) -> Future[Progress | None]:
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=require_stable)
 
+    def note_target_end(self, progress: Progress, log_end: int) -> None:
+        """Do nothing: the log is read in any case."""
+
     def acquire(
         self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
     ) -> Future[FoundPosition]:
@@ -232,7 +235,8 @@ class SequenceWriter:
 
         def take(found: Progress | None) -> Future[FoundPosition]:
             if loss is None:
-                return take_over(fencing, self._search, base_of(self._opened_with, progress, found), timeout_ms)
+                base = base_of(self._opened_with, progress, found)
+                return take_over(fencing, self._search, base, Way.SEQUENCES, timeout_ms)
             if found != self._opened_with:
                 raise ProgressChanged  # the loss was that of another progress
             return take_over_after_loss(fencing, self._search, progress, loss, timeout_ms)

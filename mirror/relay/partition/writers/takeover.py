@@ -188,24 +188,23 @@ class PartitionTransactions:
 
 
 def take_over(
-    transactions: PartitionTransactions, search: Search, progress: Progress, timeout_ms: int
+    transactions: PartitionTransactions, search: Search, progress: Progress, way: Way, timeout_ms: int
 ) -> Future[FoundPosition]:
-    """Fence earlier attempts with ``progress`` as the claim, and find what they have appended behind it.
+    """Fence earlier attempts with ``progress`` as the claim of this ``way``, and find what is appended behind it.
 
     The transactional id was initialized, and ``progress`` read afterwards: so no earlier attempt changes the claim.
     """
-    # In transactions the progress was exact, and nothing that was committed is behind it.
-    earlier_ids = progress.appender_ids if progress.way is Way.SEQUENCES else frozenset()
     # Until this attempt commits the position that it finds, the next one searches for all of these, too.
-    claim = replace(progress, way=Way.SEQUENCES, earlier_ids=earlier_ids, ended=False)
+    claim = replace(progress, way=way, earlier_ids=progress.appender_ids, ended=False)
     fenced = transactions.fence(claim, timeout_ms)
-    return then(fenced, lambda identity: search.find(claim, _appenders(progress, identity), identity, timeout_ms, None))
+    # In transactions nothing is behind the progress, unless its last commits were lost: then the log shows it.
+    ended = progress.ended or progress.way is Way.TRANSACTIONS
 
+    def find(fence: ProducerId) -> Future[FoundPosition]:
+        appenders = Appenders(progress.appender_ids | {fence.producer_id}, ended=ended)
+        return search.find(claim, appenders, fence, timeout_ms, None)
 
-def _appenders(progress: Progress, fence: ProducerId) -> Appenders:
-    if progress.way is not Way.SEQUENCES:
-        return Appenders(frozenset(), ended=True)
-    return Appenders(progress.appender_ids | {fence.producer_id}, ended=progress.ended)
+    return then(fenced, find)
 
 
 def take_over_after_loss(

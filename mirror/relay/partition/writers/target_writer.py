@@ -88,10 +88,18 @@ class TargetWriter(Protocol):
         """
         ...
 
+    def note_target_end(self, progress: Progress, log_end: int) -> None:
+        """Note that the target's log ends at ``log_end``, where the attempt would begin at ``progress``.
+
+        In transactions, the progress is exact if the log ends with it. Otherwise the log may hold more: a partition of
+        ``__consumer_offsets`` may have lost its last commits, and other producers may write to the target.
+        """
+        ...
+
     def acquire(
         self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
     ) -> Future[FoundPosition]:
-        """Fence earlier attempts that send plain batches, and find out what they have appended behind ``progress``.
+        """Fence earlier attempts, and find out what they have appended behind ``progress``.
 
         With a ``loss`` of the target, ``progress`` is an anchor, and what still stands behind it is found out. Fails
         with FlowError if that is not possible, KafkaTimeout after ``timeout_ms`` without progress.
@@ -176,17 +184,23 @@ class ExactlyOnceWriter:
         fenced = self._transactions.producer.init_transactions_async(timeout_ms)
 
         def check(progress: Progress | None) -> Future[Progress | None]:
-            # An attempt in transactions cannot commit any more. Plain batches are shut out by a marker only.
+            # An attempt in transactions cannot commit any more. Plain batches are shut out by a marker only. Whether
+            # the log holds more than the progress says, its end shows (note_target_end).
             self.acquired = progress is None or progress.way is Way.TRANSACTIONS
             return done(progress)
 
         read = then(fenced, lambda _: read_latest_progress(self._admin, self._flow, self._tp, timeout_ms))
         return then(read, check)
 
+    def note_target_end(self, progress: Progress, log_end: int) -> None:
+        """As :meth:`TargetWriter.note_target_end`."""
+        if progress.target is not None and progress.target.may_precede_appends(log_end):
+            self.acquired = False
+
     def acquire(
         self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
     ) -> Future[FoundPosition]:
-        """Write a marker, behind which plain batches of earlier attempts are refused."""
+        """Write a marker, behind which plain batches of earlier attempts are refused, and search up to it."""
         del fences
 
         def on_found(found: FoundPosition) -> Future[FoundPosition]:
@@ -194,7 +208,7 @@ class ExactlyOnceWriter:
             return done(found)
 
         if loss is None:
-            taken = take_over(self._transactions, self._search, progress, timeout_ms)
+            taken = take_over(self._transactions, self._search, progress, progress.way, timeout_ms)
         else:
             taken = take_over_after_loss(self._transactions, self._search, progress, loss, timeout_ms)
         return then(taken, on_found)

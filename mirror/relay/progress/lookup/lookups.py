@@ -253,7 +253,8 @@ class ClusterLookups:
 
     def _begin_again(self, tp: TopicPartition, current: TargetMark, loss: TargetLoss | None) -> StartPosition:
         log = self.target_bounds(tp, self._timeout_ms).result()
-        return StartPosition(None, log.end, replace(current, end=log.end, leader_epoch=log.leader_epoch), loss=loss)
+        begun = replace(current.ending_at(log.end), leader_epoch=log.leader_epoch)
+        return StartPosition(None, log.end, begun, loss=loss)
 
     def check_recreated(self, tp: TopicPartition, record: ProgressRecord | None, current: TargetMark) -> None:
         """Check that target ``tp`` was not recreated. Raises FlowError.
@@ -320,12 +321,12 @@ def _mark_of(record: ProgressRecord) -> TargetMark:
     mark = record.progress.target or TargetMark(topic_id="", end=0)
     if mark.end >= record.target_end:
         return mark
-    return replace(mark, end=record.target_end, batch=None)  # another append ends there
+    return replace(mark, batch=None).ending_at(record.target_end)  # another append ends there
 
 
 def _restored_mark(record: ProgressRecord, current: TargetMark) -> TargetMark:
     """Return the mark of a log that ends as its record says."""
     mark = _mark_of(record)
     if mark.end < current.end:
-        mark = replace(mark, end=current.end, batch=None)
+        mark = replace(mark, batch=None).ending_at(current.end)
     return replace(mark, topic_id=current.topic_id, leader_epoch=current.leader_epoch)

@@ -32,6 +32,8 @@ class _Comparison(NamedTuple):
     cut: int
     """The offset at which the mark's leader epoch ends in that log; -1 if the topic is another one."""
     holds: bool
+    log_end: int | None = None
+    """The end of that log; None if it was not asked for."""
 
 
 class StartPositions:
@@ -70,11 +72,13 @@ class StartPositions:
         shrunk_to: int | None = None,
         *,
         continues: bool = False,
+        to_end: bool = False,
     ) -> Future[StartPosition]:
         """Find where the copy into ``tp`` starts, given its progress and its last known state of the target's log.
 
         ``shrunk_to`` is an offset at which the log has acknowledged a batch although it had reached further. A copy
         that ``continues`` asks no leader that was compared before: as during an epoch, only a new one may lack records.
+        ``to_end``: whether the start position has to have the present end of the target's log.
         """
         lookups = self._lookups
         if tp in self._started:
@@ -87,12 +91,22 @@ class StartPositions:
         if progress is not None and mark is not None:
 
             def check(comparison: _Comparison) -> Future[StartPosition]:
-                cut, current = comparison.cut, comparison.current
+                cut, current, log_end = comparison.cut, comparison.current, comparison.log_end
+                if log_end is None:
+                    log_end = current.end
+                elif not current.may_precede_appends(log_end):
+                    current = current.ending_at(current.end)
                 if comparison.holds and shrunk_to is None:
-                    return done(StartPosition(progress, current.end, current))
-                return self._submit(lookups.check_suspect_log, tp, progress, mark, cut, current, shrunk_to)
+                    return done(StartPosition(progress, log_end, current))
+                suspect = self._submit(lookups.check_suspect_log, tp, progress, mark, cut, current, shrunk_to)
 
-            return then(self._compare(tp, mark, topics, timeout_ms, continues=continues), check)
+                def checked(start: StartPosition) -> Future[StartPosition]:
+                    continues = start.progress is not None and start.loss is None
+                    return done(replace(start, target_end=log_end) if continues else start)
+
+                return then(suspect, checked)
+
+            return then(self._compare(tp, mark, topics, timeout_ms, continues=continues, to_end=to_end), check)
         bounds = lookups.target_bounds(tp, timeout_ms)
         if progress is None:
             self._progress_records()  # begin to read them, while the other calls are in flight
@@ -118,19 +132,32 @@ class StartPositions:
         timeout_ms: int,
         *,
         continues: bool = False,
+        to_end: bool = False,
     ) -> Future[_Comparison]:
+        """``to_end``: whether the end of the log is wanted."""
+
         def compare(described: TargetTopics) -> Future[_Comparison]:
             # Use the described epoch: the leader that answers leads in this epoch, or in a later one.
-            topic_id, epoch = described.topic_id(tp), described.leader_epoch(tp)
-            known = bool(topic_id) and epoch is not None
-            if continues and known and (topic_id, epoch) == (mark.topic_id, mark.leader_epoch):
+            topic_id, leads = described.topic_id(tp), described.leader_epoch(tp)
+            known = bool(topic_id) and leads is not None
+            if continues and known and (topic_id, leads) == (mark.topic_id, mark.leader_epoch):
                 return done(_Comparison(mark, mark.end, holds=True))
-            epoch = mark.leader_epoch if epoch is None else epoch
+            epoch = mark.leader_epoch if leads is None else leads
             current = replace(mark, topic_id=topic_id or mark.topic_id, leader_epoch=epoch)
             if is_other_topic(mark, topic_id):
                 return done(_Comparison(current, -1, holds=False))
             ends = self._lookups.epoch_end(tp, mark.leader_epoch, timeout_ms)
-            return then(ends, lambda end: done(_Comparison(current, end, holds=end >= mark.end)))
+            if not to_end:
+                return then(ends, lambda end: done(_Comparison(current, end, holds=end >= mark.end)))
+            if mark.leader_epoch is None or mark.leader_epoch == leads:
+                # The present leader epoch ends at the end of the log.
+                return then(ends, lambda end: done(_Comparison(current, end, holds=end >= mark.end, log_end=end)))
+            log_ends = self._lookups.epoch_end(tp, None, timeout_ms)
+
+            def compared(cut: int, log_end: int) -> Future[_Comparison]:
+                return done(_Comparison(current, cut, holds=cut >= mark.end, log_end=log_end))
+
+            return then(ends, lambda cut: then(log_ends, lambda log_end: compared(cut, log_end)))
 
         return then(topics, compare)
 

@@ -28,7 +28,6 @@ from tests.relay.searching import find, find_on
 
 OWN, OTHER, FOREIGN = 7, 8, 9
 FENCE = ProducerId(OWN, 3)
-EXACT = Appenders(frozenset(), ended=True)
 NO_SUCH_ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
 
 
@@ -166,15 +165,97 @@ def test_appended_is_counted_and_found(site: Site, sources_read: list[TopicParti
     assert sources_read == [TopicPartition("t", 0)]
 
 
-def test_exact_progress_waits_for_the_fence_only(site: Site, sources_read: list[TopicPartition]) -> None:
+def test_where_the_log_begins_does_not_matter_behind_a_claim_of_transactions(
+    site: Site, sources_read: list[TopicPartition]
+) -> None:
     site.pair.write(b"0", b"1")
-    site.append(b"0")
+    site.append(b"x", producer_id=FOREIGN)
     end = site.fence()
-    found = site.find(replace(site.query(), appenders=EXACT))
-    assert found == FoundPosition(replace(site.query().progress, searched=Searched(end, 0)), NO_TOTALS)
+    query = replace(site.query(), appenders=Appenders(frozenset({OWN}), ended=True))
+    assert site.find(query) == FoundPosition(replace(query.progress, searched=Searched(end, 0)), NO_TOTALS)
     site.pair.log().delete_before(end - 1)
-    assert site.find(replace(site.query(), appenders=EXACT)).progress.offset == 0
+    assert site.find(query).progress.offset == 0
     assert sources_read == []
+
+
+def of_transactions(site: Site, *, offset: int, end: int, since: int | None) -> PositionQuery:
+    """Behind a claim of transactions, with such a mark."""
+    mark = TargetMark(topic_id="", end=end, leader_epoch=0, producer_id=OWN, since=since)
+    return replace(site.query(offset=offset, target=mark), appenders=Appenders(frozenset({OWN}), ended=True))
+
+
+def commit(site: Site, *values: bytes) -> int:
+    """Commit a transaction; the offset after its data."""
+    site.append(*values, transactional=True)
+    return site.pair.log().end_transaction(OWN, commit=True, epoch=FENCE.epoch - 1)
+
+
+def test_transactions_whose_progress_was_lost_are_found(site: Site) -> None:
+    site.pair.write(*(b"%d" % n for n in range(9)))
+    end = commit(site, b"0", b"1")
+    site.append(b"x", producer_id=FOREIGN)
+    site.append(b"2", b"other", transactional=True)
+    site.pair.log().end_transaction(OWN, commit=False, epoch=FENCE.epoch - 1)
+    commit(site, b"2", b"3")
+    last = commit(site, b"4")
+    site.fence()
+    found = site.find(of_transactions(site, offset=2, end=end, since=end))
+    assert (found.progress.offset, found.appended[:2]) == (5, (3, 2))
+    mark = TargetMark(topic_id="", end=last, leader_epoch=0, producer_id=OWN, since=last)
+    assert found.progress.target == mark, "nothing of it is found again"
+    again = replace(
+        of_transactions(site, offset=5, end=last, since=last), progress=replace(found.progress, searched=None)
+    )
+    assert site.find(again) == FoundPosition(found.progress, NO_TOTALS)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_transaction_that_has_stored_the_progress_is_in_front_of_it_wherever_its_data_is(
+    site: Site, *, lost: bool
+) -> None:
+    """Its mark is of the time before its data had offsets: others, and the marker before, have taken some of them."""
+    site.pair.write(*(b"%d" % n for n in range(9)))
+    site.append(b"0", transactional=True)
+    site.append(b"x", b"x", b"x", producer_id=FOREIGN)
+    site.pair.log().end_transaction(OWN, commit=True, epoch=FENCE.epoch - 1)
+    end = commit(site, b"1", b"2")
+    if lost:
+        end = commit(site, b"3")
+    site.fence()
+    found = site.find(of_transactions(site, offset=3, end=3, since=1))
+    assert found.progress.offset == 3 + lost
+    mark = TargetMark(topic_id="", end=end, leader_epoch=0, producer_id=OWN, since=end)
+    assert found.progress.target == mark
+
+
+def test_mark_that_is_not_known_to_be_exact_leaves_the_progress(site: Site) -> None:
+    """Version 0.2 stored where the log would end, and not what is certain."""
+    site.pair.write(b"0", b"1", b"2")
+    site.append(b"x", producer_id=FOREIGN)
+    commit(site, b"0", b"1")
+    site.fence()
+    assert site.find(of_transactions(site, offset=2, end=2, since=None)).progress.offset == 2
+
+
+def test_transactions_that_are_not_in_the_source_are_unproved(site: Site) -> None:
+    site.pair.write(b"0", b"1", b"2")
+    end = commit(site, b"0")
+    commit(site, b"2")
+    site.fence()
+    assert "differs in its value" in site.unproved(of_transactions(site, offset=1, end=end, since=end))
+
+
+@pytest.mark.parametrize("log_start", [3, 4])
+def test_retention_between_the_mark_and_what_it_precedes_is_passed(site: Site, log_start: int) -> None:
+    """The mark is at 4, and is known to be exact at 2 only: what may be missing is behind 4."""
+    site.pair.write(*(b"%d" % n for n in range(9)))
+    site.append(b"x", b"x", producer_id=FOREIGN)
+    commit(site, b"0", b"1", b"2")
+    site.append(b"y", producer_id=FOREIGN)
+    site.fence()
+    query = replace(of_transactions(site, offset=3, end=4, since=2), appenders=Appenders(frozenset({OWN}), ended=False))
+    site.pair.log().delete_before(log_start)
+    assert site.find(query).progress.offset == 3
 
 
 def test_marker_counts_once_it_is_below_the_high_watermark(site: Site) -> None:

@@ -54,7 +54,7 @@ class Search:
 def searched_for(progress: Progress, identity: ProducerId) -> tuple[Appenders, Progress]:
     """Whose appends are searched for, and the claim."""
     search, fences = Search(), Fences(identity)
-    take_over(cast("PartitionTransactions", fences), search, progress, 1_000).result()
+    take_over(cast("PartitionTransactions", fences), search, progress, Way.SEQUENCES, 1_000).result()
     (appenders,), (claim,) = search.asked, fences.claims
     return appenders, claim
 
@@ -76,10 +76,18 @@ def test_claim_does_not_say_that_its_own_attempt_has_ended() -> None:
     assert (claim.ended, claim.attempt) == (False, 3)
 
 
-def test_nothing_is_searched_for_behind_a_transaction() -> None:
-    appenders, claim = searched_for(progress_at(4), ProducerId(2, 3))
-    assert appenders == Appenders(frozenset(), ended=True)
-    assert (claim.way, claim.earlier_ids) == (Way.SEQUENCES, frozenset())
+def test_transactions_behind_a_claim_of_transactions_are_searched_for() -> None:
+    """Normally there are none: where the log begins does not matter then."""
+    mark = TargetMark(topic_id="a", end=50, producer_id=1, since=50)
+    appenders, claim = searched_for(replace(progress_at(4), target=mark), ProducerId(2, 3))
+    assert appenders == Appenders(frozenset({1, 2}), ended=True)
+    assert (claim.way, claim.earlier_ids) == (Way.SEQUENCES, frozenset({1}))
+
+
+def test_what_a_copy_at_least_once_has_repeated_is_not_searched_for() -> None:
+    mark = TargetMark(topic_id="a", end=50, producer_id=1, batch=(0, 7))
+    appenders, _ = searched_for(replace(progress_at(4), target=mark), ProducerId(2, 3))
+    assert appenders == Appenders(frozenset({2}), ended=True)
 
 
 def test_after_a_loss_the_appends_of_all_producers_that_have_copied_are_searched_for() -> None:
