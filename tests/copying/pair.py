@@ -50,12 +50,13 @@ class Payload(NamedTuple):
 class End(Side):
     """One of the two clusters."""
 
-    def create_at(self, topic: str, replicas: Sequence[int], **config: object) -> None:
-        """Create one partition on these brokers, the leader first; ``config`` has underscores for dots."""
+    def create_at(self, topic: str, replicas: Sequence[int], partitions: int = 1, **config: object) -> None:
+        """Create partitions on these brokers, the leader first; ``config`` has underscores for dots."""
         own = {key.replace("_", "."): str(value) for key, value in config.items()}
-        new = ConfluentTopic(topic, 1, config={"retention.ms": "-1", **own}, replica_assignment=[list(replicas)])
+        assignment = [list(replicas)] * partitions
+        new = ConfluentTopic(topic, partitions, config={"retention.ms": "-1", **own}, replica_assignment=assignment)
         self.admin.create_topics([new])[topic].result(WITHIN_S)
-        eventually(lambda: self.partitions(topic) == 1, what=f"topic {topic}")
+        eventually(lambda: self.partitions(topic) == partitions, what=f"topic {topic}")
 
     def logs(self, topic: str, partitions: int) -> list[list[tuple[int, Seen]]]:
         """Return (offset, record) of all committed records of each partition."""

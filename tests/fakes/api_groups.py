@@ -50,6 +50,7 @@ def offset_commit(cluster: FakeCluster, call: ServerCall) -> OffsetCommitRespons
                 cluster.groups[request.group_id][tp] = kept
             parts.append(OffsetCommitResponsePartition(part.partition_index, code))
         topics.append(OffsetCommitResponseTopic(topic.name, tuple(parts)))
+    cluster.on_committed(request.group_id)
     return OffsetCommitResponse(tuple(topics))
 
 

@@ -133,6 +133,8 @@ class FakeCluster:
         self.controller = 1
         self.topics: dict[str, FakeTopic] = {}
         self.groups: dict[str, dict[TopicPartition, GroupOffset]] = defaultdict(dict)
+        self.on_committed: Callable[[str], None] = lambda _group: None
+        """Called with a group when offsets of it were committed."""
         self.coordinators: dict[str, int] = {}
         self.group_transactions: dict[str, GroupTransactions] = defaultdict(GroupTransactions)
         self.transactions = Transactions(self)
@@ -293,6 +295,7 @@ class FakeCluster:
         result.epochs[producer_id] = max(epoch, result.epochs.get(producer_id, -1))
         if commit:
             self.groups[group].update(offsets)
+            self.on_committed(group)
 
     def topic_of(self, name: str, topic_id: uuid.UUID | None) -> FakeTopic | None:
         """By id where one is given, else by name."""

@@ -269,7 +269,7 @@ class HandContext:
         continues: bool = False,
         to_end: bool = False,
     ) -> Future[StartPosition]:
-        del copy, timeout_ms
+        del copy, timeout_ms, to_end
         self.start_continues = continues
         self.shrunk_to = shrunk_to
         self.start_requests.append((progress, mark))
@@ -277,7 +277,7 @@ class HandContext:
         return self.start_lookups[-1]
 
     def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
-        del copy, timeout_ms
+        del copy, timeout_ms, to_end
         self.comparisons.append((mark, Future()))
         return self.comparisons[-1][1]
 

@@ -56,6 +56,7 @@ class FaultySite(CopySite):
         ids = self.target.transactions.ids
         for name in [name for name, one in ids.items() if one.state in {State.EMPTY, State.ENDED}]:
             del ids[name]
+        self.forget_commits()  # without them, no progress names the producer id that is forgotten
         self.attempt_is_cut_short([1], 0, 1, 0, killed=True)
         self.policy = replace(self.policy, exactly_once_by=policy.exactly_once_by)
 
@@ -69,6 +70,17 @@ class FaultySite(CopySite):
         if self.policy.start_over:
             self.attempt_is_cut_short(counts, 0, 1 + batches, 0, killed=True)
             self.progress_comes_late(number)
+
+    def transactions_of_lost_commits(self, counts: list[int], kept: int, lost: int, more: list[int]) -> None:
+        """Another attempt finds an older progress than that of the records in the target."""
+        policy = self.policy
+        self.flow_is_configured(Way.TRANSACTIONS.value)
+        for _ in range(kept + lost):
+            self._copy_on(counts, 0)
+        self._end_all()
+        self.offsets_topic_loses_commits(lost, lost)
+        self._copy_on(more, 0)
+        self.policy = replace(self.policy, exactly_once_by=policy.exactly_once_by)
 
     def _end_all(self) -> None:
         for one in self.alive:

@@ -27,7 +27,7 @@ from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.wire.api import Api
 from mirror.wire.decode import records_of
 from mirror.wire.records import TRANSACTIONAL, is_commit_marker
-from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster import FakeCluster, GroupOffset
 from tests.fakes.control import Action, Control, ServerCall
 from tests.fakes.log import PartitionLog
 from tests.fakes.record_batches import build, values_of
@@ -110,7 +110,10 @@ class CopySite:
         """The progress as of the last plan, for attempts by sequences; None: they read it."""
         self.unanchored = False
         """Whether no anchor was left in the target's log when it lost some."""
+        self._commits: dict[str, list[GroupOffset]] = {}
+        """What was committed for the target partition, by group."""
         self._patch = pytest.MonkeyPatch()
+        self.target.on_committed = self._keep_commit
         install(self.simulation, self._patch)
         self._patch.setattr(anchors, "INTERVAL_MS", 300)
         self._patch.setattr(machine, "planned_progress", planned_progress)
@@ -277,6 +280,23 @@ class CopySite:
         self.target.works_off_ms = late_ms
         self.target.disconnect(node)
 
+    def _keep_commit(self, group: str) -> None:
+        if (found := self.target.groups[group].get(TARGET)) is not None:
+            self._commits.setdefault(group, []).append(replace(found))
+
+    def forget_commits(self) -> None:
+        """Those before the last ones are not lost any more."""
+        for kept in self._commits.values():
+            del kept[:-1]
+
+    def offsets_topic_loses_commits(self, claims: int, lazy: int) -> None:
+        """Partitions of ``__consumer_offsets`` lose their last commits in an unclean election, but not the first one."""
+        for group, count in ((group_of(FLOW, TARGET), claims), (lazy_group_of(FLOW, TARGET), lazy)):
+            kept = self._commits.get(group, [])
+            if TARGET in self.target.groups[group] and (count := min(count, len(kept) - 1)) > 0:
+                del kept[-count:]
+                self.target.groups[group][TARGET] = replace(kept[-1])
+
     def broker_restarts(self, node: int, ms: int) -> None:
         self.target.kill(node)
         self.target.after(ms, lambda: self.target.start(node))
@@ -347,6 +367,7 @@ class CopySite:
         if self.excused or self.source_log.start_offset:
             return  # the flow's start may be gone
         self.target.add_topic(TARGET.topic)
+        self._commits.clear()
         if offsets_too:
             for offsets in self.target.groups.values():
                 offsets.pop(TARGET, None)

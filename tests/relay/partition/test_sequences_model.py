@@ -75,10 +75,12 @@ _LOSSES: st.SearchStrategy[Fault] = st.one_of(
     fault("retention_deletes_what_an_ended_attempt_copied", markers=st.integers(0, 2)),
     fault("target_is_made_again", offsets_too=st.booleans()),
 )
+_LOST_COMMITS = fault("offsets_topic_loses_commits", claims=st.integers(0, 8), lazy=st.integers(0, 8))
 _COURSES: st.SearchStrategy[Fault] = st.one_of(
     fault("progress_comes_late_after_transactions", counts=_COUNTS, number=_number),
     fault("batch_comes_late_when_producers_are_forgotten", counts=_COUNTS, number=_number),
     fault("producer_id_changes_between_attempts_that_die", counts=_COUNTS),
+    fault("transactions_of_lost_commits", counts=_COUNTS, kept=st.integers(0, 2), lost=_few, more=_COUNTS),
     fault(
         "target_is_made_again_and_progress_comes_late",
         offsets_too=st.booleans(),
@@ -135,9 +137,12 @@ class _Model(RuleBasedStateMachine):
 
 
 class SequencesModel(_Model):
-    """Faults that lose nothing; :class:`LossesModel` has those that do."""
+    """Faults that lose nothing, or only commits of the progress; :class:`LossesModel` has the others.
 
-    @rule(faults=st.lists(_FAULTS, max_size=3), rounds=_ROUNDS, ms=_MS)
+    No error is justified.
+    """
+
+    @rule(faults=st.lists(st.one_of(_FAULTS, _LOST_COMMITS), max_size=3), rounds=_ROUNDS, ms=_MS)
     def faults_and_time(self, faults: list[Fault], rounds: int, ms: int) -> None:
         self._happen(faults, rounds, ms)
 
