@@ -277,7 +277,7 @@ class HandContext:
         return self.start_lookups[-1]
 
     def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
-        del copy, timeout_ms, to_end
+        del copy, timeout_ms
         self.comparisons.append((mark, Future()))
         return self.comparisons[-1][1]
 

@@ -52,8 +52,8 @@ class SeenBatch(NamedTuple):
 class OwnAppends:
     """Takes the batches of the log from ``start`` on, and keeps offsets and counts of them only.
 
-    Plain batches count, and those of committed transactions. Each transaction commits the progress behind its data, so
-    that the latter are in front of the progress, unless a partition of ``__consumer_offsets`` has lost its last commits.
+    Plain batches count, and those of committed transactions. A transaction commits the progress behind its data, so
+    that the latter are behind the progress only if a partition of ``__consumer_offsets`` has lost its last commits.
     """
 
     def __init__(

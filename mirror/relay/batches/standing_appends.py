@@ -43,4 +43,5 @@ class StandingAppends(OwnAppends):
                 yield batch
 
     def _may_count(self, batch: Batch) -> bool:
+        del batch
         return True

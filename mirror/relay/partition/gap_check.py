@@ -58,7 +58,7 @@ class SourceGapCheck:
         Earlier attempts may have appended what retention has deleted since. A topic that was recreated, or cut back
         below the progress, has a gap wherever the exact position is.
         """
-        gap = None if progress.ended else self._gap(progress, state)
+        gap = self._gap(progress, state)
         return gap is not None and gap.kind is GapKind.RETENTION
 
     def evaluate(self, progress: Progress, state: SourceState) -> Gap | None:

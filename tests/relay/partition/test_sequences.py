@@ -572,11 +572,15 @@ def test_gap_is_skipped_from_the_exact_position_on() -> None:
     assert run.copy.result.gaps == {"retention": 30}
 
 
-def test_gap_behind_an_attempt_that_has_ended_is_certain() -> None:
+def test_gap_behind_an_attempt_that_has_ended_is_certain_once_the_log_was_searched() -> None:
+    """The commits of later attempts may be lost."""
     run = harness().opened_with(replace(claimed(100), ended=True))
     run.fetch_fails(OffsetOutOfRange("t-0: gone"))
     run.source_checked(earliest=150, end=1_000)
-    assert not run.writer.acquisitions
+    run.acquired(claimed(100))
+    run.commit()
+    run.fetch_fails(OffsetOutOfRange("t-0: gone"))
+    run.source_checked(earliest=150, end=1_000)
     assert "offsets 100 to 149" in (run.ended_with(Outcome.FAILED).error or "")
 
 
