@@ -1,4 +1,4 @@
-"""Partitions of the target's ``__consumer_offsets`` lose their last commits in an unclean election: nothing is doubled."""
+"""An unclean election removes the last commits from the target's ``__consumer_offsets``: nothing is doubled."""
 
 from __future__ import annotations
 

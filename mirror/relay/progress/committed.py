@@ -120,7 +120,7 @@ class Progress:
     def appender_ids(self) -> frozenset[int]:
         """The producer ids of the attempts that may have appended behind it.
 
-        In transactions these are no plain batches: such a mark is of a copy at least once, which may have repeated some.
+        In transactions these are no plain batches: such a mark is that of a copy at least once, which may repeat some.
         """
         known = self.target is not None and (self.way is Way.SEQUENCES or self.target.batch is None)
         marked = self.target.producer_id if self.target is not None and known else -1

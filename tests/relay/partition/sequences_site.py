@@ -290,7 +290,7 @@ class CopySite:
             del kept[:-1]
 
     def offsets_topic_loses_commits(self, claims: int, lazy: int) -> None:
-        """Partitions of ``__consumer_offsets`` lose their last commits in an unclean election, but not the first one."""
+        """Partitions of ``__consumer_offsets`` lose their last commits in an unclean election, not the first one."""
         for group, count in ((group_of(FLOW, TARGET), claims), (lazy_group_of(FLOW, TARGET), lazy)):
             kept = self._commits.get(group, [])
             if TARGET in self.target.groups[group] and (count := min(count, len(kept) - 1)) > 0:

@@ -89,24 +89,8 @@ class StartPositions:
             topics = self._target_topics(self._added if tp.topic in self._added else None, timeout_ms)
         self._started.add(tp)
         if progress is not None and mark is not None:
-
-            def check(comparison: _Comparison) -> Future[StartPosition]:
-                cut, current, log_end = comparison.cut, comparison.current, comparison.log_end
-                if log_end is None:
-                    log_end = current.end
-                elif not current.may_precede_appends(log_end):
-                    current = current.ending_at(current.end)
-                if comparison.holds and shrunk_to is None:
-                    return done(StartPosition(progress, log_end, current))
-                suspect = self._submit(lookups.check_suspect_log, tp, progress, mark, cut, current, shrunk_to)
-
-                def checked(start: StartPosition) -> Future[StartPosition]:
-                    continues = start.progress is not None and start.loss is None
-                    return done(replace(start, target_end=log_end) if continues else start)
-
-                return then(suspect, checked)
-
-            return then(self._compare(tp, mark, topics, timeout_ms, continues=continues, to_end=to_end), check)
+            comparison = self._compare(tp, mark, topics, timeout_ms, continues=continues, to_end=to_end)
+            return then(comparison, lambda found: self._check(tp, progress, mark, found, shrunk_to))
         bounds = lookups.target_bounds(tp, timeout_ms)
         if progress is None:
             self._progress_records()  # begin to read them, while the other calls are in flight
@@ -118,6 +102,25 @@ class StartPositions:
             return self._without_progress(tp, log, mark, current)
 
         return then(topics, lambda described: then(bounds, lambda log: begin(described, log)))
+
+    def _check(
+        self, tp: TopicPartition, progress: Progress, mark: TargetMark, found: _Comparison, shrunk_to: int | None
+    ) -> Future[StartPosition]:
+        current, log_end = found.current, found.log_end
+        if log_end is None:
+            log_end = current.end
+        elif not current.may_precede_appends(log_end):
+            current = current.ending_at(current.end)
+        if found.holds and shrunk_to is None:
+            return done(StartPosition(progress, log_end, current))
+        check = self._lookups.check_suspect_log
+        suspect = self._submit(check, tp, progress, mark, found.cut, current, shrunk_to)
+
+        def checked(start: StartPosition) -> Future[StartPosition]:
+            is_whole = start.progress is not None and start.loss is None
+            return done(replace(start, target_end=log_end) if is_whole else start)
+
+        return then(suspect, checked)
 
     def compare(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
         """Compare ``mark`` with the present leader's log; return the mark for it, or None if records are missing."""
