@@ -61,6 +61,33 @@ def test_commit_stores_the_target_s_end_including_batches_in_flight() -> None:
     assert run.commit().target == mark
 
 
+@pytest.mark.parametrize(("since", "stored"), [(1_000, 1_000), (990, None), (None, None)])
+def test_commit_of_batches_in_flight_stores_the_exact_end_before_them_if_that_is_known(
+    since: int | None, stored: int | None
+) -> None:
+    run = CopyHarness(10)
+    run.context.leader = (1, 4)
+    run.opened_with(replace(COMMITTED, target=replace(MARK, since=since)))
+    run.fetch(made(0, 3))
+    run.advance(1_000)
+    mark = run.writer.commits[-1].progress.target
+    assert mark == replace(MARK, end=1_003, producer_id=7, since=stored)
+
+
+def test_exact_end_that_the_search_has_found_is_stored_with_the_next_batches() -> None:
+    """Others have written to the target: the transaction that has stored the progress ends at 1,020."""
+    short = replace(COMMITTED, target=replace(MARK, since=990))
+    run = CopyHarness(10)
+    run.context.leader = (1, 4)
+    run.found(short).resolved(short, 1_050, mark=short.target)
+    run.fetch(made(0, 3))
+    assert not run.writer.sent, "the log is longer than the progress says"
+    run.acquired(replace(short, target=replace(MARK, end=1_020, since=1_020)))
+    run.advance(1_000)
+    mark = run.writer.commits[-1].progress.target
+    assert mark == replace(MARK, end=1_023, producer_id=7, since=1_020)
+
+
 def test_duplicate_without_offset_counts_in_the_target_s_end() -> None:
     run = _run(3)
     run.fetch(made(0, 3))

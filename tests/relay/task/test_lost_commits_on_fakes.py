@@ -142,6 +142,7 @@ def test_target_that_was_compacted_since_is_a_named_error(pair: LosingPair) -> N
     pair.write(b"4")
     result = pair.copy(exactly_once_by=Way.TRANSACTIONS)
     assert (result.outcome, (result.error or "").split(":")[0]) == (Outcome.FAILED, "position-unproved")
+    assert '"way"' not in pair.metadata(), "the fence's claim is one of transactions again: nothing plain follows it"
 
 
 def test_log_that_ends_with_the_progress_costs_no_fence_and_no_request(pair: LosingPair) -> None:

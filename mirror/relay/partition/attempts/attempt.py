@@ -261,6 +261,8 @@ class CopyAttempt:
         moved = found.progress.offset != self.commits.committed.offset or found.appended != NO_TOTALS
         if moved or found.loss is not None:
             raise PositionFound(found)
+        if found.progress.target is not None:
+            self.outbox.log_end = max(self.outbox.log_end, found.progress.target.end)
         self._copy.on_acquired(found.progress)
         if self._writer.way is Way.SEQUENCES:
             self.commits.on_searched(now)
