@@ -1,4 +1,4 @@
-"""Finds what a copy's own producers appended by sequence to a target partition, up to a fence's marker. Pure."""
+"""Finds what a copy's own producers have appended to a target partition, up to a fence's marker. Pure."""
 
 from __future__ import annotations
 

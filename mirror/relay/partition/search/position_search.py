@@ -1,6 +1,7 @@
 """Finds how far the source was copied, if a former attempt may have appended more than the progress says.
 
-An attempt that copies by sequences commits its progress later than its batches, so the progress is a lower bound. The
+An attempt that copies by sequences commits its progress later than its batches, and a partition of
+``__consumer_offsets`` may have lost what was committed in transactions, so the progress is a lower bound. The
 fence of the present attempt froze the target's log for all earlier ones: what it holds between the progress and the
 fence's marker is all that was appended. It is compared with the source, record by record.
 """

@@ -50,7 +50,10 @@ class TargetWriter(Protocol):
 
     @property
     def acquired(self) -> bool:
-        """Whether it may send and commit: no attempt has to be ended first, or :meth:`acquire` has succeeded."""
+        """Whether it may send and commit: no attempt has to be ended, and nothing has to be searched for, first.
+
+        Otherwise :meth:`acquire` has succeeded.
+        """
         ...
 
     @property
