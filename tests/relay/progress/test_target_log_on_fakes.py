@@ -63,7 +63,7 @@ def test_progress_identifies_the_target_log(pair: FakePair) -> None:
         "end": last.next_offset,
         "epoch": log.leader_epoch,
         "producer": last.producer_id,
-        **({} if pair.exactly_once else {"batch": [last.producer_epoch, last.base_sequence]}),
+        **({"since": 0} if pair.exactly_once else {"batch": [last.producer_epoch, last.base_sequence]}),
     }
     _goes_on(pair, 5)
 
