@@ -163,6 +163,7 @@ def test_copy_that_was_fenced_after_the_plan_is_continued_and_fenced_again(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An epoch on another host has fenced it, and has copied since."""
+    monkeypatch.setattr(continuation, "CEDE_WITHIN_MS", 10 * EPOCH_MS)  # the clock jumps while it is asked
     stream.write()
     stream.epoch()
     plan = to_text(stream.progress)
@@ -173,6 +174,7 @@ def test_copy_that_was_fenced_after_the_plan_is_continued_and_fenced_again(
         stream.copied()
         eventually(lambda: stream.progress_offset == stream.written, within_s=20, what="the progress")
     third = stream.begin(epoch=3, lease_ms=1, progress=plan, until_ms=stream.clock.unix_ms() + 2 * EPOCH_MS)
+    eventually(lambda: not running.running_copies.known, within_s=20, what="the question")
     stream.clock.ahead_ms += EPOCH_MS
     second.result(30)
     stream.write()
