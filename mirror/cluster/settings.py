@@ -16,6 +16,8 @@ __all__ = ["CLUSTER_KEYS", "Address", "ClusterSettings", "Key"]
 Address = tuple[str, int]
 
 _MAX_PORT: Final = 65535
+_MEANS: Final = "means nothing to its login module, which ignores it, as Java's does"
+_MEAN: Final = "mean nothing to its login module, which ignores them, as Java's does"
 
 CLUSTER_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
@@ -83,16 +85,19 @@ class ClusterSettings:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Settings that work, but maybe not as intended (KIP-580, KIP-144)."""
+        """Settings that work, but maybe not as intended (KIP-580, KIP-144; options of a login line)."""
         pairs = (
             ("retry.backoff", self.retry_backoff_ms, self.retry_backoff_max_ms),
             ("reconnect.backoff", self.reconnect_backoff_ms, self.reconnect_backoff_max_ms),
         )
-        return tuple(
+        found = [
             f"{name}.ms ({first}) is above {name}.max.ms ({most}): every wait is {most} ms, without growth"
             for name, first, most in pairs
             if first > most
-        )
+        ]
+        if self.security.sasl and (ignored := self.security.sasl.ignored_options):
+            found.append(f"sasl.jaas.config: {ignored} of its options {_MEANS if ignored == 1 else _MEAN}")
+        return tuple(found)
 
     @classmethod
     def parse(cls, options: Mapping[str, object], where: str = "") -> Self:

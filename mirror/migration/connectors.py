@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mirror.migration import known_keys
 from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.parsing.entries import Setting, Settings, default
-from mirror.migration.parsing.nodes import Node
 from mirror.migration.precedence import CHECKPOINT, CONNECTORS, HEARTBEAT, SOURCE, Pair
+from mirror.migration.reader import Reader
 from mirror.migration.replications import Replication, with_default
 
 _KNOWN: Final = {SOURCE: known_keys.SOURCE, CHECKPOINT: known_keys.CHECKPOINT, HEARTBEAT: known_keys.HEARTBEAT}
@@ -39,42 +39,42 @@ def of_settings(config: Settings, worker: Settings | None = None) -> list[Connec
     return [Connector(kind, config, worker)] if kind in CONNECTORS else []
 
 
-def of_documents(documents: Iterable[Node]) -> list[Connector]:
-    """Return the connectors in JSON of Kafka Connect's REST interface, or in KafkaConnector resources."""
-    found: list[Connector] = []
-    for document in documents:
-        found += _of_node(document)
-    return found
+def of_reader(reader: Reader) -> list[Connector]:
+    """Return the connectors in JSON of Kafka Connect's REST interface, or in a KafkaConnector."""
+    if reader.node.items:
+        return [connector for item in reader.items() for connector in of_reader(item)]
+    if reader["kind"].value() == "KafkaConnector":
+        return _of_resource(reader)
+    if "connector.class" in reader:
+        return _of_mapping(reader)
+    if reader["config"].node.entries:
+        return _of_mapping(reader["config"])
+    return [found for name in reader.node.entries for found in _of_mapping(reader[name]["info"]["config"])]
 
 
-def _of_node(node: Node) -> list[Connector]:
-    if node.items:
-        return [connector for item in node.items for connector in _of_node(item)]
-    if node.get("kind").text == "KafkaConnector":
-        return _of_resource(node)
-    if "connector.class" in node.entries:
-        return of_settings(settings_of(node))
-    if node.get("config").entries:
-        return of_settings(settings_of(node.get("config")))
-    return [found for entry in node.entries.values() for found in of_settings(settings_of(entry.get("info", "config")))]
+def _of_mapping(config: Reader) -> list[Connector]:
+    """Return the connector of a configuration, all of which is read if it is one of MirrorMaker 2."""
+    name = config["connector.class"].node.text or ""
+    return of_settings(config.settings()) if name.strip().rpartition(".")[2] in CONNECTORS else []
 
 
-def _of_resource(node: Node) -> list[Connector]:
-    spec = node.get("spec")
-    config = settings_of(spec.get("config"))
+def _of_resource(reader: Reader) -> list[Connector]:
+    spec = reader["spec"]
+    config: dict[str, Setting] = {}
     for key, name in (("connector.class", "class"), ("tasks.max", "tasksMax")):
-        if (value := spec.get(name)).text is not None:
-            config[key] = Setting(value.text, value.line, f"spec.{name}")
-    return of_settings(config)
+        if (value := spec[name].value()) is not None:
+            config[key] = spec[name].setting(value)
+    found = of_settings(config)
+    return [replace(one, config=spec["config"].settings() | config) for one in found]
 
 
-def settings_of(node: Node, prefix: str = "") -> dict[str, Setting]:
-    """Return the entries of a mapping that have a text, with keys that begin with ``prefix`` in findings."""
-    return {
-        key: Setting(value.text, value.line, prefix + key)
-        for key, value in node.entries.items()
-        if value.text is not None
-    }
+def unread(part: Reader) -> Finding:
+    """Return what is said of a part of a file that is no setting of a connector."""
+    setting = part.setting("")
+    if "config" in part.path.split(".") and part.node.text is None:
+        meaning = "a list or mapping is no value of a setting, or the connector is none of MirrorMaker 2"
+        return about(Kind.NO_EQUIVALENT, setting, meaning)
+    return about(Kind.NOT_NEEDED, setting, "it is no setting of a connector of MirrorMaker 2")
 
 
 def replications(connectors: Sequence[Connector]) -> list[Replication]:
@@ -126,7 +126,7 @@ def lint(connectors: Sequence[Connector]) -> Iterator[Finding]:
 
 
 def _is_unknown(kind: str, key: str, setting: Setting) -> bool:
-    of_resource = setting.key.startswith("spec.") and (key in known_keys.CONNECTORS or key == "state")
+    of_resource = not setting.key.endswith(key) or key == "state"
     return (
         setting.line > 0
         and key not in _KNOWN[kind]

@@ -1,28 +1,20 @@
-"""Imports a file of MirrorMaker 2: what it says, each line of it accounted for."""
+"""What becomes of a file of MirrorMaker 2: each line of it is used, or named in a finding."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import Final
 
-from mirror.migration import connectors, known_keys, strimzi
+from mirror.migration import connectors, known_keys
 from mirror.migration.configuration import Imported, Importer
-from mirror.migration.connectors import Connector
-from mirror.migration.findings import Finding, Kind, about, ordered
-from mirror.migration.lint import dangers, lint_properties, lint_value
+from mirror.migration.findings import OF_LINT, Finding, Kind, about, ordered
+from mirror.migration.lint import dangers, lint_properties, lint_text, lint_value
 from mirror.migration.parsing.entries import Setting, shown
-from mirror.migration.parsing.nodes import read_documents
-from mirror.migration.parsing.reading import PropertiesFile, read_properties, refuse
 from mirror.migration.precedence import MirrorMakerFile
 from mirror.migration.references import REFERENCE
 from mirror.migration.replications import of_file
+from mirror.migration.sources import Source
 from mirror.migration.tables import equivalents
 
-_STRUCTURED: Final = re.compile(
-    rb"(\xef\xbb\xbf)?(\s|#[^\n]*\n|---[^\n]*\n)*([{\[]|(apiVersion|kind|metadata|spec)\s*:[ \r\n])"
-)
-"""The beginning of JSON, or of a Kubernetes resource in YAML."""
 _SAID_BY_NAMES: Final = {
     "clusters": "the clusters of flows have tables",
     "source.cluster.alias": "the cluster's table has its name",
@@ -30,38 +22,15 @@ _SAID_BY_NAMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a file contains: the properties of a dedicated MirrorMaker 2, or connectors."""
-
-    file: PropertiesFile | None = None
-    connectors: tuple[Connector, ...] = ()
-
-
-def read(data: bytes, where: str) -> Source:
-    """Return what a file contains: by its beginning, JSON, YAML or properties. Raises ConfigError."""
-    if not _STRUCTURED.match(data):
-        file = read_properties(data, where)
-        if "clusters" in file.settings or "connector.class" not in file.settings:
-            return Source(file=file)
-        return Source(connectors=tuple(connectors.of_settings(file.settings)))
-    documents = read_documents(data, where)
-    found = connectors.of_documents(documents)
-    for document in documents:
-        if document.get("kind").text == strimzi.KIND:
-            found += strimzi.connectors(document)
-    if not found:
-        raise refuse(where, "it has no connector of MirrorMaker 2, and no KafkaMirrorMaker2")
-    return Source(connectors=tuple(found))
-
-
 def lint(source: Source) -> list[Finding]:
     """Return what is wrong, surprising or dangerous in a file."""
-    if source.file is not None:
-        return lint_properties(source.file)
-    findings = [*connectors.lint(source.connectors)]
+    findings = [finding for finding in source.findings if finding.kind in OF_LINT]
+    for file in source.files:
+        findings += lint_properties(file)
+    findings += connectors.lint(source.connectors)
     for connector in source.connectors:
         for key, setting in connector.config.items():
+            findings += lint_text(key, setting)
             findings += lint_value(key, setting) if REFERENCE.search(setting.value) is None else ()
     for replication in connectors.replications(source.connectors):
         findings += dangers(replication)
@@ -70,16 +39,14 @@ def lint(source: Source) -> list[Finding]:
 
 def import_source(source: Source, *, name: str, certificates_folder: str) -> Imported:
     """Return what becomes of a file of this ``name``."""
-    file = None if source.file is None else MirrorMakerFile(source.file.settings)
-    replications = connectors.replications(source.connectors) if file is None else of_file(file)
+    files = [MirrorMakerFile(file.settings) for file in source.files]
+    replications = [*connectors.replications(source.connectors), *(one for file in files for one in of_file(file))]
     imported = Importer(replications, source=name, certificates_folder=certificates_folder).run()
-    findings = [*imported.findings, *lint(source)]
+    findings = [*imported.findings, *source.findings, *lint(source)]
     said = {(finding.line, finding.key) for finding in findings} | imported.used
-    if file is not None:
-        settings = [(setting, *_place(file, setting.key)) for setting in file.properties.values()]
-    else:
-        settings = [(setting, key, True) for of in source.connectors for key, setting in of.config.items()]
-        settings += [(setting, key, False) for of in source.connectors for key, setting in (of.worker or {}).items()]
+    settings = [(setting, *_place(file, setting.key)) for file in files for setting in file.properties.values()]
+    settings += [(setting, key, True) for of in source.connectors for key, setting in of.config.items()]
+    settings += [(setting, key, False) for of in source.connectors for key, setting in (of.worker or {}).items()]
     rest = [item for item in settings if item[0].line and (item[0].line, shown("", item[0].key)) not in said]
     imported.findings = ordered(
         [*findings, *(_remark(setting, key, of_pair=of_pair) for setting, key, of_pair in rest)]

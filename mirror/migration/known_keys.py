@@ -74,6 +74,18 @@ HEARTBEAT: Final = _COMMON | _names(
 CONNECTORS: Final = SOURCE | CHECKPOINT | HEARTBEAT
 """The keys that are read at top level and after ``A->B.``."""
 
+FORMER: Final[Mapping[str, str]] = {
+    "topics.blacklist": "topics.exclude",
+    "groups.blacklist": "groups.exclude",
+    "config.properties.blacklist": "config.properties.exclude",
+    "topics.whitelist": "topics",
+    "groups.whitelist": "groups",
+}
+"""The present names of keys that MirrorMaker 2 does not read any more, or (``whitelist``) never did.
+
+Before Kafka 4.0, which removed what KIP-629 had renamed, a ``blacklist`` counted where its present key was not set.
+"""
+
 CONNECTOR_PREFIXES: Final = (
     "source.",
     "target.",

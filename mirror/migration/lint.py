@@ -9,12 +9,13 @@ from typing import Final
 from mirror.migration import known_keys
 from mirror.migration.findings import Finding, Kind, about, ordered
 from mirror.migration.java_patterns import ILLEGAL_REPETITION, why_java_refuses
-from mirror.migration.parsing.entries import Setting, default, shown
+from mirror.migration.parsing.entries import HIDDEN, Setting, default, shown
 from mirror.migration.parsing.properties import Property
 from mirror.migration.parsing.reading import PropertiesFile
+from mirror.migration.parsing.templates import template
 from mirror.migration.precedence import MirrorMakerFile, Pair, items, java_boolean
 from mirror.migration.references import REFERENCE
-from mirror.migration.replications import Replication, of_file
+from mirror.migration.replications import Replication, is_identity_policy, of_file
 from mirror.migration.unused import UnusedSettings
 
 _BOM: Final = "\xef\xbb\xbf"
@@ -25,6 +26,7 @@ _LISTS: Final = (*_PATTERNS, "clusters", "config.properties.exclude")
 _BOOLEANS: Final = {key for key, value in known_keys.DEFAULTS.items() if value in {"true", "false"}}
 _NUMBERS: Final = {key for key, value in known_keys.DEFAULTS.items() if re.fullmatch("[0-9]+", value)}
 _LATIN_AND_MORE: Final = re.compile("[\x80-\xff]{2,}")
+_COMMENT: Final = re.compile(r"\s(#.*)")
 
 
 def lint_properties(file: PropertiesFile) -> list[Finding]:
@@ -48,6 +50,23 @@ def _spelling(file: PropertiesFile) -> Iterator[Finding]:
             yield about(Kind.IGNORED, setting, f"line {last[entry.key].line} has the same key, and the last one counts")
         yield from _continuation(entry, setting)
         yield from _characters(entry, setting)
+        yield from lint_text(entry.key, setting)
+        if comment := _COMMENT.search(entry.value):
+            text = comment[1] if setting.shown() != HIDDEN else "#"
+            meaning = f"no comment begins behind a value: {shown('', text)} is part of it"
+            yield about(Kind.OTHER_EFFECT, setting, meaning, "write the comment on a line of its own")
+
+
+def lint_text(key: str, setting: Setting) -> Iterator[Finding]:
+    """Yield whether a value has a placeholder that a template's tool should have filled in."""
+    mark = None if "transforms." in key else template(setting.value)
+    if mark is None:
+        return
+    named = mark if setting.shown() != HIDDEN else "a placeholder"
+    meaning = f"{shown('', named)} of a template is not filled in: MirrorMaker 2 takes it as it is"
+    yield about(
+        Kind.OTHER_EFFECT, setting, meaning, "fill the template in (envsubst, helm template), and import the result"
+    )
 
 
 def _continuation(entry: Property, setting: Setting) -> Iterator[Finding]:
@@ -217,7 +236,7 @@ def _switches(file: MirrorMakerFile, pair: Pair) -> Iterator[Finding]:
 def dangers(replication: Replication) -> Iterator[Finding]:
     """Yield what may lose, repeat or change data or settings, also by default."""
     policy = replication.of_source("replication.policy.class")
-    if policy.value.strip().endswith("IdentityReplicationPolicy"):
+    if is_identity_policy(policy):
         meaning = "topics keep their names, so that cycles are not recognized"
         action = "make sure that no two pairs copy the same topic in both directions"
         yield about(Kind.DANGEROUS, policy, meaning, action)

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from mirror.migration import known_keys, precedence
 from mirror.migration.parsing.entries import Setting, Settings, default
 from mirror.migration.precedence import CHECKPOINT, HEARTBEAT, SOURCE, MirrorMakerFile, Pair, is_true
+
+_KAFKAS_IDENTITY_POLICY: Final = "IdentityReplicationPolicy"
+_IDENTITY_POLICIES: Final = {
+    "com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy",
+    "ch.mawileo.kafka.mm2.PrefixlessReplicationPolicy",
+}
+"""Public classes of others that do as Kafka's: Amazon's sample, and one of the time before Kafka had its own."""
+
+
+def is_identity_policy(policy: Setting) -> bool:
+    """Return whether a class leaves the names of topics as they are: Kafka's, Strimzi's, or one that is known to."""
+    name = policy.value.strip()
+    return name.endswith(_KAFKAS_IDENTITY_POLICY) or name in _IDENTITY_POLICIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from mirror.migration.connectors import Connector, settings_of
+from mirror.migration.connectors import Connector
+from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.parsing.entries import Setting, default
 from mirror.migration.parsing.nodes import Node
 from mirror.migration.precedence import CHECKPOINT, HEARTBEAT, SOURCE
+from mirror.migration.reader import Reader
+from mirror.migration.strimzi_login import Login, reference
 
 KIND: Final = "KafkaMirrorMaker2"
 _PACKAGE: Final = "org.apache.kafka.connect.mirror."
@@ -18,13 +21,12 @@ _CONNECTORS: Final = (
     (HEARTBEAT, "heartbeatConnector"),
 )
 _PATTERNS: Final = {
-    "topicsPattern": "topics",
-    "topicsBlacklistPattern": "topics.exclude",
-    "topicsExcludePattern": "topics.exclude",
-    "groupsPattern": "groups",
-    "groupsBlacklistPattern": "groups.exclude",
-    "groupsExcludePattern": "groups.exclude",
+    "topics": ("topicsPattern",),
+    "topics.exclude": ("topicsExcludePattern", "topicsBlacklistPattern"),
+    "groups": ("groupsPattern",),
+    "groups.exclude": ("groupsExcludePattern", "groupsBlacklistPattern"),
 }
+"""Of two of the same key the first one applies."""
 _WORKER: Final = {
     "groupId": "group.id",
     "offsetStorageTopic": "offset.storage.topic",
@@ -32,114 +34,112 @@ _WORKER: Final = {
     "statusStorageTopic": "status.storage.topic",
 }
 """Of the API version v1."""
-_LOGINS: Final = {
-    "plain": ("PLAIN", "org.apache.kafka.common.security.plain.PlainLoginModule"),
-    "scram-sha-256": ("SCRAM-SHA-256", "org.apache.kafka.common.security.scram.ScramLoginModule"),
-    "scram-sha-512": ("SCRAM-SHA-512", "org.apache.kafka.common.security.scram.ScramLoginModule"),
-}
+_OF_PODS: Final = "of the pods that the operator runs, which are not there: Spark runs the copies"
 
 
-def connectors(resource: Node) -> Iterator[Connector]:
-    """Yield the connectors of a resource."""
-    spec = resource.get("spec")
-    namespace = resource.get("metadata", "namespace").text or "NAMESPACE"
-    clusters = {cluster.get("alias").text or "": cluster for cluster in spec.get("clusters").items}
-    for number, mirror in enumerate(spec.get("mirrors").items):
-        source, target = mirror.get("source"), spec.get("target")
-        if not source.entries:
-            source = clusters.get(mirror.get("sourceCluster").text or "", Node(mirror.line))
-        if not target.entries:
-            target = clusters.get(mirror.get("targetCluster").text or "", Node(mirror.line))
-        ends = _cluster(source, "source", namespace) | _cluster(target, "target", namespace)
-        for kind, name in _CONNECTORS:
-            if (connector := mirror.get(name)).entries or name in mirror.entries:
-                config = ends | _config(kind, mirror, connector, number, name)
-                yield Connector(kind, config, _worker(target))
+class Resource:
+    """Reads one resource; ``reader`` is at its root."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._namespace = reader.node.get("metadata", "namespace").text or "NAMESPACE"
+        self._ends: dict[str, tuple[dict[str, Setting], dict[str, Setting]]] = {}
+        self.findings: list[Finding] = []
+
+    def connectors(self) -> Iterator[Connector]:
+        """Yield the connectors of the resource."""
+        spec = self._reader["spec"]
+        spec["connectCluster"].text()
+        clusters = {cluster["alias"].text() or "": cluster for cluster in spec["clusters"].items()}
+        for mirror in spec["mirrors"].items():
+            nothing = Reader(Node(mirror.node.line))
+            source, target = mirror["source"], spec["target"]
+            if not source.node.entries:
+                source = clusters.get(mirror["sourceCluster"].text() or "", nothing)
+            if not target.node.entries:
+                target = clusters.get(mirror["targetCluster"].text() or "", nothing)
+            of_source, of_target = self._cluster(source), self._cluster(target)
+            ends = {
+                f"{end}.cluster.{key}": setting
+                for end, found in (("source", of_source[0]), ("target", of_target[0]))
+                for key, setting in found.items()
+            }
+            for kind, name in _CONNECTORS:
+                if name in mirror:
+                    yield Connector(kind, ends | self._config(kind, mirror, mirror[name]), of_target[1])
+        for cluster in clusters.values():
+            if cluster.path not in self._ends:
+                cluster.pass_over()
+                setting = cluster.setting("")
+                self.findings.append(about(Kind.NOT_NEEDED, setting, "no mirror copies from this cluster or to it"))
+
+    def _cluster(self, cluster: Reader) -> tuple[dict[str, Setting], dict[str, Setting]]:
+        """Return how clients connect to a cluster, and the settings of workers that write to it."""
+        if cluster.path not in self._ends:
+            self._ends[cluster.path] = self._read_cluster(cluster)
+        return self._ends[cluster.path]
+
+    def _read_cluster(self, cluster: Reader) -> tuple[dict[str, Setting], dict[str, Setting]]:
+        found: dict[str, Setting] = {}
+        for name, key in (("alias", "alias"), ("bootstrapServers", "bootstrap.servers")):
+            if (value := cluster[name].text()) is not None:
+                found[key] = cluster[name].setting(value)
+        login = Login(cluster, self._namespace)
+        config = cluster["config"].settings()
+        found |= self._security(cluster, login)
+        self._note_replaced(found, config)
+        found |= config
+        self.findings += login.findings
+        worker = dict(config)
+        for name, key in _WORKER.items():
+            if (value := cluster[name].text()) is not None:
+                worker[key] = cluster[name].setting(value)
+        return found, worker
+
+    def _security(self, cluster: Reader, login: Login) -> dict[str, Setting]:
+        found = login.settings()
+        certificates = cluster["tls"]["trustedCertificates"]
+        if certificates.node.items:
+            names = "".join(reference(one, "certificate", self._namespace) for one in certificates.items())
+            own = found.get("ssl.truststore.certificates")
+            found["ssl.truststore.certificates"] = certificates.setting(names + (own.value if own else ""))
+        secured = "SSL" if "tls" in cluster else "PLAINTEXT"
+        if login.is_sasl:
+            secured = "SASL_SSL" if "tls" in cluster else "SASL_PLAINTEXT"
+        found["security.protocol"] = cluster.setting(secured, "security.protocol")
+        return found
+
+    def _config(self, kind: str, mirror: Reader, connector: Reader) -> dict[str, Setting]:
+        found = connector["config"].settings()
+        own: dict[str, Setting] = {}
+        for key, names in _PATTERNS.items():
+            given = [mirror[name].setting(value) for name in names if (value := mirror[name].text()) is not None]
+            own |= {key: given[0]} if given else {}
+            for setting in given[1:]:
+                self.findings.append(about(Kind.IGNORED, setting, f"{given[0].key} takes precedence", "remove it"))
+        if (tasks := connector["tasksMax"].value()) is not None:
+            own["tasks.max"] = connector["tasksMax"].setting(tasks)
+        for key in ("state", "pause"):
+            if connector.node.get(key).text in {"paused", "stopped", "true"} and "state" not in own:
+                own["state"] = connector[key].setting(connector[key].value() or "")
+        self._note_replaced(found, own)
+        return found | own | {"connector.class": default("connector.class", _PACKAGE + kind)}
+
+    def _note_replaced(self, settings: dict[str, Setting], by: dict[str, Setting]) -> None:
+        for key in settings.keys() & by.keys():
+            meaning = f"line {by[key].line}, {by[key].key}, takes precedence"
+            self.findings.append(about(Kind.IGNORED, settings[key], meaning, "remove one of them"))
 
 
-def _worker(target: Node) -> dict[str, Setting]:
-    prefix = f"clusters.{target.get('alias').text}."
-    found = settings_of(target.get("config"), f"{prefix}config.")
-    for name, key in _WORKER.items():
-        if (value := target.get(name)).text is not None:
-            found[key] = Setting(value.text, value.line, prefix + name)
-    return found
-
-
-def _config(kind: str, mirror: Node, connector: Node, number: int, name: str) -> dict[str, Setting]:
-    place = f"spec.mirrors[{number}]."
-    found = settings_of(connector.get("config"), f"{place}{name}.config.")
-    for key, pattern in _PATTERNS.items():
-        if (value := mirror.get(key)).text is not None:
-            found[pattern] = Setting(value.text, value.line, place + key)
-    if (tasks := connector.get("tasksMax")).text is not None:
-        found["tasks.max"] = Setting(tasks.text, tasks.line, f"{place}{name}.tasksMax")
-    for key in ("state", "pause"):
-        if (value := connector.get(key)).text in {"paused", "stopped", "true"}:
-            found["state"] = Setting(value.text or "", value.line, f"{place}{name}.{key}")
-    found["connector.class"] = default("connector.class", _PACKAGE + kind)
-    return found
-
-
-def _cluster(cluster: Node, end: str, namespace: str) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
-    alias, servers = cluster.get("alias"), cluster.get("bootstrapServers")
-    prefix = f"clusters.{alias.text}."
-    if alias.text is not None:
-        found["alias"] = Setting(alias.text, alias.line, f"{prefix}alias")
-    if servers.text is not None:
-        found["bootstrap.servers"] = Setting(servers.text, servers.line, f"{prefix}bootstrapServers")
-    found |= _security(cluster, prefix, namespace)
-    found |= settings_of(cluster.get("config"), f"{prefix}config.")
-    return {f"{end}.cluster.{key}": setting for key, setting in found.items()}
-
-
-def _security(cluster: Node, prefix: str, namespace: str) -> dict[str, Setting]:
-    tls, login = cluster.entries.get("tls"), cluster.get("authentication")
-    found: dict[str, Setting] = {}
-    certificates = tls.get("trustedCertificates").items if tls is not None else ()
-    if certificates:
-        names = "".join(_reference(one, "certificate", namespace) for one in certificates)
-        key = f"{prefix}tls.trustedCertificates"
-        found["ssl.truststore.certificates"] = Setting(names, certificates[0].line, key)
-    for key, value in _login(login, namespace).items():
-        found[key] = Setting(value, login.line, f"{prefix}authentication as {key}")
-    if login.get("type").text == "custom":
-        found |= settings_of(login.get("config"), f"{prefix}authentication.config.")
-    secured = "SSL" if tls is not None else "PLAINTEXT"
-    if "sasl.mechanism" in found or login.get("sasl").text == "true":
-        secured = "SASL_SSL" if tls is not None else "SASL_PLAINTEXT"
-    found["security.protocol"] = Setting(secured, cluster.line, f"{prefix}tls and authentication")
-    return found
-
-
-def _login(login: Node, namespace: str) -> dict[str, str]:
-    """Return Kafka's keys of an authentication, but of the type custom, which has them itself."""
-    method = login.get("type").text or ""
-    if method == "tls":
-        pair = login.get("certificateAndKey")
-        return {
-            "ssl.keystore.certificate.chain": _reference(pair, "certificate", namespace),
-            "ssl.keystore.key": _reference(pair, "key", namespace),
-        }
-    if method in _LOGINS:
-        mechanism, module = _LOGINS[method]
-        password = _reference(login.get("passwordSecret"), "password", namespace)
-        user = login.get("username").text or ""
-        line = f'{module} required username="{user}" password="{password}";'
-        return {"sasl.mechanism": mechanism, "sasl.jaas.config": line}
-    if method == "oauth":
-        return {
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.token.endpoint.url": login.get("tokenEndpointUri").text or "",
-            "sasl.oauthbearer.client.credentials.client.id": login.get("clientId").text or "",
-            "sasl.oauthbearer.client.credentials.client.secret": _reference(
-                login.get("clientSecret"), "key", namespace
-            ),
-        }
-    return {}
-
-
-def _reference(secret: Node, key: str, namespace: str) -> str:
-    name, inside = secret.get("secretName").text or "", secret.get(key).text or secret.get("pattern").text or ""
-    return f"${{strimzisecrets:{namespace}/{name}:{inside}}}"
+def unread(part: Reader) -> Finding:
+    """Return what is said of a part of a resource that no connector has."""
+    setting = part.setting("")
+    if ".config" in part.path and part.node.text is None:
+        return about(Kind.REFUSED, setting, "a list or mapping is no value of a setting", "write a text, with commas")
+    if ".authentication" in part.path or ".tls" in part.path:
+        return about(Kind.NO_EQUIVALENT, setting, "no client that connects here has such a setting")
+    if part.path.rpartition("spec.")[2].startswith(("mirrors[", "clusters[", "target.")):
+        return about(Kind.NO_EQUIVALENT, setting, "nothing here has its effect")
+    if ".spec." in f".{part.path}":
+        return about(Kind.NOT_NEEDED, setting, _OF_PODS)
+    return about(Kind.NOT_NEEDED, setting, "of Kubernetes, not of the connectors")

@@ -32,9 +32,7 @@ _DRIVER: Final = (
 """The beginnings of keys that are read at top level, beside those of connectors and clients."""
 _OF_FILTERS: Final = {"topics", "groups", "topics.exclude", "groups.exclude"}
 _GONE: Final[Mapping[str, str]] = {
-    "topics.blacklist": "topics.exclude",
-    "groups.blacklist": "groups.exclude",
-    "config.properties.blacklist": "config.properties.exclude",
+    **{key: name for key, name in known_keys.FORMER.items() if key.endswith("blacklist")},
     "use.incremental.alter.configs": "",
     "add.source.alias.to.metrics": "metric.names.formats",
 }

@@ -116,7 +116,18 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({**SCRAM, "sasl.username": "a\0b", "sasl.password": SECRET}, "sasl.username: must not contain a zero byte"),
     ({**SCRAM, JAAS: f"X required password={SECRET};"}, "sasl.jaas.config: only PlainLoginModule"),
     ({**SCRAM, JAAS: SECRET}, "sasl.jaas.config: must be: LoginModule required"),
-    ({**SCRAM, JAAS: f"a.PlainLoginModule required {SECRET}=x;"}, "sasl.jaas.config: PlainLoginModule takes no option"),
+    (
+        {**SCRAM, JAAS: f'a.ScramLoginModule required username=id password="{SECRET}" tokenauth=True;'},
+        "sasl.jaas.config: a delegation token (tokenauth) is not supported",
+    ),
+    (
+        {**OAUTH, JAAS: f'a.OAuthBearerLoginModule required oauth.client.secret="{SECRET}";'},
+        "sasl.jaas.config: its options are those of another callback handler (oauth.*, unsecured*)",
+    ),
+    (
+        {**OAUTH, JAAS: f'a.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="{SECRET}";'},
+        "sasl.jaas.config: its options are those of another callback handler (oauth.*, unsecured*)",
+    ),
     ({**SCRAM, JAAS: f'a.PlainLoginModule required password="{SECRET}"'}, "sasl.jaas.config: after the options"),
     ({**SCRAM, JAAS: f"a.PlainLoginModule required password={SECRET};"}, "sasl.jaas.config: its login module is for"),
     (
@@ -190,6 +201,16 @@ def test_the_login_line() -> None:
     line = parse_jaas("""a.b.PlainLoginModule  REQUIRED\n username='it\\'s' password="a\\"b;\\\\ c"\n;\n""")
     assert (line.family, dict(line.options)) == ("PLAIN", {"username": "it's", "password": 'a"b;\\ c'})
     assert "it's" not in repr(line)
+
+
+def test_options_that_a_login_module_does_not_know_are_ignored_and_counted() -> None:
+    """Brokers' options in a client's line (``user_NAME``), and those of Kerberos (``serviceName``)."""
+    options = f'username="tim" password="{SECRET}" user_tim="{SECRET}" serviceName="kafka" tokenauth="false"'
+    settings = parse({**SCRAM, JAAS: f"a.ScramLoginModule required {options};"})
+    assert settings == parse({**SCRAM, "sasl.username": "tim", "sasl.password": SECRET})
+    (warning,) = settings.warnings
+    assert warning.startswith("sasl.jaas.config: 3 of its options mean nothing to its login module")
+    assert SECRET not in warning + repr(settings)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from mirror.cluster.keys import Key
 from mirror.config.schema import CLIENT_KEYS
 from mirror.migration import known_keys
-from mirror.migration.importing import import_source, read
+from mirror.migration.importing import import_source
+from mirror.migration.sources import read
 from tests.mirrormaker.kafkas_classes import KafkasClasses
 
 pytestmark = pytest.mark.brokers

@@ -12,7 +12,8 @@ from mirror.config.models import FlowConfig
 from mirror.errors import ConfigError
 from mirror.migration.configuration import Imported
 from mirror.migration.findings import Kind
-from mirror.migration.importing import import_source, lint, read
+from mirror.migration.importing import import_source, lint
+from mirror.migration.sources import read
 
 FOLDER: Final = Path(__file__).parent / "connectors"
 FILES: Final = sorted(FOLDER.iterdir())
@@ -55,6 +56,98 @@ def test_json_of_kafka_connect_is_read_in_each_form(document: object, indent: in
 def test_lines_are_those_of_the_keys() -> None:
     found = lint(read(json.dumps(CONFIG | {"no.such.key": 1}, indent=1).encode(), "x"))
     assert [finding.line for finding in found if finding.kind is Kind.IGNORED] == [len(CONFIG) + 2]
+
+
+def test_what_is_no_setting_of_a_connector_is_named() -> None:
+    other = {"name": "jdbc", "config": {"connector.class": "io.example.JdbcSource", "topics": "x"}}
+    mine = {"name": "mm2", "config": CONFIG | {"groups": ["a"], "tasks.max": None}, "tasks": [], "type": "source"}
+    named = {one.key: one.meaning for one in imported(json.dumps([mine, other]).encode()).findings}
+    assert {"[0].type", "[0].config.groups", "[1]"} <= named.keys()
+    answer = {"mm2": {"info": mine, "status": {"connector": {"state": "RUNNING"}}}, "jdbc": {"info": other}}
+    named = {one.key: one.meaning for one in imported(json.dumps(answer).encode()).findings}
+    assert {"mm2.status", "mm2.info.type", "jdbc"} <= named.keys()
+
+
+@pytest.mark.parametrize("level", ["", "a->b."])
+def test_what_some_releases_exclude_is_excluded(level: str) -> None:
+    pairs = {"topics.blacklist": "secret.*, own", "groups.blacklist": "test.*", "config.properties.blacklist": "x.*"}
+    lines = "clusters = a, b\na.bootstrap.servers = a:1\nb.bootstrap.servers = b:1\na->b.enabled = true\n"
+    dedicated = lines + "".join(f"{level}{key} = {value}\n" for key, value in pairs.items())
+    source = {key: value for key, value in pairs.items() if key != "groups.blacklist"}
+    checkpoint = CONFIG | {"connector.class": "x.MirrorCheckpointConnector", "groups.blacklist": "test.*"}
+    for data in (dedicated.encode(), json.dumps([CONFIG | source, checkpoint]).encode()):
+        found = flow(data)
+        assert not found.selects("secret-1")
+        assert not found.selects("own")
+        assert found.selects("orders")
+        assert not found.selects("__x")
+        assert found.groups.exclude == ("console-consumer-.*", "connect-.*", "__.*", "test.*")
+        assert found.configs_exclude[-1] == "x.*"
+        assert "min.insync.replicas" in found.configs_exclude
+        to_do = [one.key for one in imported(data).findings if one.kind is Kind.TO_DO]
+        assert all(any(one.endswith(key) for one in to_do) for key in pairs)
+    wrong = dedicated.replace("secret.*", "(?!x)y")
+    assert imported(wrong.encode()).file is None
+
+
+def test_what_no_release_includes_is_included_unless_its_key_is_given() -> None:
+    former = {key: value for key, value in CONFIG.items() if key != "topics"} | {"topics.whitelist": "clicks"}
+    assert flow(json.dumps(former).encode()).topics == ("clicks",)
+    assert flow(json.dumps(former | {"topics": "orders"}).encode()).topics == ("orders",)
+    for data in (former, former | {"topics": "orders"}):
+        found = imported(json.dumps(data).encode())
+        assert [one.key for one in found.findings if one.kind is Kind.TO_DO] == ["topics.whitelist"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "naming"),
+    [
+        ("com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy", "identity"),
+        ("ch.mawileo.kafka.mm2.PrefixlessReplicationPolicy", "identity"),
+        ("io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy", "identity"),
+        ("org.apache.kafka.connect.mirror.DefaultReplicationPolicy", "prefix"),
+        ("org.example.CustomMM2ReplicationPolicy", None),
+    ],
+)
+def test_names_of_topics_are_those_of_the_policy(policy: str, naming: str | None) -> None:
+    config = CONFIG | {
+        "replication.policy.class": policy,
+        "replication.policy.separator": "" if naming == "identity" else ".",
+    }
+    found = imported(json.dumps(config).encode())
+    assert (found.file.check().flows["a-b"].naming if found.file else None) == naming
+
+
+@pytest.mark.parametrize(
+    ("protocol", "kind"), [("PLAINTEXT", Kind.NOT_NEEDED), ("SSL", Kind.CHANGED), ("EXTERNAL", Kind.CHANGED)]
+)
+def test_the_scheme_of_an_address_is_passed_over_as_in_java(protocol: str, kind: Kind) -> None:
+    key = "source.cluster.bootstrap.servers"
+    config = CONFIG | {key: f"{protocol}://a-1:9092, {protocol.lower()}://[::1]:9093,a-3:1"}
+    found = imported(json.dumps(config).encode())
+    assert found.file
+    assert '"bootstrap.servers" = "a-1:9092,[::1]:9093,a-3:1"' in found.file.text
+    assert [one.kind for one in found.findings if "pass over the scheme" in one.meaning] == [kind]
+
+
+def test_what_javas_login_modules_ignore_is_counted() -> None:
+    line = 'PlainLoginModule required username="u" password="4711" user_u="4711" serviceName="kafka";'
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": line}
+    found = imported(json.dumps(CONFIG | {f"source.cluster.{key}": value for key, value in login.items()}).encode())
+    assert found.file
+    assert "4711" not in found.file.text + repr(found)
+    assert [one.meaning for one in found.findings if one.key == "source.cluster.sasl.jaas.config"] == [
+        "its login module ignores 2 of its options, here as in Java"
+    ]
+
+
+@pytest.mark.parametrize("password", ["hmac", "${file:/x:hmac}"])
+def test_a_delegation_token_is_named(password: str) -> None:
+    line = f'ScramLoginModule required username="id" password="{password}" tokenauth="true";'
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": line}
+    found = imported(json.dumps(CONFIG | {f"source.cluster.{key}": value for key, value in login.items()}).encode())
+    assert found.file is None
+    assert any("a delegation token (tokenauth) is not supported" in one.meaning for one in found.findings)
 
 
 def test_the_producer_of_the_records_is_overridden_by_the_connector() -> None:

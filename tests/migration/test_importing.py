@@ -13,8 +13,9 @@ from mirror.config.models import MirrorConfig
 from mirror.config.naming import is_secret
 from mirror.migration.configuration import ConfigurationFile, Imported
 from mirror.migration.findings import Kind
-from mirror.migration.importing import import_source, read
+from mirror.migration.importing import import_source
 from mirror.migration.parsing.reading import read_properties
+from mirror.migration.sources import read
 from mirror.migration.tables.document import render
 from tests.migration.generated_files import properties
 

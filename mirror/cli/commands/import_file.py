@@ -15,13 +15,15 @@ from mirror.cli.views.findings import SourceFile
 from mirror.errors import MigrationError
 from mirror.migration.configuration import Imported
 from mirror.migration.findings import Kind
-from mirror.migration.importing import import_source, read
+from mirror.migration.importing import import_source
+from mirror.migration.sources import read
 from mirror.migration.stores import find_keytool, to_pem
 from mirror.migration.tables.clusters import is_conversion
 from mirror.migration.written_files import Destination, write_all
 
 _INCOMPLETE = 3
-_INCOMPLETE_KINDS = {Kind.LEFT_OUT, Kind.TO_DO}
+_INCOMPLETE_KINDS = {Kind.LEFT_OUT, Kind.TO_DO, Kind.REFUSED, Kind.OTHER_EFFECT}
+"""Of the last two the writer probably means another flow than MirrorMaker 2 reads, and than is written."""
 _DEFAULT = Path("mirror.toml")
 
 
@@ -43,7 +45,7 @@ def import_file(
     listed with what to do, and so is what MirrorMaker 2 itself ignores.
 
     Exit status: 0 all flows are carried over, 1 the file cannot be read or no flow can be carried over, 3 something is
-    left out or left to do.
+    left out or left to do, or is refused by MirrorMaker 2 or has another effect than its writer probably means.
     """
     target = Destination(write or _DEFAULT)
     imported = import_source(

@@ -10,7 +10,7 @@ import typer
 from mirror.cli.options import AsJson
 from mirror.cli.views import findings
 from mirror.cli.views.findings import SourceFile
-from mirror.migration import importing
+from mirror.migration import importing, sources
 
 _FOUND = 3
 
@@ -22,7 +22,7 @@ def lint(file: SourceFile, as_json: AsJson = False) -> None:
 
     Exit status: 0 nothing was found, 1 the file cannot be read, 3 there are findings.
     """
-    found = importing.lint(importing.read(findings.read_source(file), str(file)))
+    found = importing.lint(sources.read(findings.read_source(file), str(file)))
     if as_json:
         print(json.dumps({"findings": findings.as_json(found)}, indent=2, ensure_ascii=False))
     else:

@@ -25,17 +25,33 @@ _MODULES: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "OAuthBearerLoginModule": (OAUTH_OPTIONS, "OAUTHBEARER"),
 }
 
+_DELEGATION: Final = "tokenauth"
+"""Of ScramLoginModule: the user is the id of a delegation token (KIP-48)."""
+_OF_OTHER_HANDLERS: Final = ("oauth.", "unsecured")
+"""Options of Strimzi's callback handler, and of Kafka's for tests, by which they get the token."""
+
+
+class UnsupportedLogin(ValueError):
+    """A login that Java has, and this client does not."""
+
 
 @dataclass(frozen=True, slots=True)
 class JaasLine:
-    """One login module: ``family`` is PLAIN, SCRAM or OAUTHBEARER; ``options`` follow it."""
+    """One login module: ``family`` is PLAIN, SCRAM or OAUTHBEARER; ``options`` follow it.
+
+    ``ignored`` of them mean nothing to the module: Java's modules read the options that they know, and no others.
+    """
 
     family: str
     options: Mapping[str, str] = field(repr=False)
+    ignored: int = 0
 
 
 def parse_jaas(text: str) -> JaasLine:
-    """Parse the login module of ``text``. Raises ValueError with the problem, without any value."""
+    """Parse the login module of ``text``. Raises ValueError with the problem, without any value.
+
+    It is UnsupportedLogin if Java would log in.
+    """
     head = _HEAD.match(text)
     if head is None or head[2].lower() not in _FLAGS:
         raise ValueError('must be: LoginModule required username="..." password="...";')
@@ -46,10 +62,17 @@ def parse_jaas(text: str) -> JaasLine:
     options, rest = _options(text[head.end() :])
     if rest.strip() != ";":
         raise ValueError("after the options, which are key=\"value\", there must be one ';' and nothing else")
-    for key in options:
-        if key not in known and not (family == "OAUTHBEARER" and key.startswith(EXTENSION)):
-            raise ValueError(f"{name} takes no option of that name; it takes {', '.join(sorted(known))}")
-    return JaasLine(family, options)
+    unknown = [key for key in options if key not in known]
+    if family == "SCRAM" and options.get(_DELEGATION, "").lower() == "true":
+        raise UnsupportedLogin(f"a delegation token ({_DELEGATION}) is not supported: log in as a user, or by SSL")
+    if family == "OAUTHBEARER":
+        unknown = [key for key in unknown if not key.startswith(EXTENSION)]
+        if any(key.startswith(_OF_OTHER_HANDLERS) for key in unknown):
+            raise UnsupportedLogin(
+                "its options are those of another callback handler (oauth.*, unsecured*): set instead "
+                "sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.credentials.client.id and .secret"
+            )
+    return JaasLine(family, options, len(unknown))
 
 
 def _options(text: str) -> tuple[dict[str, str], str]:

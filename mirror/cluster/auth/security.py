@@ -89,6 +89,8 @@ class SaslSettings:
     client_secret: str = field(default="", repr=False)
     scope: str = ""
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    ignored_options: int = field(default=0, compare=False)
+    """How many options of the login line its module does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,8 @@ def _password(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSet
     # A zero byte separates the fields of PLAIN (RFC 4616), and is invalid in the other mechanisms.
     problems += [(key, "must not contain a zero byte") for key, value in _names(username, password) if "\0" in value]
     problems += [(key, f"{mechanism} does not use it") for key in values if _is_token_key(key) and values[key]]
-    return SaslSettings(mechanism, username, password), problems
+    ignored = jaas.ignored if jaas else 0
+    return SaslSettings(mechanism, username, password, ignored_options=ignored), problems
 
 
 def _names(username: str, password: str) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -230,6 +233,7 @@ def _token(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSettin
         client_secret=secret,
         scope=scope,
         extensions=extensions,
+        ignored_options=jaas.ignored if jaas else 0,
     )
     return settings, problems
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from mirror.cluster.auth.jaas import UnsupportedLogin, parse_jaas
 from mirror.cluster.auth.security import MECHANISMS, PROTOCOLS
 from mirror.config.schema import CLUSTER_KEYS, is_secret
 from mirror.migration import known_keys
 from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.parsing.entries import Setting, Settings, default
+from mirror.migration.precedence import items
 from mirror.migration.references import how_to_set, references, secrets_file
 from mirror.migration.tables import equivalents
 from mirror.migration.tables.document import Table
 
 _STORE: Final = "JKS and PKCS12 stores are not read here"
+_SCHEME: Final = re.compile(r"(?:(\w+)://)?(.*)", re.DOTALL)
 _STORES: Final = ("truststore", "keystore")
 _STORE_KEYS: Final = frozenset(f"ssl.{store}.{part}" for store in _STORES for part in ("location", "type", "password"))
 
@@ -58,7 +62,7 @@ def map_cluster(name: str, settings: Settings, *, certificates_folder: str) -> C
     secured = protocol.value.strip().upper()
     cluster.obstacles += _obstacles(name, settings, protocol)
     for key, setting in sorted(settings.items(), key=lambda item: (item[0] != "bootstrap.servers", item[1].line)):
-        if _is_unused(key, secured):
+        if _is_unused(key, secured, settings):
             meaning = f"security.protocol is {secured}, which does not use it"
             cluster.findings.append(about(Kind.IGNORED, setting, meaning, "remove it, or set security.protocol"))
         elif key not in CLUSTER_KEYS:
@@ -67,7 +71,7 @@ def map_cluster(name: str, settings: Settings, *, certificates_folder: str) -> C
         elif key not in _STORE_KEYS and not (key == "ssl.key.password" and _is_java_store(settings, "keystore")):
             _add(cluster, key, setting, secured, _mechanism(settings).value.strip())
     for store in _STORES:
-        if f"ssl.{store}.location" in settings and not _is_unused(f"ssl.{store}.location", secured):
+        if f"ssl.{store}.location" in settings and not _is_unused(f"ssl.{store}.location", secured, settings):
             _add_store(cluster, store, settings, certificates_folder)
     return cluster
 
@@ -83,16 +87,25 @@ def _obstacles(name: str, settings: Settings, protocol: Setting) -> Iterator[str
     named = mechanism.value.strip()
     if secured.startswith("SASL_") and named not in MECHANISMS and not references(mechanism):
         yield f"{mechanism.origin} is {named}, and only {', '.join(MECHANISMS)} are supported"
+    line = settings.get("sasl.jaas.config")
+    if secured.startswith("SASL_") and line is not None and references(line):
+        try:
+            parse_jaas(line.value)
+        except UnsupportedLogin as error:
+            yield f"{line.origin}: {error}"
+        except ValueError:  # Its references may be the whole line.
+            return
 
 
 def _mechanism(settings: Settings) -> Setting:
     return settings.get("sasl.mechanism", default("sasl.mechanism", "GSSAPI"))
 
 
-def _is_unused(key: str, protocol: str) -> bool:
-    return (key.startswith("sasl.") and not protocol.startswith("SASL_")) or (
-        key.startswith("ssl.") and not protocol.endswith("SSL")
-    )
+def _is_unused(key: str, protocol: str, settings: Settings) -> bool:
+    if key.startswith("sasl."):
+        return not protocol.startswith("SASL_")
+    has_endpoint = protocol.startswith("SASL_") and "sasl.oauthbearer.token.endpoint.url" in settings
+    return key.startswith("ssl.") and not protocol.endswith("SSL") and not has_endpoint
 
 
 def _add(cluster: Cluster, key: str, setting: Setting, protocol: str, mechanism: str) -> None:
@@ -105,15 +118,41 @@ def _add(cluster: Cluster, key: str, setting: Setting, protocol: str, mechanism:
     elif is_secret(path):
         if not setting.value.strip():
             return
+        if key == "sasl.jaas.config":
+            _say_what_is_ignored(cluster, setting)
         cluster.secrets[secrets_file(path)] = setting.value.strip()
         cluster.table.add(key, None, setting, f"is in the secrets file {secrets_file(path)}")
     else:
         value = setting.value.strip()
         if key == "security.protocol":
             value = protocol
+        elif key == "bootstrap.servers":
+            value = _addresses(cluster, setting, protocol)
         elif key == "ssl.endpoint.identification.algorithm":
             value = value.lower()
         cluster.table.add(key, value, setting)
+
+
+def _say_what_is_ignored(cluster: Cluster, setting: Setting) -> None:
+    try:
+        ignored = parse_jaas(setting.value).ignored
+    except ValueError:  # The configuration is not written then, and the loader's problem is named.
+        return
+    if ignored:
+        meaning = f"its login module ignores {ignored} of its options, here as in Java"
+        cluster.findings.append(about(Kind.NOT_NEEDED, setting, meaning))
+
+
+def _addresses(cluster: Cluster, setting: Setting, protocol: str) -> str:
+    """Return the addresses without the scheme that Java passes over (``Utils.getHost``): ``PLAINTEXT://host:port``."""
+    servers = [_SCHEME.fullmatch(server) for server in items(setting)]
+    schemes = {found[1].upper() for found in servers if found and found[1]}
+    if schemes:
+        action = "" if schemes == {protocol} else f"set security.protocol if it is not {protocol}"
+        kind = Kind.CHANGED if action else Kind.NOT_NEEDED
+        meaning = f"clients pass over the scheme {', '.join(sorted(schemes))} of an address"
+        cluster.findings.append(about(kind, setting, meaning, action))
+    return ",".join(found[2] for found in servers if found and found[2]) if schemes else setting.value.strip()
 
 
 def _placeholder(key: str, mechanism: str) -> str:

@@ -10,18 +10,18 @@ from mirror.cluster.keys import Key
 from mirror.config.naming import KeyPath
 from mirror.config.notices import WITHOUT_EFFECT
 from mirror.config.schema import CLIENT_KEYS
+from mirror.errors import printable
 from mirror.migration import known_keys, precedence
 from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.java_patterns import convert
 from mirror.migration.parsing.entries import Setting, Settings, default
 from mirror.migration.precedence import is_true
 from mirror.migration.references import how_to_set, references
-from mirror.migration.replications import Replication, with_default
+from mirror.migration.replications import Replication, is_identity_policy, with_default
 from mirror.migration.tables import equivalents
 from mirror.migration.tables.document import Table, Value
 
 _DEFAULT_POLICY: Final = "DefaultReplicationPolicy"
-_IDENTITY_POLICY: Final = "IdentityReplicationPolicy"
 _DEFAULT_CONFIG_FILTER: Final = "DefaultConfigPropertyFilter"
 _DEFAULT_FILTERS: Final = {"topic.filter.class": "DefaultTopicFilter", "group.filter.class": "DefaultGroupFilter"}
 _INTERNAL: Final = (
@@ -80,13 +80,40 @@ class FlowMapping:
 
     def _topics(self) -> None:
         replication = self._replication
-        self._patterns(self._table, "topics", replication.of_source("topics"), blocking=True)
+        self._patterns(self._table, "topics", self._included(replication.source, "topics"), blocking=True)
         excluded = replication.of_source("topics.exclude")
-        self._patterns(self._table, "topics-exclude", excluded, blocking=True, more=_INTERNAL)
+        former = self._former(replication.source, "topics.exclude")
+        self._patterns(self._table, "topics-exclude", excluded, blocking=True, more=(*former, *_INTERNAL))
         for key, name in _DEFAULT_FILTERS.items():
             filter_class = replication.of_source(key) if key.startswith("topic") else replication.of_checkpoint(key)
             if not filter_class.value.strip().endswith(name) and key.startswith("topic"):
                 self._block(filter_class, "a filter of one's own chooses the topics", "write its topics as topics")
+
+    def _included(self, settings: Settings, key: str) -> Setting:
+        """Return what a list includes: if it is not given, what a former name of it, which nobody reads, means."""
+        setting = with_default(settings, key)
+        former = settings.get(f"{key}.whitelist")
+        if former is None:
+            return setting
+        if setting.line:
+            self._say(Kind.TO_DO, former, f"MirrorMaker 2 does not read it, and {setting.key} counts", "remove one")
+            return setting
+        meaning = f"MirrorMaker 2 does not read it, and copies {setting.value} all the same; here it counts"
+        self._say(Kind.TO_DO, former, meaning, f"write it as {key}, or remove it")
+        return former
+
+    def _former(self, settings: Settings, key: str) -> tuple[tuple[str, str], ...]:
+        """Return the patterns by a former name of a list of exclusions, which some releases read and some do not."""
+        found: list[tuple[str, str]] = []
+        for setting in (settings[old] for old, name in known_keys.FORMER.items() if name == key and old in settings):
+            patterns = convert(setting)
+            if problem := patterns.problem or ("a reference" if references(setting) else ""):
+                self._block(setting, f"{problem}, in what some releases exclude", f"write it as {key}")
+                continue
+            meaning = "MirrorMaker 2 before Kafka 4.0 excludes what it names, later ones do not; here it is excluded"
+            self._say(Kind.TO_DO, setting, meaning, f"write it as {key}, or remove it there and here")
+            found += ((pattern, printable(setting.origin)) for pattern in patterns.patterns)
+        return tuple(found)
 
     def _patterns(
         self, table: Table, key: str, setting: Setting, *, blocking: bool, more: tuple[tuple[str, str], ...] = ()
@@ -116,13 +143,14 @@ class FlowMapping:
         policy = self._replication.of_source("replication.policy.class")
         separator = self._replication.of_source("replication.policy.separator")
         name = policy.value.strip().rpartition(".")[2]
-        if name not in {_DEFAULT_POLICY, _IDENTITY_POLICY}:
+        keeps_names = is_identity_policy(policy)
+        if name != _DEFAULT_POLICY and not keeps_names:
             self._block(policy, "a policy of one's own names the topics", 'choose naming = "prefix" or "identity"')
         elif name == _DEFAULT_POLICY and separator.value.strip() != ".":
             alias = self._replication.pair.source
             names = f"{alias}{separator.value.strip()}orders, and here {alias}.orders"
             self._block(separator, f"the topics have names such as {names}", "copy into new topics, and write the flow")
-        self._table.add("naming", "identity" if name == _IDENTITY_POLICY else "prefix", policy)
+        self._table.add("naming", "identity" if keeps_names else "prefix", policy)
 
     def _delivery(self) -> None:
         worker = self._replication.worker or {}
@@ -222,16 +250,17 @@ class FlowMapping:
             usable = filter_class.value.strip().endswith(_DEFAULT_FILTERS["group.filter.class"])
             if not usable:
                 self._say(Kind.LEFT_OUT, filter_class, "a filter of one's own chooses the groups", "add a table groups")
-            included = usable and self._patterns(table, "include", replication.of_checkpoint("groups"), blocking=False)
-            if included and self._patterns(
-                table, "exclude", replication.of_checkpoint("groups.exclude"), blocking=False
-            ):
+            settings = replication.checkpoint or {}
+            included = usable and self._patterns(table, "include", self._included(settings, "groups"), blocking=False)
+            former = self._former(settings, "groups.exclude")
+            excluded = replication.of_checkpoint("groups.exclude")
+            if included and self._patterns(table, "exclude", excluded, blocking=False, more=former):
                 sync = replication.of_checkpoint("sync.group.offsets.enabled")
                 synced = is_true(sync, otherwise=False)
                 table.add("sync", synced, sync)
                 intervals = ["emit.checkpoints", *(["sync.group.offsets"] if synced else [])]
-                settings = [replication.of_checkpoint(f"{one}.interval.seconds") for one in intervals]
-                self._number(table, "interval-ms", min(settings, key=_number_or_less), 1000)
+                seconds = [replication.of_checkpoint(f"{one}.interval.seconds") for one in intervals]
+                self._number(table, "interval-ms", min(seconds, key=_number_or_less), 1000)
                 self._flow.tables.append(table)
                 emit = replication.of_checkpoint("emit.checkpoints.enabled")
                 tools.add("checkpoints", value=True, origin=emit)
@@ -264,8 +293,9 @@ class FlowMapping:
             synced = False
         self._table.add("configs", "sync" if synced else "create", configs)
         excluded = replication.of_source("config.properties.exclude")
-        if excluded.line:
-            self._patterns(self._table, "configs-exclude", excluded, blocking=False)
+        former = self._former(replication.source, "config.properties.exclude")
+        if excluded.line or former:
+            self._patterns(self._table, "configs-exclude", excluded, blocking=False, more=former)
         controlled = is_true(acls, otherwise=True)
         if synced or controlled:
             interval = replication.of_source(f"sync.topic.{'configs' if synced else 'acls'}.interval.seconds")
