@@ -55,7 +55,7 @@ def serving(talk: Talk) -> Iterator[str]:
 
 def fetch(url: str, timeout_ms: int = 20_000) -> Token:
     settings = replace(SETTINGS, token_endpoint_url=url)
-    return from_endpoint(settings, ssl.create_default_context(), timeout_ms)()
+    return from_endpoint(settings, ssl.create_default_context, timeout_ms)()
 
 
 def says(body: bytes, status: str = "200 OK", *headers: str) -> Talk:

@@ -45,14 +45,16 @@ class Identity:
 class Authority:
     """A CA; ``path`` is its certificate, as ``ssl.truststore.location`` wants it."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, issuer: Authority | None = None) -> None:
+        """``issuer`` is the CA that signs this one's certificate; None: it is a root. No CA has key identifiers."""
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
         now = dt.datetime.now(dt.UTC)
-        builder = _builder(self._name, self._name, self._key, now - 30 * _DAY, now + 30 * _DAY)
+        signer = issuer or self
+        builder = _builder(self._name, signer._name, self._key, now - 30 * _DAY, now + 30 * _DAY)  # noqa: SLF001
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        self.pem = _pem(builder.sign(self._key, hashes.SHA256()))
+        self.pem = _pem(builder.sign(signer._key, hashes.SHA256()))  # noqa: SLF001
         self.path = folder / f"{name}.pem"
         self.path.write_text(self.pem)
 

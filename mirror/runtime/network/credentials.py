@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import random
 import socket
-import ssl
 
 from mirror.backoff import Backoff
 from mirror.cluster.auth.sasl import Login
@@ -14,7 +13,8 @@ from mirror.runtime.network.background import Background
 from mirror.runtime.network.connection import WrapSocket
 from mirror.runtime.network.login import make_login
 from mirror.runtime.network.oauth import TokenKeeper, from_callback, from_endpoint
-from mirror.runtime.network.tls import RECEIVE_BYTES, TlsTransport, make_context
+from mirror.runtime.network.tls import RECEIVE_BYTES, TlsTransport
+from mirror.runtime.network.tls_contexts import TlsContexts
 
 
 class Credentials:
@@ -30,21 +30,21 @@ class Credentials:
         self._request_timeout_ms = request_timeout_ms
         if security.uses_tls:
             scratch = memoryview(bytearray(RECEIVE_BYTES))
-            self.wrap = functools.partial(_wrap, context=self._context, scratch=scratch)
+            self.wrap = functools.partial(_wrap, contexts=self._contexts, scratch=scratch)
         sasl = security.sasl
         if sasl is not None:
             self.login = make_login(sasl, lambda: self._tokens(sasl, background, backoff), rng)
 
     @functools.cached_property
-    def _context(self) -> ssl.SSLContext:
-        return make_context(self._security.tls)
+    def _contexts(self) -> TlsContexts:
+        return TlsContexts(self._security.tls)
 
     def _tokens(self, sasl: SaslSettings, background: Background, backoff: Backoff) -> TokenKeeper:
         if sasl.token_callback is not None:
             return TokenKeeper(from_callback(sasl.token_callback), background, backoff)
-        fetch = from_endpoint(sasl, self._context, self._request_timeout_ms)
+        fetch = from_endpoint(sasl, self._contexts.current, self._request_timeout_ms)
         return TokenKeeper(fetch, background, backoff)
 
 
-def _wrap(sock: socket.socket, host: str, *, context: ssl.SSLContext, scratch: memoryview) -> TlsTransport:
-    return TlsTransport(sock, context, host, scratch)
+def _wrap(sock: socket.socket, host: str, *, contexts: TlsContexts, scratch: memoryview) -> TlsTransport:
+    return TlsTransport(sock, contexts.current(), host, scratch)

@@ -133,9 +133,12 @@ def _checked(value: object, lifetime_ms: object) -> Token:
     return Token(value, lifetime_ms)
 
 
-def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: int) -> Callable[[], Token]:
+def from_endpoint(
+    settings: SaslSettings, context: Callable[[], ssl.SSLContext], timeout_ms: int
+) -> Callable[[], Token]:
     """Return a source of tokens from ``sasl.oauthbearer.token.endpoint.url``, by the client-credentials grant.
 
+    ``context`` returns the TLS context of each fetch.
     An endpoint on another host is reached through the proxy of ``https_proxy``, unless ``no_proxy`` names the endpoint.
     """
     url = settings.token_endpoint_url
@@ -153,7 +156,7 @@ def from_endpoint(settings: SaslSettings, context: ssl.SSLContext, timeout_ms: i
         proxy = _proxy_to(host)
         with Limit(timeout_ms) as limit:
             try:
-                with opener(context, limit, proxy).open(request, timeout=limit.timeout_s) as response:
+                with opener(context(), limit, proxy).open(request, timeout=limit.timeout_s) as response:
                     answer = response.read(_LARGEST_ANSWER)
                     if not limit.over:
                         return _token(answer, where, cut_off=bool(response.length))

@@ -7,19 +7,12 @@ takes many records with one (measured: 0.74 instead of 0.91 s of CPU per GB rece
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import socket
 import ssl
-import tempfile
 from collections import deque
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, cast
 
-from mirror.cluster.auth.security import TlsSettings
 from mirror.cluster.connection.session import NO_TLS
-from mirror.errors import ConfigError, Problem
 from mirror.wire.messages.base import Segment
 
 RECEIVE_BYTES: Final = 256 * 1024
@@ -31,7 +24,6 @@ _RECORD_BYTES: Final = 16 * 1024
 
 _REFUSALS: Final = frozenset({"unexpected message", "decryption failed or bad record mac"})
 """How OpenSSL reports the alert by which brokers 2.1 and 2.8 on Java 17 refuse a client's certificate."""
-_PEM: Final = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)\s*(.*?)\s*(-----END [A-Z0-9 ]+-----)", re.DOTALL)
 
 
 class TlsTransport:
@@ -146,79 +138,3 @@ def explain(error: ssl.SSLError, host: str) -> str:
             f"the broker refused the TLS handshake ({what}): see ssl.keystore.location, for it may want a certificate"
         )
     return f"the TLS handshake failed: {reason or 'no reason given'}"
-
-
-# --- settings ----------------------------------------------------------------------------------------------------
-
-
-def make_context(tls: TlsSettings) -> ssl.SSLContext:
-    """Create the context of ``tls``. Raises ConfigError if a file cannot be read or is not valid."""
-    with _naming_key("ssl.truststore.location", tls.truststore_location):
-        context = ssl.create_default_context(cafile=tls.truststore_location or None, cadata=_inline_trust(tls) or None)
-    context.check_hostname = tls.check_host_name
-    if tls.keystore_location:
-        with _naming_key("ssl.keystore.location", tls.keystore_location):
-            _load_key(context, tls.keystore_location, tls.key_password)
-    elif tls.keystore_key:
-        with _naming_key("ssl.keystore.key", "***"), _private_file(tls.keystore_key, tls.keystore_chain) as path:
-            _load_key(context, path, tls.key_password)
-    return context
-
-
-def _inline_trust(tls: TlsSettings) -> str:
-    text = normal_pem(tls.truststore_certificates)
-    if tls.truststore_certificates and not text:
-        raise ConfigError([Problem("", "ssl.truststore.certificates", "(its text)", "must be PEM certificates")])
-    return text
-
-
-def _load_key(context: ssl.SSLContext, path: str, password: str) -> None:
-    # Without a password OpenSSL would prompt for one at the terminal.
-    context.load_cert_chain(path, password=password)
-
-
-@contextlib.contextmanager
-def _naming_key(key: str, value: str) -> Iterator[None]:
-    """Raise any error with the file or text of ``key`` as a ConfigError."""
-    shown = value if value == "***" else repr(value)
-    try:
-        yield
-    except ssl.SSLError as error:
-        allowed = f"not usable ({_key_reason(error)}); it must be PEM"
-        raise ConfigError([Problem("", key, shown, allowed)]) from None
-    except OSError as error:
-        raise ConfigError([Problem("", key, shown, f"cannot be read: {error.strerror}")]) from None
-
-
-def _key_reason(error: ssl.SSLError) -> str:
-    reason = (error.reason or "").lower().replace("_", " ")
-    if "decrypt" in reason or not reason:
-        return "ssl.key.password is missing or wrong"
-    return "the key is not the certificate's" if "mismatch" in reason else reason
-
-
-@contextlib.contextmanager
-def _private_file(*texts: str) -> Iterator[str]:
-    """Write a private key to a file that only this user may read, and delete it again: ``ssl`` reads files only."""
-    descriptor, path = tempfile.mkstemp(suffix=".pem")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write("\n".join(normal_pem(text) or text for text in texts))
-        yield path
-    finally:
-        Path(path).unlink(missing_ok=True)
-
-
-def normal_pem(text: str) -> str:
-    """Return the PEM blocks of ``text`` on separate lines: properties files often have them in a single line."""
-    blocks = []
-    for begin, body, end in _PEM.findall(text):
-        # Headers of old encrypted keys keep their lines; their colon distinguishes them from base64.
-        content = body if ":" in body else "\n".join(_lines("".join(body.split())))
-        blocks.append(f"{begin}\n{content}\n{end}\n")
-    return "".join(blocks)
-
-
-def _lines(text: str) -> Iterator[str]:
-    for start in range(0, len(text), 64):
-        yield text[start : start + 64]
