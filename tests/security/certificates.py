@@ -52,9 +52,9 @@ class Authority:
         self._name = _name(name)
         now = dt.datetime.now(dt.UTC)
         signer = issuer or self
-        builder = _builder(self._name, signer._name, self._key, now - 30 * _DAY, now + 30 * _DAY)  # noqa: SLF001
+        builder = _builder(self._name, signer._name, self._key, now - 30 * _DAY, now + 30 * _DAY)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        self.pem = _pem(builder.sign(signer._key, hashes.SHA256()))  # noqa: SLF001
+        self.pem = _pem(builder.sign(signer._key, hashes.SHA256()))
         self.path = folder / f"{name}.pem"
         self.path.write_text(self.pem)
 
