@@ -113,7 +113,7 @@ def test_check_config_names_a_transform_that_cannot_be_imported(tmp_path: Path) 
     assert "flows.f.x = ***: unknown key" in one
     assert two.startswith(
         f'mirror: {tmp_path}/mirror.toml: flows.f.transform = "no_such_module:function": cannot be loaded:'
-        " ModuleNotFoundError: No module named 'no_such_module'; the search path is the current folder, PYTHONPATH"
+        " ModuleNotFoundError: No module named 'no_such_module'; the search path is PYTHONPATH, the installed"
     )
 
 

@@ -45,10 +45,16 @@ class Run:
 
 
 class Site:
-    """One folder; every process started from here carries the folder in its environment."""
+    """One folder; every process started from here carries the folder in its environment.
+
+    In the folder is a file ``mirror.py``, as a user may have: it must not be imported instead of the package.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder
+        (folder / "mirror.py").write_text(
+            'raise ImportError("this is a file of the current folder")\n', encoding="utf-8"
+        )
         self.config: Final = folder / "mirror.toml"
         self.report: Final = folder / "report"
         self._started: Final = list[subprocess.Popen[str]]()
@@ -64,8 +70,8 @@ class Site:
         self.config.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def command(self, name: str) -> list[str]:
-        """The command line of ``mirror name`` for this configuration."""
-        return [sys.executable, "-m", "mirror.cli", name, "--config", str(self.config)]
+        """The command line of ``mirror name`` for this configuration; -P: the installed command has no other path."""
+        return [sys.executable, "-P", "-m", "mirror.cli", name, "--config", str(self.config)]
 
     def start(
         self, *arguments: str, command: str = "run", environ: Mapping[str, str] | None = None

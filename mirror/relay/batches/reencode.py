@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
+import sys
 import threading
 from array import array
 from collections import Counter
@@ -42,6 +43,8 @@ INVALID_TIMESTAMP: Final = 32
 
 _CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 _MAX_ERROR_TEXT: Final = 200
+_CURRENT_FOLDER: Final = ""
+"""As ``sys.path`` names it."""
 _RECORDS_PER_STEP: Final = 1_024
 """About 1 ms."""
 _MOST_BRIEF_RECORDS: Final = 16
@@ -337,10 +340,15 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def load_transform(name: str) -> Transform:
-    """Import the function called ``name`` ("package.module:function"). Raises FlowError."""
+    """Import the function called ``name`` ("package.module:function"). Raises FlowError.
+
+    The current folder is searched last, from then on: no file there replaces a module of Python, Spark or this package.
+    """
     module_name, _, path = name.partition(":")
     if not module_name or not path:
         raise FlowError(f'transform = "{name}": give it as "package.module:function"')
+    if _CURRENT_FOLDER not in sys.path:
+        sys.path.append(_CURRENT_FOLDER)
     try:
         function: object = importlib.import_module(module_name)
         for part in path.split("."):

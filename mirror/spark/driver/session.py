@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DAEMON_SETTING: Final = "spark.python.daemon.module"
 DAEMON_MODULE: Final = "mirror.spark.worker_daemon"
+SAFE_PATH_SETTING: Final = "spark.executorEnv.PYTHONSAFEPATH"
 _PY_FILES: Final = ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -78,13 +79,17 @@ def _conf() -> SparkConf:
 
 
 def worker_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the setting with which Python workers are forked from a process that has imported this package.
+    """Return the settings with which Python workers are forked from a process that has imported this package.
 
-    Spark starts that process without the files of ``--py-files``: a job whose package is among them keeps Spark's own.
+    Spark starts that process with ``python -m``, which would search the current folder first: a file ``mirror.py``
+    there, or another checkout, would be imported instead. Transforms search it last (``load_transform``).
+
+    Spark starts the process without the files of ``--py-files``: a job whose package is among them keeps Spark's own.
     Settings that the user has ``given`` are kept.
     """
     brought = any(given.get(name) for name in _PY_FILES)
-    return {} if brought or DAEMON_SETTING in given else {DAEMON_SETTING: DAEMON_MODULE}
+    defaults = {SAFE_PATH_SETTING: "1"} | ({} if brought else {DAEMON_SETTING: DAEMON_MODULE})
+    return {name: value for name, value in defaults.items() if name not in given}
 
 
 def local_only_settings(given: Mapping[str, str]) -> dict[str, str]:

@@ -364,6 +364,9 @@ class StreamFlow:
         with contextlib.suppress(OSError, ValueError):
             self.poll()
         failure = self._failure()
+        if self.ended_in_order and (why := self._progress.why_behind()) is not None:
+            self.report.behind = why
+            self._consoles.error(self._prefixed(f"it ends behind: {why}"))
         target_options = self._config.clusters[self._flow.target].client_options()
         with contextlib.suppress(MirrorError), Admin(target_options) as target:
             RunControlClient(target, self._flow.name, record=self._record).end()

@@ -52,6 +52,8 @@ class FlowReport:
     """Whether a signal ended the run."""
     fenced: str | None = None
     """One line that says which other run took over; else None."""
+    behind: str | None = None
+    """One line that says why a stream that ended in order had not copied all that it should have; else None."""
     run: str = ""
     """The name of the run's folder in the ledger; empty if it has none."""
     groups: GroupsSummary | None = None
@@ -81,7 +83,8 @@ class FlowReport:
             return Outcome.FENCED
         if self.cut_short or self.ended is None:
             return Outcome.UNFINISHED
-        return max((result.outcome for result in self.partitions), key=SEVERITY.index, default=Outcome.COMPLETE)
+        least = Outcome.COMPLETE if self.behind is None else Outcome.UNFINISHED
+        return max((least, *(result.outcome for result in self.partitions)), key=SEVERITY.index)
 
     def to_json(self) -> dict[str, Any]:
         """Return the flow's part of ``summary.json``; times are in ISO 8601, UTC."""
@@ -92,6 +95,7 @@ class FlowReport:
             "started": iso(self.started),
             "ended": iso(self.ended) if self.ended else None,
             "error": self.error,
+            "behind": self.behind,
             "groups": None if self.groups is None else self.groups.to_json(),
             "configs": None if self.alignment is None else self.alignment.summary(),
             "deletions": None if self.alignment is None else self.alignment.deletions.summary(),
@@ -168,13 +172,16 @@ def _with_truncation(result: RangeResult, stop: int | None) -> RangeResult:
 def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -> int:
     """Return 0 if everything is complete, 1 if a flow could not run, else 3.
 
-    It is 3, too, if a target differs from what was committed there, though all is complete.
+    It is 3, too, if a target differs from what was committed there, though all is complete, or if a stream was behind
+    for another reason than its end.
 
     The flows ``in_order`` are streams that were asked to end, and did. A partition that their end interrupted does not
     count as incomplete, but one that had failed, or was stuck, before the end does.
     """
     if any(report.error is not None for report in reports):
         return EXIT_COULD_NOT_RUN
+    if any(report.behind is not None for report in reports):
+        return EXIT_INCOMPLETE
     if any(difference_count(result.read_back) for report in reports for result in report.partitions):
         return EXIT_INCOMPLETE
     complete = all(

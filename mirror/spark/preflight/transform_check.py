@@ -11,16 +11,14 @@ from mirror.relay.batches.reencode import load_transform
 def why_not_loaded(name: str) -> str | None:
     """Return why the transform ``name`` ("package.module:function") cannot be imported here, or None if it can.
 
-    Searches where Spark's Python workers on this host do, which have the current folder on their path, too. The import
-    runs the module's own code.
+    Searches where Spark's Python workers on this host do. The import runs the module's own code.
     """
     before = list(sys.path)
-    sys.path.insert(0, "")
     try:
         load_transform(name)
     except FlowError as error:
         why = str(error).removeprefix(f'transform = "{name}" ')
-        return f"{why}; the search path is the current folder, PYTHONPATH and the installed packages"
+        return f"{why}; the search path is PYTHONPATH, the installed packages and the current folder"
     finally:
         sys.path[:] = before
     return None

@@ -177,6 +177,20 @@ def test_transform_is_loaded_by_its_name() -> None:
     assert load_transform("os.path:basename")("a/b") == "b"  # type: ignore[arg-type,comparison-overlap] # any function
 
 
+def test_the_current_folder_is_searched_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mirror", "colorsys", "mirror_own_transform"):
+        (tmp_path / f"{name}.py").write_text("def rgb_to_hsv(*record):\n    return 'own'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    before = list(sys.path)
+    for _ in range(2):
+        own, pythons = (load_transform(f"{name}:rgb_to_hsv") for name in ("mirror_own_transform", "colorsys"))
+        assert (own.__module__, pythons.__doc__) == ("mirror_own_transform", None)
+        assert pythons.__code__.co_argcount == 3
+    assert sys.path == [*before, ""]
+
+
 def test_transform_runs_for_one_record_at_a_time_in_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The encoder and the searches for a position load it separately."""
     inside, overlaps = list[int](), list[int]()

@@ -158,6 +158,44 @@ def test_a_stream_writes_progress_lines_into_a_log(
     assert progress.interval_ms == 10_000
 
 
+def lagging(**states: LagState) -> FlowStatus:
+    found = status()
+    for topic, state in states.items():
+        lag = Lag(5, 1.0, None, None, None, None, state)
+        found.partitions.append(
+            PartitionStatus(
+                topic=topic, partition=0, target_topic=topic, earliest=0, end=5, progress=0, committed_ms=None, lag=lag
+            )
+        )
+    return found
+
+
+def test_a_stream_that_is_asked_to_end_says_what_stood_still(
+    consoles: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000]
+    monkeypatch.setattr("mirror.spark.driver.output.stream_progress._now_ms", lambda: now[0])
+    progress = StreamProgress("f", consoles)
+    assert progress.why_behind() is None
+    progress.on_status(lagging(a=LagState.BEHIND, b=LagState.FALLING_BEHIND, c=LagState.NOT_BEGUN))
+    now[0] += 29_999
+    progress.on_status(lagging(c=LagState.NOT_BEGUN, d=LagState.NOT_BEGUN))
+    assert progress.why_behind() is None
+    now[0] += 1
+    assert progress.why_behind() == "partition c-0 had not begun"
+    progress.on_status(lagging(c=LagState.CAUGHT_UP, d=LagState.STUCK, e=LagState.LOSING))
+    assert progress.why_behind() == "partitions d-0, e-0 stood still"
+    progress.on_status(lagging(c=LagState.CAUGHT_UP, d=LagState.CATCHING_UP))
+    for _ in range(2):
+        progress.on_error(FlowError("cluster b does not answer"))
+        assert progress.why_behind() is None
+        now[0] += 29_999
+    progress.end()
+    assert progress.why_behind() == "its progress could not be read: cluster b does not answer"
+    progress.on_status(status())
+    assert progress.why_behind() is None
+
+
 def test_the_bar_has_thousands_separators_and_a_rate() -> None:
     now = [0.0]
     with Progress(_Records(), get_time=lambda: now[0], console=Console(file=io.StringIO())) as bar:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -40,10 +43,31 @@ def test_settings_of_the_user_are_kept(name: str) -> None:
     assert name not in local_only_settings({name: "own"})
 
 
+SAFE_PATH = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
+
+
 def test_workers_are_forked_from_a_process_with_the_package_unless_the_user_says_otherwise() -> None:
-    assert worker_settings({}) == {"spark.python.daemon.module": "mirror.spark.worker_daemon"}
+    assert worker_settings({}) == {"spark.python.daemon.module": "mirror.spark.worker_daemon"} | SAFE_PATH
     for name in ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles", "spark.python.daemon.module"):
-        assert worker_settings({name: "own"}) == {}
+        assert worker_settings({name: "own"}) == SAFE_PATH
+    assert not SAFE_PATH.keys() & worker_settings(dict.fromkeys(SAFE_PATH, "own")).keys()
+
+
+@pytest.mark.parametrize("hostile", ["mirror.py", "mirror/__init__.py", "pyspark.py", "random.py"])
+def test_the_process_of_the_workers_imports_nothing_from_the_current_folder(tmp_path: Path, hostile: str) -> None:
+    """It is started as Spark starts it, and ends with its stdin; its first output is its port, four bytes."""
+    (tmp_path / hostile).parent.mkdir(exist_ok=True)
+    (tmp_path / hostile).write_text("raise ImportError('this is a file of the current folder')\n")
+    settings = worker_settings({})
+    prefix = "spark.executorEnv."
+    environ = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
+    command = [sys.executable, "-m", settings["spark.python.daemon.module"], "pyspark.worker"]
+    secret = {"PYTHON_WORKER_FACTORY_SECRET": "x"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **secret, **environ}, input=b"", capture_output=True, check=False
+    )
+    assert b"ImportError" not in done.stderr
+    assert len(done.stdout) == 4, done.stderr
 
 
 @pytest.mark.parametrize("name", LOOPBACK)

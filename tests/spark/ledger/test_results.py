@@ -66,8 +66,8 @@ def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: object) 
     return RangeResult(**{**values, "outcome": outcome, **more})  # type: ignore[arg-type]  # a test's shorthand
 
 
-def report(*partitions: RangeResult, error: str | None = None) -> FlowReport:
-    return FlowReport("f", START, END, list(partitions), error)
+def report(*partitions: RangeResult, error: str | None = None, behind: str | None = None) -> FlowReport:
+    return FlowReport("f", START, END, list(partitions), error, behind=behind)
 
 
 def test_every_partition_of_the_plan_has_a_result() -> None:
@@ -125,6 +125,8 @@ def test_a_truncated_range_is_unfinished_if_records_are_left(
         ([report(error="no topic"), report(result(0, Outcome.EXPIRED))], 1, Outcome.FAILED),
         ([FlowReport("f", START)], 3, Outcome.UNFINISHED),
         ([FlowReport("f", START, END, cut_short=True)], 3, Outcome.UNFINISHED),
+        ([report(result(0), behind="t-1 had not begun")], 3, Outcome.UNFINISHED),
+        ([report(result(0, Outcome.FAILED), behind="t-1 had not begun")], 3, Outcome.FAILED),
     ],
 )
 def test_exit_status_and_outcome(reports: list[FlowReport], status: int, outcome: Outcome) -> None:
@@ -165,6 +167,7 @@ def test_the_table_of_many_partitions_has_the_worst_and_a_count() -> None:
 def test_a_stopped_stream_fails_only_for_earlier_failures(one: RangeResult, status: int) -> None:
     assert exit_status([report(result(1), one)], {"f"}) == status
     assert exit_status([report(result(1), one, error="it could not run")], {"f"}) == 1
+    assert exit_status([report(result(1), one, behind="t-2 had not begun")], {"f"}) == 3
 
 
 @pytest.mark.parametrize("counts", [[], [0], [1], [2, 0, 3]])
@@ -225,6 +228,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
         "started": "2026-01-31T12:00:00.000Z",
         "ended": "2026-01-31T12:00:10.000Z",
         "error": None,
+        "behind": None,
         "groups": None,
         "configs": None,
         "deletions": None,

@@ -9,6 +9,7 @@ if [ -f "$SPARK_HOME/__init__.py" ]; then
     set -f
     for entry in $PYTHONPATH; do
         case $entry in
+            '') ;; # the current folder, which only transforms may search, and last
             */python/lib/pyspark.zip | */python/lib/py4j-*-src.zip | */jars/spark-core_*.jar) ;;
             *) path=$path:$entry ;;
         esac

@@ -5,15 +5,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from mirror.errors import named
 from mirror.spark.driver.output.progress_lines import FIRST_INTERVAL_MS, Cadence, followed, planned
+from mirror.telemetry.lag.lags import LagState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirror.errors import MirrorError
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.status.flow_status import FlowStatus
 
 _LIVE_INTERVAL_MS: Final = 3_000
+_BEHIND_AFTER_MS: Final = 30_000
+"""A partition that is not begun, or clusters that do not answer, for less than this may be about to go on."""
+_STUCK: Final = frozenset({LagState.STUCK, LagState.LOSING})
 
 
 class StreamProgress:
@@ -29,6 +36,11 @@ class StreamProgress:
         self._cadence: Cadence | None = None
         self._planned = self._error = ""
         self._ended = False
+        self._stuck: Sequence[str] = ()
+        self._not_begun_ms: dict[str, int] = {}
+        """Since when the last readings in a row have found a partition not begun."""
+        self._failed_ms: int | None = None
+        """Since when no status could be read; None if the last one could."""
         self.index_bytes: int | None = None
         """The size of the offset index by the last status; None if it is not known."""
 
@@ -48,6 +60,7 @@ class StreamProgress:
     def on_status(self, status: FlowStatus) -> None:
         """Show the status that was read from both clusters."""
         self.index_bytes = status.index_bytes
+        self._note_lags(status, _now_ms())
         if self._ended or self._cadence is None:
             return
         line = followed(status)
@@ -63,11 +76,35 @@ class StreamProgress:
 
     def on_error(self, error: MirrorError) -> None:
         """Report that a cluster does not answer, once until it does."""
+        if self._failed_ms is None:
+            self._failed_ms = _now_ms()
         if self._ended or self._error:
             return
         self._error = " ".join(str(error).split())
         self._consoles.set_live_text(self._flow, "")
         self._consoles.progress(f"flow {self._flow}: its progress cannot be read; retrying: {self._error}")
+
+    def _note_lags(self, status: FlowStatus, now_ms: int) -> None:
+        self._failed_ms = None
+        states = [(f"{one.topic}-{one.partition}", one.lag.state) for one in status.partitions]
+        self._stuck = [name for name, state in states if state in _STUCK]
+        waiting = [name for name, state in states if state is LagState.NOT_BEGUN]
+        self._not_begun_ms = {name: self._not_begun_ms.get(name, now_ms) for name in waiting}
+
+    def why_behind(self) -> str | None:
+        """Return in one line why not all is copied, though nothing failed; None if nothing stands still.
+
+        A stream that copies is always a little behind, and one that is asked to end may be.
+        """
+        now_ms = _now_ms()
+        waiting = [name for name, since_ms in self._not_begun_ms.items() if now_ms - since_ms >= _BEHIND_AFTER_MS]
+        found = [
+            *([f"{named('partition', self._stuck)} stood still"] if self._stuck else []),
+            *([f"{named('partition', waiting)} had not begun"] if waiting else []),
+        ]
+        if self._failed_ms is not None and now_ms - self._failed_ms >= _BEHIND_AFTER_MS:
+            found.append(f"its progress could not be read: {self._error}")
+        return "; ".join(found) or None
 
     def end(self) -> None:
         """Print nothing more."""
