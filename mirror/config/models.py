@@ -59,6 +59,9 @@ minute, for which Spark restarts its processes that plan and commit. The lease i
 Spark ends an idle worker and the copies that run in it."""
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 _NAMES: Final = DefaultPolicy()
+_BROKERS_TOPIC: Final = re.compile(
+    "__(consumer_offsets|transaction_state|share_group_state|cluster_metadata|remote_log_metadata)"
+)
 _OWN_TOPIC: Final = re.compile(
     r"(.+\.)?mirror-(producers|(progress|offsets|groups|inventory)\.[A-Za-z0-9_-]+)\.internal"
 )
@@ -343,6 +346,21 @@ class FlowConfig(OwnTable):
         if _OWN_TOPIC.fullmatch(topic):
             return "a flow keeps its own records there"
         return "it has checkpoints" if _NAMES.is_checkpoints(topic) else None
+
+    def why_not_copied(self, topic: str) -> str | None:
+        """Return the rule by which a ``topic`` is not copied though a pattern of ``topics`` matches it, or None.
+
+        It is None, too, for topics of brokers, of flows and of checkpoints that ``topics-exclude`` has.
+        """
+        if self.includes(topic) or not matches(self.topics, topic):
+            return None
+        reason = self.left_out(topic)
+        pattern = next((one for one in self.topics_exclude if matches((one,), topic)), None)
+        if pattern is None:
+            return reason
+        is_internal = _BROKERS_TOPIC.fullmatch(topic) or _OWN_TOPIC.fullmatch(topic) or _NAMES.is_checkpoints(topic)
+        default = "" if "topics_exclude" in self.model_fields_set else ", by default"
+        return None if is_internal else reason or f"topics-exclude has {pattern!r}{default}"
 
     def carries_heartbeats(self, topic: str) -> bool:
         """Return whether the source's ``topic`` is copied because it has heartbeats, whatever ``topics`` says."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from mirror.cluster.settings import ClusterSettings
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
+_NAME: Final = re.compile(r"(?:[A-Za-z0-9._-]|\\[.-]|\[\.\])+")
+"""A pattern by which somebody means one topic; a dot without a backslash is meant as a dot."""
 _NO_WAITING: Final = "a task never waits for memory or metadata; delivery.timeout.ms bounds a batch's time"
 
 WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, str]]] = {
@@ -46,9 +49,19 @@ def notices(config: MirrorConfig, flow: FlowConfig) -> list[str]:
             for key, field in (("configs-exclude", "configs_exclude"), ("configs-overrides", "configs_overrides"))
             if field in flow.model_fields_set
         ]
+    found += _names_left_out(flow)
     found += _flows_missing(config, flow)
     found += _client_warnings(config, flow)
     return list(dict.fromkeys(found))
+
+
+def _names_left_out(flow: FlowConfig) -> Iterator[str]:
+    """Yield a line for each topic that ``topics`` names, and that is not copied all the same."""
+    key = dotted(("flows", flow.name, "topics"))
+    for pattern in flow.topics:
+        name = re.sub(r"\\|\[|\]", "", pattern)
+        if _NAME.fullmatch(pattern) and (reason := flow.why_not_copied(name)) is not None:
+            yield f"{key}: {name} is left out, since {reason}"
 
 
 def _flows_missing(config: MirrorConfig, flow: FlowConfig) -> Iterator[str]:

@@ -47,6 +47,25 @@ def test_a_key_with_an_effect_is_not_reported(read: Load) -> None:
     assert notices(config, config.flows["paris-berlin"]) == []
 
 
+@pytest.mark.parametrize(
+    ("topics", "reason"),
+    [
+        ('["orders", "orders-internal"]', "orders-internal is left out, since topics-exclude has '.*[.-](internal"),
+        (
+            r'["crm\\.replica"]',
+            "crm.replica is left out, since topics-exclude has '.*[.-](internal|replica)', by default",
+        ),
+        ('["berlin.orders"]', "berlin.orders is left out, since by its name it came from berlin"),
+        ('["x.checkpoints.internal"]\ntopics-exclude = ["y"]', "x.checkpoints.internal is left out, since it has"),
+    ],
+)
+def test_a_topic_that_is_named_and_not_copied_is_reported(read: Load, topics: str, reason: str) -> None:
+    flow = FLOW.replace(next(line for line in FLOW.splitlines() if line.startswith("topics")), f"topics = {topics}")
+    config = read(CLUSTERS + flow)
+    (line,) = notices(config, config.flows["paris-berlin"])
+    assert line.startswith(f"flows.paris-berlin.topics: {reason}")
+
+
 def _meshed(edges: str, topics: str) -> str:
     clusters = "".join(f'[clusters.{name}]\n"bootstrap.servers" = "{name}-1:9092"\n' for name in "abc")
     flow = '[flows.{0}-{1}]\nsource = "{0}"\ntarget = "{1}"\ntopics = ["{2}"]\nnaming = "identity"\norigin = "local"\n'

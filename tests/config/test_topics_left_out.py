@@ -6,7 +6,7 @@ import pytest
 
 from mirror.config.models import FlowConfig
 from mirror.errors import FlowError
-from mirror.spark.planning.range_planner import select_topics, topics_left_out
+from mirror.spark.planning.range_planner import left_out_lines, select_topics, topics_left_out
 
 
 def flow(naming: str = "prefix", target: str = "B", **changes: object) -> FlowConfig:
@@ -74,6 +74,30 @@ def test_what_is_left_out_is_listed_with_the_reason_if_a_pattern_matches_it() ->
         "C.checkpoints.internal": "it has checkpoints",
     }
     assert select_topics(found, names) == ["orders"]
+
+
+def test_what_an_exclusion_leaves_out_is_listed_with_the_pattern() -> None:
+    """But not the topics of brokers and flows, and checkpoints, which nobody misses."""
+    names = ["orders", "orders-internal", "crm.replica", "__mine", "__consumer_offsets", "__transaction_state"]
+    names += ["mirror-progress.f.internal", "C.checkpoints.internal", "B.orders", "B.x-internal"]
+    values = {"name": "f", "source": "A", "target": "B", "topics": [".*"]}
+    by_default = topics_left_out(FlowConfig.model_validate(values), names)
+    rest = "topics-exclude has '.*[.-](internal|replica)', by default"
+    assert by_default == {
+        "B.orders": "by its name it came from B",
+        "B.x-internal": "by its name it came from B",
+        "__mine": "topics-exclude has '__.*', by default",
+        "crm.replica": rest,
+        "orders-internal": rest,
+    }
+    assert left_out_lines(by_default) == [
+        "left out: 2 topics, since by its name it came from B: B.orders, B.x-internal",
+        "left out: 1 topic, since topics-exclude has '__.*', by default: __mine",
+        f"left out: 2 topics, since {rest}: crm.replica, orders-internal",
+    ]
+    own = FlowConfig.model_validate({**values, "topics_exclude": ["crm.*", "__.*"]})
+    assert topics_left_out(own, ["crm.replica", "orders-internal"]) == {"crm.replica": "topics-exclude has 'crm.*'"}
+    assert topics_left_out(own, ["other"]) == {}
 
 
 def test_a_flow_with_nothing_but_such_topics_says_so() -> None:

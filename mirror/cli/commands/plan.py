@@ -17,6 +17,7 @@ from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
 from mirror.spark.driver.output.terminal import Terminal
+from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.dry_run import Action, FlowForecast, PartitionForecast, forecast
 from mirror.spark.preflight.flow_checks import check_flows
 
@@ -114,8 +115,8 @@ def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
         say(f"{len(flow.partitions) - len(shown)} of {len(flow.partitions)} partitions have nothing to copy")
     for reason, topics in _reasons(shown).items():
         say(f"{reason} ({_listed(topics)})")
-    for reason, topics in _by_reason(findings.left_out.get(flow.flow, {})).items():
-        say(f"left out, since {reason}: {_listed(topics)}")
+    for line in left_out_lines(findings.left_out.get(flow.flow, {})):
+        say(line)
     if flow.records:
         say(f"estimated time: {_time(flow)}")
     for line in _changes(flow):
@@ -157,13 +158,6 @@ def _table(flow: FlowForecast, shown: list[PartitionForecast]) -> Table:
             *([Text(partition.error or "")] if errors else []),
         )
     return table
-
-
-def _by_reason(left_out: dict[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for topic, reason in left_out.items():
-        found.setdefault(reason, []).append(topic)
-    return found
 
 
 def _reasons(shown: list[PartitionForecast]) -> dict[str, list[str]]:

@@ -25,6 +25,7 @@ from mirror.spark.driver.report.report_lock import locked
 from mirror.spark.driver.spark_start import SparkStart, terminate_jvm
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status, summary_text
+from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
 from mirror.spark.run_control import new_run_id
 
@@ -141,13 +142,17 @@ def check(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary, c
     names = dict.fromkeys(name for flow in flows for name in (flow.source, flow.target))
     consoles.progress(f"checking the clusters {', '.join(names)}")
     try:
-        return check_flows(config, flows, consoles.progress)
+        findings = check_flows(config, flows, consoles.progress)
     except FlowsRefused as refused:
         now = datetime.now(UTC)
         others = f"not started: refused with flow {', '.join(refused.problems)}"
         errors = {flow.name: "; ".join(refused.problems.get(flow.name, [others])) for flow in flows}
         summary.write([FlowReport(name, now, now, error=error) for name, error in errors.items()])
         raise
+    for flow in flows:
+        for line in left_out_lines(findings.left_out.get(flow.name, {})):
+            consoles.progress(f"flow {flow.name}: {line}")
+    return findings
 
 
 def _run_flow(

@@ -84,7 +84,7 @@ class StreamFlow:
         self._ledger: Final = Ledger(options.ledger)
         self._totals: Final = StreamTotals()
         self._collected = self._messages = self._planned = 0
-        self._progress: Final = StreamProgress(flow.name, consoles)
+        self._progress: Final = StreamProgress(flow.name, consoles, commit_interval_ms=flow.commit_interval_ms)
         self._idle_ns: int | None = None
         self._deadline_s = self._stop_received_s = float("inf")
         self._query: StreamingQuery | None = None

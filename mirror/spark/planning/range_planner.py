@@ -19,7 +19,7 @@ from mirror.relay.progress.committed import NO_TOTALS, to_text
 from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from mirror.config.models import FlowConfig
     from mirror.relay.progress.committed import Progress
@@ -81,7 +81,7 @@ def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
 def no_topics(flow: FlowConfig, all_names: list[str]) -> FlowError:
     """Return the error of a flow that selects none of ``all_names``, the topics of its source."""
     patterns = _listed(flow.topics)
-    left_out = topics_left_out(flow, all_names)
+    left_out = {name: reason for name, reason in topics_left_out(flow, all_names).items() if flow.wants(name)}
     if left_out:
         return FlowError(
             f"flow {flow.name}: topics = [{patterns}] matches nothing but topics that are never copied"
@@ -103,20 +103,39 @@ def no_topics(flow: FlowConfig, all_names: list[str]) -> FlowError:
 
 
 def topics_left_out(flow: FlowConfig, names: Iterable[str]) -> dict[str, str]:
-    """Return the topics that the flow's patterns match, and that it never copies, with the reason."""
-    wanted = (name for name in sorted(names) if flow.wants(name) and not flow.includes(name))
-    return {name: reason for name in wanted if (reason := flow.left_out(name)) is not None}
+    """Return the topics that the flow's patterns match, and that it does not copy, with the reason."""
+    return {name: reason for name in sorted(names) if (reason := flow.why_not_copied(name)) is not None}
 
 
-def unmatched_patterns(flow: FlowConfig, selected: Iterable[str]) -> list[str]:
-    """Return a line for each pattern of ``flow`` that matches none of its ``selected`` topics, and may be a typo."""
-    topics = list(selected)
+def left_out_lines(left_out: Mapping[str, str]) -> list[str]:
+    """Return a line for each rule by which topics are left out, with their number and names."""
+    by_reason: dict[str, list[str]] = {}
+    for topic, reason in left_out.items():
+        by_reason.setdefault(reason, []).append(topic)
     return [
-        f"topics = {pattern!r} matches no topic of cluster {flow.source} that is copied (one of {len(flow.topics)}"
-        " patterns); correct it, or remove it if no such topic is to come"
-        for pattern in flow.topics
-        if not any(matches((pattern,), topic) for topic in topics)
+        f"left out: {len(topics)} topic{'s' if len(topics) > 1 else ''}, since {reason}: {_some(topics)}"
+        for reason, topics in by_reason.items()
     ]
+
+
+def unmatched_patterns(flow: FlowConfig, selected: Iterable[str], left_out: Mapping[str, str]) -> list[str]:
+    """Return a line for each pattern of ``flow`` that matches none of its ``selected`` topics, and may be a typo.
+
+    ``left_out`` are the topics that are not copied by a rule.
+    """
+    topics, lines = list(selected), []
+    for pattern in flow.topics:
+        if any(matches((pattern,), topic) for topic in topics):
+            continue
+        found = [f"{name}: {reason}" for name, reason in left_out.items() if matches((pattern,), name)]
+        if found:
+            lines.append(f"topics = {pattern!r} matches only topics that are left out ({_some(found)}); correct it")
+        else:
+            lines.append(
+                f"topics = {pattern!r} matches no topic of cluster {flow.source} that is copied (one of"
+                f" {len(flow.topics)} patterns); correct it, or remove it if no such topic is to come"
+            )
+    return lines
 
 
 def _some(texts: Iterable[str]) -> str:

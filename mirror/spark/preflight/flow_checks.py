@@ -82,7 +82,7 @@ class Findings:
     """If any flow has one, no flow runs."""
     warnings: dict[str, list[str]] = field(default_factory=dict)
     left_out: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The topics that a flow's patterns match, and that it never copies, with the reason."""
+    """The topics that a flow's patterns match, and that it does not copy, with the reason."""
     unreachable: dict[str, MirrorError] = field(default_factory=dict)
     """These flows fail; the others run."""
 
@@ -224,7 +224,7 @@ def _about_topics(
         return [str(error)], []
     coming = _coming_topics(config, flow, clusters)
     if any(map(flow.selects, wanted)):
-        unmatched = unmatched_patterns(flow, [*wanted, *coming])
+        unmatched = unmatched_patterns(flow, [*wanted, *coming], topics_left_out(flow, source.topics))
     elif _has_topics_elsewhere(config, flow, clusters):
         unmatched = [] if coming else [_WAITS.format(cluster=flow.source)]
     else:

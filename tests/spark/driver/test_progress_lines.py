@@ -158,13 +158,22 @@ def test_a_stream_writes_progress_lines_into_a_log(
     assert progress.interval_ms == 10_000
 
 
-def lagging(**states: LagState) -> FlowStatus:
+def lagging(**progress: int | None) -> FlowStatus:
+    """Partitions that end at offset 5."""
     found = status()
-    for topic, state in states.items():
-        lag = Lag(5, 1.0, None, None, None, None, state)
+    for topic, position in progress.items():
+        state = LagState.NOT_BEGUN if position is None else LagState.FALLING_BEHIND
+        lag = Lag(None if position is None else 5 - position, 1.0, None, None, None, None, state)
         found.partitions.append(
             PartitionStatus(
-                topic=topic, partition=0, target_topic=topic, earliest=0, end=5, progress=0, committed_ms=None, lag=lag
+                topic=topic,
+                partition=0,
+                target_topic=topic,
+                earliest=0,
+                end=5,
+                progress=position,
+                committed_ms=None,
+                lag=lag,
             )
         )
     return found
@@ -176,16 +185,21 @@ def test_a_stream_that_is_asked_to_end_says_what_stood_still(
     now = [1_000]
     monkeypatch.setattr("mirror.spark.driver.output.stream_progress._now_ms", lambda: now[0])
     progress = StreamProgress("f", consoles)
+    rarely = StreamProgress("f", consoles, commit_interval_ms=20_000)
     assert progress.why_behind() is None
-    progress.on_status(lagging(a=LagState.BEHIND, b=LagState.FALLING_BEHIND, c=LagState.NOT_BEGUN))
+    for one in (progress, rarely):
+        one.on_status(lagging(moving=1, standing=2, copied=5, waiting=None))
     now[0] += 29_999
-    progress.on_status(lagging(c=LagState.NOT_BEGUN, d=LagState.NOT_BEGUN))
+    progress.on_status(lagging(moving=2, standing=2, copied=5, waiting=None, new=None))
     assert progress.why_behind() is None
     now[0] += 1
-    assert progress.why_behind() == "partition c-0 had not begun"
-    progress.on_status(lagging(c=LagState.CAUGHT_UP, d=LagState.STUCK, e=LagState.LOSING))
-    assert progress.why_behind() == "partitions d-0, e-0 stood still"
-    progress.on_status(lagging(c=LagState.CAUGHT_UP, d=LagState.CATCHING_UP))
+    assert progress.why_behind() == "the copy of partitions standing-0, waiting-0 stood still"
+    assert rarely.why_behind() is None
+    progress.on_status(lagging(moving=2, standing=5, copied=5, waiting=0, new=None))
+    assert progress.why_behind() is None
+    now[0] += 29_999
+    assert progress.why_behind() == "the copy of partitions moving-0, new-0 stood still"
+    progress.on_status(lagging())
     for _ in range(2):
         progress.on_error(FlowError("cluster b does not answer"))
         assert progress.why_behind() is None

@@ -260,8 +260,12 @@ def test_old_progress_at_the_flow_s_end_is_committed_again() -> None:
 
 def test_each_pattern_that_matches_nothing_is_named() -> None:
     wanted = flow(topics=["orders", "clicks", "o.*"])
-    (line,) = unmatched_patterns(wanted, ["orders"])
+    (line,) = unmatched_patterns(wanted, ["orders"], {})
     assert line.startswith("topics = 'clicks' matches no topic")
+    (line,) = unmatched_patterns(wanted, ["orders"], {"clicks": "by its name it came from b", "x": "y"})
+    assert line == (
+        "topics = 'clicks' matches only topics that are left out (clicks: by its name it came from b); correct it"
+    )
 
 
 QUIET = replace(

@@ -10,8 +10,6 @@ from mirror.spark.driver.output.progress_lines import FIRST_INTERVAL_MS, Cadence
 from mirror.telemetry.lag.lags import LagState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mirror.errors import MirrorError
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.plan import Plan
@@ -19,8 +17,9 @@ if TYPE_CHECKING:
 
 _LIVE_INTERVAL_MS: Final = 3_000
 _BEHIND_AFTER_MS: Final = 30_000
-"""A partition that is not begun, or clusters that do not answer, for less than this may be about to go on."""
-_STUCK: Final = frozenset({LagState.STUCK, LagState.LOSING})
+"""A partition that does not move, or clusters that do not answer, for less than this may be about to go on."""
+_COMMITS: Final = 3
+"""The progress moves with each commit: one that may come seldom is waited for this many times."""
 
 
 class StreamProgress:
@@ -30,15 +29,15 @@ class StreamProgress:
     discovers topics, the others by the driver.
     """
 
-    def __init__(self, flow: str, consoles: Consoles) -> None:
+    def __init__(self, flow: str, consoles: Consoles, *, commit_interval_ms: int = 0) -> None:
         self._flow: Final = flow
         self._consoles: Final = consoles
         self._cadence: Cadence | None = None
         self._planned = self._error = ""
         self._ended = False
-        self._stuck: Sequence[str] = ()
-        self._not_begun_ms: dict[str, int] = {}
-        """Since when the last readings in a row have found a partition not begun."""
+        self._behind_after_ms: Final = max(_BEHIND_AFTER_MS, _COMMITS * commit_interval_ms)
+        self._unmoved: dict[tuple[str, int], tuple[int | None, int]] = {}
+        """The progress of each partition with a lag, and since when the readings in a row have found that."""
         self._failed_ms: int | None = None
         """Since when no status could be read; None if the last one could."""
         self.index_bytes: int | None = None
@@ -86,23 +85,22 @@ class StreamProgress:
 
     def _note_lags(self, status: FlowStatus, now_ms: int) -> None:
         self._failed_ms = None
-        states = [(f"{one.topic}-{one.partition}", one.lag.state) for one in status.partitions]
-        self._stuck = [name for name, state in states if state in _STUCK]
-        waiting = [name for name, state in states if state is LagState.NOT_BEGUN]
-        self._not_begun_ms = {name: self._not_begun_ms.get(name, now_ms) for name in waiting}
+        before, self._unmoved = self._unmoved, {}
+        for one in status.partitions:
+            if one.lag.records or one.lag.state is LagState.NOT_BEGUN:
+                key, fresh = (one.topic, one.partition), (one.progress, now_ms)
+                seen = before.get(key, fresh)
+                self._unmoved[key] = seen if seen[0] == one.progress else fresh
 
     def why_behind(self) -> str | None:
         """Return in one line why not all is copied, though nothing failed; None if nothing stands still.
 
         A stream that copies is always a little behind, and one that is asked to end may be.
         """
-        now_ms = _now_ms()
-        waiting = [name for name, since_ms in self._not_begun_ms.items() if now_ms - since_ms >= _BEHIND_AFTER_MS]
-        found = [
-            *([f"{named('partition', self._stuck)} stood still"] if self._stuck else []),
-            *([f"{named('partition', waiting)} had not begun"] if waiting else []),
-        ]
-        if self._failed_ms is not None and now_ms - self._failed_ms >= _BEHIND_AFTER_MS:
+        long_ago_ms = _now_ms() - self._behind_after_ms
+        still = [f"{topic}-{number}" for (topic, number), (_, ms) in self._unmoved.items() if ms <= long_ago_ms]
+        found = [f"the copy of {named('partition', still)} stood still"] if still else []
+        if self._failed_ms is not None and self._failed_ms <= long_ago_ms:
             found.append(f"its progress could not be read: {self._error}")
         return "; ".join(found) or None
 
