@@ -9,6 +9,7 @@ import importlib
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from typer._click.exceptions import NoSuchOption  # Typer has no public name for it
 from typer.core import TyperCommand, TyperGroup
 
 from mirror.cli.console import print_error
@@ -70,11 +71,21 @@ class LazyGroup(TyperGroup):
             ctx.default_map = {key: {"debug": True} for key in _COMMANDS}  # for subcommands that have the option
         try:
             return super().invoke(ctx)
+        except NoSuchOption as error:
+            raise _with_hint(error) from None
         except (typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
             raise  # Typer handles these
         except Exception as error:  # noqa: BLE001 - no traceback reaches a user who did not request it
             print_error(error, debug=debug)
             raise typer.Exit(1) from None
+
+
+def _with_hint(error: NoSuchOption) -> NoSuchOption:
+    """Return an error of a command with arguments, such as a topic's name, that says how one may begin with a dash."""
+    if error.ctx is not None and any(one.param_type_name == "argument" for one in error.ctx.command.params):
+        usage = f"{error.ctx.command_path} [OPTIONS] -- ARGUMENTS"
+        error.message += f"; if it is an argument that begins with a dash, put -- before the arguments: {usage}"
+    return error
 
 
 def _load(name: str) -> Any:

@@ -113,6 +113,15 @@ def test_clusters_that_do_not_answer_have_status_1(site: FlowHarness, monkeypatc
     assert "no broker answers" in found.stderr
 
 
+def test_a_topic_that_begins_with_a_dash_goes_behind_two_dashes(site: FlowHarness) -> None:
+    wrong = _run(site, "-orders", "2", "3")
+    assert wrong.exit_code == 2
+    said = " ".join(wrong.stderr.replace("│", " ").split())
+    assert "put -- before the arguments: root offsets [OPTIONS] -- ARGUMENTS" in said
+    found = _run(site, "--json", "--", "-orders", "2", "3")
+    assert json.loads(found.stdout)["target_topic"] == "a.-orders"
+
+
 @pytest.mark.parametrize("arguments", [("orders", "0"), ("orders", "-1", "3"), ("orders", "0", "x")])
 def test_wrong_usage_has_status_2(site: FlowHarness, arguments: tuple[str, ...]) -> None:
     assert _run(site, *arguments).exit_code == 2
