@@ -13,6 +13,8 @@ from mirror.migration.precedence import CHECKPOINT, CONNECTORS, HEARTBEAT, SOURC
 from mirror.migration.reader import Reader
 from mirror.migration.replications import Replication, with_default
 
+NOT_RUNNING: Final = {"paused", "stopped", "true"}
+"""The values of ``state`` and ``pause`` of a connector of Strimzi that does not run."""
 _KNOWN: Final = {SOURCE: known_keys.SOURCE, CHECKPOINT: known_keys.CHECKPOINT, HEARTBEAT: known_keys.HEARTBEAT}
 
 
@@ -64,6 +66,9 @@ def _of_resource(reader: Reader) -> list[Connector]:
     for key, name in (("connector.class", "class"), ("tasks.max", "tasksMax")):
         if (value := spec[name].value()) is not None:
             config[key] = spec[name].setting(value)
+    for name in ("state", "pause"):
+        if spec.node.get(name).text in NOT_RUNNING and "state" not in config:
+            config["state"] = spec[name].setting(spec[name].value() or "")
     found = of_settings(config)
     return [replace(one, config=spec["config"].settings() | config) for one in found]
 

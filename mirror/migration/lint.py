@@ -50,16 +50,16 @@ def _spelling(file: PropertiesFile) -> Iterator[Finding]:
             yield about(Kind.IGNORED, setting, f"line {last[entry.key].line} has the same key, and the last one counts")
         yield from _continuation(entry, setting)
         yield from _characters(entry, setting)
-        yield from lint_text(entry.key, setting)
+        yield from lint_text(entry.key, setting, entry.raw)
         if comment := _COMMENT.search(entry.value):
             text = comment[1] if setting.shown() != HIDDEN else "#"
             meaning = f"no comment begins behind a value: {shown('', text)} is part of it"
             yield about(Kind.OTHER_EFFECT, setting, meaning, "write the comment on a line of its own")
 
 
-def lint_text(key: str, setting: Setting) -> Iterator[Finding]:
-    """Yield whether a value has a placeholder that a template's tool should have filled in."""
-    mark = None if "transforms." in key else template(setting.value)
+def lint_text(key: str, setting: Setting, line: str = "") -> Iterator[Finding]:
+    """Yield whether a value, or its whole ``line``, has a placeholder that a template's tool should have filled in."""
+    mark = None if "transforms." in key else template(setting.value) or template(line)
     if mark is None:
         return
     named = mark if setting.shown() != HIDDEN else "a placeholder"

@@ -23,8 +23,9 @@ _STRUCTURED: Final = re.compile(
 _RESOURCE: Final = re.compile(rb"^[- ]?[ ]*apiVersion[ ]*:[ ]", re.MULTILINE)
 """In a file of YAML that begins with something else: the anchors of its resources, a directive of a template."""
 _LISTS: Final = ("List", "KafkaMirrorMaker2List", "KafkaConnectorList", "ConfigMapList", "SecretList")
-_FILES: Final = {"ConfigMap": ("data",), "Secret": ("stringData", "data")}
+_FILES: Final = {"ConfigMap": ("data", "binaryData"), "Secret": ("stringData", "data")}
 """The resources that hold files, and where."""
+_ENCODED: Final = {("ConfigMap", "binaryData"), ("Secret", "data")}
 _PROPERTIES: Final = re.compile(rb"^\s*(clusters|connector\.class)\s*[=:]", re.MULTILINE)
 _DOCUMENTS: Final = re.compile(rb"connector\.class|KafkaMirrorMaker2|KafkaConnector")
 """What other files of a ConfigMap do not have."""
@@ -76,17 +77,18 @@ def _add_document(source: Source, reader: Reader, where: str) -> None:
         source.findings += [*resource.findings, *reader.findings(strimzi.unread)]
     elif kind in _FILES:
         for place in _FILES[kind]:
-            _add_files(source, reader[place], where, is_encoded=(kind, place) == ("Secret", "data"))
+            _add_files(source, reader[place], where, is_encoded=(kind, place) in _ENCODED)
         source.findings += reader.findings(strimzi.unread)
     else:
         found = connectors.of_reader(reader)
         source.connectors += found
         if found:
             source.findings += reader.findings(strimzi.unread if kind else connectors.unread)
-        elif kind:
+        else:
             name = reader.node.get("metadata", "name").text or ""
-            setting = Setting(name, reader.node.line, f"{reader.path}.{kind}".removeprefix("."))
-            source.findings.append(about(Kind.NOT_NEEDED, setting, "a resource without connectors of MirrorMaker 2"))
+            key = f"{reader.path}.{kind}".strip(".") or "document"
+            setting = Setting(name, reader.node.line, key)
+            source.findings.append(about(Kind.NOT_NEEDED, setting, "it has no connectors of MirrorMaker 2"))
 
 
 def _add_files(source: Source, files: Reader, where: str, *, is_encoded: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from mirror.migration.connectors import Connector
+from mirror.migration.connectors import NOT_RUNNING, Connector
 from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.parsing.entries import Setting, default
 from mirror.migration.parsing.nodes import Node
@@ -120,7 +120,7 @@ class Resource:
         if (tasks := connector["tasksMax"].value()) is not None:
             own["tasks.max"] = connector["tasksMax"].setting(tasks)
         for key in ("state", "pause"):
-            if connector.node.get(key).text in {"paused", "stopped", "true"} and "state" not in own:
+            if connector.node.get(key).text in NOT_RUNNING and "state" not in own:
                 own["state"] = connector[key].setting(connector[key].value() or "")
         self._note_replaced(found, own)
         return found | own | {"connector.class": default("connector.class", _PACKAGE + kind)}

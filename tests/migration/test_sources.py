@@ -164,7 +164,7 @@ def test_each_item_of_a_list_counts() -> None:
     assert f"topics = [  # line {line}: near->b.topics" in found.file.text
     named = {finding.key: finding.meaning for finding in found.findings}
     assert named["items[2]"] == "of Kubernetes, not of the connectors"
-    assert named["items[3].Pod"] == "a resource without connectors of MirrorMaker 2"
+    assert named["items[3].Pod"] == "it has no connectors of MirrorMaker 2"
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
@@ -215,6 +215,31 @@ def test_placeholders_of_templates_are_named_as_such(value: str, shown: str) -> 
         named = [one for one in lint(read(text.encode(), "file")) if "of a template is not filled in" in one.meaning]
         assert [one.kind for one in named] == [Kind.OTHER_EFFECT]
         assert named[0].meaning.startswith(f"{shown} of a template")
+
+
+@pytest.mark.parametrize(
+    "line", ["{{- if .Values.tls }}", "${SOURCE}->far.enabled = true", "  {% for c in clusters %}"]
+)
+def test_a_template_without_a_value_is_named_too(line: str) -> None:
+    findings = lint(read(f"{PROPERTIES}{line}\n".encode(), "file"))
+    assert [one.line for one in findings if "of a template is not filled in" in one.meaning] == [6]
+
+
+def test_a_document_that_is_no_resource_is_named() -> None:
+    found = imported("values: {a: 1}\n---\n" + resource("{}"))
+    assert ("document", "it has no connectors of MirrorMaker 2") in {(one.key, one.meaning) for one in found.findings}
+
+
+@pytest.mark.parametrize("paused", ["pause: yes", "state: stopped"])
+def test_a_connector_that_does_not_run_is_named(paused: str) -> None:
+    text = (
+        "apiVersion: kafka.strimzi.io/v1beta2\nkind: KafkaConnector\nspec:\n  class: x.MirrorSourceConnector\n"
+        f"  {paused}\n  autoRestart: {{enabled: true}}\n  config: {{source.cluster.alias: a, target.cluster.alias: b,"
+        " source.cluster.bootstrap.servers: 'a:1', target.cluster.bootstrap.servers: 'b:1', topics: t}\n"
+    )
+    named = {one.key: one.meaning for one in imported(text).findings}
+    assert named[f"spec.{paused.partition(':')[0]}"] == "the connector is paused or stopped, and the flow is not"
+    assert "spec.autoRestart" in named
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,10 @@ WORKER: Final[Mapping[str, Remark]] = {
 CLIENT: Final[Mapping[str, Remark]] = {
     "ssl.": _none("TLS is Python's: its protocols, ciphers and random numbers are those of OpenSSL"),
     "sasl.kerberos.": _none("Kerberos is not supported", "use SCRAM, PLAIN, OAUTHBEARER or TLS certificates"),
+    "sasl.login.callback.handler.class": _none("there are no callback handlers", "set the keys of sasl.oauthbearer"),
+    "sasl.client.callback.handler.class": _none(
+        "there are no callback handlers", "set sasl.username and sasl.password"
+    ),
     "sasl.login.": _none("a token is renewed before it expires, without settings"),
     "sasl.": _none("the client has no such setting", "see the key table of clusters in config/README.md"),
     "max.in.flight.requests.per.connection": _none("at most 5 are in flight, in order"),
