@@ -45,16 +45,10 @@ class Run:
 
 
 class Site:
-    """One folder; every process started from here carries the folder in its environment.
-
-    In the folder is a file ``mirror.py``, as a user may have: it must not be imported instead of the package.
-    """
+    """One folder; every process started from here carries the folder in its environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder
-        (folder / "mirror.py").write_text(
-            'raise ImportError("this is a file of the current folder")\n', encoding="utf-8"
-        )
         self.config: Final = folder / "mirror.toml"
         self.report: Final = folder / "report"
         self._started: Final = list[subprocess.Popen[str]]()
