@@ -6,6 +6,7 @@ Exit status: 0 success, 1 could not run, 2 wrong usage, 130 interrupted; a subco
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -13,6 +14,7 @@ from typer._click.exceptions import NoSuchOption  # Typer has no public name for
 from typer.core import TyperCommand, TyperGroup
 
 from mirror.cli.console import print_error
+from mirror.spark.driver.launch.unfailing_output import replace_standard_streams
 from mirror.version import VERSION
 
 
@@ -119,4 +121,17 @@ def _options(
 
 def main() -> None:
     """Run the ``mirror`` command with the process's arguments, and exit."""
-    app(prog_name="mirror")
+    replace_standard_streams()
+    try:
+        app(prog_name="mirror")
+    finally:
+        _flush_stdout()
+
+
+def _flush_stdout() -> None:
+    """Write what is left for stdout: Python would report a failure at its own exit as a stack trace."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        print_error(error, debug=False)
+        raise SystemExit(1) from None

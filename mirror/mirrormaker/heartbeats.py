@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from mirror.client import Producer
-from mirror.errors import ClientClosed, MirrorError
+from mirror.errors import ClientClosed
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.mirrormaker.records import Heartbeat
 from mirror.runtime.clock import SystemClock
@@ -89,7 +89,7 @@ class Heartbeats:
                 reported = ""
             except ClientClosed:
                 return
-            except MirrorError as error:
+            except Exception as error:  # noqa: BLE001 - without this thread there would be no more heartbeats
                 line = not_written(error)
                 if line != reported:
                     self._warn(line)
@@ -97,6 +97,6 @@ class Heartbeats:
             self._stopped.wait(self._interval_s)
 
 
-def not_written(error: MirrorError) -> str:
+def not_written(error: Exception) -> str:
     """Return the line about a heartbeat that could not be written."""
     return f"no heartbeat could be written: {error}"

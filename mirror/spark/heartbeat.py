@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from mirror.spark.run_control import RunControlClient
+
+_log: Final = logging.getLogger(__name__)
 
 _JOIN_S: Final = 2.0
 
@@ -44,5 +46,9 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
-            with contextlib.suppress(KafkaError):
+            try:
                 self._control.sync()
+            except KafkaError:
+                pass
+            except Exception:  # noqa: BLE001 - without this thread other runs would take this one for ended
+                _log.exception("the run's control record was not renewed")

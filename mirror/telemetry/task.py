@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskSnapshot
     from mirror.telemetry.settings import TelemetrySettings
     from mirror.timing import Clock
+
+_log: Final = logging.getLogger(__name__)
 
 _SAMPLE_S: Final = 1.0
 _FLUSH_MS: Final = 2_000
@@ -153,11 +157,13 @@ class TaskTelemetry:
         samples_per_export = max(1, round(self._settings.metrics_every_ms / 1000 / _SAMPLE_S))
         samples = 0
         while not self._finished.wait(_SAMPLE_S):
-            self._sample()
             samples += 1
-            if samples % samples_per_export == 0:
-                self._export_metrics()
-        self._export_metrics()
+            with _logged():
+                self._sample()
+                if samples % samples_per_export == 0:
+                    self._export_metrics()
+        with _logged():
+            self._export_metrics()
 
     def _sample(self) -> TaskSnapshot | None:
         if self._take_snapshot is None:
@@ -181,6 +187,15 @@ class TaskTelemetry:
         with metrics.lock:
             record_task(metrics, self._flow, report)
         self._exports.export_metrics(metrics, self._exports.began_ms, now_ms)
+
+
+@contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """Log an error of the block: it must not end the samples."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - a bug, and the copy goes on
+        _log.exception("the task's metrics were not exported")
 
 
 def is_idle(result: RangeResult) -> bool:

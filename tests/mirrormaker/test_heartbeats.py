@@ -64,7 +64,10 @@ def test_heartbeats_are_written_by_one_producer_until_the_block_ends(cluster: Fa
         writer.write()
 
 
-def test_an_error_is_reported_once_and_heartbeats_continue_after_it(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize(
+    "error", [AuthorizationFailed("Write is missing", errors.TOPIC_AUTHORIZATION_FAILED), RuntimeError("a bug")]
+)
+def test_an_error_is_reported_once_and_heartbeats_continue_after_it(cluster: FakeCluster, error: Exception) -> None:
     cluster.add_topic(HEARTBEATS)
     refused = 3
 
@@ -78,7 +81,7 @@ def test_an_error_is_reported_once_and_heartbeats_continue_after_it(cluster: Fak
         def write(self) -> None:
             self.calls += 1
             if self.calls <= refused:
-                raise AuthorizationFailed("Write is missing", errors.TOPIC_AUTHORIZATION_FAILED)
+                raise error
             self.succeeded.set()
 
         def close(self) -> None:
@@ -87,7 +90,7 @@ def test_an_error_is_reported_once_and_heartbeats_continue_after_it(cluster: Fak
     writer, warned = Failing(), queue.SimpleQueue[str]()
     with Heartbeats(cast("HeartbeatWriter", writer), warned.put, interval_ms=1):
         assert writer.succeeded.wait(WITHIN_S)
-    assert warned.get_nowait() == "no heartbeat could be written: Write is missing"
+    assert warned.get_nowait() == f"no heartbeat could be written: {error}"
     assert warned.empty()
 
 

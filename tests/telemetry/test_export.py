@@ -14,6 +14,7 @@ from mirror.meters import Histogram, NetworkSnapshot
 from mirror.relay.model.observer import TaskSnapshot
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
+from mirror.telemetry import task as task_module
 from mirror.telemetry.export import jsonl, process
 from mirror.telemetry.run import EpochTaskResults, RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
@@ -228,3 +229,24 @@ def lines(path: Path) -> list[Any]:
 
 def spans_of(line: Any) -> list[dict[str, Any]]:
     return [span for one in line["resourceSpans"] for scope in one["scopeSpans"] for span in scope["spans"]]
+
+
+def test_a_sample_that_fails_does_not_end_the_samples(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(task_module, "_SAMPLE_S", 0.001)
+    calls = list[int]()
+
+    def broken_once() -> TaskSnapshot:
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("dictionary changed size during iteration")
+        return look()
+
+    telemetry = TaskTelemetry(
+        settings(""), epoch=EPOCH, flow="f", task=0, attempt=0, follows=False, clock=SystemClock()
+    )
+    telemetry.task_started(broken_once)
+    eventually(lambda: len(calls) > 4, what="later samples")
+    telemetry.finish()
+    assert "dictionary changed size" in caplog.text

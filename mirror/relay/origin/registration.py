@@ -74,8 +74,8 @@ class IdRegistration:
     def _write_all(self) -> None:
         failures = 0
         while (waiting := self._take_waiting()) is not None:
-            records = producer_records(waiting, self._flow, SystemClock().unix_ms())
             try:
+                records = producer_records(waiting, self._flow, SystemClock().unix_ms())
                 errors = self._registry.write(records, _WRITE_TIMEOUT_MS)
             except Exception as unexpected:  # noqa: BLE001 - without this thread no id would be registered any more
                 errors = dict.fromkeys(waiting, as_kafka_error(unexpected))
@@ -103,4 +103,7 @@ class IdRegistration:
                 self._waiting.setdefault(producer_id, [])[:0] = waiting[producer_id]
         for producer_id in waiting.keys() - errors.keys():
             for admit in waiting[producer_id]:
-                admit()
+                try:
+                    admit()
+                except Exception as error:  # noqa: BLE001 - a client that has ended must not keep the others waiting
+                    _log.warning("producer id %d is registered, but not in use: %s", producer_id, error)

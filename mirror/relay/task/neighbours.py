@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _PREFIX: Final = "mirror-copies-"
 _MAX_PATH_BYTES: Final = 90
+_PAUSE_S: Final = 0.1
 _TIMEOUT_S: Final = 2.0
 """How long a process may take to say which partitions it has, and to yield one. It may be frozen, or swapped out."""
 _UNUSED_FOR_S: Final = 3_600
@@ -114,6 +115,7 @@ class CopyServer:
     def __init__(self, folder: Path, copies: RunningCopies) -> None:
         """Raises OSError if there can be no socket."""
         self._copies: Final = copies
+        self._closed: Final = threading.Event()
         self.path: Final = folder / str(os.getpid())
         self.path.unlink(missing_ok=True)
         self._listener: Final = socket.socket(socket.AF_UNIX)
@@ -123,16 +125,23 @@ class CopyServer:
 
     def close(self) -> None:
         """Answer nothing more."""
+        self._closed.set()
         self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while not self._closed.is_set():
+            try:
                 connection, _ = self._listener.accept()
+            except OSError:
+                self._closed.wait(_PAUSE_S)  # The listener is closed, or this process has too many open files.
+                continue
+            try:
                 threading.Thread(target=self._serve, args=(connection,), name="mirror-copies", daemon=True).start()
+            except RuntimeError:  # the system has no thread left: the other process fences what it asks for
+                connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         # Answers come on network threads, which must not wait for a process that does not read.
@@ -140,11 +149,13 @@ class CopyServer:
         sending = threading.Thread(target=_send_all, args=(connection, answers), name="mirror-copies", daemon=True)
         sending.start()
         with connection:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                for line in connection.makefile("rb"):
-                    self._on_request(json.loads(line), answers)
-            answers.put(None)
-            sending.join()
+            try:
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    for line in connection.makefile("rb"):
+                        self._on_request(json.loads(line), answers)
+            finally:
+                answers.put(None)
+                sending.join()
 
     def _on_request(self, asked: dict[str, Any], answers: queue.SimpleQueue[dict[str, Any] | None]) -> None:
         if "flow" in asked:

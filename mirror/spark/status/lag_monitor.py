@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from mirror.errors import MirrorError
+from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.evidence_files import read_evidence
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
@@ -89,9 +89,11 @@ class LagMonitor:
                 try:
                     status = self._reader.read()
                     self._listener.on_status(status)
-                except MirrorError as error:
+                except Exception as error:  # noqa: BLE001 - without this thread the last lags would stay for ever
                     status = None
-                    self._listener.on_error(error)
+                    self._listener.on_error(
+                        error if isinstance(error, MirrorError) else FlowError(f"{type(error).__name__}: {error}")
+                    )
                 if self._telemetry.enabled and began_ms >= measure_due_ms:
                     measure_due_ms = began_ms + measure_interval_ms
                     self._measure(status)

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
-from mirror.errors import MirrorError
 from mirror.relay.progress.committed import ProgressStore
 from mirror.spark.ledger.unanswered import TargetProgress, target_partition
 
@@ -54,6 +53,6 @@ def _read(
                 if len(found) > 1 and found[-1] == found[-2]:
                     return
                 time.sleep(_REREAD_DELAY_S)
-    except MirrorError as error:
+    except Exception as error:  # noqa: BLE001 - the result has it: raised in a thread, it would be lost
         if not found:
             found.append(TargetProgress(error=" ".join(str(error).split())))

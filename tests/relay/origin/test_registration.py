@@ -143,3 +143,17 @@ def test_nothing_is_written_or_admitted_once_it_is_closed(topic: HandTopic) -> N
     eventually(lambda: not any(one.name == "mirror-registration" for one in threading.enumerate()), what="its thread")
     assert admitted == []
     assert topic.written == [{1}]
+
+
+def test_a_client_that_has_ended_keeps_no_other_id_waiting(topic: HandTopic) -> None:
+    ids, admitted = _registration(topic), list[int]()
+
+    def ended() -> None:
+        raise RuntimeError("the client has ended")
+
+    ids.on_producer_id(1, ended)
+    _ask(ids, 1, admitted)
+    topic.may_write.release(2)
+    eventually(lambda: admitted == [1], what="the id, for another client")
+    _ask(ids, 2, admitted)
+    eventually(lambda: admitted == [1, 2], what="the next id")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -276,3 +278,24 @@ def test_folder_that_others_may_enter_is_not_used(site: Site) -> None:
     assert folder_of(site.run) is None
     with Neighbours(site.run, "flow", own=True) as neighbours:
         assert neighbours.take(TARGET) is None
+
+
+def test_a_server_without_a_free_file_or_thread_answers_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = iter([RuntimeError("can't start new thread")])
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            if (error := next(failures, None)) is not None:
+                raise error
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Thread)
+    answers = []
+    for _ in range(2):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(10)
+            connection.connect(str(site.server.path))
+            with contextlib.suppress(OSError):
+                connection.sendall(b'{"flow": "flow"}\n')
+                answers.append(connection.makefile("rb").readline())
+    assert answers[-1].startswith(b'{"held": [["paris.t", ')

@@ -77,3 +77,17 @@ def test_slow_progress_reads_are_made_rarely(tmp_path: Path, monkeypatch: pytest
 def test_a_bar_is_updated_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TERMINALS, "stderr")
     assert waits(tmp_path, monkeypatch, read_s=0.01) == [1.0] * (LOOKS + 1)
+
+
+def test_a_plan_that_cannot_be_read_ends_the_progress_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = Ledger.open(tmp_path, "f", "run")
+
+    def broken(_: Ledger) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Ledger, "plan", broken)
+    with ProgressBar("f", ledger, {"bootstrap.servers": "b:1"}, Consoles()):
+        pass
+    assert "mirror: warning: flow f: the progress is no longer shown: RuntimeError: a bug" in capsys.readouterr().err

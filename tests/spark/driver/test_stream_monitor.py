@@ -120,6 +120,23 @@ def test_heartbeats_are_sent_until_the_run_ends(options: FlowOptions) -> None:
     assert of_run.read() == result, "what has ended stays so"
 
 
+def test_an_unexpected_error_does_not_end_the_heartbeats(
+    options: FlowOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = list[int]()
+
+    class Broken(RunControlClient):
+        def sync(self) -> Decision:
+            calls.append(1)
+            if len(calls) == 1:
+                raise RuntimeError("a bug")
+            return super().sync()
+
+    with Heartbeat(Broken(target(), "f", record=RunRecord(options.run)), every_ms=1):
+        eventually(lambda: len(calls) > 3, what="later heartbeats")
+    assert "the run's control record was not renewed" in caplog.text
+
+
 @pytest.mark.parametrize("other", ["run-3", "run-1, of a host whose clock is behind"])
 def test_another_run_that_takes_over_before_the_first_poll_fences_this_one(options: FlowOptions, other: str) -> None:
     orders("run-2").claim()

@@ -29,7 +29,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 LISTENING = """
 import os, pathlib, signal, subprocess, sys, time
-out, pipe = (open(os.environ[f"MIRROR_JOB_{name}"], "w", buffering=1) for name in ("STDOUT", "STDERR"))
+out, pipe = (open(os.environ[f"MIRROR_JOB_{name}"], "w", 1, "utf-8") for name in ("STDOUT", "STDERR"))
 for each in (out, pipe):
     each.write("\\0")
 """
@@ -336,3 +336,15 @@ def alive(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_run_ends_though_what_passes_its_output_on_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(submission._Relay, "_copy_all", broken)
+    with pytest.raises(FlowError, match="BrokenPipeError"):
+        scripted("for _ in range(1000): out.write('a' * 1000 + chr(10))", tmp_path).run()

@@ -184,3 +184,11 @@ def test_a_run_that_is_cut_short_reports_the_progress_on_the_target(
     (one,) = report.partitions
     assert (one.end, one.records, one.counted) == (ONE.start + 7, 7, CountBasis.OFFSETS)
     assert "cut short" in str(one.error)
+
+
+def test_an_unexpected_error_of_the_target_is_part_of_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(reached, "Admin", broken)
+    assert read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).error == "a bug"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import queue
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mirror.client import EARLIEST, LATEST
-from mirror.errors import ConnectionFailed, KafkaTimeout
+from mirror.config.load import load
+from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError
 from mirror.relay.model.way import Way
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.last_errors import LastError
 from mirror.spark.status import observation, status_reader
+from mirror.spark.status.flow_status import FlowStatus
+from mirror.spark.status.lag_monitor import LagMonitor
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 from tests.spark.flow_harness import configuration
@@ -19,6 +26,7 @@ from tests.spark.status_harness import T0, StatusHarness, only_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 HOUR_MS = 3_600_000
 
@@ -347,3 +355,32 @@ def test_a_lag_that_never_drains_is_null_in_json(site: StatusHarness) -> None:
         found = watch.read()
     assert found.totals.drain_s == float("inf")
     assert found.to_json()["seconds_to_drain"] is None
+
+
+def test_an_unexpected_error_does_not_end_the_monitor(
+    site: StatusHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = queue.SimpleQueue[object]()
+
+    class Listener:
+        interval_ms = 1
+
+        def on_status(self, status: FlowStatus) -> None:
+            found.put(status)
+
+        def on_error(self, error: MirrorError) -> None:
+            found.put(str(error))
+
+    read, calls = status_reader.StatusReader.read, itertools.count()
+
+    def broken(reader: status_reader.StatusReader) -> FlowStatus:
+        if next(calls) == 0:
+            raise RuntimeError("a bug")
+        return read(reader)
+
+    monkeypatch.setattr(status_reader.StatusReader, "read", broken)
+    config = load(site.config)
+    site.a.add_topic("orders", [100], earliest=0)
+    with run_telemetry(tmp_path, Consoles()) as telemetry, LagMonitor(config, config.flows["f"], telemetry, Listener()):
+        assert found.get(timeout=30) == "RuntimeError: a bug"
+        assert isinstance(found.get(timeout=30), FlowStatus)

@@ -37,6 +37,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self
 
 from mirror.errors import FlowError
 from mirror.spark.driver.launch.class_archive import WRITE_OPTION
+from mirror.spark.driver.launch.unfailing_output import unfailing
 from mirror.spark.driver.report.report_lock import locked
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ TERMINALS: Final = "MIRROR_JOB_TERMINALS"
 PYTHON: Final = "MIRROR_JOB_PYTHON"
 """Variable of the environment of Spark's processes: the interpreter that ``python.sh`` starts."""
 
+_STANDARD: Final[tuple[Literal["stdout", "stderr"], ...]] = ("stdout", "stderr")
 LOOPBACK: Final = "127.0.0.1"
 DEFAULT_MASTER: Final = "local[*,4]"
 """All cores, and four attempts per task; ``local[N]`` alone never retries a task."""
@@ -135,7 +137,7 @@ class Submission:
         archived = [f'"{option}"' for option in of_archive]
         python = self._python()
         size = shutil.get_terminal_size()
-        terminals = [name for name, file in (("stdout", sys.stdout), ("stderr", sys.stderr)) if file.isatty()]
+        terminals = [name for name in _STANDARD if unfailing(name).isatty()]
         return {
             **inherited,
             PYTHON: sys.executable,
@@ -293,10 +295,17 @@ class _Relay:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        os.close(self._fd)
         self._folder.cleanup()
 
     def _copy(self) -> None:
+        try:
+            self._copy_all(unfailing(self._name))
+        finally:
+            # Whatever ended the thread: the script gets EPIPE instead of waiting for room, and `_supervise` goes on.
+            os.close(self._fd)
+            self.closed.set()
+
+    def _copy_all(self, ours: IO[str]) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         while True:
             # Read before select, so that everything written before the stop is still copied.
@@ -306,21 +315,7 @@ class _Relay:
                 continue
             chunk = os.read(self._fd, 65536) if readable else b""
             if not chunk:
-                self.closed.set()
                 return
             self.connected = True
-            self._write(decoder.decode(chunk.replace(b"\0", b"")))
-
-    def _write(self, text: str) -> None:
-        ours: IO[str] = getattr(sys, self._name)
-        try:
-            ours.write(text)
+            ours.write(decoder.decode(chunk.replace(b"\0", b"")))
             ours.flush()
-        except OSError as error:
-            # A reader that ends early does not stop the copy, and flushing the rest of the buffer at our end must not
-            # fail.
-            if not isinstance(error, BrokenPipeError) and self._name == "stdout":
-                sys.stderr.write(f"mirror: cannot write to stdout: {error.strerror}\n")
-            devnull = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(devnull, ours.fileno())
-            os.close(devnull)

@@ -17,7 +17,6 @@ import sys
 import threading
 import traceback
 from datetime import datetime
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
@@ -25,6 +24,7 @@ from pyspark import SparkContext
 
 from mirror.errors import printable
 from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.driver.launch.unfailing_output import unfailing
 from mirror.spark.driver.output.error_report import error_lines, is_expected, unexpected_hint
 from mirror.spark.driver.output.progress_lines import stamped
 from mirror.spark.driver.output.terminal import Terminal
@@ -46,7 +46,7 @@ class Consoles:
 
     def __init__(self) -> None:
         terminals = os.environ.get(TERMINALS, "").split(",")
-        self._out: Final = Terminal(_piped(STDOUT_PIPE) or sys.stdout, terminal="stdout" in terminals)
+        self._out: Final = Terminal(_piped(STDOUT_PIPE) or unfailing("stdout"), terminal="stdout" in terminals)
         self.err: Final = Terminal(_stderr(), terminal="stderr" in terminals)
         self._json: IO[str] | None = None
         self._live: Final = dict[str, str]()
@@ -60,8 +60,9 @@ class Consoles:
         # Under a bare spark-submit, what Python itself writes to stderr would appear on stdout.
         sys.stderr = cast("Any", self.err.file)
         # Other users of this stdout (a JVM that a stream starts, a user's transform) write to stderr instead.
-        sys.stdout.flush()
-        self._json = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        self._json = unfailing("stdout", os.dup(1))
         os.dup2(2, 1)
 
     def print_table(self, table: RenderableType) -> None:
@@ -80,10 +81,8 @@ class Consoles:
         """
         if self._json is None:
             return
-        # A reader that ends early does not stop the copy.
-        with contextlib.suppress(BrokenPipeError):
-            self._json.write(document if isinstance(document, str) else json.dumps(document, indent=indent) + "\n")
-            self._json.flush()
+        self._json.write(document if isinstance(document, str) else json.dumps(document, indent=indent) + "\n")
+        self._json.flush()
 
     def error(self, text: str) -> None:
         """Print problems on stderr, one per line."""
@@ -142,9 +141,8 @@ class Consoles:
                 self._write(line[: self.err.width - 1])
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self.err.file.write(text)
-            self.err.file.flush()
+        self.err.file.write(text)
+        self.err.file.flush()
 
     def _print_marked(self, mark: str, text: str) -> None:
         with self._lock, self._without_live_line():
@@ -162,7 +160,7 @@ def _piped(variable: str) -> IO[str] | None:
     pipe = os.environ.get(variable)
     if not pipe:
         return None
-    file = Path(pipe).open("w", encoding="utf-8", buffering=1)  # noqa: SIM115  (open as long as the script runs)
+    file = unfailing("stdout" if variable == STDOUT_PIPE else "stderr", os.open(pipe, os.O_WRONLY | os.O_CREAT))
     # The first byte shows the reader that the pipe has been opened (mirror.spark.driver.launch.submission).
     file.write("\0")
     file.flush()
@@ -174,7 +172,7 @@ def _stderr() -> IO[str]:
         return piped
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return cast("IO[str]", _JvmStderr())
-    return sys.stderr
+    return unfailing("stderr")
 
 
 class _JvmStderr(io.TextIOBase):
@@ -188,6 +186,6 @@ class _JvmStderr(io.TextIOBase):
         with contextlib.suppress(Py4JError, OSError):
             SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark has no public way to the gateway without a session)
             jvm: Any = SparkContext._jvm  # noqa: SLF001  (the same)
-            jvm.java.lang.System.err.write(bytearray(text.encode()))
+            jvm.java.lang.System.err.write(bytearray(text.encode(errors="backslashreplace")))
             jvm.java.lang.System.err.flush()
         return len(text)

@@ -13,6 +13,7 @@ from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.progress.committed import ProgressStore
 from mirror.spark.driver.output import progress_lines
+from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.progress_lines import Cadence
 
 if TYPE_CHECKING:
@@ -73,6 +74,14 @@ class ProgressBar:
         self._thread.join(timeout=5.0)
 
     def _watch(self) -> None:
+        try:
+            self._show()
+        except Exception as error:  # noqa: BLE001 - raised in a thread, it would be lost
+            self._consoles.warning(
+                f"flow {self._flow}: the progress is no longer shown: {'; '.join(error_lines(error))}"
+            )
+
+    def _show(self) -> None:
         if (plan := self._planned()) is None:
             return
         self._consoles.progress(f"flow {self._flow}: {progress_lines.planned(plan, follows=False)}")
