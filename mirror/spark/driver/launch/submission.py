@@ -295,27 +295,28 @@ class _Relay:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        os.close(self._fd)
         self._folder.cleanup()
 
     def _copy(self) -> None:
+        ours = unfailing(self._name)
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         try:
-            self._copy_all(unfailing(self._name))
+            while (chunk := self._read()) is not None:
+                # Whatever cannot be written, the pipe is read on: the script would wait for room in it for ever.
+                with contextlib.suppress(Exception):
+                    ours.write(decoder.decode(chunk))
+                    ours.flush()
         finally:
-            # Whatever ended the thread: the script gets EPIPE instead of waiting for room, and `_supervise` goes on.
-            os.close(self._fd)
             self.closed.set()
 
-    def _copy_all(self, ours: IO[str]) -> None:
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    def _read(self) -> bytes | None:
+        """Return what the script has written, without greetings; None if it has closed the pipe, or at the stop."""
         while True:
             # Read before select, so that everything written before the stop is still copied.
             stopping = self._stop.is_set()
             readable, _, _ = select.select([self._fd], [], [], 0.0 if stopping else 0.2)
-            if not readable and not stopping:
-                continue
-            chunk = os.read(self._fd, 65536) if readable else b""
-            if not chunk:
-                return
-            self.connected = True
-            ours.write(decoder.decode(chunk.replace(b"\0", b"")))
-            ours.flush()
+            if readable or stopping:
+                chunk = os.read(self._fd, 65536) if readable else b""
+                self.connected = self.connected or bool(chunk)
+                return chunk.replace(b"\0", b"") if chunk else None
