@@ -42,6 +42,8 @@ class Reason(enum.StrEnum):
     """The source's group has no offset for the partition any more."""
     NOT_SUPPORTED = "not-supported"
     """It is a share group, a streams group, or of another kind that has no committed offsets of this form."""
+    NO_CONSUMERS = "no-consumer-group"
+    """It is a group of other programs than consumers, which has no positions: Connect's workers, a schema registry."""
     UNAUTHORIZED = "unauthorized"
     """A permission is missing."""
     UNAVAILABLE = "coordinator-unavailable"

@@ -79,7 +79,9 @@ class GroupState:
 
     @property
     def is_in_step(self) -> bool:
-        """Whether all positions on the target are those on the source."""
+        """Whether all positions on the target are those on the source, also where the group has none."""
+        if self.reason is Reason.NO_CONSUMERS:
+            return True
         return self.reason is None and all(one.reason is None and not one.pending for one in self.positions)
 
     def age_ms(self, now_ms: int) -> int:
@@ -115,7 +117,7 @@ class GroupsReport:
 
     def by_reason(self) -> Counter[Reason]:
         """Return how many groups are not in step, by reason; a group may have several."""
-        return Counter(reason for state in self.groups.values() for reason in state.reasons)
+        return Counter(reason for state in self.groups.values() if not state.is_in_step for reason in state.reasons)
 
     @property
     def in_step(self) -> int:

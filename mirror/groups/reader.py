@@ -10,6 +10,8 @@ from mirror.client import Admin, GroupListing, Outcomes, TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.bundles import Bundles, Committed
 from mirror.groups.coordinators import CALL_MS, CoordinatorCalls, answers_any, spread
+from mirror.groups.decision import Reason
+from mirror.groups.positions import GroupState
 from mirror.timing import Clock
 
 _INACTIVE: Final = frozenset({"", "Empty", "Dead"})
@@ -39,6 +41,14 @@ class Listed(NamedTuple):
     def is_supported(self) -> bool:
         """Whether it is a consumer group of the classic or the consumer protocol: others have no such offsets."""
         return self.group.kind in _KINDS and self.group.protocol_type in _PROTOCOL_TYPES
+
+
+def unsupported_state(listed: Listed) -> GroupState:
+    """Return the state of a group that is not supported."""
+    if listed.group.kind not in _KINDS:
+        return GroupState(listed.group.group, (), Reason.NOT_SUPPORTED, f"a group of kind {listed.kind!r}")
+    detail = f"a group of protocol type {listed.kind!r}, which has no positions"
+    return GroupState(listed.group.group, (), Reason.NO_CONSUMERS, detail)
 
 
 class GroupReader:

@@ -23,6 +23,7 @@ from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_in
 from mirror.groups.handover import came_back, has_left
 from mirror.groups.intents import GroupTopicKey, ResumeKey, encode_key, encode_resumed
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
+from mirror.groups.reader import unsupported_state
 from mirror.groups.routes import Partners, Route, open_routes
 from mirror.groups.rows import Row, has_other_metadata, position_of, translated_position
 from mirror.groups.rules import GroupRules
@@ -131,7 +132,7 @@ class GroupSync:
         kept = wanted | known
         self._states = {name: state for name, state in self._states.items() if name in kept}
         for name in others:
-            self._states[name] = GroupState(name, (), Reason.NOT_SUPPORTED, f"a group of kind {listed[name].kind!r}")
+            self._states[name] = unsupported_state(listed[name])
         problems = (*self._of_source.problems("source"), *self._of_target.problems("target"), *unread)
         own = (row for route, row in parts if route.is_ahead and self._rules.lists_translated)
         translated = tuple(found for row in own if (found := translated_position(row)) is not None)

@@ -196,12 +196,16 @@ def test_groups_of_other_kinds_are_reported(site: Site) -> None:
     site.pair.source.admin.groups["shared"] = FakeGroup(kind="share")
     site.pair.source.admin.groups["topology"] = FakeGroup(kind="streams")
     site.pair.source.admin.groups["workers"] = FakeGroup(protocol_type="connect")
+    site.pair.source.admin.groups["registry"] = FakeGroup(protocol_type="sr")
     report = site.sync().round()
     assert {name: (state.reason, state.detail) for name, state in report.groups.items()} == {
         "shared": (Reason.NOT_SUPPORTED, "a group of kind 'share'"),
         "topology": (Reason.NOT_SUPPORTED, "a group of kind 'streams'"),
-        "workers": (Reason.NOT_SUPPORTED, "a group of kind 'connect'"),
+        "workers": (Reason.NO_CONSUMERS, "a group of protocol type 'connect', which has no positions"),
+        "registry": (Reason.NO_CONSUMERS, "a group of protocol type 'sr', which has no positions"),
     }
+    assert {name for name, state in report.groups.items() if state.is_in_step} == {"registry", "workers"}
+    assert report.by_reason() == {Reason.NOT_SUPPORTED: 2}
 
 
 @pytest.mark.parametrize("delete", [False, True])

@@ -106,6 +106,21 @@ def test_a_group_in_step_is_ready(site: Site) -> None:
     assert site.invoke().stdout.startswith("READY: 1 group, 0 records not arrived\n")
 
 
+def test_groups_of_other_programs_are_listed_and_decide_nothing(site: Site) -> None:
+    site.round()
+    for name in ("connect", "sr"):
+        site.pair.source.admin.groups[name] = FakeGroup(protocol_type=name)
+    status, found = site.ask()
+    assert status == 0
+    assert {one["group"]: one["ready"] for one in found["groups"]} == {GROUP: True, "connect": True, "sr": True}
+    assert "no-consumer-group: a group of protocol type 'sr'" in " ".join(site.invoke().stdout.split())
+    options = ["groups", "--config", str(site.file), "--flow", FLOW]
+    listed = CliRunner().invoke(app, options, env={"COLUMNS": "200"})
+    assert listed.exit_code == 0, listed.output
+    assert "3 of 3 groups in step" in listed.stdout
+    assert "no-consumer-group: a group of protocol type 'connect', which has no positions" in listed.stdout
+
+
 def test_nothing_is_changed_on_any_cluster(site: Site) -> None:
     before = {cluster: [len(cluster.calls(api)) for api in WRITES] for cluster in (site.pair.source, site.pair.target)}
     site.ask()

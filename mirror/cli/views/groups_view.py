@@ -97,7 +97,7 @@ def view_of(flow: FlowConfig, report: GroupsReport, ends: LogEnds, named: Collec
             rows.append((rank, [*cells, shown(status)]))
         if not state.positions:
             cells = [shown(name), *(Text() for _ in range(7)), shown(f"{_value(state.reason)}: {state.detail}")]
-            rows.append((_Rank.HELD, cells))
+            rows.append((_Rank.IN_STEP if state.is_in_step else _Rank.HELD, cells))
         documents.append({"group": name, "reason": _value(state.reason), "detail": state.detail, "positions": found})
     head = f"flow {flow.name}: {flow.source} to {flow.target}; {_counts(report, sync=flow.groups.sync)}"
     table = _table()

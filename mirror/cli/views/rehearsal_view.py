@@ -53,6 +53,8 @@ def _group_rows(one: GroupRehearsal) -> list[list[Text]]:
     if one.reason:
         empty = [Text() for _ in range(7)]
         return [[_shown(one.group), *empty, _state(one.reason, one.detail), _shown(one.action)]]
+    if not one.moves:
+        return [[_shown(one.group), *(Text() for _ in range(7)), _shown(one.detail), Text()]]
     return [_move_row(one.group, move) for move in one.moves]
 
 

@@ -137,6 +137,8 @@ def _group(
     advice: Advice,
     limits: Limits,
 ) -> GroupRehearsal:
+    if state.reason is Reason.NO_CONSUMERS:
+        return group_of(state.group, [], "", f"{state.reason}: {state.detail}", advice)
     if state.reason is not None:
         return group_of(state.group, [], state.reason.value, state.detail, advice)
     moves = [

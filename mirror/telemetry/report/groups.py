@@ -30,7 +30,8 @@ MEANINGS: Final[dict[str, str]] = {
     Reason.TRUNCATED: (
         "The source has lost records that the group had read: on the target the group is where they were."
     ),
-    Reason.NOT_SUPPORTED: "It has no offsets of this kind (share groups, Streams groups, Connect workers).",
+    Reason.NOT_SUPPORTED: "It has no offsets of this kind (share groups, Streams groups).",
+    Reason.NO_CONSUMERS: "It is a group of other programs than consumers, and has no positions.",
     Reason.UNAUTHORIZED: "A permission is missing: mirror plan names it.",
     Reason.UNAVAILABLE: "The group's coordinator, or a partition's leader, did not answer. The next round tries again.",
     Reason.REFUSED: "The target has refused the commit, for the reason beside the group.",

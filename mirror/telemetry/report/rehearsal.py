@@ -69,6 +69,8 @@ def _group_rows(one: GroupRehearsal) -> Iterable[dict[str, Any]]:
     if one.reason:
         state = f"{one.reason}: {one.detail}" if one.detail else one.reason
         yield _row([one.group, *[""] * 7, state, one.action], bad=True)
+    elif not one.moves:
+        yield _row([one.group, *[""] * 7, one.detail, ""])
     for move in one.moves:
         yield _move(one.group, move)
 
