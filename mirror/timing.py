@@ -64,3 +64,7 @@ class StallTimer(Timer):
     def advance(self) -> None:
         """Record a step: the time begins again."""
         self.deadline_ms = deadline(self._clock.now(), self._timeout_ms)
+
+    def begin_again_at(self, at_ms: int) -> None:
+        """Have the time begin again at ``at_ms``, unless it has begun later."""
+        self.deadline_ms = max(self.deadline_ms, deadline(at_ms, self._timeout_ms))

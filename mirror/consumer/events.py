@@ -175,7 +175,11 @@ class LastResponseEvent(CompletableEvent[dict[TopicPartition, LastResponse]]):
         """Complete with the responses."""
         del now
         self.complete(
-            {tp: LastResponse(p.last_response_ms, p.end) for tp, p in core.positions if p.last_response_ms is not None}
+            {
+                tp: LastResponse(p.last_response_ms, p.end, p.throttled_until_ms)
+                for tp, p in core.positions
+                if p.last_response_ms is not None
+            }
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mirror.backoff import Backoff
+from mirror.cluster.connection.session import LONGEST_THROTTLE_MS
 from mirror.cluster.metadata import Metadata
 from mirror.cluster.request_state import RequestState, Waits
 from mirror.cluster.requests import Lane, Poll, Request
@@ -279,7 +280,9 @@ class Fetching:
                 if part is not None and not accepted:
                     part.release()
         self._positions.answered(
-            (fetch for tp, fetch in sent.items() if tp not in refused) if refused else sent.values(), now
+            (fetch for tp, fetch in sent.items() if tp not in refused) if refused else sent.values(),
+            now,
+            min(response.throttle_time, LONGEST_THROTTLE_MS),
         )
 
     def _accept(

@@ -66,6 +66,8 @@ class Position:
     preferred_until_ms: int = 0
     last_response_ms: int | None = None
     """When its broker last answered without an error, also where it had no records."""
+    throttled_until_ms: int = 0
+    """Until when its broker throttles this client, by its last response: it returns no records before (KIP-219)."""
     end: int | None = None
     """The end of the log for this reader, by the last response."""
 
@@ -96,6 +98,8 @@ class LastResponse(NamedTuple):
     """When it arrived (ms, monotonic)."""
     end: int | None
     """The last stable offset, or the high watermark under ``read_uncommitted``; None where it is unknown."""
+    throttled_until_ms: int = 0
+    """Until when the broker throttles this client (ms, monotonic); 0 if its last response did not."""
 
 
 class PlannedPosition(Protocol):
@@ -255,8 +259,8 @@ class Positions:
         self.mark_changed(fetched.tp)
 
     @staticmethod
-    def answered(fetches: Iterable[PlannedPosition], now: int) -> None:
-        """Record that the broker of ``fetches`` answered without an error for them.
+    def answered(fetches: Iterable[PlannedPosition], now: int, throttle_ms: int = 0) -> None:
+        """Record that the broker of ``fetches`` answered without an error for them, and throttles for ``throttle_ms``.
 
         Those that its response does not name have no new records (KIP-227).
         """
@@ -265,6 +269,7 @@ class Positions:
             if position.generation != fetch.generation or position.stopped:
                 continue
             position.last_response_ms, position.error = now, None
+            position.throttled_until_ms = now + throttle_ms if throttle_ms > 0 else 0
             if position.state.failures:
                 position.state.succeeded()
 

@@ -85,6 +85,23 @@ def test_an_answer_without_records_reports_where_the_log_ends() -> None:
     assert heard[_T0].end == 5
 
 
+def test_a_throttled_response_says_until_when() -> None:
+    cluster = _cluster()
+
+    def throttled(answer: FetchResponse) -> FetchResponse:
+        return replace(answer, throttle_time=2_000)
+
+    cluster.control.on(Api.FETCH, Action(rewrite=throttled), times=1)
+    consumer = FakeConsumer(cluster)
+    consumer.read((_T0, 0))
+    consumer.poll(1_000)
+    (heard,) = consumer.call(LastResponseEvent(*consumer.timer()), consumer.core).values()
+    assert heard.throttled_until_ms == heard.at_ms + 2_000
+    consumer.poll(3_000)
+    (heard,) = consumer.call(LastResponseEvent(*consumer.timer()), consumer.core).values()
+    assert heard.throttled_until_ms == 0
+
+
 def test_an_idle_topic_is_polled_long_not_often() -> None:
     cluster = _cluster()
     consumer = FakeConsumer(cluster)

@@ -55,6 +55,8 @@ class Source:
         self.calls = Counter[str]()
         self.dead: set[int] = set()
         self.back_ms = FOREVER_MS
+        self.throttles = False
+        """Its responses throttle the client for a second, and have no records."""
         self.later: dict[int, list[tuple[int, Batch]]] = {}
 
     def last_responses(self) -> dict[TopicPartition, LastResponse]:
@@ -62,7 +64,9 @@ class Source:
         dead = self.dead if self.clock.now() < self.back_ms else set()
         ends = {number: batches[-1].next_offset for number, batches in self.logs.items() if batches}
         return {
-            tp: LastResponse(self.clock.now(), ends.get(tp.partition, 0))
+            tp: LastResponse(
+                self.clock.now(), ends.get(tp.partition, 0), self.clock.now() + 1_000 if self.throttles else 0
+            )
             for tp in self.assigned - self.paused
             if tp.partition not in dead
         }

@@ -40,7 +40,7 @@ from mirror.wire.versions import BrokerVersions
 
 _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
 """The first bytes of a TLS alert or handshake: no Kafka frame is that large."""
-_LONGEST_THROTTLE_MS: Final = 300_000
+LONGEST_THROTTLE_MS: Final = 300_000
 """No quota throttles for longer at a time; a single wrong bit could block the connection for weeks."""
 WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 NO_TLS: Final = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
@@ -247,7 +247,7 @@ class BrokerSession:
 
     def _throttle(self, body: Any, now: int) -> int:
         """Apply the throttle time of a response (KIP-219), and return it."""
-        throttle_ms: int = min(getattr(body, "throttle_time", 0), _LONGEST_THROTTLE_MS)
+        throttle_ms: int = min(getattr(body, "throttle_time", 0), LONGEST_THROTTLE_MS)
         if throttle_ms > 0:
             self.throttled_until_ms = max(self.throttled_until_ms, now + throttle_ms)
             self.throttled_ms += throttle_ms

@@ -95,6 +95,10 @@ class CopyHandle(Protocol):
         """The source answered a fetch at ``at_ms``, and ends at offset ``end`` (None: unknown)."""
         ...
 
+    def on_source_throttled(self, until_ms: int, now: int) -> None:
+        """The source's broker returns no records before ``until_ms``, as a quota is exceeded (KIP-219)."""
+        ...
+
     def on_fetch_skipped(self, now: int) -> None:
         """Nothing is fetched at ``now``: the source cannot be blamed for its silence."""
         ...

@@ -10,10 +10,11 @@ from mirror.errors import FlowError, LogTruncated
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
-from mirror.relay.partition.attempts.source_reader import SourceReader
+from mirror.relay.partition.attempts.source_reader import MOST_THROTTLED_STALLS, SourceReader
 from mirror.relay.partition.states import MAX_REFETCHES, MAX_UNEXPLAINED_GAPS
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind, SourceState, find_gap
+from mirror.timing import FOREVER_MS
 
 
 class SourceGapCheck:
@@ -35,12 +36,15 @@ class SourceGapCheck:
         self._stall_ms: Final = stall_ms
         self._source_error: Final = source_error
         self._stall_error = ""
+        self._silent_ms = stall_ms
 
     def begin(self, *, stalled: bool) -> None:
         """The check begins, while the partition is still read; ``stalled``: because nothing came from the source."""
         self.stalled = stalled
         # Afterwards the consumer does not know the partition any more.
         self._stall_error = self._source_error() if stalled else ""
+        throttled = self._reader.throttled_since_ms < FOREVER_MS
+        self._silent_ms = self._stall_ms * (MOST_THROTTLED_STALLS if throttled else 1)
 
     def on_fetched(self) -> None:
         """The source has returned records."""
@@ -82,7 +86,7 @@ class SourceGapCheck:
         if gap is not None:
             return gap
         if self.stalled:
-            raise FlowError(f"{self._source}: nothing came from the source for {self._stall_ms} ms{self._stall_error}")
+            raise FlowError(f"{self._source}: nothing came from the source for {self._silent_ms} ms{self._stall_error}")
         return None
 
     def _made_again(self, progress: Progress, state: SourceState) -> Gap | None:

@@ -207,6 +207,11 @@ class PartitionCopy:
             if self._writer.continues:
                 self._context.step_when_done(self, done(None))  # an earlier attempt is to yield
 
+    def on_source_throttled(self, until_ms: int, now: int) -> None:
+        """The source's broker returns no records before ``until_ms``, as a quota is exceeded (KIP-219)."""
+        if self.state is CopyState.COPYING:
+            self._reader.on_throttled(until_ms, now)
+
     def on_fetch_skipped(self, now: int) -> None:
         """Nothing is fetched at ``now``: the source cannot be blamed for its silence."""
         if self.state is CopyState.COPYING:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.timing import Clock, StallTimer, Timer
+
+THROTTLED: Final = "its broker throttles this client: raise the quota consumer_byte_rate (or request_percentage)"
 
 
 def read_log(
@@ -15,7 +18,8 @@ def read_log(
     """Yield the fetches of ``tp`` from ``start`` until ``end`` is reached.
 
     Nothing else is assigned to ``consumer``, and nothing at all once the end is reached. A fetch may begin in its first
-    batch, and extend beyond ``end``. Raises KafkaError, KafkaTimeout when ``timer`` expires.
+    batch, and extend beyond ``end``. Raises KafkaError, KafkaTimeout when ``timer`` expires: a StallTimer not while
+    the broker throttles this client (KIP-219).
     """
     at = start if isinstance(start, int) else start.offset
     consumer.assign([tp])
@@ -28,8 +32,15 @@ def read_log(
             at = fetched.next_offset
             yield fetched
         if not fetches and timer.expired():
+            response = consumer.last_responses().get(tp)
+            throttled = response is not None and response.throttled_until_ms > 0
+            if response is not None and throttled and isinstance(timer, StallTimer):
+                timer.begin_again_at(response.throttled_until_ms)
+                if not timer.expired():
+                    continue
             cause = consumer.last_error(tp)
-            reason = f": {cause}" if cause is not None else "; a transaction may be open there"
+            reason = f"; {THROTTLED}" if throttled else "; a transaction may be open there"
+            reason = f": {cause}" if cause is not None else reason
             msg = f"{tp}: could be read up to offset {at} only, not to {end}, in the time there was{reason}"
             raise KafkaTimeout(msg) from cause
     consumer.assign([])  # it fetches nothing more while its caller works

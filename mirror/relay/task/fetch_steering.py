@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -10,6 +11,9 @@ from mirror.consumer.fetched import Fetched
 from mirror.relay.flow_control import RateLimiter, SourceBudget
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress.log_reading import THROTTLED
+
+_log: Final = logging.getLogger(__name__)
 
 _UPDATE_ALL_MS: Final = 100
 """How often paused copies are asked whether they want more; a copy that was stepped is asked in the same turn."""
@@ -71,15 +75,25 @@ class FetchSteering:
     # --- what the task's loop does in each turn
 
     def check_responses(self, now: int) -> None:
-        """Notify followed copies of their brokers' responses: one that has nothing new has not stalled."""
+        """Notify copies of their brokers' responses.
+
+        A source that throttles the client has not stalled (KIP-219), nor has a followed copy's that has nothing new.
+        """
         if now < self._check_responses_at:
             return
         followed = [copy for copy in self._reading.values() if copy.range.open_ended]
-        if followed:
-            responses = self._consumer.last_responses()
-            for copy in followed:
-                if copy.source in responses:
-                    copy.on_source_response(*responses[copy.source])
+        throttled = 0
+        responses = self._consumer.last_responses() if self._reading else {}
+        for copy in self._reading.values():
+            if (response := responses.get(copy.source)) is None:
+                continue
+            if copy.range.open_ended:
+                copy.on_source_response(response.at_ms, response.end)
+            elif response.throttled_until_ms > 0:
+                copy.on_source_throttled(response.throttled_until_ms, now)
+            throttled += response.throttled_until_ms > 0
+        if throttled:
+            _log.warning("%s partitions of the source wait: %s", f"{throttled:,}", THROTTLED)
         first_awaited = any(copy.awaits_first_response for copy in followed)
         interval_ms = self._check_responses_ms
         self._check_responses_at = now + (min(interval_ms, _FIRST_RESPONSES_MS) if first_awaited else interval_ms)

@@ -29,6 +29,7 @@ from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
+from mirror.relay.progress.log_reading import THROTTLED
 from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.lookup.start_positions import StartPositions
 from mirror.relay.progress.progress_topic import ProgressRecord
@@ -456,6 +457,9 @@ class Task:
         return self._epoch.may_retry(self._active)
 
     def source_error(self, copy: CopyHandle) -> str:
-        """Return the consumer's last error of the source partition as ``': <error>'``, or ``''``."""
+        """Return why nothing comes from the source partition as ``': <error>'``, or ``''``."""
+        response = self._clients.consumer.last_responses().get(copy.source)
+        if response is not None and response.throttled_until_ms > 0:
+            return f": {THROTTLED}"
         error = self._clients.consumer.last_error(copy.source)
         return f": {error}" if error is not None else ""

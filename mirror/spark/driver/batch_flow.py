@@ -270,10 +270,14 @@ class FlowRunner:
     ) -> TargetTopics:
         with self._clusters(config, flow) as (source, target):
             recorder = creation_recorder(config, flow)
+
+            def report(line: str) -> None:
+                self._consoles.progress(f"flow {flow.name}: {line}")
+
             if before is None or topics is None:
-                prepared = prepare_topics(flow, source, target, recorder)
+                prepared = prepare_topics(flow, source, target, recorder, report)
             else:
-                prepared = prepare_new_topics(flow, source, target, before, topics, recorder)
+                prepared = prepare_new_topics(flow, source, target, before, topics, recorder, report)
         if before is None:
             begin_registries(config, flow)
         self.created.add(flow.name, prepared.created)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from mirror.errors import KafkaTimeout
+from mirror.errors import BrokerError, KafkaTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +22,12 @@ KRaft controllers refuse a whole request of more than 10,000 partitions, or reco
 """
 
 
+THROTTLING_QUOTA_EXCEEDED: Final = 89
+"""Kafka's error code (``Errors.THROTTLING_QUOTA_EXCEEDED``)."""
+_MOST_CALLS_IN_VAIN: Final = 10
+"""How many calls in a row a quota may refuse: with a timeout of a minute, it lets nothing pass for ten minutes."""
+
+
 def portions(sizes: Mapping[str, int], maximum: int = MAX_RECORDS) -> Iterator[list[str]]:
     """Yield the names in order, in lists of a total size of at most ``maximum``; a larger name has a list alone."""
     names: list[str] = []
@@ -37,9 +43,15 @@ def portions(sizes: Mapping[str, int], maximum: int = MAX_RECORDS) -> Iterator[l
 
 
 def send_in_portions(
-    sizes: Mapping[str, int], send: Callable[[list[str]], Outcomes[str, V]], maximum: int = MAX_RECORDS
+    sizes: Mapping[str, int],
+    send: Callable[[list[str]], Outcomes[str, V]],
+    maximum: int = MAX_RECORDS,
+    on_throttled: Callable[[int], None] = lambda _: None,
 ) -> dict[str, KafkaError]:
     """Call ``send`` with each portion of the names, and return the errors by name.
+
+    Names that the quota ``controller_mutation_rate`` holds back are sent again, for as long as it lets some pass in
+    ``_MOST_CALLS_IN_VAIN`` calls. ``on_throttled`` is called with their number before each.
 
     If no name of a portion was answered in time, the remaining names fail with the same error and are not sent: each of
     their portions would time out, too.
@@ -50,8 +62,28 @@ def send_in_portions(
         if timed_out is not None:
             failed |= dict.fromkeys(names, timed_out)
             continue
-        outcomes = send(names)
+        outcomes, in_vain = send(names), 0
+        held = list[str]()
+        while in_vain < _MOST_CALLS_IN_VAIN and (held := _held_back(outcomes, held)):
+            on_throttled(len(held))
+            failed |= {name: error for name, error in outcomes.failed.items() if name not in held}
+            outcomes = send(held)
+            in_vain = 0 if outcomes else in_vain + 1
         failed |= outcomes.failed
         if not outcomes and all(isinstance(error, KafkaTimeout) for error in outcomes.failed.values()):
             timed_out = next(iter(outcomes.failed.values()), None)
     return failed
+
+
+def _held_back(outcomes: Outcomes[str, V], before: list[str]) -> list[str]:
+    """Return the names that failed because the controller throttled them until the call's timeout (KIP-599).
+
+    Those that were held back ``before`` may not have been sent again in all that time.
+    """
+    causes = {name: error.__cause__ for name, error in outcomes.failed.items() if isinstance(error, KafkaTimeout)}
+    return [
+        name
+        for name, cause in causes.items()
+        if (isinstance(cause, BrokerError) and cause.code == THROTTLING_QUOTA_EXCEEDED)
+        or (cause is None and name in before)
+    ]

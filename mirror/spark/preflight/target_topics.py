@@ -20,7 +20,7 @@ from mirror.spark.preflight.flow_topics import PROPAGATION_TIMEOUT_S, TOPIC_ALRE
 from mirror.spark.preflight.portions import send_in_portions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from mirror.alignment.deletions.creations import CreationRecorder
@@ -56,6 +56,7 @@ def prepare_topics(
     source: Admin,
     target: Admin,
     recorder: CreationRecorder | None = None,
+    on_throttled: Callable[[str], None] = lambda _: None,
 ) -> Prepared:
     """Prepare every target topic of ``flow``, and the topics that it writes itself on both clusters. Idempotent.
 
@@ -63,7 +64,8 @@ def prepare_topics(
     ``configs`` keys select, and with the flow's replication factor. A topic with fewer partitions than its source is
     extended. A topic that cannot be prepared becomes an obstacle, and does not stop the other topics.
 
-    The warnings also say what the two configurations will do to the records. ``recorder`` stores what is created.
+    The warnings also say what the two configurations will do to the records. ``recorder`` stores what is created;
+    ``on_throttled`` is called with a line while a quota holds topics back.
 
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
@@ -72,7 +74,7 @@ def prepare_topics(
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     new_own, own = flow_topics.prepare(flow_topics.on_target(flow), target)  # before what is recorded there
-    preparation = _Preparation(flow, wanted, source, target, recorder)
+    preparation = _Preparation(flow, wanted, source, target, recorder, on_throttled)
     preparation.create()
     preparation.extend()
     targets = preparation.targets()
@@ -100,12 +102,13 @@ def prepare_new_topics(
     before: TargetTopics,
     topics: Mapping[str, TopicDescription],
     recorder: CreationRecorder | None = None,
+    on_throttled: Callable[[str], None] = lambda _: None,
 ) -> Prepared:
     """Prepare the target topics of these source ``topics``, which ``flow`` copies, as :func:`prepare_topics` does.
 
     The result has all other topics as the preparation ``before`` has them. Raises KafkaError.
     """
-    preparation = _Preparation(flow, topics, source, target, recorder)
+    preparation = _Preparation(flow, topics, source, target, recorder, on_throttled)
     # To list all topics of the target costs more than all else; brokers refuse collisions with others than the flow's.
     preparation.create(rivals={flow.target_topic(name) for name in before.copyable})
     preparation.extend()
@@ -188,6 +191,7 @@ class _Preparation:
         source: Admin,
         target: Admin,
         recorder: CreationRecorder | None = None,
+        on_throttled: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``wanted`` are the source topics that the flow copies."""
         self.obstacles: Final[dict[str, Obstacle]] = too_long(flow, wanted)
@@ -203,6 +207,7 @@ class _Preparation:
         self._source: Final = source
         self._target: Final = target
         self._recorder: Final = recorder
+        self._on_throttled: Final = on_throttled
         self._ids: Final[dict[str, uuid.UUID]] = {}
         """Of the topics that were created."""
         self._source_of: Final = {flow.target_topic(name): name for name in wanted if name not in self.obstacles}
@@ -295,6 +300,13 @@ class _Preparation:
         return send_in_portions(
             {name: 1 + topic.partitions + len(topic.configs) for name, topic in new.items()},
             lambda names: self._create([new[name] for name in names], validate_only=validate_only),
+            on_throttled=self._note_throttled,
+        )
+
+    def _note_throttled(self, topics: int) -> None:
+        self._on_throttled(
+            f"cluster {self._flow.target} throttles this client: {topics:,} topics are still to be created or extended"
+            " (quota controller_mutation_rate)"
         )
 
     def _create(self, topics: list[NewTopic], *, validate_only: bool) -> Outcomes[str, uuid.UUID | None]:
@@ -345,6 +357,7 @@ class _Preparation:
             lambda names: self._target.create_partitions(
                 {name: lacking[name] for name in names}, partial=True, validate_only=validate_only
             ),
+            on_throttled=self._note_throttled,
         )
         refused = {name: error for name, error in failed.items() if _code(error) != INVALID_PARTITIONS}
         for name, error in refused.items():

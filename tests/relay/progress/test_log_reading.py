@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from mirror.client import Consumer, Fetched, TopicPartition
+from mirror.consumer.positions import LastResponse
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.progress.log_reading import read_log, read_long_log
 from mirror.timing import Timer
@@ -23,12 +24,16 @@ class SlowConsumer:
     def __init__(self, clock: FakeClock, fetch_ms: int, stops_at: int = END) -> None:
         self._clock, self._fetch_ms, self._stops_at = clock, fetch_ms, stops_at
         self._at = 0
+        self.throttled_until_ms = 0
 
     def assign(self, _: Collection[TopicPartition]) -> None:
         pass
 
     def seek(self, _: TopicPartition, offset: int) -> None:
         self._at = offset
+
+    def last_responses(self) -> dict[TopicPartition, LastResponse]:
+        return {TP: LastResponse(self._clock.now(), END, self.throttled_until_ms)}
 
     def last_error(self, _: TopicPartition) -> KafkaError | None:
         return None
@@ -62,3 +67,13 @@ def test_a_log_of_which_nothing_more_arrives_is_given_up() -> None:
     with pytest.raises(KafkaTimeout, match="up to offset 50 only"):
         list(read_long_log(consumer, TP, 0, END, clock, STALL_MS))
     assert clock.now() - before_ms == 5 * 1_000 + STALL_MS
+
+
+def test_a_broker_that_throttles_is_waited_for_until_it_is_silent() -> None:
+    clock = FakeClock()
+    slow = SlowConsumer(clock, fetch_ms=1_000, stops_at=50)
+    slow.throttled_until_ms = clock.now() + 300_000
+    before_ms = clock.now()
+    with pytest.raises(KafkaTimeout, match=r"up to offset 50 only.*throttles this client: raise the quota"):
+        list(read_long_log(cast("Consumer", slow), TP, 0, END, clock, STALL_MS))
+    assert clock.now() - before_ms == 300_000 + STALL_MS

@@ -16,9 +16,11 @@ from mirror.consumer.fetched import Fetched
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.origin.records import LogKey
+from mirror.relay.partition.attempts.source_reader import MOST_THROTTLED_STALLS
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.log_reading import THROTTLED
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.task import Task
 from mirror.wire.decode import Record
@@ -102,6 +104,32 @@ def test_the_origin_is_that_of_a_batch_in_the_topic_that_is_read(monkeypatch: py
     (result,) = harness.copy()
     assert (result.end, result.records, result.skipped) == (2, 1, {"not-local": 1})
     assert harness.origin.logs == [LogKey(harness.target.topic_id, 0), LogKey(str(uuid.UUID(int=7)), 0)]
+
+
+@pytest.mark.parametrize("throttles", [True, False])
+def test_a_source_that_throttles_is_waited_for(
+    harness: TaskHarness, caplog: pytest.LogCaptureFixture, *, throttles: bool
+) -> None:
+    for partition in (3, 8):
+        harness.source.logs[partition] = [made(0)]
+        harness.source.later[partition] = [(harness.clock.now() + 5 * TIMES.stall_ms, made(1))]
+    harness.source.throttles = throttles
+    results = harness.copy()
+    failed = {result.partition for result in results if result.outcome is not Outcome.COMPLETE}
+    assert failed == (set() if throttles else {3, 8})
+    assert ("2 partitions of the source wait: its broker throttles this client" in caplog.text) == throttles
+
+
+def test_a_source_that_only_throttles_is_given_up(harness: TaskHarness) -> None:
+    """A batch that is larger than what the quota lets pass in all its samples never comes."""
+    harness.source.logs[3] = [made(0)]
+    harness.source.throttles = True
+    began_ms = harness.clock.now()
+    results = harness.copy()
+    assert [result.partition for result in results if result.outcome is not Outcome.COMPLETE] == [3]
+    silent_ms = TIMES.stall_ms * MOST_THROTTLED_STALLS
+    assert results[3].error == f"t-3: nothing came from the source for {silent_ms} ms: {THROTTLED}"
+    assert silent_ms <= harness.clock.now() - began_ms < 1.2 * silent_ms
 
 
 def test_silent_source_fails_only_its_partition_and_its_error_is_read_once(harness: TaskHarness) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from mirror.client import Outcomes
 from mirror.errors import BrokerError, KafkaTimeout
-from mirror.spark.preflight.portions import MAX_RECORDS, portions, send_in_portions
+from mirror.spark.preflight import portions as portions_module
+from mirror.spark.preflight.portions import MAX_RECORDS, THROTTLING_QUOTA_EXCEEDED, portions, send_in_portions
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark.fakes import Admin
 from tests.spark.planning.test_range_planner import flow
@@ -48,6 +49,43 @@ def test_after_a_timeout_no_more_portions_are_sent() -> None:
 
     assert send_in_portions({"a": 1, "b": 1, "c": 1}, ask, 2) == {"a": late, "b": late, "c": late}
     assert asked == [["a", "b"]]
+
+
+def throttled(name: str) -> KafkaTimeout:
+    late = KafkaTimeout(f"creating topic {name!r} did not succeed within 60000 ms: throttled")
+    late.__cause__ = BrokerError("throttled", THROTTLING_QUOTA_EXCEEDED)
+    return late
+
+
+def test_what_a_quota_holds_back_is_sent_again_while_it_lets_something_pass() -> None:
+    refused, unsent = BrokerError("no", 44), KafkaTimeout("not sent")
+    answers: list[Outcomes[str, object]] = [
+        Outcomes({"a": None}, {"b": throttled("b"), "c": throttled("c"), "d": refused}),
+        *[Outcomes({}, {"b": throttled("b"), "c": unsent})] * (portions_module._MOST_CALLS_IN_VAIN - 1),
+        Outcomes({"b": None}, {"c": throttled("c")}),
+        Outcomes({"c": None}, {}),
+    ]
+    asked, noted = list[list[str]](), list[int]()
+
+    def ask(names: list[str]) -> Outcomes[str, object]:
+        asked.append(names)
+        return answers[len(asked) - 1]
+
+    failed = send_in_portions(dict.fromkeys("abcd", 1), ask, on_throttled=noted.append)
+    assert failed == {"d": refused}
+    assert (asked[0], asked[1], asked[-1]) == (["a", "b", "c", "d"], ["b", "c"], ["c"])
+    assert noted == [len(names) for names in asked[1:]]
+
+
+def test_a_quota_that_lets_nothing_pass_is_not_waited_for_for_ever() -> None:
+    asked = list[list[str]]()
+
+    def ask(names: list[str]) -> Outcomes[str, object]:
+        asked.append(names)
+        return Outcomes({}, {name: throttled(name) for name in names})
+
+    assert send_in_portions({"a": 1, "b": 1}, ask).keys() == {"a", "b"}
+    assert len(asked) == 1 + portions_module._MOST_CALLS_IN_VAIN
 
 
 def test_no_request_of_a_preparation_is_too_large_for_a_controller(

@@ -26,7 +26,7 @@ from mirror.relay.partition.attempts.outbox import CommitCounts, Outbox, Pending
 from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged
 from mirror.relay.progress.position import FoundPosition
-from mirror.timing import FOREVER_MS, deadline
+from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.batches.way_rules import WayChoice
@@ -225,7 +225,7 @@ class CopyAttempt:
             commit = self._commit_due_ms() if self._may_commit else FOREVER_MS
             return commit if commit > now else FOREVER_MS  # overdue: it waits for something else
         listens = self._may_stall and self.wants_more
-        return deadline(self._reader.last_response_ms, self._timeouts.stall_ms) if listens else FOREVER_MS
+        return self._reader.stalls_at_ms(self._timeouts.stall_ms) if listens else FOREVER_MS
 
     def advance(self, now: int) -> bool:
         """Make all the progress that is possible without waiting; return whether everything is copied and committed.
@@ -279,7 +279,7 @@ class CopyAttempt:
 
     def source_stalled(self, now: int) -> bool:
         """Whether the source, although polled, has returned nothing for too long."""
-        stalled = now - self._reader.last_response_ms >= self._timeouts.stall_ms
+        stalled = now >= self._reader.stalls_at_ms(self._timeouts.stall_ms)
         return stalled and self._may_stall and self.wants_more
 
     @property

@@ -12,7 +12,14 @@ from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.flow_control import SourceBudget
 from mirror.relay.model.policy import CopyPolicy
-from mirror.timing import FOREVER_MS
+from mirror.timing import FOREVER_MS, deadline
+
+MOST_THROTTLED_STALLS: Final = 10
+"""How many times as long as on a silent broker records are awaited from one that throttles.
+
+Not for ever: it never returns a batch that is larger than what the quota lets pass in all its samples, 11 s by default
+(``quota.window.num``).
+"""
 
 
 class SourceReader:
@@ -42,6 +49,8 @@ class SourceReader:
         self.position = offset
         """The next offset to fetch."""
         self.last_response_ms = now
+        self.throttled_since_ms = FOREVER_MS
+        """Since when the broker throttles and returns no records; FOREVER_MS if it does not."""
         self.last_stable_offset = FOREVER_MS
         """As of the last response; FOREVER_MS before the first one."""
         self.error: BaseException | None = None
@@ -73,7 +82,7 @@ class SourceReader:
 
     def on_fetched(self, fetched: Fetched, now: int) -> None:
         """Take what was fetched since :meth:`begin`. It has to continue at :attr:`position`: any other is an error."""
-        self.last_response_ms = now
+        self.last_response_ms, self.throttled_since_ms = now, FOREVER_MS
         if fetched.error is not None:
             self.error = fetched.error
         elif fetched.offset != self.position:
@@ -84,6 +93,16 @@ class SourceReader:
         else:
             self.position, self.last_stable_offset = fetched.next_offset, fetched.last_stable_offset
             self.pipeline.add_fetched(fetched, self.end)
+
+    def on_throttled(self, until_ms: int, now: int) -> None:
+        """The broker has answered without records at ``now``, and does so until ``until_ms``."""
+        self.last_response_ms = max(until_ms, self.last_response_ms)
+        self.throttled_since_ms = min(now, self.throttled_since_ms)
+
+    def stalls_at_ms(self, stall_ms: int) -> int:
+        """Return when the source counts as stalled if nothing comes from it before."""
+        throttled_ms = deadline(self.throttled_since_ms, stall_ms * MOST_THROTTLED_STALLS)
+        return min(deadline(self.last_response_ms, stall_ms), throttled_ms)
 
     def fail(self, error: BaseException) -> None:
         """End the reading: what comes next cannot be copied. What was handed to the producer before counts."""
