@@ -247,6 +247,7 @@ def test_a_topic_that_is_gone_from_the_source_keeps_its_offsets_on_the_target(si
 def test_a_partition_without_progress_is_not_copied_yet(site: Site) -> None:
     site.pair.source.add_topic("t", 2)
     site.pair.target.add_topic("paris.t", 2)
+    site.pair.source.log("t", 1).append_values(*(b"x" for _ in range(9)))
     site.commit(5, tp=TopicPartition("t", 1))
     position = only(site.sync().round())
     assert position.reason is Reason.NOT_COPIED

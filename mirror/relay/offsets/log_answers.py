@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from mirror.client import EARLIEST, Admin, Outcomes, TopicPartition
+from mirror.client import EARLIEST, LATEST, Admin, Outcomes, TopicPartition
 from mirror.cluster.types import TopicDescription
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.offsets.epoch_ends import EpochEndCalls, known
 from mirror.relay.offsets.segments import EpochEnds, Segment
 from mirror.relay.progress.committed import Progress
+
+_ALL: Final = "read_uncommitted"
+"""Records of open transactions count, too."""
 
 
 class TopicIds(NamedTuple):
@@ -23,6 +26,13 @@ class TopicIds(NamedTuple):
 
 class LogStarts(NamedTuple):
     """Where the two logs of a partition begin."""
+
+    source: int
+    target: int
+
+
+class LogEnds(NamedTuple):
+    """Where the two logs of a partition end."""
 
     source: int
     target: int
@@ -62,6 +72,31 @@ class LogAnswers:
             for error in call.result().failed.values():
                 raise error
         return TopicIds(*(ids_of(call.result()) for call in calls))
+
+    def empty(self, partitions: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, LogEnds]:
+        """Return the ends of these source partitions whose logs hold no records, and of their target partitions.
+
+        Those that do not answer are left out.
+        """
+        if not partitions:
+            return {}
+        # The target first: what is appended there once the source was seen to be empty is not in front of its end.
+        there = self._target.list_offsets(
+            dict.fromkeys(partitions.values(), LATEST), isolation=_ALL, partial=True, timeout_ms=self._timeout_ms
+        )
+        calls = [
+            self._source.list_offsets_async(
+                dict.fromkeys(partitions, time), isolation=_ALL, timeout_ms=self._timeout_ms
+            )
+            for time in (EARLIEST, LATEST)
+        ]
+        starts, ends = (call.result() for call in calls)
+        return {
+            source: LogEnds(ends[source].offset, there[target].offset)
+            for source, target in partitions.items()
+            if source in starts and source in ends and target in there
+            if starts[source].offset == ends[source].offset
+        }
 
     def logs(
         self,

@@ -14,7 +14,7 @@ from mirror.relay.batches.appended import ExpectedRecords, Unproved
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.offsets.copy_count import CopyCount, Offsets, count_copies, count_missed
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
-from mirror.relay.offsets.log_answers import KnownLogs, LogAnswers, LogStarts, TopicIds
+from mirror.relay.offsets.log_answers import KnownLogs, LogAnswers, LogEnds, LogStarts, TopicIds
 from mirror.relay.offsets.log_pairing import pair_last, pair_once
 from mirror.relay.offsets.offset_topic import FollowedOffsetTopic, OffsetTopic
 from mirror.relay.offsets.runs import span_of
@@ -22,9 +22,10 @@ from mirror.relay.offsets.segments import EpochEnds, key_of, segment_of, standin
 from mirror.relay.origin.records import LogKey
 from mirror.relay.origin.registry import open_origin
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.committed import Progress, read_each_progress
+from mirror.relay.progress.committed import Beginning, Progress, read_each_progress
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.relay.progress.log_reading import read_log, read_long_log
+from mirror.relay.progress.target_log import TargetMark
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 
@@ -298,6 +299,10 @@ class OffsetTranslator:
             for source, target in readable.items()
             if (found := progress.get(target)) is not None and found.topic_id in {"", source_ids.get(source.topic, "")}
         }
+        # A run commits no progress of a partition that holds no records.
+        empty = clusters.empty({source: target for source, target in readable.items() if target not in progress})
+        for source, ends in empty.items():
+            copied[source] = self._progress_of_empty(ends, source_ids.get(source.topic, ""))
         logs = clusters.logs({source: partitions[source] for source in copied}, copied, stored_segments)
         failed.update(logs.failed)
         self.silent = frozenset(clusters.silent_sources), frozenset(clusters.silent_targets)
@@ -330,6 +335,18 @@ class OffsetTranslator:
         for error in self._topic.write(missing, self._timeout_ms).values():
             raise error
         return len(missing)
+
+    def _progress_of_empty(self, ends: LogEnds, topic_id: str) -> Progress:
+        """Return the progress of a copy that has nothing to copy: all that was in front of its end is gone."""
+        begin = 0 if self._exactly_once else ends.source
+        return Progress(
+            offset=ends.source,
+            leader_epoch=None,
+            source_cluster_id="",
+            topic_id=topic_id,
+            target=TargetMark(topic_id="", end=ends.target),
+            beginning=Beginning(begin, ends.target),
+        )
 
     def _without_index(
         self, source: TopicPartition, target: TopicPartition, found: Progress | None
