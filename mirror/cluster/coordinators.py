@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from mirror.backoff import Backoff
+from mirror.broker_settings import COORDINATOR_OF
 from mirror.cluster.request_state import KeyStates
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
-from mirror.wire.error_codes import ErrorAction, broker_error, verdict
+from mirror.wire.error_codes import COORDINATOR_NOT_AVAILABLE, ErrorAction, broker_error, verdict
 from mirror.wire.messages.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
 
@@ -109,6 +110,9 @@ class Coordinators:
             error = broker_error(
                 answer.error_code, _operation(kind, answer.key), answer.error_message, needs="Describe"
             )
+            if answer.error_code == COORDINATOR_NOT_AVAILABLE:
+                setting = COORDINATOR_OF[_kind(kind)]
+                error.args = (f"{error}; if this stays so: {setting.words}",)
             if verdict(answer.error_code) is ErrorAction.FATAL:
                 self._refused[kind, answer.key] = error
                 self._resolve(kind, answer.key)
@@ -133,5 +137,8 @@ class Coordinators:
 
 
 def _operation(kind: KeyType, key: str) -> str:
-    what = "group" if kind is KeyType.GROUP else "transactional id"
-    return f"looking up the coordinator of {what} {key!r}"
+    return f"looking up the coordinator of {_kind(kind)} {key!r}"
+
+
+def _kind(kind: KeyType) -> str:
+    return "group" if kind is KeyType.GROUP else "transactional id"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from mirror.broker_settings import BY_ERROR
 from mirror.errors import (
     AuthorizationFailed,
     BrokerError,
@@ -124,6 +125,7 @@ _ADVICE: Final = {
 }
 """Advice for errors that the broker sent without a message."""
 
+COORDINATOR_NOT_AVAILABLE: Final = int(ErrorCode.coordinator_not_available)
 TOPIC_ALREADY_EXISTS: Final = int(ErrorCode.topic_already_exists)
 MESSAGE_TOO_LARGE: Final = int(ErrorCode.message_too_large)
 FETCH_SESSION_ID_NOT_FOUND: Final = int(ErrorCode.fetch_session_id_not_found)
@@ -200,4 +202,6 @@ def broker_error(code: int, subject: str, message: str | None = None, *, needs: 
         text = f"{text}: the permission {needs} on the {_RESOURCES[code]} is missing; grant it to this client's user"
     elif message or code in _ADVICE:
         text = f"{text}: {brief(message) if message else _ADVICE[code]}"
+    if code in BY_ERROR:
+        text = f"{text}; {BY_ERROR[code].words}"
     return _CLASSES.get(code, BrokerError)(text, code)

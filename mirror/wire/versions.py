@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from mirror.broker_settings import CONTROLLERS
 from mirror.errors import UnsupportedVersion
 from mirror.wire.api import Api
 from mirror.wire.messages.session import ApiVersionsResponse
 
 TARGET_SINCE: Final = "3.0"
 """The first release of Apache Kafka whose brokers can be a target."""
+_VOTE: Final = 52
+"""The key of an API of controllers."""
 _TARGET_NEEDS: Final = ((Api.FIND_COORDINATOR, 4), (Api.OFFSET_FETCH, 8))
 """What shows that release: the lowest version of an API (KIP-699, KIP-709)."""
 
@@ -56,6 +59,11 @@ class BrokerVersions:
     def _offers(self, api: Api, version: int) -> bool:
         return self.ranges.get(api.spec.key, (0, -1))[1] >= version
 
+    @property
+    def is_controller(self) -> bool:
+        """Whether it is a KRaft controller: it offers Vote (KIP-595), and neither Metadata nor Produce."""
+        return _VOTE in self.ranges and not (self._offers(Api.METADATA, 0) or self._offers(Api.PRODUCE, 0))
+
     def why_no_target(self) -> str | None:
         """Return why the broker cannot be a target, by the first API that is missing or too old; None if it can."""
         for api, least in _TARGET_NEEDS:
@@ -72,6 +80,8 @@ class BrokerVersions:
         Raises UnsupportedVersion, whose text names both ranges.
         """
         spec = api.spec
+        if spec.key not in self.ranges and self.is_controller:
+            raise UnsupportedVersion(f"{CONTROLLERS.words} (it does not offer {api.label})")
         if spec.key not in self.ranges:
             msg = f"the broker does not offer {api.label}; brokers of Apache Kafka {spec.since} and newer do"
             raise UnsupportedVersion(msg)

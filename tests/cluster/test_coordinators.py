@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from mirror.broker_settings import OFFSETS_REPLICAS, TRANSACTION_REPLICAS, BrokerSetting
 from mirror.cluster.coordinators import Coordinators, KeyType
 from mirror.cluster.requests import Request
 from mirror.errors import AuthorizationFailed, ConnectionFailed
@@ -155,3 +156,16 @@ def test_one_refused_key_does_not_hold_up_the_others() -> None:
     asked.node("bad")
     asked.answer(asked.requests()[0], _at("bad", -1, 30), _at("good", 1))
     assert asked.node("good") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"), [(KeyType.GROUP, OFFSETS_REPLICAS), (KeyType.TRANSACTION, TRANSACTION_REPLICAS)]
+)
+def test_a_coordinator_that_is_not_there_names_the_setting_that_may_keep_it_away(
+    kind: KeyType, setting: BrokerSetting
+) -> None:
+    asked = Asked()
+    assert asked.node("a", kind) is None
+    (request,) = asked.requests()
+    asked.answer(request, _at("a", -1, 15))
+    assert str(asked.coordinators.why_unknown(kind, "a")).endswith(f"; if this stays so: {setting.words}")

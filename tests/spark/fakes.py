@@ -477,7 +477,7 @@ def _outcomes(
 
 
 def _broker_entries(moods: Mapping[str, str]) -> dict[str, ConfigEntry]:
-    values = {"offsets.retention.minutes": RETENTION_MINUTES}
+    values = {"offsets.retention.minutes": RETENTION_MINUTES, **json.loads(moods.get("broker_settings", "{}"))}
     if "id_expiration_ms" in moods:
         values["transactional.id.expiration.ms"] = moods["id_expiration_ms"]
     return {key: ConfigEntry(value, ConfigSource.DEFAULT, False, True) for key, value in values.items()}

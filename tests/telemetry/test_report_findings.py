@@ -77,6 +77,7 @@ FAILURES = {
     "failed silent source": written_in(SourceGapCheck.evaluate),
     "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), ORDERS, 7)),
     "failed too large": written_in(refusals._too_large),
+    "failed segment": str(broker_error(18, "Produce to paris.orders-0")),
     "failed bad timestamp": bad_timestamp(),
     "failed no key": written_in(refusals.handle_refusal).partition("advice =")[2],
     "failed permission": str(broker_error(29, "Produce to paris.orders-0", needs="Write")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
+from mirror.broker_settings import BY_ERROR
 from mirror.errors import (
     AuthorizationFailed,
     BrokerError,
@@ -62,7 +63,9 @@ def test_every_code_has_a_verdict_a_name_and_an_exception(code: ErrorCode) -> No
     assert code_name(int(code)) == code.name.upper()
     error = broker_error(int(code), "writing to t-0", "the broker's words")
     assert error.code == int(code)
-    assert str(error) == f"writing to t-0: {code.name.upper()} (error {int(code)}): the broker's words"
+    assert str(error) == f"writing to t-0: {code.name.upper()} (error {int(code)}): the broker's words" + (
+        f"; {BY_ERROR[int(code)].words}" if int(code) in BY_ERROR else ""
+    )
 
 
 @pytest.mark.parametrize(("name", "wanted"), _ACTIONS_IN_KAFKA.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from mirror.broker_settings import BY_ERROR
 from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, CorruptBatch, FlowError, MirrorError, RecordRejected, RecordTooLarge
 from mirror.relay.batches.output_batch import OutputBatch
@@ -56,8 +57,10 @@ def _too_large(
         remedies.skip_record(output)
         return None
     size = output.batch.size if output.batch is not None else 0
+    # That of a segment has its own words, and is no limit of a batch alone.
+    limit = "" if error.code in BY_ERROR else "; raise max.message.bytes of the target topic (and buffer.memory)"
     return FlowError(
         f"{source}: the record at offset {output.base_offset} ({size} bytes as a batch) is larger than the target"
-        f" takes: {error}; raise max.message.bytes of the target topic (and buffer.memory), or set"
+        f" takes: {error}{limit}, or set"
         ' on-too-large = "skip" to leave such records out'
     )

@@ -13,11 +13,12 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from mirror.broker_settings import ADVERTISED, CONNECTIONS
 from mirror.cluster.connection.connections import ConnectAttempt
 from mirror.cluster.connection.negotiation import Suspicion
 from mirror.cluster.connection.session import CLOSED_IN_HANDSHAKE, BrokerSession, disconnected
 from mirror.cluster.requests import Lane
-from mirror.errors import AuthenticationFailed, KafkaError
+from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError
 from mirror.runtime.network.background import Resolver, SocketAddress
 from mirror.runtime.network.tls import explain
 from mirror.runtime.network.transport import PlainTransport, Transport
@@ -87,7 +88,7 @@ class Connection:
         try:
             self._addresses = list(self._lookup.result())
         except OSError as error:
-            raise disconnected(self.session.label, f"the name was not found: {_text(error)}") from error
+            raise self.unreachable(f"the name was not found: {_text(error)}") from error
         if not self._addresses:
             raise disconnected(self.session.label, "the name has no address")
 
@@ -111,7 +112,15 @@ class Connection:
                 self.stage = ConnectionStage.CONNECTING
                 return
             if not self._addresses:
-                raise disconnected(self.session.label, reason)
+                raise self.unreachable(reason)
+
+    def unreachable(self, why: str) -> ConnectionFailed:
+        """Return the error of a server to which there is no connection.
+
+        That a broker has advertised another address than a reachable one shows only while it never was reached.
+        """
+        advertised = self.node >= 0 and not self.session.known_broker
+        return disconnected(self.session.label, f"{why} ({ADVERTISED.words})" if advertised else why)
 
     def connect_failed(self) -> str:
         """Return the error of a socket that became writable but is not connected; empty if it is."""
@@ -182,13 +191,17 @@ class Connection:
             raise self._broken(error) from error
 
     def _closed(self) -> KafkaError:
-        return disconnected(self.session.label, "the broker closed the connection")
+        return disconnected(self.session.label, f"the broker closed the connection{self._too_many()}")
+
+    def _too_many(self) -> str:
+        """Return what a close means that comes before the first answer."""
+        return f" before its first answer (perhaps {CONNECTIONS.words})" if self.session.versions is None else ""
 
     def _broken(self, error: OSError) -> KafkaError:
         # TLS 1.3 refuses a client's certificate after the handshake; damaged bytes later on are no refusal.
         if isinstance(error, ssl.SSLError) and self.session.versions is None:
             return AuthenticationFailed(f"{self.session.label}: {explain(error, self.address[0])}")
-        return disconnected(self.session.label, _text(error))
+        return disconnected(self.session.label, f"{_text(error)}{self._too_many()}")
 
     def idle_deadline_ms(self, max_idle_ms: int) -> int:
         """Return when it is to be closed as idle."""

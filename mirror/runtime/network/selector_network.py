@@ -250,7 +250,7 @@ class SelectorNetwork:
                     self._connect(connection)
                     return
                 else:
-                    raise disconnected(connection.session.label, why)
+                    raise connection.unreachable(why)
             elif connection.stage is ConnectionStage.HANDSHAKING:
                 connection.handshake(now)
             elif mask & selectors.EVENT_READ:
@@ -317,7 +317,7 @@ class SelectorNetwork:
 
     def _setup_expired(self, connection: Connection, now: int) -> None:
         why = f"no connection within the setup timeout (still {connection.stage.value})"
-        error = disconnected(connection.session.label, why)
+        error = connection.unreachable(why)
         if connection.stage is not ConnectionStage.CONNECTING or not connection.more_addresses:
             self._fail(connection, error, now)
             return

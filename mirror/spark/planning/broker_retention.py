@@ -1,9 +1,18 @@
-"""How long the target's brokers keep what a flow needs: its progress, and its transactional ids."""
+"""Settings of brokers that a flow depends on: how long they keep its progress, and what would keep it from working."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mirror.broker_settings import (
+    CONNECTIONS,
+    LEAST_CONNECTIONS,
+    LEAST_METADATA_BYTES,
+    OFFSET_METADATA,
+    OFFSETS_REPLICAS,
+    TRANSACTION_REPLICAS,
+    BrokerSetting,
+)
 from mirror.client import ConfigResource
 from mirror.errors import KafkaError
 
@@ -20,6 +29,12 @@ _RECOMMIT_FRACTION: Final = 7
 """Progress older than a seventh of the retention is committed again: six runs may fail before it expires."""
 _SHORTEST_ID_EXPIRATION_MS: Final = 7_200_000
 """An attempt sends for up to an hour after its fence (DESIGN, Q13), and its next fence takes its time."""
+_INTERNAL_TOPICS: Final = {"__consumer_offsets": OFFSETS_REPLICAS, "__transaction_state": TRANSACTION_REPLICAS}
+_KEYS: Final = (
+    _OFFSETS_RETENTION,
+    _ID_EXPIRATION,
+    *(one.key for one in (OFFSETS_REPLICAS, TRANSACTION_REPLICAS, OFFSET_METADATA, CONNECTIONS)),
+)
 _MINUTE_MS: Final = 60_000
 _CLUSTER_CALL_TIMEOUT_MS: Final = 10_000
 
@@ -33,7 +48,7 @@ def recommit_after_ms(target: Admin) -> int:
 
 
 def warnings(flow: FlowConfig, target: Admin) -> list[str]:
-    """Return a line if the target's settings cannot be read, else one for each that is too short for ``flow``."""
+    """Return a line if the target's settings cannot be read, else one for each that ``flow`` cannot work with."""
     settings, error = _read(target)
     if error is not None:
         line = (
@@ -41,16 +56,37 @@ def warnings(flow: FlowConfig, target: Admin) -> list[str]:
             " is shorter, the progress of idle partitions expires)"
         )
         return [line]
+    found = [
+        f"the target's {setting.key} is {settings[setting.key]}: {setting.words}"
+        for setting in [*_without_coordinator(settings, target), *_too_small(settings)]
+    ]
     expiration_ms = int(settings.get(_ID_EXPIRATION) or _SHORTEST_ID_EXPIRATION_MS)
     uses_fences = flow.delivery == "exactly-once" and flow.exactly_once_by != "transactions"
     if not uses_fences or expiration_ms >= _SHORTEST_ID_EXPIRATION_MS:
-        return []
+        return found
     line = (
         f"the target's {_ID_EXPIRATION} is {expiration_ms} ms: its brokers may forget a fence that is still in use, and"
         f" an attempt that was fenced could then double records; set it to {_SHORTEST_ID_EXPIRATION_MS} ms or more, or"
         ' set exactly-once-by = "transactions"'
     )
-    return [line]
+    return [*found, line]
+
+
+def _without_coordinator(settings: Mapping[str, str | None], target: Admin) -> list[BrokerSetting]:
+    """Return the settings because of which the target cannot create its internal topics. Raises KafkaError."""
+    brokers = len(target.describe_cluster().brokers)
+    wanted = {
+        topic: setting
+        for topic, setting in _INTERNAL_TOPICS.items()
+        if int(settings.get(setting.key) or 0) > brokers  # the default of 3 is listed, too
+    }
+    present = target.describe_topics(sorted(wanted), partial=True) if wanted else {}
+    return [setting for topic, setting in wanted.items() if topic not in present]
+
+
+def _too_small(settings: Mapping[str, str | None]) -> list[BrokerSetting]:
+    least = {OFFSET_METADATA: LEAST_METADATA_BYTES, CONNECTIONS: LEAST_CONNECTIONS}
+    return [setting for setting, needed in least.items() if int(settings.get(setting.key) or needed) < needed]
 
 
 def _retention_minutes(settings: Mapping[str, str | None]) -> int:
@@ -64,4 +100,4 @@ def _read(target: Admin) -> tuple[dict[str, str | None], KafkaError | None]:
         entries = target.describe_configs([resource], timeout_ms=_CLUSTER_CALL_TIMEOUT_MS)[resource]
     except KafkaError as error:
         return {}, error
-    return {key: entries[key].value for key in (_OFFSETS_RETENTION, _ID_EXPIRATION) if key in entries}, None
+    return {key: entries[key].value for key in _KEYS if key in entries}, None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from mirror.broker_settings import SEGMENT_BYTES
 from mirror.errors import named
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def warnings(
     unreplicated: list[str] = []
     unwritable: dict[tuple[int, int], list[str]] = defaultdict(list)
     wider: list[str] = []
+    segments: dict[tuple[int, int], list[str]] = defaultdict(list)
     for name, topic in sorted(topics.items()):
         replicas = min((len(partition.replicas) for partition in topic.partitions), default=0)
         if replicas == 1:
@@ -30,9 +32,17 @@ def warnings(
         min_isr = int(configs.get(name, {}).get("min.insync.replicas", "1"))
         if min_isr > replicas:
             unwritable[min_isr, replicas].append(name)
+        sizes = [int(configs.get(name, {}).get(key, "0")) for key in (SEGMENT_BYTES.key, "max.message.bytes")]
+        if 0 < sizes[0] < sizes[1]:
+            segments[sizes[0], sizes[1]].append(name)
         if len(topic.partitions) > sources.get(name, len(topic.partitions)):
             wider.append(name)
-    return [*_unreplicated(unreplicated), *_unwritable(unwritable), *_wider(wider, topics, sources)]
+    return [
+        *_unreplicated(unreplicated),
+        *_unwritable(unwritable),
+        *_small_segments(segments),
+        *_wider(wider, topics, sources),
+    ]
 
 
 def _unreplicated(names: list[str]) -> Iterator[str]:
@@ -50,6 +60,14 @@ def _unwritable(topics: Mapping[tuple[int, int], list[str]]) -> list[str]:
         f"{named('target topic', names)}: min.insync.replicas = {min_isr}, with {replicas} replicas: nothing can be"
         " written there; lower min.insync.replicas, or add replicas"
         for (min_isr, replicas), names in topics.items()
+    ]
+
+
+def _small_segments(topics: Mapping[tuple[int, int], list[str]]) -> list[str]:
+    return [
+        f"{named('target topic', names)}: {SEGMENT_BYTES.key} = {segment}, below max.message.bytes = {batch}:"
+        f" {SEGMENT_BYTES.words}"
+        for (segment, batch), names in topics.items()
     ]
 
 

@@ -239,6 +239,23 @@ FAILED: Final[dict[str, tuple[str, Advice]]] = {
             ),
         ),
     ),
+    "segment": (
+        r"RECORD_LIST_TOO_LARGE",
+        Advice(
+            Level.CRITICAL,
+            "A record is larger than a segment of the target topic",
+            "Its batch does not fit into a segment of the log: segment.bytes of the topic, or log.segment.bytes of the"
+            " brokers, is too small.",
+            (
+                AdviceStep(
+                    "Raise it to max.message.bytes or more, then run the flow again.",
+                    "kafka-configs.sh --bootstrap-server $TARGET --alter --entity-type topics --entity-name TOPIC"
+                    " --add-config segment.bytes=1073741824",
+                ),
+                AdviceStep('Or skip and count such records: on-too-large = "skip" under [flows.FLOW].'),
+            ),
+        ),
+    ),
     "too large": (
         r"is larger than the target takes",
         Advice(

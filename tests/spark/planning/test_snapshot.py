@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from mirror.broker_settings import (
+    CONNECTIONS,
+    OFFSET_METADATA,
+    OFFSETS_REPLICAS,
+    TRANSACTION_REPLICAS,
+    BrokerSetting,
+)
 from mirror.client import EARLIEST, LATEST, OffsetResult, TopicPartition
 from mirror.cluster.types import Outcomes
 from mirror.errors import AuthorizationFailed, FlowError
@@ -187,6 +195,32 @@ def test_harmful_pairs_of_topic_configurations_are_warnings(pair: PlannerHarness
     retention, size = pair.prepare(flow())
     assert retention.startswith("target topic a.orders: retention.ms = 604800000 (7 days), where the source has no")
     assert "max.message.bytes = 1000, where the source has 1048588" in size
+
+
+@pytest.mark.parametrize(
+    ("setting", "harmful", "harmless"),
+    [
+        (TRANSACTION_REPLICAS, "3", "1"),
+        (OFFSETS_REPLICAS, "3", "1"),
+        (OFFSET_METADATA, "100", "4096"),
+        (CONNECTIONS, "10", "2147483647"),
+    ],
+)
+def test_settings_of_brokers_that_a_flow_cannot_work_with_are_warnings(
+    pair: PlannerHarness, setting: BrokerSetting, harmful: str, harmless: str
+) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.set_moods({"broker_settings": json.dumps({setting.key: harmless})})
+    assert pair.prepare(flow()) == []
+    pair.b.set_moods({"broker_settings": json.dumps({setting.key: harmful})})
+    assert pair.prepare(flow()) == [f"the target's {setting.key} is {harmful}: {setting.words}"]
+
+
+def test_an_internal_topic_that_is_there_needs_no_more_replicas(pair: PlannerHarness) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.add_topic("__transaction_state", [1])
+    pair.b.set_moods({"broker_settings": json.dumps({TRANSACTION_REPLICAS.key: "3"})})
+    assert pair.prepare(flow()) == []
 
 
 def test_an_unreadable_retention_is_a_warning_and_taken_for_a_week(pair: PlannerHarness) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirror.broker_settings import SEGMENT_BYTES
 from mirror.client import PartitionDescription, TopicDescription
 from mirror.spark.preflight.target_warnings import warnings
 
@@ -54,3 +55,10 @@ def test_a_target_topic_with_more_partitions_than_its_source() -> None:
     assert line.startswith("target topic a: more partitions than the source topic (a has 6, its source 4): nothing")
     (line,) = said(topic("a", partitions=6), topic("b", partitions=3), sources={"a": 4})
     assert line.startswith("target topics a, b: more partitions than the source topic (a has 6, its source 4): ")
+
+
+def test_a_segment_below_the_largest_batch_is_a_warning() -> None:
+    configs = {"a": {"segment.bytes": "1000", "max.message.bytes": "2000"}, "b": {"segment.bytes": "2000"}}
+    assert said(topic("a"), topic("b"), configs=configs) == [
+        f"target topic a: segment.bytes = 1000, below max.message.bytes = 2000: {SEGMENT_BYTES.words}"
+    ]
