@@ -130,6 +130,8 @@ class AlignmentReport:
 
     def line(self) -> str:
         """Return a line for the console."""
+        if self.problems and not self.topics:
+            return "the configurations of target topics could not be compared"
         held = ", ".join(f"{count} {reason}" for reason, count in sorted(self.by_reason().items()))
         left = f"; not in step: {held}" if held else ""
         deleted = f"; {self.deletions.deleted} topics deleted" if self.deletions.deleted else ""

@@ -68,6 +68,8 @@ class GroupsSummary:
         """Return the counts as one line."""
         if not self.sync:
             return f"sync is off, nothing is committed on the target; {counted(self.total, 'group')} read"
+        if not self.total:
+            return "no group could be read" if self.problems else "there are no groups"
         verb = "is" if self.in_step == 1 else "are"
         held = ", ".join(f"{count:,} {reason}" for reason, count in self.by_reason.items())
         others = f"; not in step: {held}" if held else ""

@@ -294,13 +294,16 @@ class Admin:
         return _outcomes(made, lambda _: None, failed, partial=partial)
 
     def _cannot_create(self, topic: NewTopic) -> KafkaError | None:
-        """As brokers check it; the mood ``refused`` is a JSON object of a topic's name -> what a policy says."""
+        """As brokers check it; the moods ``refused`` and ``refused_configs`` are JSON: name -> what a policy says."""
         state = self.cluster.state()
         _checked(topic.name)
         refused = json.loads(state["moods"].get("refused", "{}"))
         rivals = [name for name in state["topics"] if name.replace(".", "_") == topic.name.replace(".", "_")]
         if topic.name in rivals:
             return BrokerError(f"topic {topic.name} exists", 36)
+        for key, words in json.loads(state["moods"].get("refused_configs", "{}")).items():
+            if key in topic.configs:
+                return BrokerError(f"creating topic {topic.name!r}: POLICY_VIOLATION: {words}", 44)
         if topic.name in refused:
             return BrokerError(f"creating topic {topic.name!r}: POLICY_VIOLATION: {refused[topic.name]}", 44)
         brokers = int(state["moods"].get("brokers", "3"))

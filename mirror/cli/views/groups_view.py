@@ -124,6 +124,8 @@ def _counts(report: GroupsReport, *, sync: bool) -> str:
         _pending(sync=sync): pending
     }
     total = len(report.groups)
+    if not total:
+        return "no group could be read" if report.problems else "there are no groups"
     words = [f"{report.in_step:,} of {total:,} group{'' if total == 1 else 's'} in step"]
     return ", ".join([*words, *(f"{count:,} {state}" for state, count in counts.items() if count)])
 

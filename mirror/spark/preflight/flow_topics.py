@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, ConfigResource, NewTopic
@@ -14,6 +15,7 @@ from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
 from mirror.spark.preflight import topic_compare
 from mirror.spark.preflight.old_brokers import replicas_without_default
+from mirror.spark.preflight.refused_configs import without_refused
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -125,7 +127,8 @@ def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = Fals
                 continue
             if new.replication_factor < 0:
                 new = replace(new, replication_factor=replicas_without_default(admin))
-            admin.create_topics([new], validate_only=validate_only)
+            new, lines = _create(new, admin, validate_only=validate_only)
+            warnings += [f"topic {line}" for line in lines]
             if not validate_only:
                 _await(topic.name, admin)
         except KafkaError as error:
@@ -137,6 +140,23 @@ def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = Fals
             continue
         created.append(new)
     return created, warnings
+
+
+def _create(topic: NewTopic, admin: Admin, *, validate_only: bool) -> tuple[NewTopic, list[str]]:
+    """Create a topic without what the cluster refuses; return it, and a line about each of these. Raises KafkaError."""
+
+    def send(wanted: NewTopic, *, validates: bool) -> KafkaError | None:
+        return admin.create_topics([wanted], validate_only=validates, partial=True).failed.get(wanted.name)
+
+    error = send(topic, validates=validate_only)
+    if error is None:
+        return topic, []
+    found = without_refused(topic, error, partial(send, validates=True))
+    if found is None:
+        raise error
+    if (error := send(found[0], validates=validate_only)) is not None:
+        raise error
+    return found
 
 
 def _await(name: str, admin: Admin) -> None:

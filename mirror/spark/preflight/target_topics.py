@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.deletions.records import SourceTopic
@@ -18,6 +18,7 @@ from mirror.spark.preflight import flow_topics, target_warnings, topic_compare
 from mirror.spark.preflight.flow_alignment import config_rules
 from mirror.spark.preflight.flow_topics import PROPAGATION_TIMEOUT_S, TOPIC_ALREADY_EXISTS
 from mirror.spark.preflight.portions import send_in_portions
+from mirror.spark.preflight.refused_configs import without_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,9 +34,6 @@ INVALID_PARTITIONS: Final = 37
 
 _EACH_PARTITION_S: Final = 0.01
 _LEAST_PAUSE_S: Final = 0.1
-
-_REFUSED_CONFIGS: Final = frozenset({40, 44})
-"""Kafka's error codes for a topic that may be created with other configurations (INVALID_CONFIG, POLICY_VIOLATION)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,16 +319,14 @@ class _Preparation:
         """Return those of ``topics`` that the target would create without the configurations that it refuses."""
         accepted = {}
         for name, topic in topics.items():
-            bare = replace(topic, configs={})
-            if _code(errors[name]) not in _REFUSED_CONFIGS or self._send({name: bare}, validate_only=True):
-                continue
-            kept = dict(topic.configs)
-            for key, value in topic.configs.items():
-                refused = self._send({name: replace(topic, configs={key: value})}, validate_only=True)
-                if name in refused:
-                    del kept[key]
-                    self.notes.append(f"target topic {name} is created without {key} = {value}: {refused[name]}")
-            accepted[name] = replace(topic, configs=kept)
+            found = without_refused(
+                topic,
+                errors[name],
+                lambda wanted: self._send({wanted.name: wanted}, validate_only=True).get(wanted.name),
+            )
+            if found is not None:
+                accepted[name], lines = found
+                self.notes += [f"target topic {line}" for line in lines]
         return accepted
 
     def _new_topic(self, topic: str, configs: Mapping[str, str]) -> NewTopic:

@@ -69,6 +69,8 @@ def _lead(groups: GroupsSummary) -> str:
     at = f" The last round ended {moment(groups.time_ms)}." if groups.time_ms else ""
     if not groups.sync:
         return f"Sync is off: {counted(groups.total, 'group')} read, and no position is committed on the target.{at}"
+    if not groups.total:
+        return f"{groups.counts().capitalize()}.{at}"
     longest = f", the longest for {span(groups.oldest_ms)}" if groups.oldest_ms else ""
     left = groups.total - groups.in_step
     others = f"; {left:,} {'is' if left == 1 else 'are'} not{longest}" if left else ""

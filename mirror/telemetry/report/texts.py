@@ -140,6 +140,8 @@ def _kind(kind: str, state: KindState) -> Tile:
 def _groups(groups: GroupsSummary) -> Tile:
     if not groups.sync:
         return Tile("Consumer groups", NONE, "sync is off")
+    if not groups.total:
+        return Tile("Consumer groups", NONE, groups.counts())
     held = f"; not: {listed(dict(groups.by_reason))}" if groups.by_reason else ""
     return Tile("Consumer groups", f"{groups.in_step:,} of {groups.total:,}", f"in step{held}")
 

@@ -21,6 +21,7 @@ from mirror.errors import AuthorizationFailed, FlowError
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
+from mirror.relay.progress.flow_topic import topic_of
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.history import RunHistory
@@ -195,6 +196,28 @@ def test_harmful_pairs_of_topic_configurations_are_warnings(pair: PlannerHarness
     retention, size = pair.prepare(flow())
     assert retention.startswith("target topic a.orders: retention.ms = 604800000 (7 days), where the source has no")
     assert "max.message.bytes = 1000, where the source has 1048588" in size
+
+
+def test_own_topics_are_created_without_the_configurations_that_a_policy_refuses(pair: PlannerHarness) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.set_moods({"refused_configs": json.dumps({"segment.bytes": "too small"})})
+    lines = pair.prepare(flow())
+    own = {name: topic["configs"] for name, topic in pair.b.state()["topics"].items() if name.startswith("mirror-")}
+    violation = "POLICY_VIOLATION: too small"
+    assert own
+    assert all(configs == {"cleanup.policy": "compact"} for configs in own.values())
+    assert sorted(lines) == sorted(
+        f"topic {name} is created without segment.bytes = 16777216: creating topic {name!r}: {violation}"
+        for name in own
+    )
+
+
+def test_own_topics_that_a_policy_refuses_altogether_are_warnings(pair: PlannerHarness) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.set_moods({"refused": json.dumps({topic_of("f"): "no owner"})})
+    (line,) = pair.prepare(flow())
+    assert line.startswith(f"topic {topic_of('f')} cannot be prepared, so progress that the target forgets")
+    assert "no owner" in line
 
 
 @pytest.mark.parametrize(
