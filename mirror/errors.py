@@ -235,6 +235,11 @@ class NotRetriable(KafkaError):
     """A retry cannot succeed until an operator changes something, so calls fail immediately."""
 
 
+def is_outage(error: BaseException) -> bool:
+    """Whether ``error`` says that no broker answers; a timeout because of what one has answered does not."""
+    return isinstance(error, ConnectionFailed | KafkaTimeout) and not isinstance(error.__cause__, BrokerError)
+
+
 class UnsupportedVersion(NotRetriable):
     """The broker and this client share no version of a request (KIP-35), or the broker lacks a feature."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from mirror.client import Producer
 from mirror.errors import ClientClosed
@@ -20,6 +20,19 @@ _PARTITION: Final = 0
 """Readers read no other one."""
 _MAX_BLOCK_MS: Final = 10_000
 _JOIN_S: Final = 5.0
+_SUBJECT: Final = "heartbeats"
+
+
+class OutageReporter(Protocol):
+    """Reports once, for all of a flow, that a cluster does not answer."""
+
+    def failed(self, subject: str, error: BaseException) -> bool:
+        """Note that ``subject`` has failed; return whether that is because a cluster is away, and is reported."""
+        ...
+
+    def recovered(self, subject: str) -> bool:
+        """Note that ``subject`` has succeeded; return whether it has waited."""
+        ...
 
 
 class HeartbeatWriter:
@@ -64,8 +77,19 @@ class Heartbeats:
     repeated, and the next one costs the source no more than one that is written.
     """
 
-    def __init__(self, writer: HeartbeatWriter, warn: Callable[[str], None], *, interval_ms: int = INTERVAL_MS) -> None:
-        """``writer`` is closed at the end. ``warn`` is called from the thread, once for each new error."""
+    def __init__(
+        self,
+        writer: HeartbeatWriter,
+        warn: Callable[[str], None],
+        *,
+        interval_ms: int = INTERVAL_MS,
+        outages: OutageReporter | None = None,
+    ) -> None:
+        """``writer`` is closed at the end. ``warn`` is called from the thread, once for each new error.
+
+        ``outages`` reports instead that the cluster does not answer.
+        """
+        self._outages: Final = outages
         self._writer: Final = writer
         self._warn: Final = warn
         self._interval_s: Final = interval_ms / 1000
@@ -86,12 +110,15 @@ class Heartbeats:
         while not self._stopped.is_set():
             try:
                 self._writer.write()
+                if self._outages is not None:
+                    self._outages.recovered(_SUBJECT)
                 reported = ""
             except ClientClosed:
                 return
             except Exception as error:  # noqa: BLE001 - without this thread there would be no more heartbeats
                 line = not_written(error)
-                if line != reported:
+                away = self._outages is not None and self._outages.failed(_SUBJECT, error)
+                if not away and line != reported:
                     self._warn(line)
                 reported = line
             self._stopped.wait(self._interval_s)

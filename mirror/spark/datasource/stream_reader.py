@@ -23,13 +23,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from mirror.backoff import Backoff
-from mirror.errors import MirrorError
+from mirror.errors import MirrorError, is_outage
 from mirror.relay.model.ranges import Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.epoch_planner import EpochPlanner
 from mirror.spark.datasource.rows import TaskRows, partitions_of
 from mirror.spark.datasource.task_spec import tasks_of
-from mirror.spark.ledger.ledger import Ledger, PlanningError
+from mirror.spark.ledger.ledger import AWAITS_CLUSTER, PLANNED_AGAIN, Ledger, PlanningError
 from mirror.telemetry.traces.ids import epoch_id
 
 if TYPE_CHECKING:
@@ -90,10 +90,11 @@ class RangesStreamReader(TaskRows, DataSourceStreamReader, SupportsTriggerAvaila
             self._failures += 1
             self._not_before_ms = self._clock.now() + self._backoff.after(self._failures)
             if self._failures == 1:
-                self._ledger.add_message(f"epoch {epoch} cannot be planned yet, and is retried: {error}")
+                because = AWAITS_CLUSTER if is_outage(error) else " cannot be planned yet, and is retried: "
+                self._ledger.add_message(f"epoch {epoch}{because}{error}")
             return start
         if self._failures:
-            self._ledger.add_message(f"epoch {epoch} is planned, after {self._failures} failed attempts")
+            self._ledger.add_message(f"epoch {epoch} is planned, after {self._failures}{PLANNED_AGAIN}")
         self._failures = 0
         if plan is None or not plan.tasks:
             self._not_before_ms = self._clock.now() + (0 if self._drains else _IDLE_PAUSE_MS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from rich.filesize import decimal
 
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
 from mirror.client import Admin
-from mirror.errors import MAX_NAMES_SHOWN, FlowError, MirrorError
+from mirror.errors import MAX_NAMES_SHOWN, FlowError, KafkaTimeout, MirrorError
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
@@ -24,10 +25,11 @@ from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds
 from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.group_rounds import GroupReports
+from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.telemetry_bridge import record_epoch
-from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.ledger import AWAITS_CLUSTER, PLANNED_AGAIN, Ledger
 from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
@@ -58,6 +60,7 @@ _STOP_RECEIVED_S: Final = 2.5
 """The time after which every task has received the stop command and committed its progress."""
 _MAX_STARTS: Final = 12
 """Two minutes, since each start takes at least the time that Spark waits."""
+_PLANNING: Final = "the plan of the next epoch"
 _WORKER_TIMEOUT: Final = "Python worker failed to connect back"
 """Spark waits 10 s for the process that plans (PythonWorkerFactory; not configurable), which a busy machine exceeds."""
 
@@ -84,7 +87,14 @@ class StreamFlow:
         self._ledger: Final = Ledger(options.ledger)
         self._totals: Final = StreamTotals()
         self._collected = self._messages = self._planned = 0
-        self._progress: Final = StreamProgress(flow.name, consoles, commit_interval_ms=flow.commit_interval_ms)
+        clusters = {
+            name: str(config.clusters[name].client_options()["bootstrap.servers"])
+            for name in (flow.source, flow.target)
+        }
+        self._outages: Final = Outages(clusters, self._warn, self._tell, time.monotonic)
+        self._progress: Final = StreamProgress(
+            flow.name, consoles, self._outages, commit_interval_ms=flow.commit_interval_ms
+        )
         self._idle_ns: int | None = None
         self._deadline_s = self._stop_received_s = float("inf")
         self._query: StreamingQuery | None = None
@@ -135,6 +145,7 @@ class StreamFlow:
             self._progress.on_news,
             record=self._record,
             finds_topics=not available_now,
+            outages=self._outages,
         )
         self._monitor = self._resources.enter_context(monitor)
         reports = self._options.ledger.parents[2]
@@ -142,14 +153,19 @@ class StreamFlow:
         if self._flow.mirrormaker.heartbeats:
             source_options = self._config.clusters[self._flow.source].client_options()
             writer = HeartbeatWriter(source_options, source=self._flow.source, target=self._flow.target)
-            self._resources.enter_context(Heartbeats(writer, self._warn))
+            self._resources.enter_context(Heartbeats(writer, self._warn, outages=self._outages))
         if self._flow.follows_groups:
 
             def open_rounds() -> CheckpointedRounds:
                 return CheckpointedRounds(self._config, self._flow, beside_copies=True)
 
             rounds = PeriodicRounds(
-                open_rounds, self._flow.groups.interval_ms, self._on_groups, self._warn, GroupReports()
+                open_rounds,
+                self._flow.groups.interval_ms,
+                self._on_groups,
+                self._warn,
+                GroupReports(),
+                outages=self._outages,
             )
             self._resources.enter_context(rounds)
 
@@ -161,6 +177,7 @@ class StreamFlow:
                 self._warn,
                 AlignmentReports(),
                 wait_first=True,
+                outages=self._outages,
             )
             self._resources.enter_context(alignment)
         if self._flow.acls.sync:
@@ -205,6 +222,7 @@ class StreamFlow:
             self._warn,
             reports,
             wait_first=True,
+            outages=self._outages,
         )
 
     def _on_acls(self, acls: AclReport) -> None:
@@ -236,6 +254,9 @@ class StreamFlow:
 
     def _warn(self, line: str) -> None:
         self._consoles.warning(self._prefixed(line))
+
+    def _tell(self, line: str) -> None:
+        self._consoles.progress(self._prefixed(line))
 
     def _prefixed(self, line: str) -> str:
         return f"flow {self._flow.name}: {line}"
@@ -271,7 +292,7 @@ class StreamFlow:
         """Collect the results of completed epochs, and return whether there were any."""
         for line in self._ledger.messages(self._messages):
             self._messages += 1
-            self._warn(line)
+            self._on_message(line)
         self._show_plan()
         last, before = self._ledger.last_completed_epoch() or 0, self._collected
         while self._collected < last:
@@ -287,6 +308,14 @@ class StreamFlow:
         if self._monitor is not None and (other := self._monitor.fenced_by) is not None and self.running:
             self._fence(f"another run of this flow took over: {other.run} on {other.host}; this run ends")
         return is_new
+
+    def _on_message(self, line: str) -> None:
+        """Show a line of the process that plans: that a cluster is away with what else waits for that."""
+        _, waits, error = line.partition(AWAITS_CLUSTER)
+        if waits:
+            self._outages.failed(_PLANNING, KafkaTimeout(error))
+        elif not (line.endswith(PLANNED_AGAIN) and self._outages.recovered(_PLANNING)):
+            self._warn(line)
 
     def _show_plan(self) -> None:
         epoch = self._ledger.last_planned_epoch() or 0

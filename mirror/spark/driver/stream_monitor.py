@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.control import RunControl
     from mirror.spark.datasource.options import FlowOptions
+    from mirror.spark.driver.rounds.outages import Outages
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.run_control import RunRecord
 
@@ -42,6 +43,8 @@ _MAX_BACKOFF_MS: Final = 30_000
 class _Task:
     """What one thread does until the end."""
 
+    subject: str
+    """What it does, for people."""
     run: Callable[[MirrorConfig, FlowConfig], None]
     backoff: Backoff
     failures: int = 0
@@ -68,6 +71,7 @@ class StreamMonitor:
         *,
         record: RunRecord,
         finds_topics: bool = True,
+        outages: Outages | None = None,
     ) -> None:
         """``prepare`` prepares target topics, drops others, and writes the result into the ledger.
 
@@ -92,12 +96,19 @@ class StreamMonitor:
         self._comparisons: Final = deque[Comparison](maxlen=1)
         """The last one, until what it has found is prepared; a later one has found that, too."""
         self._record: Final = record
+        self._outages: Final = outages
         self._ended: Final = threading.Event()
         rng = process_rng()
-        self._discovery: Final = _Task(self._discover_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
-        comparison = _Task(self._compare_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
+        self._discovery: Final = _Task(
+            "the discovery of topics", self._discover_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng)
+        )
+        comparison = _Task(
+            "the comparison of topics", self._compare_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng)
+        )
         # Its waits do not grow: a stream that is to stop, or is fenced, must notice soon after the target is back.
-        self._control: Final = _Task(self._follow_control, Backoff(POLL_INTERVAL_MS, POLL_INTERVAL_MS, rng))
+        self._control: Final = _Task(
+            "commands to this run", self._follow_control, Backoff(POLL_INTERVAL_MS, POLL_INTERVAL_MS, rng)
+        )
         self._tasks: Final = [
             self._control,
             *([self._discovery, comparison] if finds_topics else []),
@@ -130,14 +141,20 @@ class StreamMonitor:
         while not self._ended.is_set():
             try:
                 task.run(*self._options.load_live())
-                task.succeed()
+                self._succeeded(task)
             except Exception as error:  # noqa: BLE001 - without this thread nothing could end the stream in order
                 line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
-                if line not in {each.reported for each in self._tasks}:
+                away = self._outages is not None and self._outages.failed(task.subject, error)
+                if not away and line not in {each.reported for each in self._tasks}:
                     self._warn(line)
                 task.reported = line
                 task.failures += 1
                 self._ended.wait(task.backoff.after(task.failures) / 1000)
+
+    def _succeeded(self, task: _Task) -> None:
+        task.succeed()
+        if self._outages is not None:
+            self._outages.recovered(task.subject)
 
     # --- control commands
 
@@ -146,7 +163,7 @@ class StreamMonitor:
             client = RunControlClient(target, flow.name, record=self._record)
             while not self._ended.is_set():
                 self._follow_once(client)
-                self._control.succeed()
+                self._succeeded(self._control)
                 self._ended.wait(POLL_INTERVAL_MS / 1000)
 
     def _follow_once(self, client: RunControlClient) -> None:
@@ -168,7 +185,7 @@ class StreamMonitor:
             pause_ms, until_s = flow.discovery_interval_ms, time.monotonic() + flow.refresh_ms / 1000
             while not self._ended.wait(pause_ms / 1000):
                 pause_ms = watch.discover()
-                self._discovery.failures = 0
+                self._succeeded(self._discovery)
                 if self._comparisons:  # what fails now is found by the next comparison
                     watch.settle(self._comparisons.pop())
                 if time.monotonic() >= until_s:

@@ -72,6 +72,12 @@ class PlanningError:
     """For ``--debug``."""
 
 
+AWAITS_CLUSTER: Final = " cannot be planned before the cluster answers: "
+"""Before the error in the message about an epoch that cannot be planned because a cluster is away."""
+PLANNED_AGAIN: Final = " failed attempts"
+"""The end of the message about an epoch that was planned at last."""
+
+
 class Ledger:
     """The ledger of one run of one flow; ``path`` is its folder, which is created when needed."""
 

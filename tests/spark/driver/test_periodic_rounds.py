@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Final, Self
 
 import pytest
 
-from mirror.errors import Fenced, KafkaError
+from mirror.errors import ConnectionFailed, Fenced, KafkaError
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
 from mirror.spark.driver.rounds import periodic_rounds
 from mirror.spark.driver.rounds.group_rounds import GroupReports
+from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
 
 WITHIN_S: Final = 20
@@ -85,6 +87,22 @@ def test_a_failed_round_is_reported_once_and_the_next_one_follows() -> None:
     assert [one.failing_since_ms for one in found] == [None, since_ms, since_ms, None]
     assert warnings.get_nowait() == "consumer groups: no answer"
     assert warnings.empty()
+
+
+def test_a_cluster_that_is_away_is_reported_for_all_rounds_together() -> None:
+    lines: list[str] = []
+    reports, warnings = queue.Queue[GroupsReport](), queue.Queue[str]()
+    outages = Outages({"b": "b1:9092"}, lines.append, lines.append, time.monotonic)
+    rounds = FakeRounds(
+        ConnectionFailed("broker 1 at b1:9092: refused"), ConnectionFailed("broker 1 at b1:9092: reset")
+    )
+    with PeriodicRounds(lambda: rounds, 10, reports.put, warnings.put, GroupReports(), outages=outages):
+        found = [reports.get(timeout=WITHIN_S) for _ in range(3)]
+    assert [len(one.problems) for one in found] == [1, 1, 0]
+    assert warnings.empty()
+    away, back = lines
+    assert away.startswith("cluster b does not answer, since ")
+    assert back.startswith("cluster b answers again, after 0 s; what was late: consumer groups (0 s)")
 
 
 def test_an_unexpected_error_is_reported_and_the_rounds_begin_again() -> None:

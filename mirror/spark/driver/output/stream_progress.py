@@ -12,9 +12,11 @@ from mirror.telemetry.lag.lags import LagState
 if TYPE_CHECKING:
     from mirror.errors import MirrorError
     from mirror.spark.driver.output.console import Consoles
+    from mirror.spark.driver.rounds.outages import Outages
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.status.flow_status import FlowStatus
 
+_STATUS: Final = "the progress shown here"
 _LIVE_INTERVAL_MS: Final = 3_000
 _BEHIND_AFTER_MS: Final = 30_000
 """A partition that does not move, or clusters that do not answer, for less than this may be about to go on."""
@@ -29,8 +31,11 @@ class StreamProgress:
     discovers topics, the others by the driver.
     """
 
-    def __init__(self, flow: str, consoles: Consoles, *, commit_interval_ms: int = 0) -> None:
+    def __init__(
+        self, flow: str, consoles: Consoles, outages: Outages | None = None, *, commit_interval_ms: int = 0
+    ) -> None:
         self._flow: Final = flow
+        self._outages: Final = outages
         self._consoles: Final = consoles
         self._cadence: Cadence | None = None
         self._planned = self._error = ""
@@ -38,8 +43,8 @@ class StreamProgress:
         self._behind_after_ms: Final = max(_BEHIND_AFTER_MS, _COMMITS * commit_interval_ms)
         self._unmoved: dict[tuple[str, int], tuple[int | None, int]] = {}
         """The progress of each partition with a lag, and since when the readings in a row have found that."""
-        self._failed_ms: int | None = None
-        """Since when no status could be read; None if the last one could."""
+        self._failed: tuple[int, str] | None = None
+        """Since when no status could be read, and the first error; None if the last one could."""
         self.index_bytes: int | None = None
         """The size of the offset index by the last status; None if it is not known."""
 
@@ -60,6 +65,8 @@ class StreamProgress:
         """Show the status that was read from both clusters."""
         self.index_bytes = status.index_bytes
         self._note_lags(status, _now_ms())
+        if self._outages is not None and not self._ended:
+            self._outages.recovered(_STATUS)
         if self._ended or self._cadence is None:
             return
         line = followed(status)
@@ -75,16 +82,17 @@ class StreamProgress:
 
     def on_error(self, error: MirrorError) -> None:
         """Report that a cluster does not answer, once until it does."""
-        if self._failed_ms is None:
-            self._failed_ms = _now_ms()
-        if self._ended or self._error:
+        line = " ".join(str(error).split())
+        if self._failed is None:
+            self._failed = _now_ms(), line
+        if self._ended or (self._outages is not None and self._outages.failed(_STATUS, error)) or self._error:
             return
-        self._error = " ".join(str(error).split())
+        self._error = line
         self._consoles.set_live_text(self._flow, "")
         self._consoles.progress(f"flow {self._flow}: its progress cannot be read; retrying: {self._error}")
 
     def _note_lags(self, status: FlowStatus, now_ms: int) -> None:
-        self._failed_ms = None
+        self._failed = None
         before, self._unmoved = self._unmoved, {}
         for one in status.partitions:
             if one.lag.records or one.lag.state is LagState.NOT_BEGUN:
@@ -100,8 +108,8 @@ class StreamProgress:
         long_ago_ms = _now_ms() - self._behind_after_ms
         still = [f"{topic}-{number}" for (topic, number), (_, ms) in self._unmoved.items() if ms <= long_ago_ms]
         found = [f"the copy of {named('partition', still)} stood still"] if still else []
-        if self._failed_ms is not None and self._failed_ms <= long_ago_ms:
-            found.append(f"its progress could not be read: {self._error}")
+        if self._failed is not None and self._failed[0] <= long_ago_ms:
+            found.append(f"its progress could not be read: {self._failed[1]}")
         return "; ".join(found) or None
 
     def end(self) -> None:

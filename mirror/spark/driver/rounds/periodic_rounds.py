@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from mirror.spark.driver.rounds.outages import Outages
+
 _LISTING_INTERVAL_MS: Final = 1_000
 _LISTING_SHARE: Final = 20
 """Listing what is new each second takes at most a twentieth of a core; else only the rounds do."""
@@ -95,9 +97,11 @@ class PeriodicRounds(Generic[R]):
         reports: Reports[R],
         *,
         wait_first: bool = False,
+        outages: Outages | None = None,
     ) -> None:
         """``on_report`` and ``warn`` are called from the thread; ``warn`` once for each new problem.
 
+        ``outages`` reports that a cluster does not answer.
         ``wait_first``: a round was just done. The first one follows after the interval, and none at the end.
         """
         self._open: Final = open_rounds
@@ -106,6 +110,7 @@ class PeriodicRounds(Generic[R]):
         self._warn: Final = warn
         self._reports: Final = reports
         self._wait_first: Final = wait_first
+        self._outages: Final = outages
         self._stopped: Final = threading.Event()
         self._last: R | None = None
         self._warned: frozenset[str] = frozenset()
@@ -137,7 +142,7 @@ class PeriodicRounds(Generic[R]):
         """Run one round; return how long to wait for the next one, which is due ``interval_ms`` after its begin."""
         began_ms, began_cpu_ms = _now_ms(), _cpu_ms(rounds)
         try:
-            self._report(rounds.round())
+            self._succeeded(rounds.round())
         except Fenced as error:
             self._report(rounds.fenced(error))
             rounds.give_way()
@@ -168,7 +173,12 @@ class PeriodicRounds(Generic[R]):
                 continue
             listing_ms = max(_LISTING_INTERVAL_MS, (_cpu_ms(rounds) - began_ms) * _LISTING_SHARE)
 
-    def _report(self, report: R) -> None:
+    def _succeeded(self, report: R) -> None:
+        if self._outages is not None:
+            self._outages.recovered(self._reports.subject)
+        self._report(report)
+
+    def _report(self, report: R, *, warns: bool = True) -> None:
         """Report a round, and warn of what is new in it. Errors of both are kept from the rounds."""
         self._last = report
         problems = frozenset(self._reports.problems(report))
@@ -178,12 +188,13 @@ class PeriodicRounds(Generic[R]):
             subject = self._reports.subject
             problems |= {f"the state of the {subject} could not be reported: {problem_of(error)}"}
         with contextlib.suppress(Exception):  # what is not printed now is a new problem in the next round
-            for line in sorted(problems - self._warned):
+            for line in sorted(problems - self._warned) if warns else ():
                 self._warn(f"{self._reports.subject}: {line}")
             self._warned = problems
 
     def _failed(self, error: Exception) -> None:
-        self._report(self._reports.failed(self._last, problem_of(error)))
+        reported = self._outages is not None and self._outages.failed(self._reports.subject, error)
+        self._report(self._reports.failed(self._last, problem_of(error)), warns=not reported)
 
 
 def problem_of(error: Exception) -> str:

@@ -1,0 +1,86 @@
+"""One line when a cluster goes away, fewer and fewer while it is away, and one when it is back."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.errors import BrokerError, ConnectionFailed, KafkaError, KafkaTimeout
+from mirror.spark.driver.rounds.outages import Outages
+
+GROUPS, CONFIGS = "consumer groups", "topics and configurations"
+ADDRESSES = {"a": "a1:9092,a2:9092", "b": "b1:9092"}
+
+
+class Flow:
+    """What a flow prints, with a clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.printed: list[str] = []
+        self.outages = Outages(ADDRESSES, self.printed.append, self.printed.append, lambda: self.now_s)
+
+    def fail(self, subject: str, error: KafkaError) -> bool:
+        return self.outages.failed(subject, error)
+
+
+def away(address: str = "b1:9092") -> ConnectionFailed:
+    return ConnectionFailed(f"bootstrap server at {address}: connection refused")
+
+
+def test_all_that_waits_is_one_line_then_ever_fewer_and_one_at_the_end() -> None:
+    flow = Flow()
+    lines_by_hour = []
+    for _ in range(3):
+        before = len(flow.printed)
+        for second in range(3_600):
+            flow.now_s += 1
+            if second % 20 == 0:
+                assert flow.fail(GROUPS, away())
+            if second % 60 == 5:
+                assert flow.fail(CONFIGS, KafkaTimeout("listing topics did not succeed within 60000 ms"))
+        lines_by_hour.append(len(flow.printed) - before)
+    assert flow.printed[0].startswith("cluster b does not answer, since ")
+    assert "; what waits for it: consumer groups (bootstrap server at b1:9092: connection refused)" in flow.printed[0]
+    assert "what waits for it: consumer groups, topics and configurations (" in flow.printed[1]
+    assert "does not answer, for 1 min, since " in flow.printed[1]
+    assert lines_by_hour[0] <= 12
+    assert lines_by_hour[1:] == [1, 1]
+    count = len(flow.printed)
+    assert flow.outages.recovered(GROUPS)
+    assert len(flow.printed) == count, "something still waits"
+    assert flow.outages.recovered(CONFIGS)
+    assert flow.printed[count:] == [
+        f"cluster b answers again, after 180 min; what was late: {GROUPS} (180 min), {CONFIGS} (180 min)",
+    ]
+    assert not flow.outages.recovered(GROUPS)
+    assert len(flow.printed) == count + 1
+
+
+def test_a_timeout_without_an_address_is_of_the_cluster_that_a_later_error_names() -> None:
+    flow = Flow()
+    flow.fail(GROUPS, KafkaTimeout("listing topics did not succeed within 60000 ms"))
+    flow.fail(CONFIGS, away())
+    assert len(flow.printed) == 1
+    flow.outages.recovered(GROUPS)
+    flow.outages.recovered(CONFIGS)
+    assert flow.printed[1].startswith("cluster b answers again")
+
+
+def test_clusters_are_told_apart() -> None:
+    flow = Flow()
+    flow.fail(GROUPS, away("a2:9092"))
+    flow.fail(CONFIGS, away("b1:9092"))
+    assert [line.partition(" does not")[0] for line in flow.printed] == ["cluster a", "cluster b"]
+    flow.outages.recovered(GROUPS)
+    assert flow.printed[-1].startswith("cluster a answers again, after 0 s")
+
+
+@pytest.mark.parametrize("error", [BrokerError("refused", 44), KafkaError("strange")])
+def test_what_a_broker_has_answered_is_no_outage(error: KafkaError) -> None:
+    flow = Flow()
+    flow.fail(GROUPS, away())
+    assert not flow.fail(GROUPS, error)
+    late = KafkaTimeout("creating topic 't' did not succeed within 60000 ms")
+    late.__cause__ = error
+    assert flow.fail(GROUPS, late) is not isinstance(error, BrokerError)
+    assert flow.printed[1].startswith("cluster b answers again")
