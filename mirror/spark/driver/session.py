@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # ships no types
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from mirror.errors import FlowError
+from mirror.errors import FlowError, brief
 from mirror.spark.datasource.sink import MirrorSink
 from mirror.spark.datasource.source import RangesSource
+from mirror.spark.driver.launch.host_user import USER_NAME, has_name
 from mirror.spark.driver.launch.submission import DEFAULT_MASTER, LOOPBACK, is_local
 from mirror.spark.driver.output.error_report import error_lines
 
@@ -54,16 +57,46 @@ def load_sql_classes() -> None:
 
 @contextlib.contextmanager
 def _clear_errors() -> Iterator[None]:
+    logged = _log_size()
     try:
         yield
     except Py4JJavaError as error:
         raise FlowError(f"Spark could not be started: {'; '.join(error_lines(error))}") from error
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        words = jvm_words(logged)
+        raise FlowError(f"Spark's JVM did not start{f': {words}' if words else ', its stderr says why'}") from error
+
+
+def _log_size() -> int:
+    """Return the size of the file that this process's stderr, and that of the JVM, goes to; 0 if it is no file."""
+    try:
+        return os.fstat(2).st_size
+    except OSError:
+        return 0
+
+
+def jvm_words(since: int, log: Path = Path("/proc/self/fd/2")) -> str:
+    """Return the line in which the JVM says why it ended, from the bytes of its ``log`` behind ``since``."""
+    try:
+        if not log.is_file():
+            return ""
+        text = log.read_bytes()[since:].decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
+    return brief(next((line for line in lines if "Exception" in line or "Error" in line), lines[-1] if lines else ""))
 
 
 def _conf() -> SparkConf:
     """Return the settings of spark-submit, with those that this job adds."""
     # SparkConf has the settings of spark-submit only once the gateway to the JVM exists.
     SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark's own SparkSession.builder calls it so)
+    if not has_name():
+        # Otherwise Hadoop's login fails: it takes the name from the passwd entry.
+        users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation  # type: ignore[union-attr]  # noqa: SLF001
+        users.setLoginUser(users.createRemoteUser(USER_NAME))
     conf = SparkConf()
     settings = dict(conf.getAll())
     if python := settings.get("spark.pyspark.python"):

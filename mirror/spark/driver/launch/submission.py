@@ -37,6 +37,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self
 
 from mirror.errors import FlowError
 from mirror.spark.driver.launch.class_archive import WRITE_OPTION
+from mirror.spark.driver.launch.host_user import has_name, java_options, temporary_folder
 from mirror.spark.driver.launch.unfailing_output import unfailing
 from mirror.spark.driver.report.report_lock import locked
 
@@ -134,18 +135,21 @@ class Submission:
         # The JVM of a stream is killed before it could write an archive, and a cluster's may load other classes.
         write = self.stream_grace_s is None and is_local(self.master)
         of_archive = self.archive.options(base, write=write) if self.archive else ()
-        archived = [f'"{option}"' for option in of_archive]
+        temporary = temporary_folder()
+        of_host = java_options(base, named=has_name(), temporary=temporary)
+        of_jvm = [f'"{option}"' for option in (*of_archive, *of_host)]
         python = self._python()
         size = shutil.get_terminal_size()
         terminals = [name for name in _STANDARD if unfailing(name).isatty()]
         return {
             **inherited,
             PYTHON: sys.executable,
+            "TMPDIR": temporary,
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,
             # Ours first: of two contradicting options Java uses the last.
             "SPARK_SUBMIT_OPTS": " ".join(
-                filter(None, (_ONE_COMPILER, *archived, base.get("SPARK_SUBMIT_OPTS"), options))
+                filter(None, (_ONE_COMPILER, *of_jvm, base.get("SPARK_SUBMIT_OPTS"), options))
             ),
             # The web page, if a user enables it, has no setting for its address (org.apache.spark.ui.WebUI).
             **({"SPARK_LOCAL_IP": base.get("SPARK_LOCAL_IP", LOOPBACK)} if is_local(self.master) else {}),
@@ -168,6 +172,7 @@ class Submission:
         Raises FlowError if the job cannot be started, or ends without reporting an error. Leaves no process behind.
         """
         command = self.command()
+        temporary_folder()  # the pipes need one, too
         # Locked for a moment, so that a run in progress keeps its log. The job takes the lock for as long as it runs.
         with locked(self.report_dir):
             log = self._empty_log()
