@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.table import Table
 
-from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE
+from mirror.spark.driver.launch.submission import ENCODING, STDERR_PIPE, STDOUT_PIPE
+from mirror.spark.driver.output.console import Consoles
 
 ROOT = Path(__file__).parents[3]
 
@@ -110,3 +112,19 @@ def test_a_command_whose_output_cannot_be_written_says_so() -> None:
     arguments = ("check-config", "--json", "--config", str(ROOT / "config" / "example.toml"))
     done = run(program, *arguments, redirect=">/dev/full")
     assert (done.returncode, done.stderr) == (1, "mirror: stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize(("encoding", "line"), [("latin-1", "+---+"), ("utf-8", "\u2514\u2500\u2500\u2500\u2518")])
+def test_a_table_has_the_lines_that_the_place_behind_the_pipe_can_show(
+    encoding: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENCODING, encoding)
+    for variable in (STDOUT_PIPE, STDERR_PIPE):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    consoles = Consoles()
+    table = Table(show_header=False)
+    table.add_row("Z")
+    consoles.print_table(table)
+    for console in (consoles._out, consoles.err):
+        console.file.close()
+    assert (tmp_path / STDOUT_PIPE).read_text(encoding="utf-8").splitlines()[-1] == line

@@ -57,6 +57,9 @@ STDERR_PIPE: Final = "MIRROR_JOB_STDERR"
 TERMINALS: Final = "MIRROR_JOB_TERMINALS"
 """Variable of the script's environment: which of our ``stdout`` and ``stderr`` are terminals, separated by a comma."""
 
+ENCODING: Final = "MIRROR_JOB_ENCODING"
+"""Variable of the script's environment: the encoding of our ``stdout``; the pipes themselves are UTF-8."""
+
 PYTHON: Final = "MIRROR_JOB_PYTHON"
 """Variable of the environment of Spark's processes: the interpreter that ``python.sh`` starts."""
 
@@ -158,6 +161,7 @@ class Submission:
             **{variable: str(pipe) for variable, pipe in pipes.items()},
             **({WRITES_ARCHIVE: "1"} if any(option.startswith(WRITE_OPTION) for option in of_archive) else {}),
             TERMINALS: ",".join(terminals),
+            ENCODING: getattr(sys.stdout, "encoding", None) or "utf-8",
             **({"COLUMNS": str(size.columns), "LINES": str(size.lines)} if terminals else {}),
         }
 

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from pyspark import SparkContext
 
 from mirror.errors import printable
-from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
+from mirror.spark.driver.launch.submission import ENCODING, STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.driver.launch.unfailing_output import unfailing
 from mirror.spark.driver.output.error_report import error_lines, is_expected, unexpected_hint
 from mirror.spark.driver.output.progress_lines import stamped
@@ -45,9 +45,11 @@ class Consoles:
     """
 
     def __init__(self) -> None:
-        terminals = os.environ.get(TERMINALS, "").split(",")
-        self._out: Final = Terminal(_piped(STDOUT_PIPE) or unfailing("stdout"), terminal="stdout" in terminals)
-        self.err: Final = Terminal(_stderr(), terminal="stderr" in terminals)
+        terminals, encoding = os.environ.get(TERMINALS, "").split(","), os.environ.get(ENCODING)
+        self._out: Final = Terminal(
+            _piped(STDOUT_PIPE) or unfailing("stdout"), terminal="stdout" in terminals, encoding=encoding
+        )
+        self.err: Final = Terminal(_stderr(), terminal="stderr" in terminals, encoding=encoding)
         self._json: IO[str] | None = None
         self._live: Final = dict[str, str]()
         self._lock: Final = threading.RLock()

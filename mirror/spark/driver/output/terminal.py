@@ -27,10 +27,19 @@ class Terminal(Console):
     characters, but not the escape character.
     """
 
-    def __init__(self, file: IO[str] | None = None, *, terminal: bool = False) -> None:
-        """``terminal``: treat ``file`` (default: stdout) as a terminal although it is a pipe to one."""
+    def __init__(self, file: IO[str] | None = None, *, terminal: bool = False, encoding: str | None = None) -> None:
+        """``terminal``: treat ``file`` (default: stdout) as a terminal although it is a pipe to one.
+
+        ``encoding`` is that of the place to which such a pipe leads; None: that of ``file``.
+        """
+        self._encoding: Final = encoding
         wide = terminal or (file or sys.stdout).isatty()
         super().__init__(file=file, force_terminal=True if terminal else None, width=None if wide else PLAIN_WIDTH)
+
+    @property
+    def encoding(self) -> str:
+        """The encoding by which rich decides whether the lines of a table can be printed."""
+        return self._encoding or super().encoding
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render with escaped texts. rich calls this for every cell, title, caption and line, before it wraps them."""
