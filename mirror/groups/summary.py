@@ -62,7 +62,8 @@ class GroupsSummary:
 
     def line(self) -> str:
         """Return the counts, and what the round has committed, as one line."""
-        return f"{self.counts()}; {counted(self.written, 'offset')} committed" if self.sync else self.counts()
+        written = f"; {counted(self.written, 'offset')} committed" if self.sync and self.total else ""
+        return f"{self.counts()}{written}"
 
     def counts(self) -> str:
         """Return the counts as one line."""

@@ -74,5 +74,5 @@ def test_a_summary_of_an_older_version_names_no_groups() -> None:
 
 
 def test_nothing_is_in_step_where_there_is_nothing() -> None:
-    assert summary_of(GroupsReport()).counts() == "there are no groups"
+    assert summary_of(GroupsReport()).line() == "there are no groups"
     assert summary_of(GroupsReport(problems=("no topic",))).counts() == "no group could be read"

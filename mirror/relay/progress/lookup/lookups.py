@@ -282,8 +282,9 @@ class ClusterLookups:
         return FlowError(
             f"progress-lost: target {tp} {holds}, but flow {self._flow} has no progress for it, and the progress topic"
             f" {record_state}: it was idle for longer than the target's offsets.retention.minutes, its offsets were"
-            " deleted, or others write there; to copy again from the flow's start, records already there once more, set"
-            " start-over = true"
+            " deleted, others write there, or earlier runs could not commit it (their errors say why, and start-over"
+            " does not help before that is mended); to copy again from the flow's start, records already there once"
+            " more, set start-over = true"
         )
 
     def run_control(self) -> Future[RunControl | None]:
