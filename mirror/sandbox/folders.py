@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,12 +18,8 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the application's folder in ``$XDG_CACHE_HOME`` or ``~/.cache`` (XDG Base Directory)."""
     configured = environ.get("XDG_CACHE_HOME", "")
     # The specification says to ignore a relative path.
-    if configured.startswith("/"):
-        return Path(configured) / APPLICATION
-    try:
-        return Path.home() / ".cache" / APPLICATION
-    except RuntimeError:  # no HOME, and a user id without a passwd entry
-        return Path(tempfile.gettempdir()) / f"{APPLICATION}-{os.getuid()}"
+    base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
+    return base / APPLICATION
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
 from mirror.errors import FlowError
-from mirror.sandbox.folders import cache_folder
 from mirror.spark.driver import session
 from mirror.spark.driver.launch import host_user
 from mirror.spark.driver.launch.host_user import java_options, temporary_folder
@@ -64,14 +63,6 @@ def test_a_host_without_any_writable_folder_is_one_error(monkeypatch: pytest.Mon
     monkeypatch.setattr(tempfile, "gettempdir", none)
     with pytest.raises(FlowError, match="set TMPDIR to one"):
         temporary_folder()
-
-
-def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", unknown)
-    assert cache_folder({}) == Path(tempfile.gettempdir()) / f"kafka-spark-mirror-{os.getuid()}"
 
 
 def test_a_jvm_that_does_not_start_is_reported_in_its_own_words(
