@@ -3,11 +3,14 @@
 Everything from ``copy_ranges`` down is the real code, except what would start a thread or wait for the wall's clock
 (:mod:`tests.relay.stand_ins`). A process can be killed or suspended between any two turns; time passes when nothing can
 move.
+
+Processes of one host share :class:`RunningCopies`: the next epoch's copy finds there the one that it continues.
 """
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
@@ -18,6 +21,7 @@ from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.task import copy_ranges
+from mirror.relay.task.running_copies import CedeRequests, RunningCopies
 from mirror.relay.task.task import Task
 from mirror.timing import FOREVER_MS, deadline
 from tests.fakes.cluster import FakeCluster
@@ -29,17 +33,28 @@ _MOST_ROUNDS = 200_000
 
 
 class Process:
-    """A process that copies ranges. ``results`` are there when it has ended by itself."""
+    """A process that copies ranges. ``results`` are there when it has ended by itself.
 
-    def __init__(self, simulation: Simulation, name: str, ranges: Sequence[Range], policy: CopyPolicy) -> None:
+    ``reported`` are the results of its epoch: its copies may continue under a lease.
+    """
+
+    def __init__(
+        self, simulation: Simulation, name: str, ranges: Sequence[Range], policy: CopyPolicy, host: str = ""
+    ) -> None:
         self.simulation = simulation
         self.name = name
         self.ranges = ranges
+        self.policy = policy
+        self.host = host
+        self.began_ms = simulation.clock.now()
         self.results: list[RangeResult] | None = None
+        self.reported: list[RangeResult] | None = None
         self.until_ms = 0
-        self.suspended = self.killed = False
+        self.suspended = self.killed = self.in_poll = self._closing = False
         self.task: Task | None = None
         self.jobs: list[Callable[[], None]] = []
+        self.stands_until_ms = 0
+        """Until then its task stands still, while its network threads go on."""
         self._stack = ExitStack()
         self._turn = simulation.task_turn
         self._begin(policy)
@@ -49,11 +64,31 @@ class Process:
         source, target = sim.options(self.name)
         with sim.on_behalf_of(self):
             try:
-                self.results = copy_ranges._copy(self.ranges, source, target, policy, sim.clock, NullObserver())  # type: ignore[arg-type]
+                self._end(
+                    copy_ranges._copy(
+                        self.ranges,
+                        source,
+                        target,
+                        policy,
+                        sim.clock,  # type: ignore[arg-type]
+                        NullObserver(),
+                        self._report if policy.lease_ms else None,
+                    )
+                )
             except Begun as begun:
                 self.task, self._stack = begun.task, begun.stack
+                # The exception has ended those that it had.
+                self.task._cede_requests = CedeRequests(self.task._wake)  # type: ignore[misc]
             except MirrorError as error:
-                self.results = [RangeResult.initial(one, one.start, "failed", str(error)) for one in self.ranges]  # type: ignore[arg-type]
+                self._end([RangeResult.initial(one, one.start, "failed", str(error)) for one in self.ranges])  # type: ignore[arg-type]
+
+    def _report(self, results: list[RangeResult]) -> None:
+        if self.reported is None:
+            self.reported = results
+
+    def _end(self, results: list[RangeResult]) -> None:
+        self._report(results)
+        self.results = results
 
     @property
     def threads(self) -> list[TurnedThread]:
@@ -61,11 +96,16 @@ class Process:
 
     @property
     def running(self) -> bool:
-        return not (self.suspended or self.ended)
+        return not (self.suspended or self.ended or self._closing)
 
     @property
     def ended(self) -> bool:
         return self.killed or self.results is not None
+
+    @property
+    def due_ms(self) -> int:
+        """When its task wants to make its next turn."""
+        return self.stands_until_ms if self.simulation.clock.now() < self.stands_until_ms else self.until_ms
 
     def wants_turn(self, now: int) -> bool:
         assert self.task is not None
@@ -74,13 +114,44 @@ class Process:
     def turn(self) -> None:
         """One turn of the task's loop."""
         assert self.task is not None
+        now = self.simulation.clock.now()
         with self.simulation.on_behalf_of(self), self.simulation.turning():
-            self._turn(self.task, self.simulation.clock.now())
+            if self.simulation.stays_in_poll:
+                self._return_from_poll(self.task, now)
+            self._turn(self.task, now)
         if not self.task._active:
             results = [copy.result for copy in self.task._copies]
+            self._closing = True
             with self.simulation.on_behalf_of(self):
+                self._answer_all()
                 self._stack.close()
-            self.results = results
+            self._end(results)
+
+    def _return_from_poll(self, task: Task, now: int) -> None:
+        """Take what was fetched since the last turn ended: before anything else, as what waited in the poll."""
+        to_step, task._to_step = task._to_step, deque()
+        self.in_poll = True
+        task._wait(now)
+        self.in_poll = False
+        task._to_step.extendleft(reversed(to_step))
+
+    def _answer_all(self) -> None:
+        """No copy of it runs any more: what is to yield has to be fenced."""
+        if self.task is not None:
+            self.simulation.copies_of(self.host).remove(self.task._cede_requests)
+            self.task._cede_requests.end()
+
+    def end_epoch(self) -> None:
+        """Its epoch ends now: with a lease, its copies continue under that; otherwise, they wind up."""
+        if self.task is not None and not self.ended and self.reported is None:
+            self.task._epoch._ends_at = self.simulation.clock.unix_ms()
+            self.task._wake_event.set()
+
+    def end_lease(self) -> None:
+        """No next epoch takes its copies over in time."""
+        if self.task is not None and not self.ended and self.reported is not None:
+            self.task._epoch._ends_at = self.simulation.clock.unix_ms()
+            self.task._wake_event.set()
 
     def kill(self) -> None:
         """As by SIGKILL: its connections break, and nothing of it runs any more."""
@@ -89,6 +160,7 @@ class Process:
             self.simulation.threads.remove(one)
         self.jobs.clear()
         self.killed = True
+        self._answer_all()
 
 
 class Simulation:
@@ -107,6 +179,10 @@ class Simulation:
         """The client.id of each connection, by cluster and number."""
         self.task_turn = Task._turn
         self.within_turn = False
+        self.stays_in_poll = False
+        """Whether other processes and all networks go on while a task waits in a poll: what it has fetched by then it
+        takes before what it was asked for meanwhile."""
+        self._copies: dict[str, RunningCopies] = defaultdict(RunningCopies)
         self._present: Process | None = None
         self._options = options
         self.rng = random.Random(seed)
@@ -119,9 +195,13 @@ class Simulation:
             {**own, "bootstrap.servers": self.target.bootstrap},
         )
 
-    def start(self, name: str, ranges: Sequence[Range], policy: CopyPolicy) -> Process:
-        self.processes.append(Process(self, name, ranges, policy))
+    def start(self, name: str, ranges: Sequence[Range], policy: CopyPolicy, host: str = "") -> Process:
+        self.processes.append(Process(self, name, ranges, policy, host))
         return self.processes[-1]
+
+    def copies_of(self, host: str) -> RunningCopies:
+        """The copies of ended epochs that still run on ``host``."""
+        return self._copies[host]
 
     # --- time
 
@@ -133,29 +213,40 @@ class Simulation:
         for _ in range(rounds):
             if until() or self.clock.now() >= end_ms:
                 return
-            if not self._round() and not self._pass(end_ms, [one.until_ms for one in self.processes if one.running]):
+            if not self._round() and not self._pass(end_ms, [one.due_ms for one in self.processes if one.running]):
                 return
         assert rounds < _MOST_ROUNDS, "it never ends"
 
     def wait(self, future: Future[T]) -> T:
-        """What blocks waits here: the networks go on, and no task does."""
+        """What blocks waits here: the networks go on, and no task does, unless those stay in their polls."""
         for _ in range(_MOST_ROUNDS):
             if future.done():
                 return future.result()
-            if not self._turn_threads():
-                assert self._pass(FOREVER_MS, []), "a call blocks, and nothing can happen any more"
+            assert self._go_on(FOREVER_MS), "a call blocks, and nothing can happen any more"
         raise AssertionError("a call blocks for ever")
 
     def pause(self, seconds: float) -> None:
         self.wait_for_all((), seconds, forever=True)
+
+    def wait_while(self, left: Callable[[], int], timeout_ms: int) -> int:
+        """Wait until nothing is ``left``, for ``timeout_ms`` at most; return what is."""
+        until = self.clock.now() + timeout_ms
+        while left() and self.clock.now() < until:
+            self._go_on(until)
+        return left()
 
     def wait_for_all(self, futures: Iterable[Future[Any]], timeout: float, *, forever: bool = False) -> None:
         """Wait for all of ``futures``, or (``forever``) for the ``timeout`` in seconds."""
         until = self.clock.now() + round(timeout * 1000)
         waited = list(futures)
         while self.clock.now() < until and (forever or not all(one.done() for one in waited)):
-            if not self._turn_threads():
-                self._pass(until, [])
+            self._go_on(until)
+
+    def _go_on(self, end_ms: int) -> bool:
+        """What happens while a call blocks: a job of a task, or the beginning or the end of a process."""
+        if self.within_turn or not self.stays_in_poll:
+            return self._turn_threads() or self._pass(end_ms, [])
+        return self._round() or self._pass(end_ms, [one.due_ms for one in self.processes if one.running])
 
     def _round(self) -> bool:
         """Whether anything moved."""
@@ -163,10 +254,15 @@ class Simulation:
         for process in self.processes:
             if not process.running:
                 continue
+            if self.clock.now() < process.stands_until_ms:
+                process.until_ms = min(process.until_ms, process.stands_until_ms)  # what has moved meanwhile is noticed
+                continue
             jobs, process.jobs = process.jobs, []
             for job in jobs:
                 with self.on_behalf_of(process):
                     job()
+            if not process.running:  # it has ended while its job blocked
+                continue
             if moved or jobs or process.wants_turn(self.clock.now()):
                 woken = process.wants_turn(self.clock.now())
                 process.turn()
