@@ -60,7 +60,7 @@ _PASSES = 12
 _LATEST_MS = 3_600_000
 
 
-class _Jitter(Control):
+class Jitter(Control):
     """Requests to which no rule applies take some ms, each another time."""
 
     def __init__(self, rng: random.Random, most_ms: int) -> None:
@@ -71,6 +71,9 @@ class _Jitter(Control):
         for rule in self._rules:
             if (found := rule(call)) is not None:
                 return found
+        return self.delays()
+
+    def delays(self) -> Action:
         if not self._most_ms:
             return Action()
         return Action(stall_ms=self._rng.randint(0, self._most_ms), delay_ms=self._rng.randint(0, self._most_ms))
@@ -90,7 +93,7 @@ class CopySite:
         self.source = FakeCluster(2, cluster_id="paris", seed=1)
         self.target = FakeCluster(NODES, cluster_id="berlin", seed=2)
         for cluster in (self.source, self.target):
-            cluster.control = _Jitter(rng, jitter_ms)
+            cluster.control = Jitter(rng, jitter_ms)
         self.target.features["transaction.version"] = level
         self.target.marker_ms = marker_ms
         self.target.admin.broker_configs[""] = {"producer.id.expiration.check.interval.ms": "1000"}
@@ -101,6 +104,8 @@ class CopySite:
         self.simulation = Simulation(self.source, self.target, seed=seed, **{**TIMES, **options})
         self.policy = CopyPolicy(exactly_once=True, exactly_once_by=by, commit_interval_ms=300)
         self.stream: list[bytes] = []
+        self.written = 0
+        """How many records the source was given."""
         self.results: list[RangeResult] = []
         self.excused: set[str] = set()
         """Names of errors that what has happened justifies."""
@@ -156,9 +161,10 @@ class CopySite:
                 log.append_values(*[b"aborted"] * -count, attributes=TRANSACTIONAL, producer_id=99)
                 log.end_transaction(99, commit=False)
             else:
-                values = [b"%d" % (len(self.stream) + number) for number in range(count)]
+                values = [b"%d" % (self.written + number) for number in range(count)]
                 log.append(build(values, base_offset=log.end_offset, timestamp=timestamp))
                 self.stream += values
+                self.written += count
 
     def flow_is_planned(self) -> None:
         """What attempts that begin later know of the progress; others may have changed it since."""
@@ -182,8 +188,13 @@ class CopySite:
             self.attempt()
 
     def attempt(self) -> Process:
+        name = f"attempt-{len(self.simulation.processes)}"
+        return self.simulation.start(name, [self.range()], self.policy)
+
+    def range(self) -> Range:
+        """What another attempt is to copy: all that the source has now."""
         committed = self.target.groups[group_of(FLOW, TARGET)].get(TARGET)
-        planned = Range(
+        return Range(
             flow=FLOW,
             topic=SOURCE.topic,
             target_topic=TARGET.topic,
@@ -195,8 +206,6 @@ class CopySite:
             first=0,
             progress=self.planned,
         )
-        name = f"attempt-{len(self.simulation.processes)}"
-        return self.simulation.start(name, [planned], self.policy)
 
     def attempt_is_cut_short(self, counts: list[int], age_ms: int, batches: int, rounds: int, killed: bool) -> None:
         """Another attempt at more records is killed, or suspended, when it has appended so many ``batches``."""
@@ -416,7 +425,10 @@ class CopySite:
         if not self.used_transactions:
             seen.append(self.visible(committed=False))
         for values in seen:
-            assert values == self.stream[: len(values)], f"{values} of {len(self.stream)}"
+            self.check_prefix(values)
+
+    def check_prefix(self, values: list[bytes]) -> None:
+        assert values == self.stream[: len(values)], f"{values} of {len(self.stream)}"
 
     # --- the end
 
@@ -428,12 +440,20 @@ class CopySite:
         self._check_result(self._attempt_to_the_end())
         for one in self.alive:  # zombies change nothing any more
             one.suspended = False
+        self.end_epochs()
         self.simulation.run(until=lambda: not self.alive)
         if self.results[-1].outcome is Outcome.COMPLETE:
             self._check_result(self.results[-1])
+        self.check_index()
+
+    def check_index(self) -> None:
+        """The offset index translates what it should."""
         deleted = self.source_log.start_offset > 0 or self.log.start_offset > 0
         lost = self.lost or deleted or bool(self.excused) or self.policy.start_over
         check_offsets(FLOW, self.source_log, self.target, TARGET, lost=lost)
+
+    def end_epochs(self) -> None:
+        """Attempts that end by themselves have none."""
 
     def _attempt_to_the_end(self) -> RangeResult:
         for _ in range(_PASSES):
@@ -450,13 +470,17 @@ class CopySite:
     def _heal(self) -> None:
         for one in self.alive:
             one.suspended = True
-        self.target.control.clear()
-        for node in self.target.brokers:
-            self.target.start(node)
-        self.target.works_off_ms = None
-        self.target.marker_ms = 0
+        self.end_faults()
         self.time_passes(20_000)
         self.log.replicated_to = None
+
+    def end_faults(self) -> None:
+        for cluster in (self.source, self.target):
+            cluster.control.clear()
+            for node in cluster.brokers:
+                cluster.start(node)
+        self.target.works_off_ms = None
+        self.target.marker_ms = 0
 
     def _check_result(self, result: RangeResult) -> None:
         if result.outcome is Outcome.COMPLETE:
