@@ -11,13 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from mirror.cluster.types import TopicPartition
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
-from mirror.relay.progress.committed import group_of, lazy_group_of
+from mirror.relay.progress.committed import group_of
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from tests.fakes import errors
-from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import values_of
 from tests.relay.partition.sequences_site import FLOW, SOURCE, TARGET, CopySite, Jitter
@@ -39,41 +37,16 @@ _PASSED: Final = -1
 """A response that is passed on as it is."""
 
 
-class _Commits(dict[TopicPartition, GroupOffset]):
-    """The offsets of one group, and what each commit has replaced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._before: list[tuple[TopicPartition, GroupOffset | None]] = []
-
-    def __setitem__(self, tp: TopicPartition, committed: GroupOffset) -> None:
-        self._before.append((tp, self.get(tp)))
-        super().__setitem__(tp, committed)
-
-    def update(self, committed: Any) -> None:
-        for tp, one in committed.items():
-            self[tp] = one
-
-    def lose(self, count: int) -> None:
-        """Not the first one: no progress at all is another fault."""
-        for _ in range(count):
-            if self._before and (before := self._before[-1])[1] is not None:
-                super().__setitem__(before[0], before[1])
-                self._before.pop()
-
-
 class StreamSite(CopySite):
     """A site whose attempts are those of a stream, except the last one, which copies what there is then."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.target.groups = defaultdict(_Commits)
         self.simulation.stays_in_poll = True
         self._epoch = 0
         self._plans: list[str | None] = [None]
         self._streams: list[list[bytes]] = []
         """What the source held when its log was cut back, each time."""
-        self._lost_commits = False
         self._examined: set[str] = set()
         self._again_ms: dict[str, int] = {}
         self._delays_ms: dict[str, int] = {}
@@ -218,16 +191,6 @@ class StreamSite(CopySite):
         self.kill(-1)
         self.gaps_are_skipped(skipped=skipped)
 
-    # --- the target
-
-    def commits_are_lost(self, claims: int, lazy: int) -> None:
-        """Unclean elections of partitions of ``__consumer_offsets``: a group loses so many commits."""
-        for group, count in ((group_of(FLOW, TARGET), claims), (lazy_group_of(FLOW, TARGET), lazy)):
-            commits = self.target.groups[group]
-            assert isinstance(commits, _Commits)
-            commits.lose(count)
-        self._lost_commits = True
-
     # --- what must hold
 
     def _plan(self) -> None:
@@ -281,7 +244,7 @@ class StreamSite(CopySite):
 
     def _check_result(self, result: RangeResult) -> None:
         excused = set(self.excused)
-        if self._streams and (self._lost_commits or not self._has_moved_on):
+        if self._streams and (self._commits_lost or not self._has_moved_on):
             self.excused.add("position-unproved")
         super()._check_result(result)
         self.excused = excused

@@ -56,7 +56,7 @@ _CONFIGURED = fault("flow_is_configured", by=_WAYS)
 _CUTS = fault("source_is_cut_back", batches=_batches, node=st.integers(1, 2), counts=_COUNTS)
 _SKIPPED_ONCE = fault("gap_is_skipped_once", batches=_batches, counts=_COUNTS, ms=st.sampled_from([1, 30, 60, 150]))
 _SKIPS = fault("gaps_are_skipped", skipped=st.booleans())
-_LOST_COMMITS = fault("commits_are_lost", claims=st.integers(0, 2), lazy=st.integers(0, 2))
+_LOST_COMMITS = fault("offsets_topic_loses_commits", claims=st.integers(0, 2), lazy=st.integers(0, 2))
 
 
 class _Model(RuleBasedStateMachine):

@@ -51,7 +51,7 @@ def test_target_loses_the_last_commits(site: StreamSite, claims: int) -> None:
         site.epoch(0, batches=3)
         site.time_passes(2_000)
     site.kill(0)
-    site.commits_are_lost(claims, 1)
+    site.offsets_topic_loses_commits(claims, 1)
     site.finish()
 
 
