@@ -101,10 +101,11 @@ class HandWriter:
         self.open_timeout_ms, self.planned = timeout_ms, planned
         return self.opened
 
-    def note_target_end(self, progress: Progress, log_end: int) -> None:
+    def note_target_end(self, progress: Progress, log_end: int | None) -> None:
         assert self.closed is None
         if self.way is Way.TRANSACTIONS and progress.target is not None:
-            self.acquired = self.acquired and not progress.target.may_precede_appends(log_end)
+            ends_there = log_end is not None and not progress.target.may_precede_appends(log_end)
+            self.acquired = self.acquired and ends_there
 
     def acquire(
         self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True

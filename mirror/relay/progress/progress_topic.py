@@ -195,17 +195,17 @@ class ProgressTopic:
             return None if found else lost
 
     def is_committed(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> bool:
-        """Whether the log of ``tp``, which holds the append of ``mark``, has the marker of its transaction, if any.
+        """Whether the log of ``tp``, which extends to the end of ``mark``, has the marker of the transaction before it.
 
         Raises KafkaError, KafkaTimeout if ``timeout_ms`` is not enough.
         """
-        if mark.producer_id < 0:
+        if mark.producer_id < 0 or mark.end == 0:
             return True
         timer = Timer(SystemClock(), timeout_ms)
         with Admin(self._topic.options) as admin, self._topic.consumer("read_uncommitted") as consumer:
             _, end = log_bounds(admin, tp, timer)
             try:
-                fetched = read_log(consumer, tp, mark.end, end, timer)
+                fetched = read_log(consumer, tp, mark.end - 1, end, timer)
                 return is_committed(fetched, mark, mark.end + _MAX_OFFSETS_SEARCHED)
             except OffsetOutOfRange:
                 return True  # retention has deleted the transaction

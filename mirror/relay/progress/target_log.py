@@ -64,6 +64,13 @@ class TargetMark:
         """
         return log_end > self.end + 1
 
+    def may_lack_marker(self, cut: int) -> bool:
+        """Whether its leader epoch, which ended at ``cut``, may have ended between a transaction's data and its marker.
+
+        The marker is in a later epoch then, or an unclean election has removed it.
+        """
+        return self.producer_id >= 0 and self.batch is None and self.end == cut
+
     def to_fields(self) -> dict[str, Any]:
         """Return the mark as a JSON object."""
         fields = {"id": self.topic_id, "end": self.end, "epoch": self.leader_epoch, "producer": self.producer_id}
@@ -131,17 +138,21 @@ def holds_append(fetched: Iterable[Fetched], mark: TargetMark, at: int, until: i
 
 
 def is_committed(fetched: Iterable[Fetched], mark: TargetMark, until: int) -> bool:
-    """Whether the append of ``mark``, behind which the ``fetched`` batches stand, is in no transaction that is open.
+    """Whether the append of ``mark``, with which the ``fetched`` batches begin, is in no transaction that is open.
 
-    They are read from the mark's end on, with those of open transactions; those from ``until`` on do not count. Others
-    may have written there before the transaction's marker, which is the producer's next one. If compaction has removed
-    the batches at that place, nothing can be shown, and it counts as committed.
+    They are read from the last offset in front of the mark's end on, with those of open transactions; those from
+    ``until`` on do not count. Others may have written there before the transaction's marker, which is the producer's
+    next one. If compaction has removed the batches at that place, nothing can be shown, and it counts as committed.
     """
-    expected = mark.end
-    for batch in (batch for fetch in fetched for batch in fetch.batches if batch.next_offset > mark.end):
+    expected = mark.end - 1
+    for batch in (batch for fetch in fetched for batch in fetch.batches if batch.next_offset >= mark.end):
         if batch.base_offset > expected:
             return True
         expected = batch.next_offset
+        if batch.next_offset == mark.end:
+            if not (isinstance(batch, Batch) and batch.producer_id == mark.producer_id and not batch.is_control):
+                return True  # the last transaction of the copy has ended before
+            continue
         if isinstance(batch, Batch) and batch.producer_id == mark.producer_id:
             if batch.is_control:
                 return is_commit_marker(batch)

@@ -109,7 +109,7 @@ def test_copy_that_starts_over_begins_a_series_with_an_anchor() -> None:
 def test_restored_progress_continues_its_series() -> None:
     run = CopyHarness(3, first=0)
     run.found(None)
-    run.resolved(replace(progress_at(2), series=7), target_end=40, mark=replace(MARK, end=40))
+    run.resolved(replace(progress_at(2), series=7), target_end=40, mark=replace(MARK, end=40)).acquired()
     assert run.commit().series == 7
 
 

@@ -394,6 +394,18 @@ def test_append_in_a_transaction_is_committed_by_its_own_marker(
     assert topic.is_committed(DATA, MARK, 10_000) is is_committed
 
 
+def test_transaction_that_ended_in_front_of_the_mark_waits_for_no_marker(
+    cluster: FakeCluster, topic: ProgressTopic
+) -> None:
+    """The progress of a commit without data may end behind a marker, or behind records of others."""
+    log = cluster.log(DATA.topic)
+    log.append_values(b"1", attributes=TRANSACTIONAL, producer_id=5)
+    _ended(log)
+    assert topic.is_committed(DATA, replace(MARK, end=log.end_offset), 10_000)
+    log.append_values(b"of others")
+    assert topic.is_committed(DATA, replace(MARK, end=log.end_offset), 10_000)
+
+
 def test_append_without_a_transaction_waits_for_no_marker(cluster: FakeCluster, topic: ProgressTopic) -> None:
     log = cluster.log(DATA.topic)
     for number in (7, 8):

@@ -86,10 +86,19 @@ class Describes(Lookups):
     def check_suspect_log(self) -> None:
         """Not called: the test sees that it is submitted."""
 
+    def is_committed(self, tp: TopicPartition, mark: TargetMark) -> bool:
+        """The former leader epoch ends with the data: the marker is in the present one."""
+        assert (tp, mark) == (OLD, MARK)
+        return True
+
     def epoch_end(self, tp: TopicPartition, leader_epoch: int | None, timeout_ms: int) -> Future[int]:
         assert (tp, timeout_ms) == (OLD, 1_000)
         self.asked += 1
         return done(self.log_end if leader_epoch in {None, self._epoch} else 50)
+
+
+def at_once(call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    return done(call(*arguments))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +110,7 @@ def test_a_copy_that_continues_asks_only_another_leader(
     topic_id: str, leader_epoch: int | None, continues: bool, asked: int
 ) -> None:
     lookups = Describes(topic_id, leader_epoch)
-    positions = StartPositions(lookups, lambda *_: Future(), lambda: 0)  # type: ignore[arg-type]
+    positions = StartPositions(lookups, at_once, lambda: 0)  # type: ignore[arg-type]
     start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, continues=continues).result(0)
     assert (start.progress, start.target_end) == (PROGRESS, 50)
     assert start.mark == replace(MARK, leader_epoch=leader_epoch or MARK.leader_epoch)
@@ -116,7 +125,7 @@ def test_end_of_the_log_is_in_the_answer_of_a_leader_that_was_compared_before(
     """A log that ends at the mark, or behind its marker, shows that the mark is exact."""
     lookups = Describes("id", leader_epoch)
     lookups.log_end = log_end
-    positions = StartPositions(lookups, lambda *_: Future(), lambda: 0)  # type: ignore[arg-type]
+    positions = StartPositions(lookups, at_once, lambda: 0)  # type: ignore[arg-type]
     start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, to_end=True).result(0)
     assert (start.target_end, lookups.asked) == (log_end, asked)
     assert start.mark == replace(MARK, leader_epoch=leader_epoch or MARK.leader_epoch, since=since)

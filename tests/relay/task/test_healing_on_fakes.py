@@ -236,6 +236,30 @@ def test_record_of_others_does_not_stand_for_the_marker_of_an_anchor(
     assert [value for value in site.pair.values() if value != b"foreign"] == site.values(0, 8)
 
 
+@pytest.mark.parametrize("fence", ["aborted", "committed"])
+def test_marker_that_is_lost_alone_loses_no_record(monkeypatch: pytest.MonkeyPatch, level: int, fence: str) -> None:
+    """The abort of the producer's next transaction aborts what no marker has ended, and its commit commits it."""
+    site = Site(monkeypatch, "transactions", level)
+    site.anchor_each_commit()
+    site.write_and_copy(3)
+    site.write_and_copy(2)
+    site.lose(site.end_of(b"4"))
+    if fence == "aborted":
+        transactions, name = site.pair.target.transactions, transactional_id(FLOW, TARGET)
+        begun = transactions.init(name, 60_000, -1, -1)
+        assert transactions.add(name, begun.producer_id, begun.epoch, {TARGET}) == 0
+    site.write_and_copy(1)
+    assert site.pair.values() == site.values(0, 6)
+
+
+def test_leader_that_moves_behind_the_last_marker_has_lost_nothing(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
+    site = Site(monkeypatch, "transactions", level)
+    site.write_and_copy(3)
+    site.lose(site.pair.log().end_offset)
+    assert site.write_and_copy(1).target_losses == []
+    assert site.pair.values() == site.values(0, 4)
+
+
 def test_aborted_records_behind_the_anchor_are_no_part_of_the_copy(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
     site = Site(monkeypatch, "transactions", level)
     site.write_and_copy(3)

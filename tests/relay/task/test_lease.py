@@ -75,7 +75,7 @@ class AnsweringWriter:
         self.target.answer()
         return opened
 
-    def note_target_end(self, progress: Progress, log_end: int) -> None:
+    def note_target_end(self, progress: Progress, log_end: int | None) -> None:
         """The log ends with the progress."""
 
     def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:

@@ -212,9 +212,10 @@ class Opening:
         # What an attempt of before commits late must not count for this copy.
         now_ms = parts.context.unix_ms()
         progress = replace(progress, target=start.mark, generation=now_ms)
-        if start.progress is not None and self._writer.way is Way.SEQUENCES:
+        if start.progress is not None:
             # It is restored: nothing is behind it yet. Until this attempt fences, an earlier one may append.
             progress = replace(progress, way=Way.SEQUENCES)
+            self._writer.note_target_end(progress, None)
         if start.progress is None:
             beginning = None if start.mark is None else Beginning(progress.offset, start.mark.end)
             # An earlier attempt of this copy may have searched a log that is gone.

@@ -100,7 +100,7 @@ class AtLeastOnceWriter:
         # A pending claim of a killed copy is not waited for: the progress before it repeats records, and loses none.
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=False)
 
-    def note_target_end(self, progress: Progress, log_end: int) -> None:
+    def note_target_end(self, progress: Progress, log_end: int | None) -> None:
         """Do nothing: what is behind the progress is repeated."""
 
     def acquire(

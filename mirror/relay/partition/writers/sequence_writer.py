@@ -195,7 +195,7 @@ class SequenceWriter:
     def _read_progress(self, timeout_ms: int, *, require_stable: bool) -> Future[Progress | None]:
         return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=require_stable)
 
-    def note_target_end(self, progress: Progress, log_end: int) -> None:
+    def note_target_end(self, progress: Progress, log_end: int | None) -> None:
         """Do nothing: the log is read in any case."""
 
     def acquire(

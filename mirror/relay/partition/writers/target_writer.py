@@ -91,11 +91,12 @@ class TargetWriter(Protocol):
         """
         ...
 
-    def note_target_end(self, progress: Progress, log_end: int) -> None:
+    def note_target_end(self, progress: Progress, log_end: int | None) -> None:
         """Note that the target's log ends at ``log_end``, where the attempt would begin at ``progress``.
 
         In transactions, the progress is exact if the log ends with it. Otherwise the log may hold more: a partition of
-        ``__consumer_offsets`` may have lost its last commits, and other producers may write to the target.
+        ``__consumer_offsets`` may have lost its last commits, and other producers may write to the target. None: the
+        log may grow, as nothing shows whether an earlier attempt by sequences still appends.
         """
         ...
 
@@ -195,9 +196,10 @@ class ExactlyOnceWriter:
         read = then(fenced, lambda _: read_latest_progress(self._admin, self._flow, self._tp, timeout_ms))
         return then(read, check)
 
-    def note_target_end(self, progress: Progress, log_end: int) -> None:
+    def note_target_end(self, progress: Progress, log_end: int | None) -> None:
         """As :meth:`TargetWriter.note_target_end`."""
-        if progress.target is not None and progress.target.may_precede_appends(log_end):
+        mark = progress.target
+        if log_end is None or (mark is not None and mark.may_precede_appends(log_end)):
             self.acquired = False
 
     def acquire(

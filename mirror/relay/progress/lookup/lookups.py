@@ -198,6 +198,10 @@ class ClusterLookups:
     def _holds_no_records(self, tp: TopicPartition, log: LogBounds) -> bool:
         return log.first == 0 and self._progress_topic.holds_no_records(tp, 0, self._timeout_ms)
 
+    def is_committed(self, tp: TopicPartition, mark: TargetMark) -> bool:
+        """Whether the log of target ``tp`` has the marker of the transaction of ``mark``. Raises KafkaError."""
+        return self._progress_topic.is_committed(tp, mark, self._timeout_ms)
+
     def check_suspect_log(
         self,
         tp: TopicPartition,

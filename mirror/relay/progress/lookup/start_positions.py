@@ -111,16 +111,24 @@ class StartPositions:
             log_end = current.end
         elif not current.may_precede_appends(log_end):
             current = current.ending_at(current.end)
-        if found.holds and shrunk_to is None:
-            return done(StartPosition(progress, log_end, current))
-        check = self._lookups.check_suspect_log
-        suspect = self._submit(check, tp, progress, mark, found.cut, current, shrunk_to)
+
+        def check_log(shrunk_to: int | None) -> Future[StartPosition]:
+            check = self._lookups.check_suspect_log
+            return then(self._submit(check, tp, progress, mark, found.cut, current, shrunk_to), checked)
 
         def checked(start: StartPosition) -> Future[StartPosition]:
             is_whole = start.progress is not None and start.loss is None
             return done(replace(start, target_end=log_end) if is_whole else start)
 
-        return then(suspect, checked)
+        if found.holds and shrunk_to is None:
+            whole = StartPosition(progress, log_end, current)
+            if mark.leader_epoch == current.leader_epoch or not mark.may_lack_marker(found.cut):
+                return done(whole)
+            committed: Future[bool] = self._submit(self._lookups.is_committed, tp, mark)
+            # Without its marker, its data is aborted with the producer's next transaction.
+            return then(committed, lambda holds: done(whole) if holds else check_log(mark.end - 1))
+
+        return check_log(shrunk_to)
 
     def compare(self, tp: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
         """Compare ``mark`` with the present leader's log; return the mark for it, or None if records are missing."""
