@@ -116,8 +116,7 @@ class MirrorMakerFile:
 
     def connector(self, pair: Pair, connector: str) -> dict[str, Setting]:
         """Return the settings of one of the :data:`CONNECTORS` of a pair."""
-        known = known_keys.CONNECTORS | known_keys.FORMER.keys()
-        found = {key: setting for key, setting in self.properties.items() if key in known}
+        found = {key: setting for key, setting in self.properties.items() if key in known_keys.CONNECTORS}
         found |= with_prefix(self.properties, "config.providers")
         found |= with_prefix(self.properties, "replication.policy")
         for end, alias in zip(("source", "target"), pair, strict=True):

@@ -85,13 +85,17 @@ def of_file(file: MirrorMakerFile) -> list[Replication]:
     running = file.pairs()
     found = []
     for pair in running:
-        source = file.connector(pair, SOURCE)
+        # MirrorMaker 2 of Kafka 4 does not pass them on: another release did, or the writer means their present names.
+        former = {key: setting for key, setting in file.properties.items() if key in known_keys.FORMER}
+        source = former | file.connector(pair, SOURCE)
         if not is_true(source["enabled"], otherwise=False):
             continue
         back = Pair(pair.target, pair.source)
         heartbeat = file.connector(back, HEARTBEAT) if back in running else None
         forth = file.connector(pair, HEARTBEAT)
-        found.append(Replication(pair, source, file.connector(pair, CHECKPOINT), heartbeat, file.worker(pair), forth))
+        found.append(
+            Replication(pair, source, former | file.connector(pair, CHECKPOINT), heartbeat, file.worker(pair), forth)
+        )
     pairs = {replication.pair for replication in found}
     return [
         replace(one, lone_heartbeat=None) if Pair(one.pair.target, one.pair.source) in pairs else one for one in found

@@ -135,6 +135,7 @@ def test_a_group_behind_the_source_s_retention_keeps_its_records_on_the_target(
 def test_positions_in_front_of_the_copy_and_in_partitions_without_one_are_held(pair: TwoClusters, name: str) -> None:
     topic = pair.topics(2)
     _written(pair, topic, 0, 100)
+    pair.source.fill(topic, [b"not copied"], partition=1)
     pair.source.delete_records(topic, 50)
     pair.complete([one for one in pair.ranges(topic) if one.partition == 0])
     commit(pair.source, name, topic, 20)

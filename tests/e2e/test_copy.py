@@ -176,6 +176,7 @@ def _shape(site: Site) -> None:
             "started",
             "ended",
             "error",
+            "behind",
             "partitions",
             "groups",
             "configs",
