@@ -34,6 +34,8 @@ class LastVerification:
     bytes: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
     """Partitions by outcome, one of :data:`mirror.verify.results.OUTCOMES`."""
+    incomplete: int = 0
+    """Partitions of which the target did not have every record that the source had."""
     differing: Mapping[str, int] = field(default_factory=dict)
     """Records that differ, by kind."""
     equal_to: Mapping[str, int] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class LastVerification:
             records=sum(one.get("records", 0) for one in partitions),
             bytes=sum(one.get("bytes", 0) for one in partitions),
             outcomes=dict(outcomes),
+            incomplete=sum(not one["complete"] for one in partitions),
             differing=dict(differing),
             equal_to=dict(equal_to),
             partitions=tuple(_partition(one) for one in worst),

@@ -144,7 +144,7 @@ def _link_of(fields: dict[str, Any]) -> Link:
 
 
 def proved_ranges(results: Iterable[PartitionResult]) -> tuple[ProvedRange, ...]:
-    """Return what the results prove, without ranges in which there was nothing."""
+    """Return what the results prove, without ranges in which the source had nothing."""
     return tuple(
         ProvedRange(
             topic=result.topic,
@@ -169,10 +169,7 @@ def proved_ranges(results: Iterable[PartitionResult]) -> tuple[ProvedRange, ...]
 
 def _has_extent(result: PartitionResult) -> bool:
     verdict = result.verdict
-    return verdict is not None and (verdict.source_end, verdict.target_end) != (
-        verdict.source_start,
-        verdict.target_start,
-    )
+    return verdict is not None and verdict.source_start != verdict.source_end
 
 
 def unproved_lines(results: Iterable[PartitionResult]) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mirror.verify.values import Bounds, Kind, Verdict
+from mirror.verify.values import LEFT_OUT, Bounds, Kind, Uncompared, Verdict
 
 EXIT_EQUAL: Final = 0
 EXIT_NOT_COMPARED: Final = 1
 EXIT_DIFFERENT: Final = 3
 OUTCOMES: Final = ("different", "unknown", "not compared", "equal")
 """What the result of a partition may be, the worst first. The values are JSON values."""
+_NO_VERDICT: Final = "nothing was compared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class VerifyRange:
     expected_digest: str = ""
     """What a proof says of the source's batches; empty: nothing."""
     notes: tuple[str, ...] = ()
+    outside: tuple[Uncompared, ...] = ()
+    """Records that the source has outside the bounds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +79,11 @@ class PartitionResult:
             source_topic_id=range_.source_topic_id,
             target_topic_id=range_.target_topic_id,
             notes=list(range_.notes),
+            outside=range_.outside,
         )
+
+    outside: tuple[Uncompared, ...] = ()
+    """Records that the source has outside the range that was compared."""
 
     @property
     def differs(self) -> bool:
@@ -102,6 +109,17 @@ class PartitionResult:
         nothing = verdict is not None and verdict.complete and verdict.nothing_compared and not self.error
         return "not compared" if nothing else "unknown"
 
+    @property
+    def incomplete(self) -> list[str]:
+        """Return why the target is not known to have every record that the source has now; empty if it has."""
+        verdict = self.verdict
+        if verdict is None or self.error:
+            return [self.error or _NO_VERDICT]
+        reasons = [f"{count:,} {kind}" for kind, count in sorted(verdict.kinds.items())]
+        parts = [one for one in verdict.uncompared if one.side == "source" or not verdict.complete]
+        reasons += [str(one) for one in (*parts, *self.outside)]
+        return reasons + [f"{verdict.named[name]:,} {name}" for name in LEFT_OUT if verdict.named[name]]
+
     def to_record(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         record: dict[str, Any] = {
@@ -109,6 +127,8 @@ class PartitionResult:
             "target_topic": self.target_topic,
             "partition": self.partition,
             "outcome": self.outcome,
+            "complete": not self.incomplete,
+            "incomplete": self.incomplete,
             "error": self.error or None,
             "notes": self.notes,
         }
@@ -129,10 +149,14 @@ class PartitionResult:
         }
 
 
-def exit_status(results: Iterable[PartitionResult]) -> int:
-    """Return the exit status: a difference outweighs a partition that was not, or not wholly, compared."""
-    outcomes = {result.outcome for result in results}
-    if "different" in outcomes:
+def exit_status(results: Iterable[PartitionResult], *, strict: bool = False) -> int:
+    """Return the exit status: a difference outweighs a partition that was not, or not wholly, compared.
+
+    ``strict``: so does a partition that is not complete, unless it could not be examined.
+    """
+    listed = list(results)
+    outcomes = {result.outcome for result in listed}
+    if "different" in outcomes or (strict and any(result.incomplete and not result.error for result in listed)):
         return EXIT_DIFFERENT
     return EXIT_EQUAL if outcomes <= {"equal"} else EXIT_NOT_COMPARED
 

@@ -54,7 +54,9 @@ class Named(enum.StrEnum):
     NOT_LOCAL = "batches that flows have written to the source"
 
 
-_LACKED_BY_TARGET: Final = (Named.TARGET_COMPACTED, Named.BAD_TIMESTAMP, Named.TOO_LARGE, Named.NO_KEY)
+LEFT_OUT: Final = (Named.BAD_TIMESTAMP, Named.TOO_LARGE, Named.NO_KEY)
+"""Each counts a record of the source that the flow was to copy and has left out."""
+_LACKED_BY_TARGET: Final = (Named.TARGET_COMPACTED, *LEFT_OUT)
 """Each counts a record of the source."""
 _OF_SOURCE: Final = (Kind.MISSING, Kind.ORDER, Kind.CONTENT)
 """Each is the finding of a record of the source; the others are of the target only."""
@@ -102,6 +104,9 @@ class Uncompared:
     start: int
     end: int
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.side} {self.start} to {self.end - 1} not compared: {self.reason}"
 
     def to_record(self) -> dict[str, Any]:
         """Return it as a JSON object."""

@@ -180,6 +180,7 @@ def test_metrics_are_those_of_the_last_verification_and_rehearsal() -> None:
     assert found["mirror.verify.last"] == {("f",): 0}, "none has found everything equal"
     assert found["mirror.verify.differences"] == {("f", "missing"): 3}
     assert found["mirror.verify.unknown"] == {("f",): 1}
+    assert found["mirror.verify.incomplete"] == {("f",): 2}
     assert found["mirror.verify.offsets"] == {("f", "orders"): 77}
     assert found["mirror.rehearsal.last"] == {("f",): NOON_MS / 1000}
     assert found["mirror.rehearsal.not_ready"] == {("f",): 0}
@@ -206,6 +207,7 @@ def test_report_has_the_last_verification_and_rehearsal() -> None:
     text = shown(evidence(*DIFFERENT, rehearsal=rehearsed(obstacles=[obstacle])))
     assert ": 1 of 3 partitions equal" in text
     assert "differing records: missing 3" in text
+    assert "not complete: 2 partitions" in text
     assert "orders 1 different 7 3 missing" in text
     assert "orders 2 unknown \u2013 no leader" in text
     assert "last found equal: never" in text

@@ -22,6 +22,7 @@ _Proof = Annotated[Path | None, typer.Option(verify_options.PROOF.name, help=ver
 _Check = Annotated[Path | None, typer.Option(verify_options.CHECK.name, help=verify_options.CHECK.help, dir_okay=False)]
 _AllowForeign = Annotated[bool, typer.Option(verify_options.ALLOW_FOREIGN.name, help=verify_options.ALLOW_FOREIGN.help)]
 _Hex = Annotated[bool, typer.Option(verify_options.HEX.name, help=verify_options.HEX.help)]
+_Strict = Annotated[bool, typer.Option(verify_options.STRICT.name, help=verify_options.STRICT.help)]
 _All = Annotated[bool, typer.Option(verify_options.ALL.name, help=verify_options.ALL.help)]
 
 
@@ -36,6 +37,7 @@ def verify(
     check: _Check = None,
     allow_foreign: _AllowForeign = False,
     excerpts: _Hex = False,
+    strict: _Strict = False,
     all_partitions: _All = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -43,10 +45,11 @@ def verify(
     """Compare what each flow has copied, record by record, up to what is committed. Changes nothing.
 
     It says up to which offsets both sides are equal, what differs (missing, doubled, order, content, foreign) with its
-    offsets, and what could not be compared and why.
+    offsets, what could not be compared and why, and whether the target is complete: whether it has every record that
+    the source has now.
 
-    Exit status: 0 all that is copied is equal, 1 something could not be looked at, 2 wrong usage, 3 differences, 130 or
-    143 interrupted.
+    Exit status: 0 all that is copied is equal, 1 something could not be examined, 2 wrong usage, 3 differences (with
+    --strict also if the target is not complete), 130 or 143 interrupted.
     """
     options = VerifyOptions(
         config=config,
@@ -58,6 +61,7 @@ def verify(
         check=check,
         allow_foreign=allow_foreign,
         excerpts=excerpts,
+        strict=strict,
         all_partitions=all_partitions,
         as_json=as_json,
         debug=debug,

@@ -1,7 +1,7 @@
 """The driver's script of a verification: compares source and target of the selected flows, and changes neither.
 
-Exit status: 0 everything that is copied is equal; 1 something could not be looked at; 2 wrong usage; 3 differences; 130
-or 143 interrupted by SIGINT or SIGTERM.
+Exit status: 0 everything that is copied is equal; 1 something could not be examined; 2 wrong usage; 3 differences, with
+--strict also if the target is not complete; 130 or 143 interrupted by SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _run(options: VerifyOptions, consoles: Consoles) -> int:
     with locked(options.report_dir), contextlib.ExitStack() as started:
         verifier = FlowVerifier(config, options, proof, _lazy_context(started, consoles), consoles.progress)
         reports = [_verify(verifier, flow, consoles, options) for flow in flows]
-        content = _content(reports)
+        content = _content(reports, strict=options.strict)
         write_atomically(options.report_dir / _RESULT_FILE, (json.dumps(content, indent=1) + "\n").encode())
     consoles.write_json(content, indent=2)
     return int(content["exit_status"])
@@ -103,8 +103,8 @@ def _verify(verifier: FlowVerifier, flow: FlowConfig, consoles: Consoles, option
     return report
 
 
-def _content(reports: Sequence[FlowVerification]) -> dict[str, Any]:
-    status = exit_status(result for report in reports for result in report.results)
+def _content(reports: Sequence[FlowVerification], *, strict: bool) -> dict[str, Any]:
+    status = exit_status((result for report in reports for result in report.results), strict=strict)
     if status == EXIT_EQUAL and any(report.error for report in reports):
         status = EXIT_NOT_COMPARED
     return {"exit_status": status, "flows": [report.to_record() for report in reports]}

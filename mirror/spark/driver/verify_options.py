@@ -35,7 +35,9 @@ PROOF: Final = Option("--proof", "Add what is proved to this file; if it exists,
 CHECK: Final = Option("--check", "Check this proof, and compare all that it proves again; add nothing.")
 ALLOW_FOREIGN: Final = Option("--allow-foreign", "Others write to the target, too: name their records, no difference.")
 HEX: Final = Option("--hex", "Show the bytes that differ, in hex: they are what users have written.")
+STRICT: Final = Option("--strict", "Exit with 3 unless the target has every record that the source has now.")
 ALL: Final = Option("--all", f"Show all partitions, not only the {MAX_PARTITIONS_SHOWN} worst.")
+_FLAGS: Final = {ALLOW_FOREIGN: "allow_foreign", HEX: "excerpts", STRICT: "strict", ALL: "all_partitions"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ class VerifyOptions:
     check: Path | None = None
     allow_foreign: bool = False
     excerpts: bool = False
+    strict: bool = False
     all_partitions: bool = False
     as_json: bool = False
     debug: bool = False
@@ -66,7 +69,7 @@ class VerifyOptions:
         parser.add_argument(FROM.name, dest="from_", help=FROM.help)
         parser.add_argument(PROOF.name, type=Path, help=PROOF.help)
         parser.add_argument(CHECK.name, type=Path, help=CHECK.help)
-        for option, name in ((ALLOW_FOREIGN, "allow_foreign"), (HEX, "excerpts"), (ALL, "all_partitions")):
+        for option, name in _FLAGS.items():
             parser.add_argument(option.name, dest=name, action="store_true", help=option.help)
         parser.add_argument(JSON.name, dest="as_json", action="store_true", help=JSON.help)
         parser.add_argument(DEBUG.name, action="store_true", help=DEBUG.help)
@@ -82,6 +85,8 @@ class VerifyOptions:
             return "--check adds nothing to a proof: remove --proof"
         if self.check is not None and self.from_ is not None:
             return "--check begins where the proof does: remove --from"
+        if self.strict and self.is_partial:
+            return "--strict is about everything that the source has: remove --from and --check"
         try:
             parse_position(self.from_)
         except ValueError as error:
@@ -107,6 +112,7 @@ class VerifyOptions:
         flags = {
             ALLOW_FOREIGN: self.allow_foreign,
             HEX: self.excerpts,
+            STRICT: self.strict,
             ALL: self.all_partitions,
             JSON: self.as_json,
             DEBUG: self.debug,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from mirror.relay.batches.topic_config import FOREVER
 from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
@@ -13,10 +13,14 @@ from mirror.verify.results import PartitionResult, TopicFacts, VerifyRange
 from mirror.verify.values import Bounds, Uncompared, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mirror.relay.batches.topic_config import TopicConfig
     from mirror.relay.progress.committed import Progress
     from mirror.spark.planning.range_planner import SourcePartition
     from mirror.verify.proof import ProvedRange
+
+_NOT_YET: Final = "they are not copied yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,36 @@ class Place:
     """Whether others write to the target, too."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetPlace:
+    """A partition that only the target has."""
+
+    topic: str
+    target_topic: str
+    partition: int
+    source_topic_id: str
+    target: TargetLog
+    topics: Topics
+
+
+def decide_target_only(place: TargetPlace) -> VerifyRange | PartitionResult:
+    """Return what is to be compared: whatever the partition has is not of the source."""
+    target = place.target
+    range_ = VerifyRange(
+        topic=place.topic,
+        target_topic=place.target_topic,
+        partition=place.partition,
+        bounds=Bounds(source_start=0, source_end=0, target_start=target.start, target_end=target.end),
+        source_topic_id=place.source_topic_id,
+        target_topic_id=target.topic_id,
+        facts=_facts(place.topics),
+        notes=("only the target has this partition",),
+    )
+    if target.error:
+        return PartitionResult.of(range_, error=f"the target partition does not answer: {target.error}")
+    return range_ if target.start < target.end else PartitionResult.of(range_, _nothing(range_.bounds))
+
+
 def decide(place: Place) -> VerifyRange | PartitionResult:
     """Return what is to be compared; a result if nothing is, or if it cannot be."""
     if error := _error_of(place):
@@ -75,7 +109,7 @@ def decide(place: Place) -> VerifyRange | PartitionResult:
     bounds = range_.bounds
     begins_behind = place.start.source_offset is not None and bounds.source_start >= bounds.source_end
     if begins_behind or (bounds.source_start >= bounds.source_end and bounds.target_start >= bounds.target_end):
-        return _result(place, _nothing(bounds), notes=range_.notes)
+        return PartitionResult.of(range_, _nothing(bounds))
     return range_
 
 
@@ -106,7 +140,7 @@ def _without_progress(place: Place) -> PartitionResult:
     verdict = _nothing(Bounds(source_start=start, source_end=start, target_start=target.end, target_end=target.end))
     if start < end:
         verdict.uncompared.append(Uncompared("source", start, end, "nothing is copied yet"))
-    return _result(place, verdict)
+    return _result(place, verdict, outside=tuple(_unstable(place.source)))
 
 
 def _range(place: Place, progress: Progress) -> VerifyRange:
@@ -117,7 +151,33 @@ def _range(place: Place, progress: Progress) -> VerifyRange:
     elif made_again:
         notes.append("the target topic was deleted and made again since it was copied")
     bounds, remark = _bounds(place, progress, made_again=made_again)
-    return _compared(place, bounds, notes=tuple([*notes, remark] if remark else notes))
+    found = _compared(place, bounds, notes=tuple([*notes, remark] if remark else notes))
+    return replace(found, outside=tuple(_outside(place, progress, bounds)))
+
+
+def _outside(place: Place, progress: Progress, bounds: Bounds) -> Iterator[Uncompared]:
+    """Yield the records of the source in front of ``bounds`` and behind them."""
+    source, start = place.source, place.start
+    begun = 0 if progress.beginning is None else progress.beginning.source
+    front = "they were proved before" if start.proved is not None else "--from leaves them out"
+    until = progress.offset if source.until is None else max(progress.offset, source.until)
+    parts = (
+        (0, begun, "the copy has begun behind them"),
+        (begun, min(bounds.source_start, progress.offset), front),
+        (progress.offset, until, _NOT_YET),
+        (until, source.end, _NOT_YET if source.until is None else "the flow ends in front of them"),
+    )
+    for first, last, reason in parts:
+        begin, end = max(first, source.earliest), min(last, source.end)
+        if begin < end:
+            yield Uncompared("source", begin, end, reason)
+    yield from _unstable(source)
+
+
+def _unstable(source: SourcePartition) -> Iterator[Uncompared]:
+    if source.high_watermark > source.end:
+        reason = "they are newer, or an open transaction on the source withholds them"
+        yield Uncompared("source", source.end, source.high_watermark, reason)
 
 
 def _compared(place: Place, bounds: Bounds, *, notes: tuple[str, ...] = (), expected_digest: str = "") -> VerifyRange:
@@ -194,7 +254,7 @@ def _nothing(bounds: Bounds) -> Verdict:
 
 
 def _result(
-    place: Place, verdict: Verdict | None = None, *, error: str = "", notes: tuple[str, ...] = ()
+    place: Place, verdict: Verdict | None = None, *, error: str = "", outside: tuple[Uncompared, ...] = ()
 ) -> PartitionResult:
     return PartitionResult(
         topic=place.source.topic,
@@ -204,7 +264,7 @@ def _result(
         error=error,
         source_topic_id=place.source.topic_id,
         target_topic_id=place.target.topic_id,
-        notes=list(notes),
+        outside=outside,
     )
 
 
@@ -228,4 +288,6 @@ def decide_proved(place: Place, proved: ProvedRange) -> VerifyRange | PartitionR
         gone = f"offsets {proved.source_start} to {proved.source_end - 1} were proved, and a side has deleted them"
         return _result(place, error=gone)
     notes = () if whole else ("a side has deleted the beginning of what was proved: the rest was compared",)
-    return _compared(place, bounds, notes=notes, expected_digest=proved.sha256 if whole else "")
+    found = _compared(place, bounds, notes=notes, expected_digest=proved.sha256 if whole else "")
+    others = Uncompared("source", bounds.source_end, source.end, "--check compares only what the proof says")
+    return replace(found, outside=(others,) if others.start < others.end else ())

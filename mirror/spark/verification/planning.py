@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +15,16 @@ from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
 from mirror.spark.planning.packing import pack
 from mirror.spark.planning.range_planner import NO_LEADER, select_topics
 from mirror.spark.planning.source_offsets import SourceOffsets
-from mirror.spark.verification.places import Place, Start, TargetLog, Topics, decide, decide_proved
+from mirror.spark.verification.places import (
+    Place,
+    Start,
+    TargetLog,
+    TargetPlace,
+    Topics,
+    decide,
+    decide_proved,
+    decide_target_only,
+)
 from mirror.verify.proof import Proof, ProvedRange
 from mirror.verify.results import PartitionResult, VerifyRange
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
@@ -90,8 +99,13 @@ def make_plan(request: VerifyRequest, source: Admin, target: Admin) -> VerifyPla
     progress = ProgressStore(target, flow.name).read(wanted)
     logs = _target_logs(target, wanted)
     partitions = offsets.partitions()
-    places = _places(request, plan, partitions, (progress, logs), source, target)
+    of_source = _configs(source, {one.topic for one in partitions})
+    of_target = _configs(target, {one.target_topic for one in partitions})
+    both = {one.topic: Topics(source=of_source[one.topic], target=of_target[one.target_topic]) for one in partitions}
+    places = _places(request, plan, partitions, (progress, logs), both, source)
     decisions = _decisions(request, places)
+    if not request.checks:
+        decisions += map(decide_target_only, _target_only(partitions, logs, both))
     plan.results.extend(one for one in decisions if isinstance(one, PartitionResult))
     plan.ranges.extend(one for one in decisions if isinstance(one, VerifyRange))
     return replace(plan, sizes=record_sizes(source, partitions)) if plan.ranges else plan
@@ -121,18 +135,20 @@ def _not_there(proved: ProvedRange) -> PartitionResult:
 
 
 def _target_logs(target: Admin, wanted: set[TopicPartition]) -> dict[TopicPartition, TargetLog]:
+    """Return the logs of the ``wanted`` partitions, and of all others that their topics have."""
     topics = target.describe_topics({tp.topic for tp in wanted}, partial=True)
     existing = {
         TopicPartition(name, one.partition): one.leader != NO_LEADER
         for name, topic in topics.items()
         for one in topic.partitions
     }
-    led = [tp for tp in wanted if existing.get(tp)]
+    all_of_them = wanted | existing.keys()
+    led = [tp for tp in all_of_them if existing.get(tp)]
     ends = target.list_offsets(dict.fromkeys(led, LATEST), partial=True)
     high = target.list_offsets(dict.fromkeys(led, LATEST), isolation="read_uncommitted", partial=True)
     starts = target.list_offsets(dict.fromkeys(led, EARLIEST), partial=True)
     logs: dict[TopicPartition, TargetLog] = {}
-    for tp in wanted:
+    for tp in all_of_them:
         if tp not in existing:
             error = topics.failed.get(tp.topic)
             logs[tp] = TargetLog(exists=False, error="" if error is None or _is_unknown(error) else str(error))
@@ -164,12 +180,10 @@ def _places(
     plan: VerifyPlan,
     partitions: Sequence[SourcePartition],
     read: tuple[Mapping[TopicPartition, Progress], Mapping[TopicPartition, TargetLog]],
+    topics: Mapping[str, Topics],
     source: Admin,
-    target: Admin,
 ) -> list[Place]:
     progress, logs = read
-    of_source = _configs(source, {one.topic for one in partitions})
-    of_target = _configs(target, {one.target_topic for one in partitions})
     starts = _starts(request, partitions, source)
     places = []
     for one in partitions:
@@ -179,13 +193,30 @@ def _places(
                 source=one,
                 target=logs[tp],
                 progress=progress.get(tp),
-                topics=Topics(source=of_source[one.topic], target=of_target[one.target_topic]),
+                topics=topics[one.topic],
                 source_cluster_id=plan.source_cluster_id,
                 start=starts.get(TopicPartition(one.topic, one.partition), Start()),
                 has_others=request.has_others,
             )
         )
     return places
+
+
+def _target_only(
+    partitions: Sequence[SourcePartition], logs: Mapping[TopicPartition, TargetLog], topics: Mapping[str, Topics]
+) -> Iterator[TargetPlace]:
+    """Yield the partitions that no source topic of the flow has."""
+    sources = {one.target_topic: one for one in partitions}
+    for tp in sorted(logs.keys() - {TopicPartition(one.target_topic, one.partition) for one in partitions}):
+        one = sources[tp.topic]
+        yield TargetPlace(
+            topic=one.topic,
+            target_topic=tp.topic,
+            partition=tp.partition,
+            source_topic_id=one.topic_id,
+            target=logs[tp],
+            topics=topics[one.topic],
+        )
 
 
 def _configs(admin: Admin, topics: set[str]) -> dict[str, TopicConfig]:

@@ -32,11 +32,17 @@ class FlowVerification:
         """How long it took."""
         return 0.0 if self.ended is None else (self.ended - self.started).total_seconds()
 
+    @property
+    def complete(self) -> bool:
+        """Whether the target has every record that the source has now."""
+        return not self.error and not any(result.incomplete for result in self.results)
+
     def to_record(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return {
             "flow": self.flow,
             "error": self.error or None,
+            "complete": self.complete,
             "partial": self.partial,
             "started": self.started.isoformat(),
             "seconds": round(self.seconds, 3),

@@ -166,6 +166,13 @@ UNPROVED: Final = Instrument(
     ("flow",),
     "partitions that the last `mirror verify` could not compare to their end",
 )
+INCOMPLETE: Final = Instrument(
+    "mirror.verify.incomplete",
+    Kind.GAUGE,
+    "{partition}",
+    ("flow",),
+    "partitions of which the target did not have every record that the source had, by the last `mirror verify`",
+)
 REHEARSED: Final = Instrument(
     "mirror.rehearsal.last", Kind.GAUGE, "s", ("flow",), "time of the last `mirror rehearse`, in seconds since 1970"
 )

@@ -131,6 +131,7 @@ def record_evidence(metrics: MetricStore, flow: str, evidence: Evidence) -> None
         metrics.set(instruments.PROVED, found.equal_ms / 1000, flow=flow)
         uncompared = sum(found.outcomes.get(outcome, 0) for outcome in ("unknown", "not compared"))
         metrics.set(instruments.UNPROVED, uncompared + bool(found.error), flow=flow)
+        metrics.set(instruments.INCOMPLETE, found.incomplete, flow=flow)
         metrics.remove(instruments.PROVED_TO, flow=flow)
         for topic, offset in found.equal_to.items():
             metrics.set(instruments.PROVED_TO, offset, flow=flow, topic=topic)

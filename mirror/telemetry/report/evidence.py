@@ -60,6 +60,7 @@ def _verification(found: LastVerification, made_ms: int) -> dict[str, Any]:
             f"{counted(found.records, 'record')}, {size(found.bytes)}, in {span(found.seconds * 1000)}",
             *(["only a part was compared (--from or --check)"] if found.partial else []),
             f"all of it last found equal: {equal}" if found.partial else f"last found equal: {equal}",
+            *([f"not complete: {counted(found.incomplete, 'partition')}"] if found.incomplete else []),
             *([f"differing records: {listed(dict(found.differing))}"] if found.differing else []),
         ],
         "rows": [

@@ -56,7 +56,8 @@ def test_script_gets_the_options_of_the_command() -> None:
         debug=True,
     )
     checking = VerifyOptions(config=Path("c"), check=Path("k"))
-    for options in (whole, checking, VerifyOptions(config=Path("c"))):
+    strict = VerifyOptions(config=Path("c"), strict=True)
+    for options in (whole, checking, strict, VerifyOptions(config=Path("c"))):
         assert VerifyOptions.parse(options.to_arguments(), script="verify.py", description="") == options
 
 
@@ -80,6 +81,8 @@ def test_wrong_option_ends_with_status_2() -> None:
         (("--check", "p", "--proof", "q"), "remove --proof"),
         (("--check", "p", "--from", "5"), "remove --from"),
         (("--from", "yesterday"), "a timestamp such as"),
+        (("--strict", "--from", "5"), "everything that the source has"),
+        (("--strict", "--check", "p"), "everything that the source has"),
     ],
 )
 def test_options_that_make_no_sense_end_with_status_2(

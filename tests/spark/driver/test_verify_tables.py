@@ -63,6 +63,16 @@ def test_worst_partitions_are_shown_first() -> None:
     assert "10 more partitions" not in _printed(FlowVerification(flow="f", results=results), all_partitions=True)
 
 
+def test_table_says_which_partitions_are_complete_and_why_the_others_are_not() -> None:
+    results = [_result(number, _verdict()) for number in range(50)]
+    results[44].outside = (Uncompared("source", 120, 130, "they are not copied yet"),)
+    text = _printed(FlowVerification(flow="f", results=results))
+    rows = [" ".join(line.replace("│", " ").split()) for line in text.splitlines() if "orders" in line and "│" in line]
+    assert "equal no source 120 to 129 not compared: they are not" in rows[0]
+    assert rows[1].endswith("equal yes")
+    assert "49 of 50" in text
+
+
 def test_only_the_first_differences_are_listed() -> None:
     verdict = _verdict(*(Difference(Kind.MISSING, number, number) for number in range(9)))
     assert "orders-0: 4 more differences" in _printed(FlowVerification(flow="f", results=[_result(0, verdict)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,19 @@ from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.progress.committed import Beginning, Progress
 from mirror.relay.progress.target_log import TargetMark
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition
-from mirror.spark.verification.places import Place, Start, TargetLog, Topics, decide, decide_proved
+from mirror.spark.verification.places import (
+    Place,
+    Start,
+    TargetLog,
+    TargetPlace,
+    Topics,
+    decide,
+    decide_proved,
+    decide_target_only,
+)
 from mirror.verify.proof import ProvedRange, proved_ranges
-from mirror.verify.results import EXIT_NOT_COMPARED, PartitionResult, VerifyRange, exit_status
-from mirror.verify.values import Bounds, Uncompared
+from mirror.verify.results import EXIT_EQUAL, EXIT_NOT_COMPARED, PartitionResult, VerifyRange, exit_status
+from mirror.verify.values import Bounds, Difference, Kind, Named, Uncompared, Verdict
 
 _SOURCE = SourcePartition(
     topic="orders",
@@ -208,3 +218,105 @@ def test_what_is_left_of_a_proved_range_is_compared_without_its_hash() -> None:
     other = decide_proved(replace(_PLACE, target=replace(_TARGET, topic_id="new")), _PROVED)
     assert isinstance(other, PartitionResult)
     assert "made again" in other.error
+
+
+_BEHIND = Uncompared("source", 100, 130, "they are not copied yet")
+
+
+@pytest.mark.parametrize(
+    ("place", "outside"),
+    [
+        (replace(_PLACE, progress=replace(_PROGRESS, offset=130)), ()),
+        (_PLACE, (_BEHIND,)),
+        (replace(_PLACE, source=replace(_SOURCE, earliest=120)), (replace(_BEHIND, start=120),)),
+        (
+            replace(_PLACE, progress=replace(_PROGRESS, beginning=Beginning(40, 7))),
+            (Uncompared("source", 0, 40, "the copy has begun behind them"), _BEHIND),
+        ),
+        (
+            replace(_PLACE, start=Start(proved=_PROVED)),
+            (Uncompared("source", 0, 60, "they were proved before"), _BEHIND),
+        ),
+        (
+            replace(_PLACE, start=Start(source_offset=110)),
+            (Uncompared("source", 0, 100, "--from leaves them out"), _BEHIND),
+        ),
+        (
+            replace(_PLACE, source=replace(_SOURCE, until=110)),
+            (replace(_BEHIND, end=110), Uncompared("source", 110, 130, "the flow ends in front of them")),
+        ),
+        (
+            replace(_PLACE, source=replace(_SOURCE, until=90, earliest=110)),
+            (Uncompared("source", 110, 130, "the flow ends in front of them"),),
+        ),
+        (
+            replace(_PLACE, source=replace(_SOURCE, high_watermark=133)),
+            (
+                _BEHIND,
+                Uncompared("source", 130, 133, "they are newer, or an open transaction on the source withholds them"),
+            ),
+        ),
+    ],
+    ids=["none", "behind", "deleted", "late start", "proved", "from", "until", "until, deleted", "open transaction"],
+)
+def test_records_of_the_source_outside_the_comparison_are_listed(place: Place, outside: tuple[Uncompared, ...]) -> None:
+    decision = decide(place)
+    assert decision.outside == outside
+    verdict = Verdict(source_start=0, target_start=0, source_end=100, target_end=140)
+    result = decision if isinstance(decision, PartitionResult) else PartitionResult.of(decision, verdict)
+    assert (result.outcome, result.incomplete) == ("equal", [str(one) for one in outside])
+    assert (exit_status([result]), exit_status([result], strict=True)) == (EXIT_EQUAL, 3 if outside else EXIT_EQUAL)
+
+
+def test_check_of_a_proof_lists_what_came_behind_it() -> None:
+    found = decide_proved(_PLACE, _PROVED)
+    assert found.outside == (Uncompared("source", 60, 130, "--check compares only what the proof says"),)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "error", "reasons"),
+    [
+        (None, "no leader", ["no leader"]),
+        (None, "", ["nothing was compared"]),
+        ({"differences": [Difference(Kind.MISSING, 3, 3, 2)]}, "", ["2 missing"]),
+        (
+            {"uncompared": [Uncompared("source", 0, 5, "gone")]},
+            "",
+            ["source 0 to 4 not compared: gone"],
+        ),
+        ({"uncompared": [Uncompared("target", 0, 5, "older")]}, "", []),
+        (
+            {"uncompared": [Uncompared("target", 0, 5, "unread")], "complete": False},
+            "",
+            ["target 0 to 4 not compared: unread"],
+        ),
+        ({"named": Counter({Named.TOO_LARGE: 2})}, "", [f"2 {Named.TOO_LARGE}"]),
+        ({"named": Counter({Named.DROPPED: 2, Named.TARGET_COMPACTED: 1})}, "", []),
+    ],
+)
+def test_partition_is_complete_only_if_the_target_has_each_record_of_the_source(
+    verdict: dict[str, Any] | None, error: str, reasons: list[str]
+) -> None:
+    made = None if verdict is None else Verdict(source_start=0, target_start=0, source_end=9, target_end=9, **verdict)
+    result = PartitionResult(topic="t", target_topic="t", partition=0, verdict=made, error=error)
+    assert result.incomplete == reasons
+    record = result.to_record()
+    assert (record["complete"], record["incomplete"]) == (not reasons, reasons)
+    assert exit_status([result], strict=True) == (EXIT_NOT_COMPARED if error else 3 if reasons else EXIT_EQUAL)
+
+
+def test_whatever_a_partition_has_that_only_the_target_has_is_compared() -> None:
+    place = TargetPlace(
+        topic="orders", target_topic="a.orders", partition=7, source_topic_id="s", target=_TARGET, topics=_PLACE.topics
+    )
+    found = decide_target_only(place)
+    assert isinstance(found, VerifyRange)
+    assert found.bounds == Bounds(source_start=0, source_end=0, target_start=0, target_end=140)
+    assert (found.partition, found.source_limit) == (7, 0)
+    empty = decide_target_only(replace(place, target=replace(_TARGET, start=140)))
+    assert isinstance(empty, PartitionResult)
+    assert (empty.outcome, empty.incomplete) == ("equal", [])
+    assert empty.notes == ["only the target has this partition"]
+    silent = decide_target_only(replace(place, target=TargetLog(error="no leader")))
+    assert isinstance(silent, PartitionResult)
+    assert (silent.outcome, silent.error) == ("unknown", "the target partition does not answer: no leader")

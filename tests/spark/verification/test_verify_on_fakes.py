@@ -169,6 +169,43 @@ def test_records_that_others_write_to_a_copy_are_found(audit_of: Callable[..., A
     assert [one.outcome for one in audit.verify(allow_foreign=True)] == ["equal"]
 
 
+def test_records_in_a_partition_that_only_the_target_has_are_found(audit_of: Callable[..., Audit]) -> None:
+    audit = audit_of()
+    audit.pair.target.add_topic("paris.t", 3)
+    audit.pair.write(*_values(0, 50))
+    audit.pair.copy()
+    log = audit.pair.target.log("paris.t", 1)
+    log.append_values(b"of nobody", b"of nobody")
+    copied, foreign, empty = audit.verify()
+    assert [(one.outcome, one.incomplete) for one in (copied, empty)] == [("equal", [])] * 2
+    assert foreign.verdict is not None
+    assert found_in(foreign.verdict.differences) == [Found(Kind.FOREIGN, 0, 0, 2)]
+    assert foreign.notes == empty.notes == ["only the target has this partition"]
+    permitted = audit.verify(allow_foreign=True)
+    assert [one.outcome for one in permitted] == ["equal"] * 3
+    proof = Proof().extended(audit.link(permitted))
+    assert [one.partition for one in proof.ranges()] == [0]
+
+
+def test_copy_is_complete_once_it_has_every_record_of_the_source(audit_of: Callable[..., Audit]) -> None:
+    audit = audit_of()
+    audit.pair.write(*_values(0, 50))
+    audit.pair.copy()
+    (result,) = audit.verify()
+    assert (result.outcome, result.incomplete) == ("equal", [])
+    audit.pair.write(*_values(50, 53))
+    (result,) = results = audit.verify()
+    assert result.outcome == "equal"
+    assert result.incomplete == ["source 50 to 52 not compared: they are not copied yet"]
+    assert (exit_status(results), exit_status(results, strict=True)) == (0, 3)
+    audit.pair.copy()
+    (result,) = audit.verify()
+    assert result.incomplete == []
+    audit.pair.log().delete_before(10)
+    (result,) = audit.verify()
+    assert (result.outcome, len(result.incomplete)) == ("equal", 1)
+
+
 def test_damage_to_a_copy_is_found(audit_of: Callable[..., Audit]) -> None:
     audit = audit_of(partitions=len(_SOME))
     records = source_records()

@@ -40,7 +40,7 @@ def verification_lines(report: FlowVerification, *, all_partitions: bool) -> Ite
 def _worst(results: Sequence[PartitionResult], most: int | None) -> list[PartitionResult]:
     if most is None or len(results) <= most:
         return list(results)
-    return sorted(results, key=lambda result: OUTCOMES.index(result.outcome))[:most]
+    return sorted(results, key=lambda one: (OUTCOMES.index(one.outcome), not one.incomplete))[:most]
 
 
 def _table(report: FlowVerification, shown: Sequence[PartitionResult]) -> Table:
@@ -54,6 +54,8 @@ def _table(report: FlowVerification, shown: Sequence[PartitionResult]) -> Table:
     table.add_column("bytes", decimal(size), justify="right")
     table.add_column("equal up to", justify="right")
     table.add_column("outcome", f"{equal} of {len(report.results)} equal")
+    complete = sum(not result.incomplete for result in report.results)
+    table.add_column("complete", f"{complete} of {len(report.results)}")
     remarks = [_remarks(result) for result in shown]
     if any(remarks):
         table.add_column("remarks", overflow="fold")
@@ -76,6 +78,7 @@ def _cells(result: PartitionResult) -> list[str | Text]:
         "-" if verdict is None else decimal(verdict.bytes),
         "-" if verdict is None else f"{verdict.source_end} = {verdict.target_end}",
         Text(result.outcome, style=_STYLES[result.outcome]),
+        Text("no", style="yellow") if result.incomplete else "yes",
     ]
 
 
@@ -84,11 +87,8 @@ def _remarks(result: PartitionResult) -> str:
     texts = [result.error] if result.error else []
     if result.verdict is not None:
         texts += [f"{count:,} {kind}" for kind, count in sorted(result.verdict.kinds.items())]
-        texts += [
-            f"{one.side} {one.start} to {one.end - 1} not compared: {one.reason}"
-            for one in result.verdict.uncompared
-            if one.reason != result.error
-        ]
+        texts += [str(one) for one in result.verdict.uncompared if one.reason != result.error]
+        texts += map(str, result.outside)
         texts += [f"{count:,} {name}" for name, count in sorted(result.verdict.named.items())]
     return "; ".join([*texts, *result.notes])
 

@@ -1,0 +1,29 @@
+"""The exit status of a verification in which no Spark is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mirror.spark.driver.verify_job import main
+from mirror.verify.results import EXIT_DIFFERENT, EXIT_NOT_COMPARED
+from tests.relay.fake_pair import FakePair
+from tests.spark.verification.test_verify_on_fakes import Audit
+
+
+@pytest.mark.parametrize(("strict", "status"), [((), EXIT_NOT_COMPARED), (("--strict",), EXIT_DIFFERENT)])
+def test_target_that_lacks_records_fails_the_strict_gate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, strict: tuple[str, ...], status: int
+) -> None:
+    monkeypatch.setattr("mirror.spark.driver.verify_job.catch_signals", lambda: None)
+    audit = Audit(FakePair(monkeypatch), tmp_path)
+    audit.pair.write(b"not copied")
+    folder = tmp_path / "verify"
+    assert main(["--config", str(audit.config), "--report-dir", str(folder), *strict]) == status
+    content = json.loads((folder / "verify.json").read_text(encoding="utf-8"))
+    (flow,) = content["flows"]
+    (partition,) = flow["partitions"]
+    assert (content["exit_status"], flow["complete"], partition["complete"]) == (status, False, False)
+    assert partition["incomplete"] == ["source 0 to 0 not compared: nothing is copied yet"]
