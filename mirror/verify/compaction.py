@@ -1,13 +1,15 @@
 """Decides whether compaction explains that one side lacks a record. Pure.
 
 Compaction leaves a gap in the offsets, and removes a record only because a later one has its key; a deletion (null) is
-removed after ``delete.retention.ms`` without that. So what a log lacks needs an offset that is free there, and a later
-record with its key, which may come long after it.
+removed after ``delete.retention.ms`` without that, but not before all earlier records with its key are. So what a log
+lacks needs an offset that is free there, and a later record with its key, which may come long after it; and the log may
+not end with an earlier value of a key whose deletion it lacks.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 from mirror.verify.items import Item
@@ -20,6 +22,8 @@ class Removals:
 
     def __init__(self) -> None:
         self._waiting: Final = OrderedDict[bytes, list[tuple[Item, int]]]()
+        self._deletions: Final = OrderedDict[bytes, tuple[Item, int]]()
+        """The last deletion of each key that the log lacks, and of which it may have the value."""
         self._free = 0
         self.forgotten = 0
         """So many records had to be forgotten before a later one was seen."""
@@ -36,13 +40,17 @@ class Removals:
     def explains(self, item: Item, after: int) -> bool:
         """Whether ``item`` may have been removed there, in front of the log's record at the offset ``after``.
 
-        It is to be superseded then, unless it is a deletion; :meth:`unexplained` has it otherwise.
+        It is to be superseded then, or if it is a deletion, the log may not have the value: see :meth:`unexplained`.
         """
         if item.record.key is None or self._free <= 0:
             return False
         self._free -= 1
         if item.record.value is None:
             self.seen(item.record.key)
+            self._deletions[item.record.key] = item, after
+            if len(self._deletions) > _MAX_KEYS:
+                self._deletions.popitem(last=False)
+                self.forgotten += 1
         else:
             self._waiting.setdefault(item.record.key, []).append((item, after))
             if len(self._waiting) > _MAX_KEYS:
@@ -54,9 +62,21 @@ class Removals:
         if key is not None and self._waiting:
             self._waiting.pop(key, None)
 
-    def unexplained(self) -> list[tuple[Item, int]]:
+    @property
+    def lacks_deletions(self) -> bool:
+        """Whether :meth:`unexplained` needs the records of the log again."""
+        return bool(self._deletions)
+
+    def unexplained(self, log: Iterable[Item]) -> list[tuple[Item, int]]:
         """Return the last record of each key that no later one supersedes, with the log's next offset.
 
-        It has superseded the earlier ones itself, before it was lost.
+        It has superseded the earlier ones itself, before it was lost. The same for deletions, of which the ``log``,
+        read again from its beginning, has the value.
         """
-        return [entries[-1] for entries in self._waiting.values()]
+        values: dict[bytes, int] = {}
+        for item in log:
+            key = item.record.key
+            if key is not None and key in self._deletions:
+                values[key] = -1 if item.record.value is None else item.offset
+        left = [entries[-1] for entries in self._waiting.values()]
+        return left + [one for key, one in self._deletions.items() if 0 <= values.get(key, -1) < one[1]]

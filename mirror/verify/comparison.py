@@ -6,13 +6,14 @@
                              ├► records that are equal, one by one
     target ──► TargetCursor ─┘ otherwise: windows of both sides up to the next common record ──► Findings
 
-Both logs are read once. The source is read beyond what is copied, as far as the target has more records: a copy that is
-running has appended them, and has not committed its progress yet.
+Both logs are read once; a compacted one that lacks deletions is read again. The source is read beyond what is copied,
+as far as the target has more records: a copy that is running has appended them, and has not committed its progress yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from mirror.consumer.fetched import Fetched
@@ -23,7 +24,7 @@ from mirror.verify.cursors import Cursor, DamagedBatch, SourceCursor, TargetCurs
 from mirror.verify.findings import EnoughFound, Findings
 from mirror.verify.history import History
 from mirror.verify.items import Item, changed_parts, is_same
-from mirror.verify.pairing import Common, Keys, Pair, find_common, pair_up
+from mirror.verify.pairing import Common, Keys, Pair, find_common, pair_up, places_of
 from mirror.verify.values import Bounds, Named, Rules, Verdict
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import NO_END, Batch
@@ -35,8 +36,19 @@ _NOT_IN_STEP: Final = "no record of the source's next {} is among the target's n
 class Comparison:
     """The comparison of one partition; :meth:`run` does it, and may be called once."""
 
-    def __init__(self, source: Iterable[Fetched], target: Iterable[Fetched], bounds: Bounds, rules: Rules) -> None:
-        """``source`` may extend beyond ``bounds.source_end``, and ``target`` beyond ``bounds.target_end``."""
+    def __init__(
+        self,
+        source: Iterable[Fetched],
+        target: Iterable[Fetched],
+        bounds: Bounds,
+        rules: Rules,
+        again: tuple[Iterable[Fetched], Iterable[Fetched]],
+    ) -> None:
+        """``source`` may extend beyond ``bounds.source_end``, and ``target`` beyond ``bounds.target_end``.
+
+        ``again`` are both logs from their beginning, of which one is read that lacks deletions.
+        """
+        self._again: Final = again
         self._bounds: Final = bounds
         self._rules: Final = rules
         self._source: Final = SourceCursor(source, bounds, rules, NO_END)
@@ -85,7 +97,7 @@ class Comparison:
     def _stopped_by(self, damage: DamagedBatch) -> Verdict:
         if damage.cursor is self._target:
             self._findings.add_damaged(self._source.last + 1, self._target.last + 1)
-        side = "target's" if damage.cursor is self._target else "source's"
+        side = "target's" if isinstance(damage.cursor, TargetCursor) else "source's"
         return self.stopped(f"a batch of the {side} log cannot be read: {damage}")
 
     def _concluded(self) -> Verdict:
@@ -254,7 +266,7 @@ class Comparison:
         copied = sum(item.offset < end.source for item in source)
         self._removed_from_source.begin(self._source.last, end.source, copied)
         self._removed_from_target.begin(self._target.last, end.target, len(target))
-        for pair, place in zip(pairs, _places(pairs, end), strict=True):
+        for pair, place in zip(pairs, places_of(pairs, end), strict=True):
             at_end = following is None and place.target == self._bounds.target_end
             if not self._on_pair(pair, place, withheld=at_end and self._bounds.withheld):
                 return False
@@ -366,11 +378,11 @@ class Comparison:
         self._add_forgotten("target", self._removed_from_source, self._bounds.target_start, self._bounds.target_end)
         self._add_forgotten("source", self._removed_from_target, self._bounds.source_start, self._bounds.source_end)
         verdict, unexplained = self._verdict, []
-        for item, place in self._removed_from_source.unexplained():
+        for item, place in self._removed_from_source.unexplained(self._source_again()):
             verdict.named[Named.SOURCE_COMPACTED] -= 1
             unexplained.append((place, item.offset))
             self._findings.add_extra(item, place, None)
-        for item, place in self._removed_from_target.unexplained():
+        for item, place in self._removed_from_target.unexplained(self._target_again()):
             verdict.named[Named.TARGET_COMPACTED] -= 1
             unexplained.append((item.offset, place))
             self._findings.add_missing(item, place)
@@ -378,25 +390,25 @@ class Comparison:
             verdict.source_end = min(verdict.source_end, source_end)
             verdict.target_end = min(verdict.target_end, target_end)
 
+    def _source_again(self) -> Iterator[Item]:
+        """Read the source from its beginning to the end of what is copied, if that is needed."""
+        if self._removed_from_source.lacks_deletions:
+            whole, end = replace(self._bounds, source_start=0), self._bounds.source_end
+            yield from SourceCursor(self._again[0], whole, self._rules, end).rest()
+
+    def _target_again(self) -> Iterator[Item]:
+        if self._removed_from_target.lacks_deletions:
+            yield from TargetCursor(self._again[1], replace(self._bounds, target_start=0), self._rules).rest()
+
     def _add_forgotten(self, side: str, removals: Removals, start: int, end: int) -> None:
         """Add the offsets of records of ``side`` that the other log lacks, if some were forgotten unexplained."""
         if removals.forgotten:
-            reason = f"too many keys wait for a later record: {removals.forgotten:,} removed ones may not be superseded"
+            reason = (
+                f"too many keys are to be found again: {removals.forgotten:,} removed records may not be superseded"
+            )
             self._coverage.add(side, start, end, reason)
 
 
-def _places(pairs: Sequence[Pair], following: Common) -> list[Common]:
-    """Return for each pair the offsets of what follows it; ``following`` are those behind the last one."""
-    places: list[Common] = []
-    for one, other in reversed(pairs):
-        places.append(following)
-        following = Common(
-            following.source if one is None else one.offset, following.target if other is None else other.offset
-        )
-    places.reverse()
-    return places
-
-
-def compare(source: Iterable[Fetched], target: Iterable[Fetched], bounds: Bounds, rules: Rules) -> Verdict:
+def compare(source: Collection[Fetched], target: Collection[Fetched], bounds: Bounds, rules: Rules) -> Verdict:
     """Return what the comparison of one partition comes to; see :meth:`Comparison.run`."""
-    return Comparison(source, target, bounds, rules).run()
+    return Comparison(source, target, bounds, rules, (source, target)).run()

@@ -108,6 +108,11 @@ class Cursor(ABC):
         self.last = item.record.offset
         return item
 
+    def rest(self) -> Iterator[Item]:
+        """Take all records that are left."""
+        while self.peek() is not None:
+            yield self.take()
+
     def window(self, count: int) -> list[Item]:
         """Return the next ``count`` records, or fewer if there are no more or they have too many bytes."""
         if self._first is not None and not self._waiting:

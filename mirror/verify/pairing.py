@@ -115,3 +115,15 @@ def _likeness(source: Item, target: Item, *, by_key: bool) -> int:
     if one.headers and tuple(one.headers) == tuple(other.headers):
         score += 1
     return score
+
+
+def places_of(pairs: Sequence[Pair], following: Common) -> list[Common]:
+    """Return for each pair the offsets of what follows it; ``following`` are those behind the last one."""
+    places: list[Common] = []
+    for one, other in reversed(pairs):
+        places.append(following)
+        following = Common(
+            following.source if one is None else one.offset, following.target if other is None else other.offset
+        )
+    places.reverse()
+    return places

@@ -49,6 +49,8 @@ class VerifyRange:
     notes: tuple[str, ...] = ()
     outside: tuple[Uncompared, ...] = ()
     """Records that the source has outside the bounds."""
+    log_starts: tuple[int, int] = (0, 0)
+    """Where the logs of source and target begin."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from mirror.client import LATEST, Admin, TopicPartition
 from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
 from mirror.spark.verification.task import prepare_process
-from mirror.verify.comparison import compare
+from mirror.verify.comparison import Comparison
 from mirror.verify.log_reader import LogReader
 from mirror.verify.values import Bounds, Rules
 
@@ -125,7 +125,7 @@ def measure(way: str, addresses: list[str]) -> dict[str, float]:
                 continue
             rules = Rules(hashes=way == "prove", transform=(lambda record: record) if way == "records" else None)
             bounds = Bounds(source_start=0, source_end=ends[0][tp], target_start=0, target_end=ends[1][tp])
-            verdict = compare(*sides, bounds, rules)
+            verdict = Comparison(*sides, bounds, rules, ((), ())).run()  # nothing is compacted
             if not verdict.equal or verdict.records != ends[0][tp] or (way != "records" and verdict.decoded):
                 raise SystemExit(f"{tp} is not equal, or was decoded: {verdict}")
             size += 2 * verdict.bytes

@@ -10,8 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mirror.verify import compaction
-from mirror.verify.values import Kind, Named, Rules
-from tests.relay.batches.logs_by_hand import Made
+from mirror.verify.comparison import Comparison
+from mirror.verify.values import Bounds, Kind, Named, Rules
+from mirror.wire.records import AnyBatch
+from tests.relay.batches.logs_by_hand import Made, batch_at
 from tests.verify import harmless_logs
 from tests.verify.damages import FOREIGN
 from tests.verify.logs import (
@@ -24,6 +26,7 @@ from tests.verify.logs import (
     by_tens,
     compacted,
     copied,
+    fetches_of,
     found_between,
     found_in,
     log_of,
@@ -136,7 +139,7 @@ def test_keys_that_had_to_be_forgotten_are_said(compacted_side: str, monkeypatch
     assert not verdict.complete
     (uncompared,) = verdict.uncompared
     assert uncompared.side == side
-    assert "1 removed ones may not be superseded" in uncompared.reason
+    assert "1 removed records may not be superseded" in uncompared.reason
 
 
 def test_records_that_compaction_has_removed_from_either_side_are_no_changed_ones() -> None:
@@ -226,3 +229,97 @@ def test_the_last_value_of_a_key_that_the_target_lacks_is_found(records: list[Ma
     target = harmless_logs.compacted_log(TARGET_BASE, set(range(len(records))) - left, records)
     verdict = verdict_of(log_of(by_tens(records)), target, Rules(source_compacted=True, target_compacted=True))
     assert [(one.kind, one.source, one.records) for one in found_in(verdict.differences)] == [(Kind.MISSING, lost, 1)]
+
+
+# --- the last state of a key
+
+
+_BOTH_COMPACT = Rules(source_compacted=True, target_compacted=True)
+_A, _A_DELETED, _B, _C = (
+    Made(key, value, (), 5 + number)
+    for number, (key, value) in enumerate([(b"a", b"v"), (b"a", None), (b"b", b"1"), (b"c", b"1")])
+)
+
+
+def _logged(at: int, *records: tuple[int, Made]) -> list[AnyBatch]:
+    return [batch_at(at + offset, [record]) for offset, record in records]
+
+
+@pytest.mark.parametrize("between", [0, 1, 3], ids=["none", "one", "three"])
+def test_deletion_that_never_arrived_is_missing(between: int) -> None:
+    """The copy has a free offset in its place, such as that of a marker; the value is valid there."""
+    others = [(1 + n, _B._replace(time_ms=n)) for n in range(between)]
+    source = _logged(0, (0, _A), *others, (9, _A_DELETED), (10, _C))
+    target = _logged(TARGET_BASE, (0, _A), *others, (10, _C))
+    verdict = verdict_of(source, target, _BOTH_COMPACT)
+    assert found_in(verdict.differences) == [Found(Kind.MISSING, 9, TARGET_BASE + 10)]
+    assert (verdict.source_end, verdict.named[Named.TARGET_COMPACTED], verdict.unaccounted) == (9, 0, 0)
+
+
+def test_deletion_by_others_is_foreign() -> None:
+    source = _logged(0, (0, _A), (1, _B), (3, _C))
+    target = _logged(TARGET_BASE, (0, _A), (1, _B), (2, _A_DELETED), (3, _C))
+    verdict = verdict_of(source, target, _BOTH_COMPACT)
+    assert found_in(verdict.differences) == [Found(Kind.FOREIGN, 3, TARGET_BASE + 2)]
+    assert verdict.named[Named.SOURCE_COMPACTED] == 0
+
+
+def test_deletion_of_what_is_written_again_later_may_be_removed() -> None:
+    again = _A._replace(value=b"w", time_ms=50)
+    source = _logged(0, (0, _A), (1, _B), (2, _A_DELETED), (3, _C), (4, again))
+    target = _logged(TARGET_BASE, (0, _A), (1, _B), (3, _C), (4, again))
+    verdict = verdict_of(source, target, _BOTH_COMPACT)
+    assert (found_in(verdict.differences), verdict.named[Named.TARGET_COMPACTED]) == ([], 1)
+
+
+@pytest.mark.parametrize("lacking", [2, 4], ids=["first", "second"])
+def test_deletion_that_was_repeated_is_there(lacking: int) -> None:
+    later = _A_DELETED._replace(time_ms=50)
+    records = [(0, _A), (1, _B), (2, _A_DELETED), (3, _C), (4, later), (5, _C)]
+    target = _logged(TARGET_BASE, *(one for one in records if one[0] != lacking))
+    assert found_in(verdict_of(_logged(0, *records), target, _BOTH_COMPACT).differences) == []
+
+
+def test_deletion_by_others_is_foreign_though_the_key_has_a_value_that_is_not_copied_yet() -> None:
+    source = _logged(0, (0, _A), (1, _B), (3, _C), (4, _A._replace(value=b"w", time_ms=50)))
+    target = _logged(TARGET_BASE, (0, _A), (1, _B), (2, _A_DELETED), (3, _C))
+    verdict = verdict_of(source, target, _BOTH_COMPACT, bounds=lambda bounds: replace(bounds, source_end=4))
+    assert found_in(verdict.differences) == [Found(Kind.FOREIGN, 3, TARGET_BASE + 2)]
+
+
+def test_value_in_front_of_what_is_compared_is_found_beside_a_missing_deletion() -> None:
+    """The comparison begins behind a proof; the whole logs are read for the value."""
+    source = _logged(0, (0, _A), (1, _B), (2, _A_DELETED), (3, _C))
+    target = _logged(0, (0, _A), (1, _B), (3, _C))
+    bounds = Bounds(source_start=1, source_end=4, target_start=1, target_end=4)
+    logs = fetches_of(source), fetches_of(target)
+    verdict = Comparison(*logs, bounds, _BOTH_COMPACT, logs).run()
+    assert found_in(verdict.differences) == [Found(Kind.MISSING, 2, 3)]
+
+
+def test_deletions_that_had_to_be_forgotten_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_MAX_KEYS", 1)
+    deleted = [(2, _A_DELETED), (3, _B._replace(value=None, time_ms=30))]
+    source = _logged(0, (0, _A), (1, _B), *deleted, (4, _C))
+    target = _logged(TARGET_BASE, (0, _A), (1, _B), (4, _C))
+    verdict = verdict_of(source, target, _BOTH_COMPACT)
+    assert found_in(verdict.differences) == [Found(Kind.MISSING, 3, TARGET_BASE + 4)]
+    assert not verdict.complete
+    assert "1 removed records may not be superseded" in verdict.uncompared[0].reason
+
+
+@given(_KEYED, st.data())
+def test_deletion_that_the_target_lacks_beside_the_value_is_found(records: list[Made], data: st.DataObject) -> None:
+    last = {record.key: offset for offset, record in enumerate(records)}
+    values = {record.key for record in records if record.value is not None}
+    deleted = [offset for key, offset in last.items() if records[offset].value is None and key in values]
+    assume(deleted)
+    lost = data.draw(st.sampled_from(deleted))
+    key = records[lost].key
+    # In front of the last value of the key the cleaner was not: it would have removed what the deletion supersedes.
+    first = max(offset for offset, one in enumerate(records[:lost]) if one.key == key and one.value is not None)
+    left = set(_cleaned(records, data.draw(st.integers(0, first)), deletions=data.draw(st.integers(0, first)))) - {lost}
+    left -= {offset for offset in range(first, lost) if records[offset].key == key and records[offset].value is None}
+    target = harmless_logs.compacted_log(TARGET_BASE, set(range(len(records))) - left, records)
+    verdict = verdict_of(log_of(by_tens(records)), target, _BOTH_COMPACT)
+    assert [(one.kind, one.source) for one in found_in(verdict.differences)] == [(Kind.MISSING, lost)]

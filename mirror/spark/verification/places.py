@@ -194,6 +194,7 @@ def _compared(place: Place, bounds: Bounds, *, notes: tuple[str, ...] = (), expe
         first_copy_ms=0 if progress is None else progress.series,
         expected_digest=expected_digest,
         notes=notes,
+        log_starts=(source.earliest, place.target.start),
     )
 
 

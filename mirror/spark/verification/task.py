@@ -92,18 +92,17 @@ def verify_ranges(config: MirrorConfig, flow: FlowConfig, task: VerifyTask) -> I
 
 def _verify(source: LogReader, target: LogReader, range_: VerifyRange, rules: Rules) -> PartitionResult:
     bounds, comparison = range_.bounds, None
+    from_source = TopicPartition(range_.topic, range_.partition)
+    from_target = TopicPartition(range_.target_topic, range_.partition)
+    starts = range_.log_starts
     try:
         with (
-            contextlib.closing(
-                source.read(TopicPartition(range_.topic, range_.partition), bounds.source_start, range_.source_limit)
-            ) as of_source,
-            contextlib.closing(
-                target.read(
-                    TopicPartition(range_.target_topic, range_.partition), bounds.target_start, bounds.target_end
-                )
-            ) as of_target,
+            contextlib.closing(source.read(from_source, bounds.source_start, range_.source_limit)) as of_source,
+            contextlib.closing(target.read(from_target, bounds.target_start, bounds.target_end)) as of_target,
+            contextlib.closing(source.read(from_source, starts[0], bounds.source_end)) as source_again,
+            contextlib.closing(target.read(from_target, starts[1], bounds.target_end)) as target_again,
         ):
-            comparison = Comparison(of_source, of_target, bounds, rules)
+            comparison = Comparison(of_source, of_target, bounds, rules, (source_again, target_again))
             verdict = comparison.run()
     except Exception as error:  # noqa: BLE001 - what a transform gives may raise anything; others are compared still
         line = _one_line(error)

@@ -169,6 +169,27 @@ def test_records_that_others_write_to_a_copy_are_found(audit_of: Callable[..., A
     assert [one.outcome for one in audit.verify(allow_foreign=True)] == ["equal"]
 
 
+def test_deletion_that_never_arrived_is_found_behind_the_proof_of_its_value(audit_of: Callable[..., Audit]) -> None:
+    audit = audit_of()
+    for cluster, topic in ((audit.pair.source, "t"), (audit.pair.target, "paris.t")):
+        cluster.topics[topic].configs["cleanup.policy"] = "compact"
+    first, deletion, last = Made(b"a", b"v", (), 5), Made(b"a", None, (), 6), Made(b"b", b"1", (), 7)
+    _append(audit.pair.source.log("t", 0), [first])
+    audit.pair.copy()
+    proof = Proof().extended(audit.link(audit.verify(proof=Proof())))
+    for record in (deletion, last):
+        _append(audit.pair.source.log("t", 0), [record])
+    end = audit.pair.log().end_offset
+    audit.pair.copy()
+    audit.pair.log().truncate(end)
+    audit.pair.log().append(build((b"x",), producer_id=99, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL))
+    audit.pair.log().end_transaction(99, commit=False)
+    _append(audit.pair.log(), [last])
+    (result,) = audit.verify(proof=proof)
+    assert result.verdict is not None
+    assert found_in(result.verdict.differences) == [Found(Kind.MISSING, 1, end + 2)]
+
+
 def test_records_in_a_partition_that_only_the_target_has_are_found(audit_of: Callable[..., Audit]) -> None:
     audit = audit_of()
     audit.pair.target.add_topic("paris.t", 3)
