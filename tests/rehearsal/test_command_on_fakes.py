@@ -293,6 +293,85 @@ def test_last_rehearsal_of_a_flow_is_left_for_its_runs(site: Site) -> None:
     assert (left.time_ms, left.ready, left.groups) == (found["time_ms"], found["ready"], len(found["groups"]))
 
 
+def test_what_the_flow_does_not_cover_is_not_ready_unless_it_is_waived(site: Site) -> None:
+    site.round()
+    for topic in ("u", "v"):
+        site.pair.source.add_topic(topic)
+    groups = site.pair.source.groups
+    groups[GROUP][TopicPartition("u", 0)] = GroupOffset(40, -1, "")
+    groups["connect-s3-sink"][SOURCE] = GroupOffset(100, -1, "")
+    groups["console-consumer-7"][TopicPartition("v", 0)] = GroupOffset(1, -1, "")  # of no topic of the flow
+    site.pair.target.groups[GROUP][TopicPartition("elsewhere", 0)] = GroupOffset(1, -1, "")
+    status, found = site.ask()
+    assert status == 3
+    obstacles = {(one["kind"], one["name"]): one for one in found["obstacles"]}
+    assert obstacles.keys() == {("group", "connect-s3-sink"), ("topic", "u")}
+    assert obstacles["topic", "u"]["reason"] == f"group {GROUP} reads it, and no flow copies it"
+    assert obstacles["group", "connect-s3-sink"]["reason"] == (
+        "the connector's group reads topic t, and no flow brings its positions to berlin"
+    )
+    status, found = site.ask("--waive", "u", "--waive", "connect-.*", "--waive", "nothing")
+    assert (status, found["obstacles"]) == (0, [])
+    notes = [note for note in found["notes"] if "waive" in note]
+    assert [note.split(":")[0] for note in notes] == ["waived", "waived", "--waive nothing matches nothing"]
+    status, found = site.ask("--group", GROUP)
+    assert [one["name"] for one in found["obstacles"]] == ["u"], "others were not asked for"
+
+
+def test_topic_and_group_that_another_flow_covers_are_no_obstacles(site: Site) -> None:
+    site.round()
+    site.pair.source.add_topic("u")
+    site.pair.source.groups[GROUP][TopicPartition("u", 0)] = GroupOffset(40, -1, "")
+    site.pair.source.groups["connect-s3-sink"][SOURCE] = GroupOffset(100, -1, "")
+    other = '[flows.other]\nsource = "paris"\ntarget = "berlin"\ntopics = ["u", "t"]\nnaming = "identity"\n'
+    site.file.write_text(site.file.read_text() + other + "[flows.other.groups]\nexclude = []\n")
+    status, found = site.ask()
+    assert (status, found["obstacles"]) == (0, [])
+
+
+def test_partition_that_only_the_target_has_is_not_ready(site: Site) -> None:
+    site.round()
+    site.pair.target.add_topic("paris.t", 3)
+    site.pair.target.log("paris.t", 2).append_values(b"of nobody", b"of nobody")
+    site.pair.copy()
+    site.round()
+    status, found = site.ask()
+    assert status == 3
+    held = {one["name"]: one["reason"] for one in found["obstacles"] if one["kind"] == "partition"}
+    assert {"paris.t-1": "with 0 offsets" in held["paris.t-1"], "paris.t-2": "with 2 offsets" in held["paris.t-2"]} == {
+        "paris.t-1": True,
+        "paris.t-2": True,
+    }
+    _, found = site.ask("--waive", "paris.t-.")
+    assert not [one for one in found["obstacles"] if one["kind"] == "partition"]
+
+
+def test_records_of_others_in_front_of_a_position_are_not_ready(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    site = Site(FakePair(monkeypatch), tmp_path, before=13)
+    site.round()
+    status, found = site.ask()
+    (obstacle,) = found["obstacles"]
+    assert (status, obstacle["kind"], obstacle["name"]) == (3, "partition", "paris.t-0")
+    assert obstacle["reason"].startswith("13 records in front of the positions of groups")
+    assert site.ask("--waive", "paris.t-0")[0] == 0
+
+
+def test_records_of_others_between_copies_are_in_front_of_a_position_there(site: Site) -> None:
+    site.pair.log().append_values(b"theirs", b"too")
+    site.pair.write(*(b"%d" % number for number in range(250, 260)))
+    site.pair.copy()
+    site.commit(source=250)
+    site.round()
+    status, found = site.ask()
+    (obstacle,) = found["obstacles"]
+    assert (status, obstacle["reason"].split(" in front")[0]) == (3, "2 records")
+    site.commit(source=255)
+    site.round()
+    assert site.ask()[1]["obstacles"] == [], "copies are in front of it"
+
+
 def test_the_page_is_written(site: Site) -> None:
     page = site.folder / "rehearsal.html"
     assert site.invoke("--html", str(page)).exit_code == 3
@@ -308,7 +387,7 @@ def test_a_flow_that_is_not_there_is_status_1(site: Site) -> None:
     assert "no such flow" in found.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--max-records", "-1"], ["--max-seconds", "soon"]])
+@pytest.mark.parametrize("arguments", [["--max-records", "-1"], ["--max-seconds", "soon"], ["--waive", "("]])
 def test_wrong_usage_is_status_2(site: Site, arguments: list[str]) -> None:
     assert site.invoke(*arguments).exit_code == 2
 

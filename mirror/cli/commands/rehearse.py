@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -14,6 +15,7 @@ from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDi
 from mirror.cli.views.rehearsal_view import view
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
+from mirror.rehearsal.coverage import Waivers
 from mirror.rehearsal.summary import to_json
 from mirror.rehearsal.values import Limits
 from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
@@ -54,6 +56,15 @@ def rehearse(
         float | None,
         typer.Option("--max-seconds", min=0, help="Not ready if the oldest record that has not arrived is older."),
     ] = None,
+    waive: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--waive",
+            metavar="NAME",
+            help="Accept what the flow does not cover: topics, groups and partitions with this name (a regular"
+            " expression for all of it); may be repeated.",
+        ),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Also write it as one HTML file.", dir_okay=False)
     ] = None,
@@ -66,19 +77,29 @@ def rehearse(
 
     Of each group and partition: what would be read again, and what skipped. What has not arrived: records, bytes, and
     the age of the oldest one (the recovery point); how long the rest would take, at the rates of earlier runs in
-    --report-dir (the recovery time). And what is not ready: groups, topics, configurations, ACLs, and what to do.
+    --report-dir (the recovery time). And what is not ready: groups, topics, configurations, ACLs, what the flow does
+    not cover, and what to do.
 
     Exit status: 0 ready, 3 not ready, 1 could not look, 2 wrong usage.
     """
     loaded = load(config, secrets_dir=secrets_dir)
     flows = loaded.select(flow)
     findings = check_flows(loaded, flows)
+    try:
+        waivers = Waivers.parse(waive or ())
+    except re.error as wrong:
+        raise typer.BadParameter(f"is no regular expression: {wrong}", param_hint="--waive") from None
     limits = Limits(max_records=max_records, max_seconds=max_seconds)
     found: list[Rehearsal] = []
     errors: dict[str, str] = {}
     for one in flows:
         request = Request(
-            config=loaded, flow=one, ledger=report_dir / "ledger", limits=limits, groups=frozenset(group or ())
+            config=loaded,
+            flow=one,
+            ledger=report_dir / "ledger",
+            limits=limits,
+            groups=frozenset(group or ()),
+            waivers=waivers,
         )
         try:
             if error := findings.unreachable.get(one.name):

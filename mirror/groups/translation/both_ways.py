@@ -44,6 +44,10 @@ class BothWaysPartition(PartitionLogs):
         """Why something is unknown; empty if nothing was looked for in vain."""
         return ("" if self.offsets is None else self.offsets.reason) or self.back.unknown_because
 
+    def of_others(self, target_offset: int) -> int:  # noqa: ARG002 - those of others are the target's own
+        """Return 0: positions are in front of the target's own records that a group has not read."""
+        return 0
+
     def translate(self, offset: int, *, patient: bool = False) -> tuple[Translation, int]:
         """Return the lowest target offset of both translations, and ``offset``. Raises KafkaError."""
         if self.offsets is None or self.back.offsets is None:

@@ -83,6 +83,21 @@ class PartitionLogs:
             skipped = skipped.or_more(self.offsets.records_between(known_to, target_offset))
         return Move(again, skipped)
 
+    def of_others(self, target_offset: int) -> int:
+        """Count the records in front of a target offset that are no copies: in front of the first one, and of it.
+
+        Very many offsets count as so many records. Raises KafkaError.
+        """
+        if self.offsets is None or not self.offsets.is_of_copied_topic:
+            return 0
+        begin = self.offsets.index.target_begin
+        if begin is None or target_offset <= begin:
+            return 0
+        start, end = self.offsets.index.gap_around(target_offset - 1)
+        is_behind_copy = end == target_offset - 1 or target_offset > self.indexed_to
+        in_front = 0 if is_behind_copy else self.offsets.records_between(start, target_offset)
+        return in_front + self.offsets.records_between(0, begin)
+
     def moved_back(self, target_offset: int, offset: int) -> Move | None:
         """Return the same of a group that goes from a target offset to a source offset. Raises KafkaError."""
         if self.offsets is None or not self.offsets.is_of_copied_topic:

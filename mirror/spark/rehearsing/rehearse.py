@@ -14,23 +14,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import EARLIEST, LATEST, Admin, TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.config.flow_rules import source_options
 from mirror.groups.decision import Reason
 from mirror.groups.sync import GroupSync
 from mirror.rehearsal.advice import Advice
+from mirror.rehearsal.coverage import Waivers
 from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.limits import over_limits
 from mirror.rehearsal.values import GroupRehearsal, Kind, Limits, Obstacle, Rehearsal
 from mirror.runtime.clock import SystemClock
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.planning.log_sizes import LogSpan, sizes_of
-from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.preflight.drift import read_drift
 from mirror.spark.preflight.flow_groups import open_sync, rules_of
 from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
+from mirror.spark.rehearsing.coverage import coverage, others_in_front
 from mirror.spark.rehearsing.recovery import recovery_time
 from mirror.spark.rehearsing.sides import notes_of, obstacles_of
+from mirror.spark.rehearsing.target_logs import log_bounds
 from mirror.spark.status.observation import FlowObserver, Observation
 
 if TYPE_CHECKING:
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from mirror.rehearsal.values import Backlog
     from mirror.relay.offsets.copy_count import Move
 
-CALL_TIMEOUT_MS: Final = 10_000
 UPPER_BOUND: Final = (
     "records that have not arrived are counted by offsets: markers of transactions, aborted records, and offsets that"
     " compaction has removed are among them, so there may be fewer"
@@ -61,6 +62,7 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     groups: Collection[str] = ()
     """Only these groups; empty: all that the flow includes."""
+    waivers: Waivers = field(default_factory=Waivers)
 
 
 def rehearse(request: Request) -> Rehearsal:
@@ -74,6 +76,12 @@ def rehearse(request: Request) -> Rehearsal:
         advice = Advice(flow.name, flow.source, flow.target, syncs=flow.groups.sync)
         groups = [_group(state, sync, seen, ends, advice, request.limits) for _, state in sorted(report.groups.items())]
         backlogs, complete = _backlogs(config, flow, source, seen)
+        uncovered, waived = request.waivers.apply(
+            [
+                *coverage(config, flow, (source, target), seen.offsets, request.groups),
+                *others_in_front(flow, report.groups.values(), sync.logs),
+            ]
+        )
         drift = read_drift(config, flow)
         rehearsal = Rehearsal(
             flow=flow.name,
@@ -87,6 +95,7 @@ def rehearse(request: Request) -> Rehearsal:
             obstacles=(
                 *problems_of(report.problems),
                 *absent(request, report.groups),
+                *uncovered,
                 *_partitions(flow, seen),
                 *obstacles_of(flow, drift),
             ),
@@ -95,35 +104,12 @@ def rehearse(request: Request) -> Rehearsal:
                 *_withheld(seen),
                 *notes_of(flow, drift),
                 *_without_groups(flow),
+                *waived,
             ),
             limits=request.limits,
         )
     recovery = recovery_time(flow, request.ledger, rehearsal.bytes, is_running=_is_running(seen))
     return over_limits(replace(rehearsal, recovery=recovery))
-
-
-def log_bounds(admin: Admin, tps: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the log start offset and the high watermark of the partitions that exist and whose leaders answer.
-
-    Raises KafkaError if the cluster does not answer.
-    """
-    topics = admin.describe_topics({tp.topic for tp in tps}, partial=True, timeout_ms=CALL_TIMEOUT_MS)
-    led = {
-        TopicPartition(name, one.partition)
-        for name, topic in topics.items()
-        for one in topic.partitions
-        if one.leader != NO_LEADER
-    }
-    wanted = led.intersection(tps)
-    if not wanted:
-        return {}
-    starts, ends = (
-        admin.list_offsets(
-            dict.fromkeys(wanted, spec), isolation="read_uncommitted", partial=True, timeout_ms=CALL_TIMEOUT_MS
-        )
-        for spec in (EARLIEST, LATEST)
-    )
-    return {tp: (start.offset, ends[tp].offset) for tp, start in starts.items() if tp in ends}
 
 
 # --- groups

@@ -21,8 +21,9 @@ from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.drift import read_drift
 from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, rules_of
 from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
-from mirror.spark.rehearsing.rehearse import CALL_TIMEOUT_MS, UPPER_BOUND, Request, absent, log_bounds, problems_of
+from mirror.spark.rehearsing.rehearse import UPPER_BOUND, Request, absent, problems_of
 from mirror.spark.rehearsing.sides import notes_of, obstacles_of
+from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig

@@ -1,0 +1,94 @@
+"""Reads what a switch concerns and the flow does not cover."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.client import TopicPartition
+from mirror.errors import KafkaError
+from mirror.groups.own_groups import is_own_group
+from mirror.groups.reader import GroupReader
+from mirror.rehearsal.coverage import Flows, ReadingGroup, of_others, target_only, uncovered
+from mirror.runtime.clock import SystemClock
+from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from mirror.client import Admin
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.groups.positions import GroupState
+    from mirror.groups.translation.logs import PartitionLogs
+    from mirror.rehearsal.values import Obstacle
+
+
+def coverage(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    clusters: tuple[Admin, Admin],
+    partitions: Collection[TopicPartition],
+    only: Collection[str] = (),
+) -> Iterator[Obstacle]:
+    """Yield what the flow does not cover of groups, only those that are named, and of ``partitions`` of its source.
+
+    Raises KafkaError if a cluster does not answer.
+    """
+    source, target = clusters
+    groups = reading_groups(source)
+    yield from uncovered((one for one in groups if not only or one.group in only), _flows(config, flow))
+    wanted = {TopicPartition(flow.target_topic(tp.topic), tp.partition) for tp in partitions}
+    topics = target.describe_topics({tp.topic for tp in wanted}, partial=True, timeout_ms=CALL_TIMEOUT_MS)
+    there = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
+    bounds = log_bounds(target, there - wanted)
+    sizes = {tp: bounds[tp][1] - bounds[tp][0] if tp in bounds else None for tp in there - wanted}
+    yield from target_only(sizes, flow.source, flow.target)
+
+
+def reading_groups(admin: Admin) -> list[ReadingGroup]:
+    """Return the consumer groups of a cluster, without those of this program. Raises KafkaError."""
+    reader = GroupReader(admin, SystemClock(), CALL_TIMEOUT_MS)
+    names = [name for name, one in reader.list_groups().items() if one.is_supported and not is_own_group(name)]
+    existing = admin.list_topics()
+    found = []
+    for name, committed in reader.offsets(names).items():
+        if isinstance(committed, KafkaError):
+            found.append(ReadingGroup(group=name, error=f"what it has committed could not be read: {committed}"))
+        else:
+            topics = {tp.topic for tp in (*committed, *committed.failed)}
+            found.append(ReadingGroup(group=name, topics=frozenset(topics & existing.keys())))
+    return found
+
+
+def _flows(config: MirrorConfig, flow: FlowConfig) -> Flows:
+    alike = [one for one in config.flows.values() if (one.source, one.target) == (flow.source, flow.target)]
+    return Flows(
+        flow=flow.name,
+        new=flow.target,
+        copies=flow.includes,
+        is_copied=lambda topic: any(one.includes(topic) for one in alike),
+        is_brought=lambda group, topic: any(one.groups.includes(group) and one.includes(topic) for one in alike),
+    )
+
+
+def others_in_front(
+    flow: FlowConfig, groups: Iterable[GroupState], logs: Mapping[TopicPartition, PartitionLogs]
+) -> Iterator[Obstacle]:
+    """Yield the partitions of the target with records of others in front of positions that groups have there.
+
+    What cannot be counted is not known to be there: the moves of the groups say so. At most two parts of a log are
+    read for each position.
+    """
+    positions: dict[TopicPartition, set[int]] = {}
+    for state in groups:
+        for one in state.positions:
+            if one.target_offset is not None and one.source_offset is not None:
+                positions.setdefault(one.target, set()).add(one.target_offset)
+    counts: dict[TopicPartition, int] = {}
+    for tp, offsets in positions.items():
+        try:
+            count = max((logs[tp].of_others(offset) for offset in offsets), default=0) if tp in logs else 0
+        except KafkaError:
+            continue
+        if count:
+            counts[tp] = count
+    yield from of_others(counts, flow.name)
