@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from mirror.cluster.types import TopicPartition
-from mirror.groups.decision import Reason
+from mirror.groups.decision import Reason, passed_text
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.relay.offsets.index import Translation
 
@@ -65,6 +65,8 @@ class BackPosition:
     """Records of the target in front of the position, behind the last known copy: the source does not have them."""
     behind: int = 0
     """The same from the position to the next copy: the group does not read them on the source."""
+    passed: int = 0
+    """Records from the position on that the source has deleted in front of the translation: the group skips them."""
     may_be_pending: bool = False
     """Whether the source's brokers do not say if the group has an offset there in an open transaction."""
     read_again: CopyCount = NO_COPIES
@@ -73,12 +75,13 @@ class BackPosition:
     @property
     def is_in_step(self) -> bool:
         """Whether the group would continue on the source at the same record."""
-        return self.translation.offset is not None and self.translation.offset == self.source_offset
+        offset = self.translation.offset
+        return offset is not None and offset == self.source_offset and not self.passed
 
     @property
     def is_due(self) -> bool:
         """Whether it is to be committed."""
-        return self.reason is None and not self.is_in_step
+        return self.reason is None and self.translation.offset != self.source_offset
 
     @property
     def remarks(self) -> list[str]:
@@ -88,6 +91,7 @@ class BackPosition:
             (self.behind, "behind it that are not known as copies: the source may not have them"),
         ]
         lines = [f"{count} records of the target {text}" for count, text in counted if count]
+        lines += [passed_text(self.passed, "source")] if self.passed else []
         at_most = "" if self.read_again.is_exact else "at most "
         lines += [f"{at_most}{self.read_again.records} records are read again"] if self.read_again.records else []
         if self.may_be_pending and (self.is_due or self.written):

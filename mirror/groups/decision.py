@@ -38,6 +38,8 @@ class Reason(enum.StrEnum):
     """The offset cannot be translated."""
     TRUNCATED = "truncated-on-source"
     """The source has lost records in front of the position: the target's is where they were, as the source's is."""
+    PASSED = "passes-over-records"
+    """The target has deleted records that the group has not read: its position is behind them."""
     DELETED = "deleted-on-source"
     """The source's group has no offset for the partition any more."""
     NOT_SUPPORTED = "not-supported"
@@ -144,6 +146,8 @@ class Observed:
     """Whether the copy may repeat records (at least once): an earlier translation may have been that of a late copy."""
     truncated: bool = False
     """Whether ``source`` is in front of the committed offset, because the source has lost records since."""
+    passed: int = 0
+    """How many records from ``source`` on the target has deleted in front of the translation."""
     intent: Intent | None = None
     resumed: int | None = None
     """The target's offset at which the user has resumed the group, if no intent has been stored since."""
@@ -157,6 +161,9 @@ class Observed:
     """Whether what is committed on the target has other metadata than on the source."""
     active: bool = False
     """Whether the group has members on the target."""
+    moved: bool = False
+    """Whether the group has offsets on the target in other partitions that this flow has not written: it is used there,
+    and what it has not committed again, because nothing came, is still its position."""
     standing: int | None = None
     """If the target has lost records in front of its offset: the target offset up to which it has not, 0 if that is
     not known."""
@@ -217,7 +224,15 @@ def _would_skip(seen: Observed, own_source: int) -> bool:
 
 
 def _of_loss(seen: Observed) -> Reason | None:
-    return Reason.TRUNCATED if seen.truncated else None
+    if seen.truncated:
+        return Reason.TRUNCATED
+    return Reason.PASSED if seen.passed else None
+
+
+def passed_text(count: int, side: str) -> str:
+    """Return what a position passes over, for people; ``side`` is that of the log that lacks it."""
+    records = "1 record that the group has not read is" if count == 1 else f"{count:,} records not read yet are"
+    return f"{records} deleted on the {side}"
 
 
 def _of_deleted(seen: Observed, *, delete: bool) -> Decision:
@@ -225,6 +240,8 @@ def _of_deleted(seen: Observed, *, delete: bool) -> Decision:
         return Decision(Act.FORGET)
     if delete and seen.active:
         return Decision(Act.NOTHING, reason=Reason.ACTIVE)
+    if delete and seen.moved:
+        return Decision(Act.NOTHING, reason=Reason.TAKEN_OVER)
     return Decision(Act.DELETE if delete else Act.NOTHING, reason=Reason.DELETED)
 
 

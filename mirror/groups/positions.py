@@ -37,6 +37,9 @@ class GroupPosition:
     Only reports of rounds that change nothing have it."""
     pending: bool = False
     """Whether a commit is due that was not made, because nothing was to be changed."""
+    passed: int = 0
+    """So many records that it has not read are not behind the position that the flow gives it: the target has deleted
+    them."""
     read_again: CopyCount = NO_COPIES
     """Records that the group has read on the source and reads again from the target's position on: where both sides
     feed a topic, its position is the lowest one that skips nothing. What was compacted since is counted, too."""

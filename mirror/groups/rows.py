@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaError
+from mirror.groups.bundles import Committed
 from mirror.groups.decision import NEVER, Act, Decision, Intent, Observed, Reason, wanted_position
 from mirror.groups.positions import GroupPosition, TranslatedPosition, reason_of
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
@@ -32,10 +34,14 @@ class Row:
     """Of ``continued_at``; None if it could not be asked for."""
     copied_to: int = 0
     """The source offset up to which records are known."""
+    passed: int = 0
+    """Records from ``continued_at`` on that the target has deleted in front of the translation."""
     read_again: CopyCount = NO_COPIES
     """Records in front of ``continued_at`` that are read again from the translation on."""
     at_target: int | None = None
     """The committed offset on the target, also after it was written."""
+    moved: bool = False
+    """Whether the target has offsets of the group in other partitions that this flow has not written."""
     seen: Observed | None = None
     decision: Decision = _NOTHING
     detail: str = ""
@@ -65,6 +71,18 @@ class Row:
 def has_other_metadata(at_source: OffsetAndMetadata | None, at_target: OffsetAndMetadata | None) -> bool:
     """Return whether both sides have committed something, with different metadata."""
     return at_source is not None and at_target is not None and at_source.metadata != at_target.metadata
+
+
+def moved_groups(rows: Iterable[Row], at_target: Mapping[str, Committed | KafkaError]) -> set[str]:
+    """Return the groups that have offsets on the target that this flow has not written, or that cannot be read now."""
+    return {row.group for row in rows if _is_of_others(row, at_target[row.group])}
+
+
+def _is_of_others(row: Row, at_target: Committed | KafkaError) -> bool:
+    if isinstance(at_target, KafkaError) or row.target in at_target.failed:
+        return True
+    there = at_target.get(row.target)
+    return there is not None and (row.intent is None or not row.intent.is_own(there.offset))
 
 
 def offset_of(row: Row) -> OffsetAndMetadata:
@@ -108,5 +126,6 @@ def position_of(
         since_ms=(since_ms or now_ms) if held else None,
         stored_ms=stored_ms,
         pending=pending,
+        passed=row.passed,
         read_again=row.read_again if row.decision.reason in {None, Reason.NOT_COPIED} else NO_COPIES,
     )

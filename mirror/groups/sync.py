@@ -19,13 +19,13 @@ from mirror.errors import Fenced, KafkaError
 from mirror.groups.bundles import Committed
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.commits import GroupCommits
-from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_intent
+from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_intent, passed_text
 from mirror.groups.handover import came_back, has_left
 from mirror.groups.intents import GroupTopicKey, ResumeKey, encode_key, encode_resumed
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
 from mirror.groups.reader import unsupported_state
 from mirror.groups.routes import Partners, Route, open_routes
-from mirror.groups.rows import Row, has_other_metadata, position_of, translated_position
+from mirror.groups.rows import Row, has_other_metadata, moved_groups, position_of, translated_position
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.logs import PartitionLogs
 from mirror.relay.model.policy import CopyPolicy
@@ -125,7 +125,9 @@ class GroupSync:
             (route, row) for route, row in parts if row.target not in logs and _is_absent(row, at_target[row.group])
         )
         self.logs = logs if keep_logs else {}
+        moved = moved_groups(rows, at_target)
         for route, row in parts:
+            row.moved = row.group in moved
             self._decide(row, route, at_target[row.group], logs.get(row.target))
         written = self._commits.write(rows) if write else 0
         self._conclude(rows, committed, at_target, changed, write=write)
@@ -273,6 +275,7 @@ class GroupSync:
                     row.hold(Reason.UNKNOWN, f"the source does not know leader epoch {row.committed.leader_epoch}")
                 else:
                     row.translation, row.copied_to = logs.translate(row.continued_at, patient=patient)
+                    row.passed = logs.passed(row.continued_at, row.translation)
             except KafkaError as error:
                 row.hold(reason_of(error), str(error))
 
@@ -304,6 +307,8 @@ class GroupSync:
             copied_to=row.copied_to,
             repeats=route.repeats,
             truncated=row.is_truncated,
+            passed=row.passed,
+            moved=row.moved,
             intent=None if row.intent is None else row.intent.at(now_ms),
             resumed=self._intents.resumed(row.group, row.target),
             left=has_left(theirs, row.intent, row.at_target),
@@ -380,6 +385,8 @@ def _detail(row: Row, route: Route, logs: PartitionLogs) -> str:
     match row.decision.reason:
         case Reason.UNKNOWN | Reason.NOT_COPIED:
             return logs.unknown_because
+        case Reason.PASSED:
+            return passed_text(row.passed, "target")
         case Reason.TRUNCATED:
             return f"the source has lost the records from offset {row.continued_at} on"
         case Reason.DELETED if route.delete:

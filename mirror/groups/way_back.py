@@ -201,7 +201,9 @@ class WayBack:
             if found.offset is None:
                 return replace(position, detail=logs.offsets.reason)
             again = logs.offsets.index.read_again(committed.offset, found.offset)
-            position = replace(position, translation=found, read_again=CopyCount(again, is_exact=True))
+            passed = logs.offsets.passed_back(committed.offset, found)
+            read_again = CopyCount(again, is_exact=True)
+            position = replace(position, translation=found, read_again=read_again, passed=passed)
             if found.place is Place.RECORD:
                 return position
             unmatched = logs.offsets.unmatched(committed.offset)
@@ -293,7 +295,9 @@ def _lowest(position: BackPosition, logs: BothWaysPartition) -> BackPosition:
         found, _ = logs.translate(position.target_offset)
         if found.offset is None:
             return replace(position, detail=logs.unknown_because)
-        return replace(position, translation=found, read_again=logs.read_again(position.target_offset, found.offset))
+        again = logs.read_again(position.target_offset, found.offset)
+        passed = logs.passed(position.target_offset, found)
+        return replace(position, translation=found, read_again=again, passed=passed)
     except KafkaError as error:
         return replace(position, detail=str(error))
 

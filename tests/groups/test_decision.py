@@ -177,6 +177,7 @@ def test_a_deleted_offset_is_reported_and_deleted_if_that_is_wanted() -> None:
     assert decide(seen(**gone, target=37), delete=False) == held(Reason.DELETED)
     assert decide(seen(**gone, target=37), delete=True) == Decision(Act.DELETE, reason=Reason.DELETED)
     assert decide(seen(**gone, target=37, active=True), delete=True) == held(Reason.ACTIVE)
+    assert decide(seen(**gone, target=37, moved=True), delete=True) == held(Reason.TAKEN_OVER)
     assert decide(seen(**gone, target=38), delete=True) == held(Reason.TAKEN_OVER)
     assert decide(seen(**gone), delete=False) == Decision(Act.FORGET)
 

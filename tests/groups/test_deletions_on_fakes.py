@@ -69,3 +69,22 @@ def test_a_group_that_consumers_use_keeps_its_offsets_and_the_row_says_why(
     assert (position.reason, site.at_target()) == (Reason.ACTIVE, 40)
     assert detail in position.detail
     assert GROUP not in sync.round().groups
+
+
+def test_group_that_has_moved_keeps_its_position_in_a_quiet_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its offsets on the source expire after a failover, while its consumers on the target are being restarted."""
+    pair = FakePair(monkeypatch, partitions=2)
+    for partition in range(2):
+        pair.write(*(b"%d" % number for number in range(100)), partition=partition)
+    pair.copy_all()
+    site, quiet = Site(pair), TopicPartition("paris.t", 1)
+    sync = site.sync(delete=True)
+    for partition in range(2):
+        site.commit(50, tp=TopicPartition("t", partition))
+    sync.round()
+    site.commit_on_target(70)  # of partition 0; in the other one nothing came
+    del pair.source.groups[GROUP]
+    report = sync.round()
+    assert (site.at_target(), pair.target.groups[GROUP][quiet].offset) == (70, 50)
+    assert {one.reason for one in report.groups[GROUP].positions} == {Reason.TAKEN_OVER}
+    site.close()

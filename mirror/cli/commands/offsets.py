@@ -48,27 +48,31 @@ def offsets(
     with OffsetTranslator(copied.name, *clusters, copied.copy_policy()) as translator:
         found = translator.open({source: target})[source]
         translate = found.translate_back if reverse else found.translate
+        count = found.passed_back if reverse else found.passed
         translations = {offset: translate(offset) for offset in wanted}
+        passed = {offset: count(offset, one) for offset, one in translations.items()}
     names = ("target", "source") if reverse else ("source", "target")
     if as_json:
         documents = [
-            {names[0]: offset, names[1]: other, "place": place.value} for offset, (place, other) in translations.items()
+            {names[0]: offset, names[1]: one.offset, "place": one.place.value, "passed": passed[offset]}
+            for offset, one in translations.items()
         ]
         heading = {"flow": copied.name, "topic": topic, "target_topic": target.topic, "partition": partition}
         print(json.dumps({**heading, "offsets": documents, "reason": found.reason}, indent=2))
     else:
-        Terminal().print(_table(f"flow {copied.name}: {source} to {target}", names, translations))
+        Terminal().print(_table(f"flow {copied.name}: {source} to {target}", names, translations, passed))
         if found.reason and any(one.place is Place.UNKNOWN for one in translations.values()):
             print_warning(found.reason)
     incomplete = {Place.UNKNOWN, Place.NOT_COPIED} & {one.place for one in translations.values()}
     raise typer.Exit(SOME_UNKNOWN if incomplete else ALL_KNOWN)
 
 
-def _table(title: str, names: tuple[str, str], translations: dict[int, Translation]) -> Table:
+def _table(title: str, names: tuple[str, str], translations: dict[int, Translation], passed: dict[int, int]) -> Table:
     table = Table(title=Text(title), title_justify="left")
     for name in names:
         table.add_column(name, justify="right")
     table.add_column("remarks")
     for offset, (place, other) in translations.items():
-        table.add_row(f"{offset}", "" if other is None else f"{other}", MEANINGS[place])
+        remark = f"; {passed[offset]:,} records in front of it are deleted there" if passed[offset] else ""
+        table.add_row(f"{offset}", "" if other is None else f"{other}", MEANINGS[place] + remark)
     return table

@@ -145,6 +145,7 @@ def _position_json(
         "reason": _value(one.reason),
         "detail": one.detail,
         "pending": one.pending,
+        "passed": one.passed,
         "read_again": one.read_again.records,
         "read_again_is_exact": one.read_again.is_exact,
     }

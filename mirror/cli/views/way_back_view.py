@@ -40,6 +40,7 @@ def view_back(flow: FlowConfig, positions: list[BackPosition], problems: list[st
                 "target_offset": one.target_offset,
                 "source_offset": offset,
                 "place": place.value,
+                "passed": one.passed,
                 "committed_source_offset": one.source_offset,
                 "reason": None if one.reason is None else one.reason.value,
                 "detail": one.detail,
@@ -63,7 +64,9 @@ def _back_status(one: BackPosition) -> str:
         return f"{one.reason.value}: {one.detail}" if one.detail else one.reason.value
     if one.written:
         return "committed"
-    return "to be committed" if one.is_due else "in step"
+    if one.is_due:
+        return "to be committed"
+    return "in step" if one.is_in_step else "committed there"
 
 
 def _missing_permissions(flow: FlowConfig, positions: list[BackPosition]) -> list[str]:

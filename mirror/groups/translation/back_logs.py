@@ -29,6 +29,10 @@ class BackPartitionLogs(PartitionLogs):
             return Translation(Place.NOT_COPIED, found.start), found.target_start
         return self.offsets.translate_back(offset), offset
 
+    def passed(self, offset: int, found: Translation) -> int:
+        """Count what the original has deleted in front of the translation of an offset of the copy."""
+        return 0 if self.offsets is None else self.offsets.passed_back(offset, found)
+
 
 class BackLogs(FlowLogs):
     """Opens partitions of a copy. The translator is that of the flow that has made it."""

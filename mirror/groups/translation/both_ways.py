@@ -44,6 +44,10 @@ class BothWaysPartition(PartitionLogs):
         """Why something is unknown; empty if nothing was looked for in vain."""
         return ("" if self.offsets is None else self.offsets.reason) or self.back.unknown_because
 
+    def passed(self, offset: int, found: Translation) -> int:
+        """Count what the target has deleted in front of ``found``: copies, and its own records."""
+        return PartitionLogs.passed(self, offset, found) + self.back.passed(offset, found)
+
     def of_others(self, target_offset: int) -> int:  # noqa: ARG002 - those of others are the target's own
         """Return 0: positions are in front of the target's own records that a group has not read."""
         return 0

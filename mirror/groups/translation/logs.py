@@ -118,6 +118,13 @@ class PartitionLogs:
             return Translation(Place.NOT_COPIED, found.target_start), found.start
         return self.offsets.translate(offset, found), self.offsets.index.copied_to
 
+    def passed(self, offset: int, found: Translation) -> int:
+        """Count the records from a source offset on that the target has deleted in front of its translation.
+
+        Raises KafkaError.
+        """
+        return 0 if self.offsets is None else self.offsets.passed(offset, found)
+
     def continued_at(self, committed: OffsetAndMetadata) -> int | None:
         """Return the source offset at which a consumer of the source continues from ``committed``, as it does itself.
 

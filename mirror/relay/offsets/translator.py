@@ -107,6 +107,21 @@ class PartitionOffsets:
         there, back = self.index.translate_back, self.index.translate
         return self._present(self._resolved(there, offset), self.starts.source, there, back)
 
+    def passed(self, offset: int, found: Translation) -> int:
+        """Count the records from a source offset on that are not behind its translation: the target has deleted them.
+
+        At most so many, if the logs do not say it exactly. Raises KafkaError.
+        """
+        if found.offset is None or _is_present(self.index.translate(offset), self.starts.target):
+            return 0
+        return self.missed(offset, found.offset).records
+
+    def passed_back(self, offset: int, found: Translation) -> int:
+        """Return the same of a target offset that was translated back: what the source has deleted."""
+        if found.offset is None or _is_present(self.index.translate_back(offset), self.starts.source):
+            return 0
+        return self.copies(Offsets(end=found.offset), Offsets(start=offset)).records
+
     @property
     def first_copy_at(self) -> int | None:
         """A target offset in front of which no record is a copy of one that the source has; None if none is known."""
@@ -210,6 +225,11 @@ class PartitionOffsets:
                 self.reason = str(error)
                 self.index.leave_unknown(found)
         return found
+
+
+def _is_present(found: Translation | Hole, start: int) -> bool:
+    """Whether a log that begins at ``start`` has what the index has found, or that is not known."""
+    return isinstance(found, Hole) or found.offset is None or found.offset >= start
 
 
 class Patience(NamedTuple):
