@@ -89,6 +89,9 @@ class Comparison:
 
     def stopped(self, reason: str) -> Verdict:
         """Return what was found so far; the rest was not compared for ``reason``."""
+        if (unsettled := self._findings.unsettled) and not self._rules.foreign_allowed:
+            why = f"whether they are repetitions was not examined: {reason}"
+            self._coverage.add("target", min(unsettled), max(unsettled) + 1, why)
         start = max(self._source.last + 1, self._bounds.source_start)
         if start < self._bounds.source_end:
             self._coverage.add("source", start, self._bounds.source_end, reason)
@@ -386,15 +389,21 @@ class Comparison:
             verdict.named[Named.TARGET_COMPACTED] -= 1
             unexplained.append((item.offset, place))
             self._findings.add_missing(item, place)
-        for source_end, target_end in unexplained:
-            verdict.source_end = min(verdict.source_end, source_end)
-            verdict.target_end = min(verdict.target_end, target_end)
+        self._lower_ends([*unexplained, *self._findings.settle_rest()])
+
+    def _lower_ends(self, differences: Iterable[tuple[int, int]]) -> None:
+        """Let both sides be equal only up to these source and target offsets, of what differs."""
+        for source_end, target_end in differences:
+            self._verdict.source_end = min(self._verdict.source_end, source_end)
+            self._verdict.target_end = min(self._verdict.target_end, target_end)
 
     def _source_again(self) -> Iterator[Item]:
         """Read the source from its beginning to the end of what is copied, if that is needed."""
-        if self._removed_from_source.lacks_deletions:
+        if self._removed_from_source.lacks_deletions or self._findings.unsettled:
             whole, end = replace(self._bounds, source_start=0), self._bounds.source_end
-            yield from SourceCursor(self._again[0], whole, self._rules, end).rest()
+            for item in SourceCursor(self._again[0], whole, self._rules, end).rest():
+                self._lower_ends(self._findings.settle(item))
+                yield item
 
     def _target_again(self) -> Iterator[Item]:
         if self._removed_from_target.lacks_deletions:

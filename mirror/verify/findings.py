@@ -12,8 +12,8 @@ from typing import Final
 from mirror.verify.items import Item, digest_of, excerpts_of
 from mirror.verify.values import Difference, Kind, Named, Rules
 
-_MAX_PERMITTED: Final = 100_000
-"""So many foreign records are remembered that the flow permits: one of them may be a record that was moved."""
+_MAX_UNSETTLED: Final = 100_000
+"""So many foreign records are remembered that may be permitted: one may have been moved, or be a repetition."""
 
 
 class EnoughFound(Exception):
@@ -59,7 +59,8 @@ class Findings:
         self._all: Final[list[_Finding]] = []
         self._missing: Final = _Unmatched()
         self._extra: Final = _Unmatched()
-        self._permitted: Final = OrderedDict[tuple[bytes, int], int]()
+        self._unsettled: Final = OrderedDict[tuple[bytes, int | None], list[tuple[int, int]]]()
+        """Target offsets and next source offsets of foreign records, by digest and timestamp (None: not known)."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -73,10 +74,11 @@ class Findings:
         """Add a record of the source that is not in the target, where ``target_offset`` is the next one."""
         digest = digest_of(item.record)
         moved = self._extra.pop(digest, item.record.timestamp_ms)
-        if moved is None and (at := self._permitted.pop((digest, item.record.timestamp_ms), None)) is not None:
-            self._named[Named.FOREIGN] -= 1
-            moved = _Finding(Kind.FOREIGN, item.offset, at, digest)
+        if moved is None and (places := self._settled(digest, item.record.timestamp_ms)):
+            moved = _Finding(Kind.FOREIGN, item.offset, places.pop()[0], digest)
             self._add(moved)
+            for at, _ in places:  # they are repetitions of the one that was moved
+                self._repeated(item.offset, at, digest)
         if moved is not None:
             moved.kind, moved.source_offset = Kind.ORDER, item.offset
             return
@@ -97,8 +99,8 @@ class Findings:
         if first is not None and self._rules.repeats_allowed:
             self._named[Named.REPEATED] += 1
             return
-        if first is None and self._rules.foreign_allowed:
-            self._permit(item, digest)
+        if first is None and self._may_be_permitted:
+            self._remember(item, digest, source_offset)
             return
         kind, place = (Kind.FOREIGN, source_offset) if first is None else (Kind.DOUBLED, first)
         finding = _Finding(kind, place, item.offset, digest, excerpts=self._excerpts(None, item))
@@ -115,11 +117,55 @@ class Findings:
         """Add a batch of the target that cannot be read."""
         self._add(_Finding(Kind.CONTENT, source_offset, target_offset, b"", ("batch",)))
 
-    def _permit(self, item: Item, digest: bytes) -> None:
-        self._named[Named.FOREIGN] += 1
-        self._permitted[digest, item.record.timestamp_ms] = item.offset
-        if len(self._permitted) > _MAX_PERMITTED:
-            self._permitted.popitem(last=False)
+    @property
+    def _may_be_permitted(self) -> bool:
+        room = len(self._unsettled) < _MAX_UNSETTLED
+        return self._rules.foreign_allowed or (self._rules.repeats_allowed and room)
+
+    def _remember(self, item: Item, digest: bytes, source_offset: int) -> None:
+        self._named[Named.FOREIGN] += self._rules.foreign_allowed
+        key = digest, item.record.timestamp_ms if item.has_time else None
+        self._unsettled.setdefault(key, []).append((item.offset, source_offset))
+        if len(self._unsettled) > _MAX_UNSETTLED:
+            self._unsettled.popitem(last=False)
+
+    @property
+    def unsettled(self) -> list[int]:
+        """The target offsets of foreign records that may be repetitions: :meth:`settle` needs the source again."""
+        return [offset for places in self._unsettled.values() for offset, _ in places]
+
+    def settle(self, item: Item) -> list[tuple[int, int]]:
+        """Take a record of the source that was read again: foreign records that are equal repeat it.
+
+        Return the source and target offsets of what is a difference. Raises EnoughFound.
+        """
+        digest = digest_of(item.record)
+        places = self._settled(digest, item.record.timestamp_ms)
+        for target_offset, _ in places:
+            self._repeated(item.offset, target_offset, digest)
+        return [] if self._rules.repeats_allowed else [(item.offset, target_offset) for target_offset, _ in places]
+
+    def _repeated(self, source_offset: int, target_offset: int, digest: bytes) -> None:
+        if self._rules.repeats_allowed:
+            self._named[Named.REPEATED] += 1
+        else:
+            self._add(_Finding(Kind.DOUBLED, source_offset, target_offset, digest))
+
+    def settle_rest(self) -> list[tuple[int, int]]:
+        """Take what is left: it is not of the source. Return and raise as :meth:`settle`."""
+        if self._rules.foreign_allowed:
+            return []
+        found = [(key, place) for key, places in self._unsettled.items() for place in places]
+        for (digest, _), (target_offset, source_offset) in found:
+            self._add(_Finding(Kind.FOREIGN, source_offset, target_offset, digest))
+        return [(source_offset, target_offset) for _, (target_offset, source_offset) in found]
+
+    def _settled(self, digest: bytes, timestamp_ms: int) -> list[tuple[int, int]]:
+        """Return and forget the places of foreign records that are equal to one of the source."""
+        keys = ((digest, timestamp_ms), (digest, None))
+        places = [place for key in keys for place in self._unsettled.pop(key, ())]
+        self._named[Named.FOREIGN] -= len(places) if self._rules.foreign_allowed else 0
+        return places
 
     def _excerpts(self, source: Item | None, target: Item | None = None) -> tuple[str, str] | None:
         if not self._rules.excerpts:
