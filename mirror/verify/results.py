@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mirror.verify.values import LEFT_OUT, Bounds, Kind, Uncompared, Verdict
+from mirror.verify.values import LEFT_OUT, Bounds, Kind, Named, Uncompared, Verdict
 
 EXIT_EQUAL: Final = 0
 EXIT_NOT_COMPARED: Final = 1
@@ -120,7 +120,10 @@ class PartitionResult:
         reasons = [f"{count:,} {kind}" for kind, count in sorted(verdict.kinds.items())]
         parts = [one for one in verdict.uncompared if one.side == "source" or not verdict.complete]
         reasons += [str(one) for one in (*parts, *self.outside)]
-        return reasons + [f"{verdict.named[name]:,} {name}" for name in LEFT_OUT if verdict.named[name]]
+        reasons += [f"{verdict.named[name]:,} {name}" for name in LEFT_OUT if verdict.named[name]]
+        if count := verdict.named[Named.NOT_LOCAL]:
+            reasons.append(f"{count:,} {Named.NOT_LOCAL}, by the flows' registry alone: they were not looked for")
+        return reasons
 
     def to_record(self) -> dict[str, Any]:
         """Return it as a JSON object."""

@@ -291,6 +291,11 @@ def test_check_of_a_proof_lists_what_came_behind_it() -> None:
             ["target 0 to 4 not compared: unread"],
         ),
         ({"named": Counter({Named.TOO_LARGE: 2})}, "", [f"2 {Named.TOO_LARGE}"]),
+        (
+            {"named": Counter({Named.NOT_LOCAL: 3})},
+            "",
+            [f"3 {Named.NOT_LOCAL}, by the flows' registry alone: they were not looked for"],
+        ),
         ({"named": Counter({Named.DROPPED: 2, Named.TARGET_COMPACTED: 1})}, "", []),
     ],
 )
