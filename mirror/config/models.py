@@ -318,6 +318,11 @@ class FlowConfig(OwnTable):
         return Position.parse(self.from_)
 
     @property
+    def begins_at_end(self) -> bool:
+        """Whether it begins at the ends of the partitions that exist when it starts, and copies later ones whole."""
+        return self.start == "latest" and self.start_position is None
+
+    @property
     def end_position(self) -> Position | None:
         """``until``, exclusive; None if the flow has no end."""
         return Position.parse(self.until)

@@ -80,11 +80,11 @@ def test_one_reading_is_a_table(site: StatusHarness) -> None:
     found = site.status()
     assert (found.exit_code, found.stderr) == (0, "")
     lines = [" ".join(line.replace("│", " ").split()) for line in found.stdout.splitlines()]
-    assert lines[0] == "flow f: a to b; 1,000 behind, 1 partitions not begun or not known; nothing runs"
+    assert lines[0] == "flow f: a to b; 1,003 behind, 1 not begun; nothing runs"
     rows = [line for line in lines if " orders " in line]
     assert rows == [
-        "not begun orders 2 none yet 3 unknown",
         "behind orders 0 500 1,500 1,000 2 h ago",
+        "not begun orders 2 none yet 3 3",
         "caught up orders 1 10 10 0 2 h ago",
     ]
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
@@ -97,14 +97,14 @@ def test_a_recreated_topic_is_not_shown_as_caught_up(site: StatusHarness) -> Non
     for arguments in ((), ("--watch",)):
         site.looks = len(site.pauses) + 1
         text = " ".join(site.status(*arguments).stdout.replace("│", " ").split())
-        assert "flow f: a to b; 5 behind, 1 partitions not begun or not known" in text
-        assert "stuck orders 0" in text
-        assert "stuck orders 1" in text
+        assert "flow f: a to b; 5 behind, 2 failed, the lag of 1 not known" in text
+        assert "failed orders 0" in text
+        assert "failed orders 1" in text
         assert "losing" not in text
         assert "recreated: copied up to offset 900 of a topic that was deleted and made again" in text
         assert "truncated: copied up to offset 900" in text
     (flow,) = json.loads(site.status("--json").stdout)["flows"]
-    assert [(one["state"], one["lag"]) for one in flow["partitions"]] == [("stuck", 5), ("stuck", None)]
+    assert [(one["state"], one["lag"]) for one in flow["partitions"]] == [("failed", 5), ("failed", None)]
 
 
 @pytest.mark.parametrize(

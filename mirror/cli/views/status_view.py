@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirror.errors import KafkaError
     from mirror.relay.progress.control import RunControl
     from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
+    from mirror.telemetry.lag.lags import LagTotals
 
 MIN_PARTITIONS_SHOWN: Final = 3
 """Partitions of a flow that are shown even on a small terminal."""
@@ -39,6 +40,7 @@ _OTHER_LINES: Final = 7
 _GROUP_LINES: Final = 2
 _STYLES: Final = {
     LagState.LOSING: "bold red",
+    LagState.FAILED: "bold red",
     LagState.NO_LEADER: "red",
     LagState.STUCK: "red",
     LagState.FALLING_BEHIND: "yellow",
@@ -47,6 +49,8 @@ _STYLES: Final = {
     LagState.CATCHING_UP: "cyan",
     LagState.CAUGHT_UP: "green",
 }
+_NOT_COPIED: Final = (LagState.FAILED, LagState.NOT_BEGUN)
+"""Partitions of which nothing is copied now, with the number that the flow is behind."""
 _COLUMNS: Final = ("state", "topic", "p", "lag", "late", "copied/s", "new/s", "to drain", "to loss")
 _TOPIC_COLUMN: Final = 1
 _MIN_TOPIC_WIDTH, _MIN_ERROR_WIDTH = 12, 40
@@ -289,9 +293,15 @@ def _head(flow: FlowStatus) -> Text:
         "nothing runs" if flow.run is None else f"run {flow.run.run} on {flow.run.host}{_seen(flow.run, flow.time_ms)}"
     )
     stopping = ", stop requested" if flow.run is not None and flow.run.stop else ""
-    unknown = f", {flow.totals.unknown} partitions not begun or not known" if flow.totals.unknown else ""
-    lag = f"{flow.totals.records:,} behind{unknown}"
-    return Text(f"flow {flow.flow}: {flow.source} to {flow.target}; {lag}; {run}{stopping}")
+    return Text(f"flow {flow.flow}: {flow.source} to {flow.target}; {_behind(flow.totals)}; {run}{stopping}")
+
+
+def _behind(totals: LagTotals) -> str:
+    """Return how far a flow is behind, and what the number does not show."""
+    words = [f"{totals.records:,} behind"]
+    words += [f"{totals.states[state]:,} {state.value}" for state in _NOT_COPIED if totals.states[state]]
+    words += [f"the lag of {totals.unknown:,} not known"] if totals.unknown else []
+    return ", ".join(words)
 
 
 def _seen(run: RunControl, now_ms: int) -> str:

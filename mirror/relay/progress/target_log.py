@@ -238,7 +238,18 @@ def recreated_error(flow: str, tp: TopicPartition, mark: TargetMark, topic_id: s
     ids = f" (topic id {mark.topic_id}, now {topic_id})" if mark.topic_id and mark.topic_id != topic_id else ""
     return FlowError(
         f"target-recreated: target {tp} was deleted and made again{ids}: the log that flow {flow} had copied into"
-        f" reached to offset {mark.end}, and nothing of it is here{_copied(copied_to)}; {_ADVICE}"
+        f" reached to offset {mark.end}, and nothing of it is here{_copied(copied_to)}; {_ADVICE_RECREATED}"
+    )
+
+
+def deleted_text(flow: str, tp: TopicPartition, mark: TargetMark, copied_to: int) -> str:
+    """Return the line about a target partition that does not exist any more; arguments as of :func:`recreated_error`.
+
+    The next run creates it again, and then fails with that error.
+    """
+    return (
+        f"target-deleted: target {tp} does not exist any more: the log that flow {flow} had copied into reached to"
+        f" offset {mark.end}{_copied(copied_to)}; {_ADVICE_RECREATED}"
     )
 
 
@@ -258,6 +269,10 @@ def truncated_error(
     )
 
 
+_ADVICE_RECREATED: Final = (
+    'to copy all of it again from the flow\'s start, set on-target-recreated = "start-over", or copy under another flow'
+    " name with from"
+)
 _ADVICE: Final = (
     "to copy all of it again from the flow's start, set start-over = true (what is still in the target is then there"
     " twice), or copy into another target topic, or under another flow name into an emptied one"

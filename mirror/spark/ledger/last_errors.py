@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from mirror.client import TopicPartition
+from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.target_loss import loss_text
 from mirror.relay.readback.result import difference_count, differences_text
-from mirror.spark.ledger.atomic_write import TARGETS_FILE
+from mirror.spark.ledger.atomic_write import FIRST_TARGETS_FILE, TARGETS_FILE
 from mirror.spark.ledger.obstacles import TargetTopics
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class LastErrors:
         self._losses: Final = _LastResults(_target_losses_in)
         self._reasons: Final = _LastResults(_way_reasons_in)
         self._differences: dict[tuple[Path, int], dict[TopicPartition, str]] = {}
+        self._failures_of: list[tuple[Path, int] | None] = []
+        self._failures: dict[TopicPartition, LastError] = {}
 
     def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LastError]:
         """Return the last error of each of these source partitions that had one in the files that are read."""
@@ -76,9 +79,29 @@ class LastErrors:
 
     def targets(self) -> TargetTopics | None:
         """Return the outcome of the last run's preparation of the target's topics; None if it cannot be read."""
+        return self._targets(TARGETS_FILE)
+
+    def first_targets(self) -> TargetTopics | None:
+        """Return the outcome of the preparation with which the last run began; None if it cannot be read."""
+        return self._targets(FIRST_TARGETS_FILE)
+
+    def failures(self) -> dict[TopicPartition, LastError]:
+        """Return the errors of the source partitions that failed in the last plan, or else in the last results."""
+        files = self._files()
+        last = [next((file for file in files if file[0].suffix == kind), None) for kind in (".parquet", ".json")]
+        if last != self._failures_of:
+            self._failures_of, self._failures = last, {}
+            for path, time_ms in filter(None, last):
+                for tp, error in _outcomes_in(path).items():
+                    self._failures.pop(tp, None)
+                    if error is not None:
+                        self._failures[tp] = LastError(error, time_ms)
+        return self._failures
+
+    def _targets(self, name: str) -> TargetTopics | None:
         try:
             last = max(run for run in self._folder.iterdir() if run.is_dir())
-            return TargetTopics.from_json(json.loads((last / TARGETS_FILE).read_text(encoding="utf-8")))
+            return TargetTopics.from_json(json.loads((last / name).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
@@ -166,6 +189,24 @@ def _differences_in(path: Path) -> dict[TopicPartition, str]:
     except (OSError, ValueError, TypeError):
         return {}
     return {tp: differences_text(read_back) for tp, read_back in found.items() if difference_count(read_back)}
+
+
+def _outcomes_in(path: Path) -> dict[TopicPartition, str | None]:
+    """Return the error of each partition that failed, None of the others in the file; none if it cannot be read."""
+    import pyarrow.parquet as pq
+
+    try:
+        if path.suffix == ".parquet":
+            rows = pq.read_table(path, columns=["topic", "partition", "attempt", "outcome", "error"]).to_pylist()
+            rows.sort(key=lambda row: int(row["attempt"]))
+        else:
+            rows = list(_results_in_plan(path))
+        return {
+            TopicPartition(row["topic"], row["partition"]): row["error"] if row["outcome"] == Outcome.FAILED else None
+            for row in rows
+        }
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
 
 
 def _failed_results(path: Path) -> Iterator[dict[str, Any]]:

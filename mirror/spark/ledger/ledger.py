@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.alignment.sync_state import SyncState
 from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
-from mirror.spark.ledger.atomic_write import TARGETS_FILE, write_atomically
+from mirror.spark.ledger.atomic_write import FIRST_TARGETS_FILE, TARGETS_FILE, write_atomically
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.obstacles import TargetTopics
@@ -54,7 +54,6 @@ _GROUPS: Final = "groups.json"
 _SYNC: Final = "sync.json"
 _MESSAGES: Final = "messages.jsonl"
 _IDLE: Final = "idle.json"
-_FIRST_TARGETS: Final = "targets-first.json"
 _OVERHEAD: Final = "overhead.json"
 _RATE: Final = "rate.json"
 _PROBE: Final = "probe"
@@ -159,8 +158,8 @@ class Ledger:
     def write_targets(self, targets: TargetTopics) -> None:
         """Record the outcome of the last preparation of the target's topics, and of the first one for good."""
         content = json.dumps(targets.to_json()).encode()
-        if not (self.path / _FIRST_TARGETS).exists():
-            write_atomically(self.path / _FIRST_TARGETS, content)
+        if not (self.path / FIRST_TARGETS_FILE).exists():
+            write_atomically(self.path / FIRST_TARGETS_FILE, content)
         write_atomically(self.path / TARGETS_FILE, content)
 
     def targets(self) -> TargetTopics | None:
@@ -169,7 +168,7 @@ class Ledger:
 
     def first_targets(self) -> TargetTopics | None:
         """Return the outcome of the preparation with which the run began; None before it."""
-        return self._targets(_FIRST_TARGETS)
+        return self._targets(FIRST_TARGETS_FILE)
 
     def _targets(self, name: str) -> TargetTopics | None:
         text = _read(self.path / name)

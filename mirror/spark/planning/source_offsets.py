@@ -9,7 +9,7 @@ from mirror.spark.planning.open_transactions import high_watermarks
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
     from mirror.client import Admin, OffsetResult, TopicDescription
     from mirror.config.models import FlowConfig
@@ -95,8 +95,8 @@ class SourceOffsets:
         last = lookup.results(self._with_leader, LATEST)
         end = {tp: result.offset for tp, result in last.items()}
         epochs = {tp: result.leader_epoch for tp, result in last.items() if tp in self._have_epochs}
-        first = dict(_first_offsets(flow, lookup, earliest, end))
-        if initial is not None and flow.start == "latest" and flow.start_position is None:
+        first = dict(first_offsets(flow, lookup.offsets, earliest, end))
+        if initial is not None and flow.begins_at_end:
             first |= {tp: offset for tp, offset in earliest.items() if tp not in initial}
         until = _until_offsets(lookup, self._with_leader, flow.end_position)
         high = high_watermarks(self._source, end, call_timeout_ms=self._call_timeout_ms)
@@ -121,12 +121,16 @@ class SourceOffsets:
         ]
 
 
-def _first_offsets(
-    flow: FlowConfig, lookup: _OffsetLookup, earliest: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+def first_offsets(
+    flow: FlowConfig,
+    look_up: Callable[[Collection[TopicPartition], int], Mapping[TopicPartition, int]],
+    earliest: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
 ) -> Mapping[TopicPartition, int]:
     """Return where partitions without progress begin, by the flow's ``from`` or ``start``.
 
-    A time after the last record stands for the end, and an offset before the log's start for that start.
+    ``look_up`` returns the offsets of a time (ms since 1970; -1: no record is as late) of the partitions that answer. A
+    time after the last record stands for the end, and an offset before the log's start for that start.
     """
     position = flow.start_position
     if position is not None and position.offset is not None:
@@ -134,7 +138,7 @@ def _first_offsets(
     timestamp_ms = flow.start_timestamp_ms if position is None else position.timestamp_ms
     if timestamp_ms is None:
         return earliest if flow.start == "earliest" else end
-    found = lookup.offsets(earliest, timestamp_ms)
+    found = look_up(earliest.keys(), timestamp_ms)
     return {tp: offset if 0 <= offset < end[tp] else end[tp] for tp, offset in found.items() if tp in end}
 
 

@@ -141,7 +141,7 @@ def _moved(logs: PartitionLogs | None, offset: int, target_offset: int) -> Move 
 
 
 def _seen(one: GroupPosition, seen: Observation, log: tuple[int, int] | None) -> Seen:
-    offsets, progress = seen.offsets.get(one.source), seen.progress.get(one.source)
+    offsets = seen.offsets.get(one.source)
     # The group has no position there: no broker has to answer, but the flow has to create the topic.
     is_missing = log is None and one.detail == f"there is no partition {one.target}"
     unread = one.reason in {Reason.UNAVAILABLE, Reason.UNAUTHORIZED, Reason.REFUSED}
@@ -151,7 +151,7 @@ def _seen(one: GroupPosition, seen: Observation, log: tuple[int, int] | None) ->
         old_offset=one.continued_at,
         new_offset=one.target_offset,
         log=log,
-        copied_to=None if offsets is None else progress.offset if progress else offsets.earliest,
+        copied_to=None if offsets is None else seen.copied_to(one.source),
         old_end=None if offsets is None else offsets.end,
         has_old_position=one.source_offset is not None or unread,
         reason="" if one.reason is None or is_missing else one.reason.value,
@@ -200,12 +200,17 @@ def _backlogs(
     partitions = {
         tp: Missing(
             TopicPartition(flow.target_topic(tp.topic), tp.partition),
-            max(offsets.progress or 0, offsets.earliest or 0),
+            _not_arrived_from(seen, tp),
             offsets.end,
         )
         for tp, offsets in seen.offsets.items()
     }
     return read_backlogs(source_options(config, flow), partitions, sizes)
+
+
+def _not_arrived_from(seen: Observation, tp: TopicPartition) -> int | None:
+    start = seen.copied_to(tp)
+    return None if start is None else max(start, seen.offsets[tp].earliest or 0)
 
 
 def _about_backlogs(flow: FlowConfig) -> Iterable[str]:

@@ -5,21 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, TopicPartition
+from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, Outcomes, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig, readable
 from mirror.relay.progress.committed import ProgressStore
 from mirror.relay.progress.gaps import Gap, GapKind, find_gap
 from mirror.relay.progress.open_transactions import OpenTransaction, update_open_transactions
+from mirror.relay.progress.target_log import deleted_text, is_other_topic, recreated_error
 from mirror.spark.ledger.obstacles import colliding, too_long
 from mirror.spark.planning.open_transactions import high_watermarks, with_producers
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT, select_topics
+from mirror.spark.planning.source_offsets import first_offsets
 from mirror.spark.run_control import RunControlClient
 from mirror.telemetry.lag.offset_history import PartitionOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig
     from mirror.relay.progress.committed import Progress
     from mirror.relay.progress.control import RunControl
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
 _SOURCE_CALL_TIMEOUT_MS: Final = 10_000
 """A leader that does not answer must not keep the status of the others from being shown."""
 _START_INTERVAL_MS: Final = 1
-"""Log start offsets are read again after so long for each partition: every 10 s for 10,000 partitions."""
+"""Log start offsets, and target topics with copies, are read again after so long for each partition: every 10 s for
+10,000 partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +52,17 @@ class Observation:
     withheld: dict[TopicPartition, OpenTransaction]
     obstacles: dict[TopicPartition, str]
     """Why the target topic is not prepared."""
+    lost_copies: dict[TopicPartition, str] = field(default_factory=dict)
+    """Why nothing is on the target of what was copied there: its topic was deleted, or deleted and created again."""
+    firsts: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where a copy begins, by the flow's start, in the partitions of which nothing is on the target."""
     leaders: dict[TopicPartition, int] = field(default_factory=dict)
     """The brokers that lead the source's partitions; -1: none."""
+
+    def copied_to(self, tp: TopicPartition) -> int | None:
+        """Return the source offset from which on nothing of ``tp`` is on the target; None if it is not known."""
+        progress = self.progress.get(tp)
+        return self.firsts.get(tp) if progress is None or tp in self.lost_copies else progress.offset
 
 
 class FlowObserver:
@@ -67,6 +80,8 @@ class FlowObserver:
         self._until: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._starts_ms = 0
+        self._copies: dict[str, TopicDescription | None] = {}
+        self._copies_ms = 0
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
     def observe(self, source: Admin, target: Admin) -> Observation:
@@ -99,6 +114,8 @@ class FlowObserver:
         }
         topic_ids = {name: str(topic.topic_id or "") for name, topic in topics.items()}
         gaps = {tp: self._gap(found, topic_ids[tp.topic], offsets[tp], tp) for tp, found in progress.items()}
+        lost = self._lost_copies(target, {tp: targets[tp] for tp in progress}, progress, time_ms)
+        without_copies = {tp for tp in ends if tp not in progress or tp in lost}
         return Observation(
             time_ms=time_ms,
             run=None if run is None or run.ended else run,
@@ -109,6 +126,8 @@ class FlowObserver:
             high_watermarks=high,
             withheld=self._open_transactions(source, {tp: (ends[tp], end) for tp, end in high.items()}, time_ms),
             obstacles=self._obstacles(target, {tp: targets[tp] for tp in leaders if tp not in progress}),
+            lost_copies=lost,
+            firsts=self._firsts(source, without_copies, starts, ends, is_running=run is not None and not run.ended),
             leaders=leaders,
         )
 
@@ -167,6 +186,54 @@ class FlowObserver:
         refused = {} if last is None else last.obstacles
         found = {tp: refused[tp.topic].reason for tp in missing if tp.topic in refused}
         return found | {tp: obstacles[tp.topic].reason for tp in targets if tp.topic in obstacles}
+
+    def _lost_copies(
+        self,
+        target: Admin,
+        targets: Mapping[TopicPartition, TopicPartition],
+        progress: Mapping[TopicPartition, Progress],
+        time_ms: int,
+    ) -> dict[TopicPartition, str]:
+        """Return why the copies of partitions with progress are not on the target, by the ids of its topics."""
+        marks = {tp: mark for tp, found in progress.items() if (mark := found.target) is not None and mark.end > 0}
+        if not 0 <= time_ms - self._copies_ms < len(marks) * _START_INTERVAL_MS:
+            names = {targets[tp].topic for tp in marks}
+            described = target.describe_topics(names, partial=True) if names else Outcomes({}, {})
+            self._copies = dict.fromkeys(names - described.failed.keys()) | described
+            self._copies_ms = time_ms
+        found: dict[TopicPartition, str] = {}
+        for tp, mark in marks.items():
+            to, name, offset = targets[tp], self._flow.name, progress[tp].offset
+            if to.topic not in self._copies:
+                continue  # it could not be described, or has got its first copies since
+            topic = self._copies[to.topic]
+            topic_id = "" if topic is None else str(topic.topic_id or "")
+            if topic is None or to.partition >= len(topic.partitions):
+                found[tp] = deleted_text(name, to, mark, offset)
+            elif is_other_topic(mark, topic_id):
+                found[tp] = str(recreated_error(name, to, mark, topic_id, offset))
+        return found
+
+    def _firsts(
+        self,
+        source: Admin,
+        tps: Collection[TopicPartition],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        *,
+        is_running: bool,
+    ) -> dict[TopicPartition, int]:
+        """Return where copies of ``tps`` begin: those that appeared after a run had begun, from their first record."""
+        earliest = {tp: starts[tp] for tp in tps if tp in starts}
+
+        def look_up(among: Collection[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
+            return _list_offsets(source, among, timestamp_ms)[0]
+
+        firsts = dict(first_offsets(self._flow, look_up, earliest, {tp: ends[tp] for tp in earliest}))
+        initial = self._last_errors.first_targets() if is_running and self._last_errors is not None else None
+        if initial is not None and self._flow.begins_at_end:
+            firsts |= {tp: start for tp, start in earliest.items() if not initial.covers(tp.topic, tp.partition)}
+        return firsts
 
     def _start_offsets(
         self, source: Admin, ends: Collection[TopicPartition], time_ms: int

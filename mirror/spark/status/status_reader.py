@@ -21,10 +21,10 @@ from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.observation import FlowObserver, Observation
-from mirror.telemetry.lag.lags import STUCK_AFTER_S, Lag, LagState, LagTracker, totals
+from mirror.telemetry.lag.lags import STUCK_AFTER_S, Lag, LagState, LagTracker, totals, uncopied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -113,8 +113,9 @@ class StatusReader:
     def _read(self, source: Admin, target: Admin) -> FlowStatus:
         observation = self._observer.observe(source, target)
         retention_ms = self._observer.retention_ms(source, {tp.topic for tp in observation.offsets})
-        lags = self._lags_of(observation, retention_ms)
-        last_errors = self._last_errors_of(observation, lags)
+        failures = self._failures_of(observation)
+        lags = self._lags_of(observation, retention_ms, failures)
+        last_errors = self._last_errors_of(observation, lags, failures)
         ways = self._ways_of(observation)
         losses = {} if self._last_errors is None else self._last_errors.target_losses()
         differences = {} if self._last_errors is None else self._last_errors.differences()
@@ -171,23 +172,50 @@ class StatusReader:
         found = (ledger.sync() for ledger in Ledger.runs(self._report_dir, self.flow.name))
         return next((state for state in found if state is not None), None)
 
-    def _lags_of(self, observation: Observation, retention_ms: Mapping[str, int | None]) -> dict[TopicPartition, Lag]:
+    def _failures_of(self, observation: Observation) -> dict[TopicPartition, LastError]:
+        """Return the errors of partitions that cannot be copied now, or failed and have made no progress since."""
+        recorded = {} if self._last_errors is None else self._last_errors.failures()
+        progress = observation.progress
+        known = {
+            tp: error
+            for tp, error in recorded.items()
+            if tp in observation.offsets and (tp not in progress or progress[tp].time_ms <= error.time_ms)
+        }
+        gaps = observation.gaps.items() if self.flow.on_gap == "fail" else ()
+        lost = observation.lost_copies if self.flow.on_target_recreated == "fail" else {}
+        seen = {tp: str(gap) for tp, gap in gaps if gap.kind is not GapKind.RETENTION} | lost | observation.obstacles
+        return known | {tp: LastError(line, observation.time_ms) for tp, line in seen.items()}
+
+    def _lags_of(
+        self,
+        observation: Observation,
+        retention_ms: Mapping[str, int | None],
+        failures: Collection[TopicPartition],
+    ) -> dict[TopicPartition, Lag]:
         self._lags.add_sample(observation.time_ms, observation.offsets)
         # Between scheduled runs nothing advances, and nothing is stuck.
         stuck_after_s = math.inf if observation.run is None else STUCK_AFTER_S
         lags = self._lags.estimates(self._unix_ms(), retention_ms, stuck_after_s=stuck_after_s)
         lags |= {tp: _lag_with_gap(lags[tp], gap, observation.offsets[tp]) for tp, gap in observation.gaps.items()}
-        return lags | {tp: lags[tp]._replace(state=LagState.STUCK) for tp in observation.obstacles}
+        for tp, lag in lags.items():
+            if lag.state is LagState.NOT_BEGUN or tp in observation.lost_copies:
+                lags[tp] = uncopied(lag, observation.firsts.get(tp), observation.offsets[tp].end, LagState.NOT_BEGUN)
+        # Without a leader it is not known how far behind they are, and what had failed may not fail again.
+        failed = (tp for tp in failures if lags[tp].state not in {LagState.NO_LEADER, LagState.LOSING})
+        return lags | {tp: lags[tp]._replace(state=LagState.FAILED) for tp in failed}
 
     def _last_errors_of(
-        self, observation: Observation, lags: Mapping[TopicPartition, Lag]
+        self,
+        observation: Observation,
+        lags: Mapping[TopicPartition, Lag],
+        failures: Mapping[TopicPartition, LastError],
     ) -> dict[TopicPartition, LastError]:
         """Return the errors of unhealthy partitions; those that are observed now replace those in the ledger."""
         unhealthy = [tp for tp, lag in lags.items() if lag.state.unhealthy]
         recorded = {} if self._last_errors is None else self._last_errors.of(unhealthy)
         gaps = {tp: str(gap) for tp, gap in observation.gaps.items()}
-        lines = observation.unanswered | gaps | observation.obstacles
-        return recorded | {tp: LastError(line, observation.time_ms) for tp, line in lines.items()}
+        lines = observation.unanswered | gaps | observation.lost_copies | observation.obstacles
+        return {**recorded, **failures} | {tp: LastError(line, observation.time_ms) for tp, line in lines.items()}
 
     def _ways_of(self, observation: Observation) -> dict[TopicPartition, tuple[str, str]]:
         """Return the way of each partition with progress, and the reason that is known for it; none at least once."""

@@ -48,6 +48,8 @@ class LagState(enum.StrEnum):
 
     LOSING = "losing"
     """Records expire before they are copied."""
+    FAILED = "failed"
+    """It cannot be copied until someone removes the cause."""
     NO_LEADER = "no leader"
     """The source partition has no leader, so its end is not known."""
     STUCK = "stuck"
@@ -57,6 +59,7 @@ class LagState(enum.StrEnum):
     BEHIND = "behind"
     """There are records to copy, and the rates are not known yet."""
     NOT_BEGUN = "not begun"
+    """There is no progress on the target."""
     CATCHING_UP = "catching up"
     CAUGHT_UP = "caught up"
     """Only records in transit are left."""
@@ -73,7 +76,9 @@ class LagState(enum.StrEnum):
 
 
 _RANKS: Final = {state: rank for rank, state in enumerate(LagState)}
-_UNHEALTHY: Final = frozenset({LagState.LOSING, LagState.NO_LEADER, LagState.STUCK, LagState.FALLING_BEHIND})
+_UNHEALTHY: Final = frozenset(
+    {LagState.LOSING, LagState.FAILED, LagState.NO_LEADER, LagState.STUCK, LagState.FALLING_BEHIND}
+)
 
 
 class Lag(NamedTuple):
@@ -125,6 +130,15 @@ def totals(lags: Iterable[Lag]) -> LagTotals:
         loss_s=min((lag.loss_s for lag in lags if lag.loss_s is not None), default=None),
         states=Counter(sorted((lag.state for lag in lags), key=_RANKS.__getitem__)),
     )
+
+
+def uncopied(lag: Lag, first: int | None, end: int | None, state: LagState) -> Lag:
+    """Return the lag of a partition of which nothing is on the target: all records from ``first`` on are to be copied.
+
+    ``first`` is where a copy begins, by the flow's start. None for an offset that is not known.
+    """
+    records = None if first is None or end is None else max(0, end - first)
+    return Lag(records, None, None, lag.produced_per_s, None, None, state)
 
 
 def worst_first(tp: TopicPartition, lag: Lag) -> tuple[int, float, int, TopicPartition]:

@@ -10,11 +10,12 @@ from mirror.relay.model.way import Way
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
+from mirror.spark.ledger.plan import Plan
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 from tests.spark.attempts import OLD, YOUNG, in_way, result
 from tests.spark.flow_harness import configuration
-from tests.spark.status_harness import T0, StatusHarness
+from tests.spark.status_harness import T0, StatusHarness, only_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,7 +107,7 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_oth
         trouble = found[name].last_error
         assert trouble is not None
         assert words in trouble.line
-        assert (trouble.time_ms, found[name].lag.state) == (T0, LagState.STUCK)
+        assert (trouble.time_ms, found[name].lag.state) == (T0, LagState.FAILED)
 
 
 def test_a_topic_that_exists_now_has_no_earlier_error(site: StatusHarness) -> None:
@@ -139,3 +140,52 @@ def test_target_topics_are_read_only_for_partitions_without_progress(
     with site.watch() as watch:
         watch.read()
     assert [name for name in asked if name != offset_topic_of("f")] == ["a.orders-new"]
+
+
+def test_a_partition_that_failed_is_failed_until_it_is_copied_again(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [100, 100])
+    site.now_ms = 1_000  # earlier than the file
+    site.commit(100)
+    site.commit(40, 1)
+    ledger = Ledger.open(site.report, "f", "run")
+    ledger.write_attempts([result(0, "record 100 is refused"), result(1, "older")])
+    with site.watch() as watch:
+        first, second = watch.read().partitions
+        assert (first.lag.state, first.lag.records) == (LagState.FAILED, 0), "also if nothing is to be copied"
+        assert (second.lag.state, second.lag.records) == (LagState.FAILED, 60)
+        assert first.last_error is not None
+        assert first.last_error.line == "record 100 is refused"
+        site.now_ms = 4_000_000_000_000  # later than the file
+        site.commit(41, 1)
+        assert [one.lag.state is LagState.FAILED for one in watch.read().partitions] == [True, False]
+        ledger.write_attempts([result(0, None)], 1)
+        assert LagState.FAILED not in {one.lag.state for one in watch.read().partitions}
+
+
+def test_a_plan_newer_than_the_results_decides_what_failed(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [100])
+    site.now_ms = 1_000  # earlier than the files
+    site.commit(40)
+    ledger = Ledger.open(site.report, "f", "run")
+    ledger.write_attempts([result(0, "of the epoch before")])
+    settled = result(0, "the plan's").result
+    ledger.write_plan(Plan(flow="f", tasks=[], results_without_task=[settled], epoch=1))
+    with site.watch() as watch:
+        (only,) = watch.read().partitions
+    assert (only.lag.state, only.last_error and only.last_error.line) == (LagState.FAILED, "the plan's")
+    complete = result(0, None).result
+    ledger.write_attempts([result(0, "of epoch 1")], 1)
+    ledger.write_plan(Plan(flow="f", tasks=[], results_without_task=[complete], epoch=2))
+    with site.watch() as watch:
+        assert only_partition(watch).lag.state is LagState.BEHIND
+
+
+def test_a_partition_that_appeared_during_the_run_is_behind_from_its_start(site: StatusHarness) -> None:
+    site.config.write_text(configuration() + 'start = "latest"\n')
+    site.a.add_topic("orders", [9]).add_topic("orders-new", [5])
+    site.b.add_topic("a.orders", [0]).add_topic("a.orders-new", [0])
+    Ledger.open(site.report, "f", "run").write_targets(TargetTopics(copyable={"orders": 1}))
+    with site.watch() as watch:
+        assert [one.lag.records for one in watch.read().partitions] == [0, 0], "a run would begin at both ends"
+        site.run()
+        assert [one.lag.records for one in watch.read().partitions] == [0, 5]

@@ -229,7 +229,7 @@ def test_a_gap_sets_state_and_lag(site: StatusHarness) -> None:
     site.commit(9, 2, topic_id="another")
     with site.watch() as watch:
         found = watch.read()
-    assert [each.lag.state for each in found.partitions] == [LagState.LOSING, LagState.STUCK, LagState.STUCK]
+    assert [each.lag.state for each in found.partitions] == [LagState.LOSING, LagState.FAILED, LagState.FAILED]
     # Never 0 for progress that is no place in the log of now; and nothing is said of times.
     assert [each.lag.records for each in found.partitions] == [98, None, 4]
     assert [each.lag.loss_s for each in found.partitions] == [0.0, None, None]

@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import named
-from mirror.spark.driver.output.progress_lines import FIRST_INTERVAL_MS, Cadence, followed, planned
+from mirror.relay.model.ranges import Outcome
+from mirror.spark.driver.output.progress_lines import FIRST_INTERVAL_MS, Cadence, failed, followed, planned
 from mirror.telemetry.lag.lags import LagState
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ class StreamProgress:
         self._behind_after_ms: Final = max(_BEHIND_AFTER_MS, _COMMITS * commit_interval_ms)
         self._unmoved: dict[tuple[str, int], tuple[int | None, int]] = {}
         """The progress of each partition with a lag, and since when the readings in a row have found that."""
-        self._failed: tuple[int, str] | None = None
+        self._unread: tuple[int, str] | None = None
         """Since when no status could be read, and the first error; None if the last one could."""
+        self._failed: set[tuple[str, int]] = set()
+        """The partitions whose failure has been shown, by this or with the plan."""
         self.index_bytes: int | None = None
         """The size of the offset index by the last status; None if it is not known."""
 
@@ -59,6 +62,9 @@ class StreamProgress:
         if line != self._planned:
             self._planned = line
             self._consoles.progress(f"flow {self._flow}: {line}")
+        # The planner has said so, each time that they changed.
+        settled = plan.results_without_task
+        self._failed |= {(one.topic, one.partition) for one in settled if one.outcome is Outcome.FAILED}
         self._cadence = self._cadence or Cadence(_now_ms())
 
     def on_status(self, status: FlowStatus) -> None:
@@ -69,11 +75,20 @@ class StreamProgress:
             self._outages.recovered(_STATUS)
         if self._ended or self._cadence is None:
             return
+        self._show_failures(status)
         line = followed(status)
         recovered, self._error = bool(self._error), ""
         self._consoles.set_live_text(self._flow, line)
         if (self._cadence.due(_now_ms()) and not self._consoles.err.is_terminal) or recovered:
             self._consoles.progress(f"flow {self._flow}: {line}")
+
+    def _show_failures(self, status: FlowStatus) -> None:
+        """Print a warning about the partitions that have failed since the last status."""
+        now = {(one.topic, one.partition): one for one in status.partitions if one.lag.state is LagState.FAILED}
+        new = [one for key, one in now.items() if key not in self._failed]
+        self._failed = set(now)
+        if new:
+            self._consoles.warning(f"flow {self._flow}: {failed(new)}")
 
     def on_news(self, line: str) -> None:
         """Print a line about new partitions."""
@@ -83,8 +98,8 @@ class StreamProgress:
     def on_error(self, error: MirrorError) -> None:
         """Report that a cluster does not answer, once until it does."""
         line = " ".join(str(error).split())
-        if self._failed is None:
-            self._failed = _now_ms(), line
+        if self._unread is None:
+            self._unread = _now_ms(), line
         if self._ended or (self._outages is not None and self._outages.failed(_STATUS, error)) or self._error:
             return
         self._error = line
@@ -92,7 +107,7 @@ class StreamProgress:
         self._consoles.progress(f"flow {self._flow}: its progress cannot be read; retrying: {self._error}")
 
     def _note_lags(self, status: FlowStatus, now_ms: int) -> None:
-        self._failed = None
+        self._unread = None
         before, self._unmoved = self._unmoved, {}
         for one in status.partitions:
             if one.lag.records or one.lag.state is LagState.NOT_BEGUN:
@@ -108,8 +123,8 @@ class StreamProgress:
         long_ago_ms = _now_ms() - self._behind_after_ms
         still = [f"{topic}-{number}" for (topic, number), (_, ms) in self._unmoved.items() if ms <= long_ago_ms]
         found = [f"the copy of {named('partition', still)} stood still"] if still else []
-        if self._failed is not None and self._failed[0] <= long_ago_ms:
-            found.append(f"its progress could not be read: {self._failed[1]}")
+        if self._unread is not None and self._unread[0] <= long_ago_ms:
+            found.append(f"its progress could not be read: {self._unread[1]}")
         return "; ".join(found) or None
 
     def end(self) -> None:

@@ -1,0 +1,82 @@
+"""The lag of partitions of which nothing is on the target: not begun, or copied into a topic that is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.relay.progress.committed import Progress, group_of, to_offset
+from mirror.relay.progress.target_log import TargetMark
+from mirror.telemetry.lag.lags import LagState
+from tests.spark import fakes
+from tests.spark.flow_harness import configuration
+from tests.spark.status_harness import StatusHarness, only_partition
+
+
+@pytest.mark.parametrize(
+    ("line", "records"),
+    [
+        ("", 90),
+        ('start = "earliest"', 90),
+        ('start = "latest"', 0),
+        ('start = "1970-01-01T00:00:00.040Z"', 60),  # record n has the time stamp n
+        ('from = 70', 30),
+        ('from = 3', 90),
+        ('from = 200', 0),
+    ],
+)
+def test_a_partition_without_progress_is_behind_from_where_the_flow_begins(
+    site: StatusHarness, line: str, records: int
+) -> None:
+    site.config.write_text(f"{configuration()}{line}\n")
+    site.a.add_topic("orders", [100], earliest=10)
+    with site.watch() as watch:
+        found = watch.read()
+    (one,) = found.partitions
+    assert (one.lag.state, one.lag.records, found.totals.records) == (LagState.NOT_BEGUN, records, records)
+    assert found.totals.unknown == 0
+
+
+def commit_into(site: StatusHarness, topic_id: str, offset: int = 100) -> None:
+    """Commit progress with the mark of a target topic of this id."""
+    tp = TopicPartition("a.orders", 0)
+    progress = Progress(
+        offset=offset,
+        leader_epoch=0,
+        source_cluster_id="id-a:1",
+        topic_id="",
+        time_ms=site.now_ms,
+        target=TargetMark(topic_id=topic_id, end=offset),
+    )
+    fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
+
+
+@pytest.mark.parametrize(("exists", "word"), [(True, "target-recreated"), (False, "target-deleted")])
+def test_what_was_copied_into_a_topic_that_is_gone_is_all_behind(site: StatusHarness, exists: bool, word: str) -> None:
+    site.a.add_topic("orders", [100], earliest=10)
+    if exists:
+        site.b.add_topic("a.orders", [0])
+    commit_into(site, "an-earlier-one")
+    with site.watch() as watch:
+        one = only_partition(watch)
+    assert (one.lag.state, one.lag.records) == (LagState.FAILED, 90)
+    assert one.last_error is not None
+    assert one.last_error.line.startswith(f"{word}: target a.orders-0 ")
+    assert 'on-target-recreated = "start-over"' in one.last_error.line
+
+
+def test_a_flow_that_starts_over_has_not_begun_in_the_new_topic(site: StatusHarness) -> None:
+    site.config.write_text(f'{configuration()}on-target-recreated = "start-over"\n')
+    site.a.add_topic("orders", [100], earliest=10)
+    commit_into(site, "an-earlier-one")
+    with site.watch() as watch:
+        one = only_partition(watch)
+    assert (one.lag.state, one.lag.records) == (LagState.NOT_BEGUN, 90)
+
+
+def test_a_topic_with_its_copies_has_caught_up(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [100])
+    site.b.add_topic("a.orders", [100])
+    commit_into(site, site.b.state()["topics"]["a.orders"]["id"])
+    with site.watch() as watch:
+        assert (only_partition(watch).lag.state, only_partition(watch).lag.records) == (LagState.CAUGHT_UP, 0)
