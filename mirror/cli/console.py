@@ -20,6 +20,11 @@ def print_error(error: Exception, *, debug: bool) -> None:
         print(f"mirror: {line}", file=sys.stderr)
 
 
+def print_notice(line: str) -> None:
+    """Print what the command waits for."""
+    print(f"mirror: {printable(line)}", file=sys.stderr)
+
+
 def print_warning(line: str) -> None:
     """Print a warning."""
     print(f"mirror: warning: {printable(line)}", file=sys.stderr)

@@ -17,5 +17,13 @@ ReportDir = Annotated[
 SecretsDir = Annotated[
     Path | None, typer.Option(job_options.SECRETS_DIR.name, help=job_options.SECRETS_DIR.help, file_okay=False)
 ]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        help="Seconds that each call to a cluster may take at most; by default its default.api.timeout.ms (60 s).",
+    ),
+]
 AsJson = Annotated[bool, typer.Option(job_options.JSON.name, help=job_options.JSON.help)]
 Debug = Annotated[bool, typer.Option(job_options.DEBUG.name, envvar="MIRROR_DEBUG", help=job_options.DEBUG.help)]

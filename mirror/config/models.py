@@ -411,6 +411,16 @@ class MirrorConfig(BaseModel):
         allowed = f"no such flow{suggestion(flow, self.flows)}; there are: {', '.join(self.flows)}"
         raise ConfigError([Problem("", "flow", shown(flow), allowed)])
 
+    def with_timeout(self, seconds: float | None) -> MirrorConfig:
+        """Return a copy in which each call to a cluster takes ``seconds`` at most; None: as it is configured."""
+        if seconds is None:
+            return self
+        timeout = {"default.api.timeout.ms": max(1, round(seconds * 1000))}
+        clusters = {
+            name: one.model_copy(update={"options": one.options | timeout}) for name, one in self.clusters.items()
+        }
+        return self.model_copy(update={"clusters": clusters})
+
     def described(self) -> dict[str, dict[str, dict[str, Plain | dict[str, Plain]]]]:
         """Return all tables as in a file, with defaults, as JSON values, and every secret as ``***``."""
         return {

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from tests.spark import fakes
 from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, configuration, use_fakes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from typer.testing import Result
@@ -284,7 +285,67 @@ def test_a_flow_that_cannot_be_read_hides_no_other_and_is_retried(site: StatusHa
     shown = site.status("--watch").stdout
     assert f"flow g: {line}; retrying" in shown
     once = site.status()
-    assert (once.exit_code, once.stderr) == (1, f"mirror: {line}\n")
+    assert (once.exit_code, once.stderr) == (1, f"mirror: cluster gone: {line}\n")
+    assert "flow f: a to b; 10 behind, 1 not begun" in once.stdout, "and the other flow is shown"
+
+
+def test_of_one_cluster_that_answers_all_is_shown_that_it_knows(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [100])
+    site.b.add_topic("a.orders", [40]).add_topic("others", [7])
+    site.commit(40)
+    give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=T0 - 4_000))
+    away = {name: site.folder / f"{name}-1.json" for name in "ab"}
+    at = f"{datetime.fromtimestamp(T0 / 1000).astimezone():%H:%M:%S}"
+    for name, head, row in (
+        ("a", f"progress as of {at}; lag unknown: cluster a does not answer; run r1 on h1, seen 4 s ago", "40 unknown"),
+        ("b", f"ends of a as of {at}; progress, lag and run unknown: cluster b does not answer", "unknown 100"),
+    ):
+        away[name].rename(away[name].with_suffix(".away"))
+        found, document = site.status(), json.loads(site.status("--json").stdout)
+        away[name].with_suffix(".away").rename(away[name])
+        text = " ".join(found.stdout.replace("│", " ").split())
+        assert f"flow f: a to b; {head}" in text
+        assert f"unknown orders 0 {row} unknown" in text
+        line = f"no broker of {name}:1 could be reached; is the address right?"
+        assert (found.exit_code, found.stderr) == (1, f"mirror: cluster {name}: {line}\n")
+        (flow,) = document["flows"]
+        assert (flow["away"], flow["lag"], document["errors"]) == ({name: line}, None, {})
+
+
+def test_of_no_cluster_that_answers_there_is_an_error(site: StatusHarness) -> None:
+    for name in "ab":
+        (site.folder / f"{name}-1.json").unlink()
+    found = site.status("--json")
+    assert (found.exit_code, json.loads(found.stdout)["flows"]) == (1, [])
+    assert json.loads(found.stdout)["errors"].keys() == {"f"}
+
+
+def test_watch_keeps_the_last_status_while_a_cluster_is_away(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [100])
+    site.commit(40)
+    site.looks = 2
+    site.meanwhile = lambda _: (site.folder / "a-1.json").unlink()
+    at = f"{datetime.fromtimestamp(T0 / 1000).astimezone():%H:%M:%S}"
+    shown = site.status("--watch").stdout
+    assert "flow f: no broker of a:1 could be reached; is the address right?; retrying" in shown
+    assert f"as of {at}: flow f: a to b; 60 behind" in shown
+
+
+@pytest.mark.parametrize(("arguments", "timeout"), [((), None), (("--timeout", "2.5"), 2_500)])
+def test_a_timeout_bounds_each_call(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], timeout: int | None
+) -> None:
+    options: list[Mapping[str, object]] = []
+
+    class Admin(fakes.Admin):
+        def __init__(self, given: Mapping[str, object]) -> None:
+            options.append(given)
+            super().__init__(given)
+
+    monkeypatch.setattr(status_reader, "Admin", Admin)
+    site.a.add_topic("orders", [1])
+    assert site.status(*arguments).exit_code == 0
+    assert {one.get("default.api.timeout.ms") for one in options} == {timeout}
 
 
 def test_an_unhealthy_partitions_last_error_is_shown(site: StatusHarness) -> None:
@@ -378,7 +439,7 @@ def flow(*partitions: PartitionStatus, name: str = "f") -> FlowStatus:
 
 def shown(one: FlowStatus, most: int | None = 40, width: int = 160) -> str:
     console = Console(file=StringIO(), width=width)
-    console.print(status_view.live([one], {}, most, width))
+    console.print(status_view.live([one], {}, {}, most, width))
     text = console.file
     assert isinstance(text, StringIO)
     return text.getvalue()

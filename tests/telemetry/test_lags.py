@@ -288,5 +288,5 @@ def test_time_without_records_to_copy_is_not_stuck() -> None:
 
 
 def test_states_are_in_the_order_of_severity() -> None:
-    assert [each.rank for each in LagState] == list(range(9))
+    assert [each.rank for each in LagState] == list(range(10))
     assert [each for each in LagState if each.unhealthy] == list(LagState)[:5]

@@ -6,25 +6,29 @@ import json
 import time
 from contextlib import ExitStack
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
-from mirror.cli.options import AsJson, Config, Flow, ReportDir, SecretsDir
+from mirror.cli.console import print_error, print_notice
+from mirror.cli.options import AsJson, Config, Flow, ReportDir, SecretsDir, Timeout
 from mirror.cli.views import status_view
 from mirror.cli.views.watching import show_repeatedly
 from mirror.config.load import load
-from mirror.errors import KafkaError
+from mirror.errors import FlowError, KafkaError
 from mirror.spark.driver.job_options import ALL, DEFAULT_REPORT_DIR, MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.output.terminal import Terminal
-from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader, read_status
+from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader, read_statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mirror.spark.status.flow_status import FlowStatus
+
+READ: Final = 0
+COULD_NOT_READ: Final = 1
 
 pause = time.sleep
 """Waits between two readings; tests replace it."""
@@ -40,6 +44,7 @@ def status(
     all_partitions: Annotated[
         bool, typer.Option(ALL.name, help=f"Show all partitions, not only the {MAX_PARTITIONS_SHOWN} worst.")
     ] = False,
+    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how far each flow is: progress and lag per partition, and which run copies it now. Changes nothing.
@@ -49,17 +54,23 @@ def status(
 
     With --json and --watch the command prints one line for each reading.
 
-    Exit status: 0 read, 1 could not read.
+    If one of a flow's clusters does not answer, it shows what the other one knows: progress or ends.
+
+    Exit status: 0 read, 1 could not read, or one side only.
     """
-    loaded = load(config, secrets_dir=secrets_dir)
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
     if not watch:
-        statuses = [read_status(loaded, flow_config, report_dir=report_dir) for flow_config in flows]
+        statuses, failed = read_statuses(loaded, flows, report_dir=report_dir, on_waiting=print_notice)
+        errors = {name: str(error) for name, error in failed.items()}
         if as_json:
-            print(json.dumps({"flows": [status_.to_json() for status_ in statuses]}, indent=2))
+            print(json.dumps({"flows": [status_.to_json() for status_ in statuses], "errors": errors}, indent=2))
         else:
             Terminal().print(status_view.once(statuses, None if all_partitions else MAX_PARTITIONS_SHOWN))
-        return
+        away = {f"cluster {name}: {line}": None for status_ in statuses for name, line in status_.away.items()}
+        for line in (*away, *errors.values()):
+            print_error(FlowError(line), debug=False)
+        raise typer.Exit(COULD_NOT_READ if away or errors else READ)
     with ExitStack() as stack:
         readers = [
             stack.enter_context(
@@ -97,17 +108,17 @@ def _watch_json(readers: Sequence[StatusReader], every: float) -> None:
 
 
 def _watch(readers: Sequence[StatusReader], every: float, *, all_partitions: bool) -> NoReturn:
+    before: dict[str, FlowStatus] = {}
+
     def view(console: Terminal) -> Group:
         statuses, errors = _read(readers)
+        before.update({status_.flow: status_ for status_ in statuses})
         most = MAX_PARTITIONS_SHOWN
         if console.is_terminal:
             follows = any(reader.flow.follows_groups for reader in readers)
             most = status_view.rows_for(console.height - 1, len(readers), groups=follows)
-        return _view(statuses, errors, None if all_partitions else most, console.width)
+        at = Text(f"{datetime.now().astimezone():%H:%M:%S}", style="dim")
+        shown = None if all_partitions else most
+        return Group(status_view.live(statuses, errors, before, shown, console.width), at)
 
     show_repeatedly(view, lambda: pause(every), Terminal())
-
-
-def _view(statuses: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
-    at = Text(f"{datetime.now().astimezone():%H:%M:%S}", style="dim")
-    return Group(status_view.live(statuses, errors, most, width), at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import operator
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from mirror.cli.views.amounts import UNKNOWN, ago, duration, rate
 from mirror.client import TopicPartition
-from mirror.errors import brief
+from mirror.errors import brief, named
 from mirror.relay.model.way_notes import PartitionWay, way_lines
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
@@ -46,6 +47,7 @@ _STYLES: Final = {
     LagState.FALLING_BEHIND: "yellow",
     LagState.BEHIND: "yellow",
     LagState.NOT_BEGUN: "cyan",
+    LagState.UNKNOWN: "yellow",
     LagState.CATCHING_UP: "cyan",
     LagState.CAUGHT_UP: "green",
 }
@@ -193,6 +195,8 @@ def _once(flow: FlowStatus, most: int | None) -> Table:
     table = Table(caption=_more(flow, len(shown)), caption_justify="left")
     for name in ("state", "topic", "partition", "progress", "source end", "lag", "committed"):
         table.add_column(name, justify="left" if name in {"state", "topic", "committed"} else "right", overflow="fold")
+    no_progress = "unknown" if flow.target in flow.away else "none yet"
+    no_end = "unknown" if flow.source in flow.away else "no leader"
     for partition in shown:
         lag = partition.lag.records
         # Text, not str: a topic's name is never markup.
@@ -200,18 +204,25 @@ def _once(flow: FlowStatus, most: int | None) -> Table:
             Text(partition.lag.state.value, style=_STYLES[partition.lag.state]),
             Text(partition.topic),
             Text(f"{partition.partition}"),
-            Text("none yet" if partition.progress is None else f"{partition.progress:,}"),
-            Text("no leader" if partition.end is None else f"{partition.end:,}"),
+            Text(no_progress if partition.progress is None else f"{partition.progress:,}"),
+            Text(no_end if partition.end is None else f"{partition.end:,}"),
             Text("unknown" if lag is None else f"{lag:,}", style="green" if lag == 0 else "yellow"),
             Text("" if partition.committed_ms is None else ago(partition.committed_ms, flow.time_ms)),
         )
     return table
 
 
-def live(statuses: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most: int | None, width: int) -> Group:
+def live(
+    statuses: Sequence[FlowStatus],
+    errors: Mapping[str, KafkaError],
+    before: Mapping[str, FlowStatus],
+    most: int | None,
+    width: int,
+) -> Group:
     """Return the view of repeated readings: the ``most`` worst partitions of each flow, or all.
 
-    ``errors`` are by flow, for flows that could not be read; ``width`` is the terminal's, in columns.
+    ``errors`` are by flow, for flows that could not be read, and ``before`` the last statuses that could be; ``width``
+    is the terminal's, in columns.
     """
     parts: list[RenderableType] = []
     for flow in statuses:
@@ -226,7 +237,10 @@ def live(statuses: Sequence[FlowStatus], errors: Mapping[str, KafkaError], most:
         ]
         more = _more(flow, len(shown))
         parts += [Text(more, style="dim"), Text()] if more else [Text()]
-    parts += [Text(f"flow {name}: {error}; retrying", style="red") for name, error in errors.items()]
+    for name, error in errors.items():
+        parts.append(Text(f"flow {name}: {error}; retrying", style="red"))
+        if name in before:
+            parts.append(Text(f"as of {_at(before[name])}: ", style="dim").append_text(_head(before[name])))
     return Group(*parts)
 
 
@@ -293,7 +307,21 @@ def _head(flow: FlowStatus) -> Text:
         "nothing runs" if flow.run is None else f"run {flow.run.run} on {flow.run.host}{_seen(flow.run, flow.time_ms)}"
     )
     stopping = ", stop requested" if flow.run is not None and flow.run.stop else ""
-    return Text(f"flow {flow.flow}: {flow.source} to {flow.target}; {_behind(flow.totals)}; {run}{stopping}")
+    place = f"flow {flow.flow}: {flow.source} to {flow.target}"
+    if flow.target in flow.away:
+        return Text(f"{place}; ends of {flow.source} as of {_at(flow)}; progress, lag and run unknown: {_away(flow)}")
+    if flow.source in flow.away:
+        return Text(f"{place}; progress as of {_at(flow)}; lag unknown: {_away(flow)}; {run}{stopping}")
+    return Text(f"{place}; {_behind(flow.totals)}; {run}{stopping}")
+
+
+def _away(flow: FlowStatus) -> str:
+    return f"{named('cluster', list(flow.away))} does not answer"
+
+
+def _at(flow: FlowStatus) -> str:
+    """Return the time of the reading, on this host's clock."""
+    return f"{datetime.fromtimestamp(flow.time_ms / 1000).astimezone():%H:%M:%S}"
 
 
 def _behind(totals: LagTotals) -> str:

@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +26,7 @@ from mirror.spark.planning.range_planner import (
 )
 from mirror.spark.preflight.acl_check import FlowPermissions, MissingPermissions, missing_permissions
 from mirror.spark.preflight.acl_lookup import look_up_permissions
+from mirror.spark.preflight.concurrent_calls import call_concurrently
 from mirror.spark.preflight.old_brokers import read_versions, topics_without_ids, why_no_target
 from mirror.spark.preflight.transform_check import why_not_loaded
 
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FIRST_NOTICE_S: Final = 3.0
-"""The time that a cluster has to answer before a notice says that it has not."""
-_NOTICE_INTERVAL_S: Final = 15.0
 _WAITS: Final = "cluster {cluster} has no topic that it copies yet; one is copied once it is created"
 
 
@@ -138,11 +134,7 @@ def describe_clusters(
         without_ids = frozenset(topic for topic, one in topics.items() if one.topic_id is None)
         return ClusterTopics(cluster.cluster_id, frozenset(topics), without_ids, versions)
 
-    def on_slow(name: str, seconds: float) -> None:
-        if on_waiting is not None:
-            on_waiting(f"cluster {name} has not answered for {seconds:.0f} s; still waiting")
-
-    return _run_concurrently("cluster", {name: partial(describe, name) for name in sorted(names)}, on_slow)
+    return call_concurrently("cluster", {name: partial(describe, name) for name in sorted(names)}, on_waiting)
 
 
 def _look_up_all(
@@ -156,41 +148,7 @@ def _look_up_all(
             topics = sorted(name for name in source.topics if flow.selects(name))
             if topics:
                 calls[flow.name] = partial(look_up_permissions, config, flow, topics)
-    return _run_concurrently("flow", calls)
-
-
-def _run_concurrently(
-    kind: str, calls: Mapping[str, Callable[[], T]], on_slow: Callable[[str, float], None] | None = None
-) -> dict[str, T | MirrorError]:
-    """Run each call in a thread of its own, and return the results in the order of ``calls``.
-
-    ``kind`` is the kind of thing that the names are names of. ``on_slow`` is called with a call that has not returned
-    yet, and the seconds that it has taken.
-    """
-    found: dict[str, T | MirrorError] = {}
-
-    def run(name: str) -> None:
-        try:
-            found[name] = calls[name]()
-        except MirrorError as error:
-            found[name] = error
-        except Exception as error:  # noqa: BLE001 - the caller reports it: raised in a thread, it would be lost
-            found[name] = FlowError(f"{kind} {name}: {type(error).__name__}: {error}")
-
-    # Daemons: after a signal the process ends without waiting for a cluster.
-    threads = {name: threading.Thread(target=run, args=(name,), daemon=True) for name in calls}
-    began_s = time.monotonic()
-    for thread in threads.values():
-        thread.start()
-    notice_s = _FIRST_NOTICE_S
-    while slow := [name for name, thread in threads.items() if thread.is_alive()]:
-        threads[slow[0]].join(max(0.0, began_s + notice_s - time.monotonic()))
-        if time.monotonic() - began_s >= notice_s:
-            for name in slow:
-                if threads[name].is_alive() and on_slow is not None:
-                    on_slow(name, notice_s)
-            notice_s += _NOTICE_INTERVAL_S
-    return {name: found[name] for name in calls}
+    return call_concurrently("flow", calls)
 
 
 def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters) -> Findings:

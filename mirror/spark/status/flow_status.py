@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.alignment.sync_state import SyncState
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.progress.control import RunControl
@@ -91,6 +93,8 @@ class FlowStatus:
     """What else is in step, according to the last run's ledger; None if there is none."""
     index_bytes: int | None = None
     """The size of the offset index on the target, in bytes; None if it is not known."""
+    away: Mapping[str, str] = field(default_factory=dict)
+    """The cluster that does not answer, and its error: nothing is known that takes both clusters."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -101,7 +105,7 @@ class FlowStatus:
             "target": self.target,
             "time_ms": self.time_ms,
             "run": None if self.run is None else {**asdict(self.run), "gone": self.run.is_dead(self.time_ms)},
-            "lag": self.totals.records,
+            "lag": None if self.away else self.totals.records,
             "unknown": self.totals.unknown,
             **_measures(self.totals),
             "states": {state.value: count for state, count in self.totals.states.items()},
@@ -109,6 +113,7 @@ class FlowStatus:
             "groups": None if self.groups is None else self.groups.to_json(),
             "sync": None if self.sync is None else self.sync.to_json(),
             "index_bytes": self.index_bytes,
+            "away": dict(self.away),
             "partitions": [partition.to_json() for partition in self.partitions],
         }
 

@@ -14,7 +14,7 @@ from mirror.relay.progress.open_transactions import OpenTransaction, update_open
 from mirror.relay.progress.target_log import deleted_text, is_other_topic, recreated_error
 from mirror.spark.ledger.obstacles import colliding, too_long
 from mirror.spark.planning.open_transactions import high_watermarks, with_producers
-from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT, select_topics
+from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT, select_topics, source_topic_for
 from mirror.spark.planning.source_offsets import first_offsets
 from mirror.spark.run_control import RunControlClient
 from mirror.telemetry.lag.offset_history import PartitionOffsets
@@ -129,6 +129,54 @@ class FlowObserver:
             lost_copies=lost,
             firsts=self._firsts(source, without_copies, starts, ends, is_running=run is not None and not run.ended),
             leaders=leaders,
+        )
+
+    def observe_source(self, source: Admin) -> Observation:
+        """Observe the source without the target: its ends. Raises what :meth:`observe` does."""
+        all_topics = source.list_topics()
+        leaders = {
+            TopicPartition(name, partition.partition): partition.leader
+            for name in select_topics(self._flow, all_topics)
+            for partition in all_topics[name].partitions
+        }
+        time_ms = self._unix_ms()
+        ends, failed = _list_offsets(source, [tp for tp, leader in leaders.items() if leader != NO_LEADER], LATEST)
+        starts = self._start_offsets(source, ends, time_ms)
+        ends = self._bounded(source, ends)
+        return Observation(
+            time_ms=time_ms,
+            run=None,
+            offsets={tp: PartitionOffsets(starts.get(tp), ends.get(tp), None) for tp in leaders},
+            progress={},
+            unanswered={tp: str(failed.get(tp, NO_LEADER_TEXT)) for tp in leaders if tp not in ends},
+            gaps={},
+            high_watermarks={},
+            withheld={},
+            obstacles={},
+            leaders=leaders,
+        )
+
+    def observe_target(self, target: Admin) -> Observation:
+        """Observe the target without the source: the progress, and the run. Raises KafkaError."""
+        sources = {
+            TopicPartition(name, partition.partition): TopicPartition(topic, partition.partition)
+            for name, described in target.list_topics().items()
+            if (topic := source_topic_for(self._flow, name)) is not None
+            for partition in described.partitions
+        }
+        found = ProgressStore(target, self._flow.name).read(sources.keys())
+        run = RunControlClient(target, self._flow.name).read()
+        progress = {sources[to]: one for to, one in sorted(found.items())}
+        return Observation(
+            time_ms=self._unix_ms(),
+            run=None if run is None or run.ended else run,
+            offsets={tp: PartitionOffsets(None, None, one.offset) for tp, one in progress.items()},
+            progress=progress,
+            unanswered={},
+            gaps={},
+            high_watermarks={},
+            withheld={},
+            obstacles={},
         )
 
     def retention_ms(self, source: Admin, topics: Iterable[str]) -> Mapping[str, int | None]:

@@ -9,19 +9,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from mirror.client import Admin, TopicPartition
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import MirrorError
+from mirror.errors import KafkaError, MirrorError
 from mirror.relay.model.way_notes import configured_reason
 from mirror.relay.progress.gaps import Gap, GapKind
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.last_errors import LastError, LastErrors
+from mirror.spark.preflight.concurrent_calls import call_concurrently
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.observation import FlowObserver, Observation
-from mirror.telemetry.lag.lags import STUCK_AFTER_S, Lag, LagState, LagTracker, totals, uncopied
+from mirror.telemetry.lag.lags import STUCK_AFTER_S, UNKNOWN_LAG, Lag, LagState, LagTracker, totals, uncopied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -94,6 +97,20 @@ class StatusReader:
             self.close()
             raise
 
+    def read_alone(self, away: str, error: MirrorError) -> FlowStatus:
+        """Read one cluster while the other one, ``away``, does not answer because of ``error``. Raises as :meth:`read`.
+
+        The partitions have the progress or the ends, and no lags.
+        """
+        source, target = self._open()
+        observer = self._observer
+        found = observer.observe_source(source) if away == self.flow.target else observer.observe_target(target)
+        lags = dict.fromkeys(found.offsets, UNKNOWN_LAG)
+        status = self._status(
+            found, lags, {tp: LastError(line, found.time_ms) for tp, line in found.unanswered.items()}
+        )
+        return replace(status, away={away: " ".join(str(error).split())})
+
     def _open(self) -> tuple[Admin, Admin]:
         if self._clients is None:
             source = self._admin(self.flow.source)
@@ -115,7 +132,15 @@ class StatusReader:
         retention_ms = self._observer.retention_ms(source, {tp.topic for tp in observation.offsets})
         failures = self._failures_of(observation)
         lags = self._lags_of(observation, retention_ms, failures)
-        last_errors = self._last_errors_of(observation, lags, failures)
+        status = self._status(observation, lags, self._last_errors_of(observation, lags, failures))
+        return replace(status, index_bytes=self._index_size(target, observation.time_ms))
+
+    def _status(
+        self,
+        observation: Observation,
+        lags: Mapping[TopicPartition, Lag],
+        last_errors: Mapping[TopicPartition, LastError],
+    ) -> FlowStatus:
         ways = self._ways_of(observation)
         losses = {} if self._last_errors is None else self._last_errors.target_losses()
         differences = {} if self._last_errors is None else self._last_errors.differences()
@@ -141,7 +166,6 @@ class StatusReader:
             ],
             groups=self._groups(),
             sync=self._sync(),
-            index_bytes=self._index_size(target, observation.time_ms),
         )
 
     def _index_size(self, target: Admin, now_ms: int) -> int | None:
@@ -232,10 +256,37 @@ class StatusReader:
         }
 
 
-def read_status(config: MirrorConfig, flow: FlowConfig, *, report_dir: Path | None = None) -> FlowStatus:
-    """Read the status once, without rates; see :meth:`StatusReader.read`."""
-    with StatusReader(config, flow, report_dir=report_dir) as reader:
-        return reader.read()
+def read_statuses(
+    config: MirrorConfig,
+    flows: Collection[FlowConfig],
+    *,
+    report_dir: Path | None = None,
+    on_waiting: Callable[[str], None] | None = None,
+) -> tuple[list[FlowStatus], dict[str, MirrorError]]:
+    """Read the status of each flow once, without rates; of one side if the other one does not answer.
+
+    ``on_waiting`` is called with a line about a cluster that has not answered yet. Returns the statuses, and by flow
+    the errors of those that could not be read. Raises FlowError if a flow matches no topic.
+    """
+
+    def describe(name: str) -> None:
+        with Admin(config.clusters[name].client_options()) as admin:
+            admin.describe_cluster()
+
+    names = sorted({name for flow in flows for name in (flow.source, flow.target)})
+    answers = call_concurrently("cluster", {name: partial(describe, name) for name in names}, on_waiting)
+    statuses: list[FlowStatus] = []
+    errors: dict[str, MirrorError] = {}
+    for flow in flows:
+        away = [(name, error) for name in (flow.source, flow.target) if (error := answers[name]) is not None]
+        try:
+            if len(away) > 1:
+                raise away[0][1]
+            with StatusReader(config, flow, report_dir=report_dir) as reader:
+                statuses.append(reader.read_alone(*away[0]) if away else reader.read())
+        except KafkaError as error:
+            errors[flow.name] = error
+    return statuses, errors
 
 
 def _partition_status(

@@ -60,6 +60,8 @@ class LagState(enum.StrEnum):
     """There are records to copy, and the rates are not known yet."""
     NOT_BEGUN = "not begun"
     """There is no progress on the target."""
+    UNKNOWN = "unknown"
+    """One of the clusters does not answer."""
     CATCHING_UP = "catching up"
     CAUGHT_UP = "caught up"
     """Only records in transit are left."""
@@ -94,6 +96,9 @@ class Lag(NamedTuple):
     loss_s: float | None
     """Negative if records will be lost."""
     state: LagState
+
+
+UNKNOWN_LAG: Final = Lag(None, None, None, None, None, None, LagState.UNKNOWN)
 
 
 class LagTotals(NamedTuple):

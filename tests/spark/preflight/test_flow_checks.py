@@ -21,6 +21,7 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.preflight import acl_lookup as authorized
+from mirror.spark.preflight import concurrent_calls
 from mirror.spark.preflight import flow_checks as checks
 from mirror.spark.preflight.flow_checks import ClusterTopics, Findings, FlowsRefused, check_flows, find_problems
 from mirror.telemetry.run import RunTelemetry
@@ -203,8 +204,8 @@ def test_a_cluster_that_does_not_answer_is_named_during_the_wait(folder: Path, m
             answers.set()  # the other one has answered, and was not named any more: on a busy machine that takes long
 
     monkeypatch.setattr(checks, "Admin", Slow)
-    monkeypatch.setattr(checks, "_FIRST_NOTICE_S", 0.05)
-    monkeypatch.setattr(checks, "_NOTICE_INTERVAL_S", 0.05)
+    monkeypatch.setattr(concurrent_calls, "_FIRST_NOTICE_S", 0.05)
+    monkeypatch.setattr(concurrent_calls, "_NOTICE_INTERVAL_S", 0.05)
     config = config_of(flow())
     check_flows(config, config.select(), waiting)
     assert "cluster b has not answered for 0 s; still waiting" in said

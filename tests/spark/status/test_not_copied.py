@@ -20,9 +20,9 @@ from tests.spark.status_harness import StatusHarness, only_partition
         ('start = "earliest"', 90),
         ('start = "latest"', 0),
         ('start = "1970-01-01T00:00:00.040Z"', 60),  # record n has the time stamp n
-        ('from = 70', 30),
-        ('from = 3', 90),
-        ('from = 200', 0),
+        ("from = 70", 30),
+        ("from = 3", 90),
+        ("from = 200", 0),
     ],
 )
 def test_a_partition_without_progress_is_behind_from_where_the_flow_begins(
