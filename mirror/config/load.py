@@ -150,11 +150,13 @@ def _readable(table: object) -> dict[str, Any]:
 
 
 def _section_problems(data: Mapping[str, Any], sources: Sources) -> Iterator[Problem]:
-    for key in data:
-        if key not in _NAMES:
-            yield sources.unknown((key,), data[key], _NAMES)
+    unknown = [key for key in data if key not in _NAMES]
+    yield from (sources.unknown((key,), data[key], _NAMES) for key in unknown)
+    misspelt = {nearest(key, _NAMES) for key in unknown}
     for section, (pattern, allowed) in _NAMES.items():
         entries = data.get(section, {})
+        if section not in data and section in misspelt:
+            continue
         if not isinstance(entries, Mapping):
             yield plain(sources.file, section, f"must be tables: [{section}.NAME]")
         elif not entries:

@@ -9,6 +9,7 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.config.cycles import plain_names
 from mirror.config.flow_rules import target_options
 from mirror.config.naming import dotted
+from mirror.config.patterns import matches
 from mirror.producer.settings import ProducerSettings
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"(?:[A-Za-z0-9._-]|\\[.-]|\[\.\])+")
 """A pattern by which somebody means one topic; a dot without a backslash is meant as a dot."""
+_COMMAS: Final = re.compile(r"\{[0-9]*,[0-9]*\}|\[[^]]+\]")
+"""Commas of a pattern that are no part of a name: in a repetition or a class of characters."""
+_GLOB: Final = re.compile(r"[A-Za-z0-9._-]*[A-Za-z0-9_-]\*([A-Za-z0-9._-]+\*?)*")
+"""A name with an asterisk behind a character that can hardly be meant to be repeated."""
+_ANY_NAMES: Final = ("a", "Z9_x.y-0")
+"""What matches both of them matches any name."""
 _NO_WAITING: Final = "a task never waits for memory or metadata; delivery.timeout.ms bounds a batch's time"
 
 WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, str]]] = {
@@ -50,6 +57,7 @@ def notices(config: MirrorConfig, flow: FlowConfig) -> list[str]:
             if field in flow.model_fields_set
         ]
     found += _names_left_out(flow)
+    found += _doubtful_patterns(flow)
     found += _flows_missing(config, flow)
     found += _client_warnings(config, flow)
     return list(dict.fromkeys(found))
@@ -62,6 +70,20 @@ def _names_left_out(flow: FlowConfig) -> Iterator[str]:
         name = re.sub(r"\\|\[|\]", "", pattern)
         if _NAME.fullmatch(pattern) and (reason := flow.why_not_copied(name)) is not None:
             yield f"{key}: {name} is left out, since {reason}"
+
+
+def _doubtful_patterns(flow: FlowConfig) -> Iterator[str]:
+    """Yield a line for each pattern of topics that is valid, and hardly means what it matches."""
+    for key, patterns in (("topics", flow.topics), ("topics-exclude", flow.topics_exclude)):
+        at = dotted(("flows", flow.name, key))
+        for pattern in patterns:
+            if "," in _COMMAS.sub("", pattern):
+                yield f"{at}: no topic's name has a comma, as in {pattern!r}; write a list, with each pattern in quotes"
+            if _GLOB.fullmatch(pattern):
+                regex = pattern.replace(".", r"\.").replace("*", ".*")
+                yield f"{at}: {pattern!r} is a regular expression, not a glob; write {regex!r} to match any text"
+    if all(matches(flow.topics_exclude, name) for name in _ANY_NAMES):
+        yield f"{dotted(('flows', flow.name, 'topics-exclude'))} excludes every topic: the flow copies nothing"
 
 
 def _flows_missing(config: MirrorConfig, flow: FlowConfig) -> Iterator[str]:

@@ -256,6 +256,10 @@ def test_a_wrong_key_of_a_flow(problems: Problems, line: str, expected: str) -> 
     ("toml", "expected"),
     [
         (CLUSTERS, "mirror.toml: flows: there is none; add a table [flows.NAME]"),
+        (
+            CLUSTERS + FLOW.replace("[flows.", "[flow."),
+            'mirror.toml: flow = a table: unknown key; did you mean "flows"?',
+        ),
         (FLOW, "mirror.toml: clusters: there is none; add a table [clusters.NAME]"),
         ("clusters = 5\n" + FLOW, "mirror.toml: clusters: must be tables: [clusters.NAME]"),
         ("clusters.paris = 5\n" + FLOW, "mirror.toml: clusters.paris: must be a table: [clusters.paris]"),

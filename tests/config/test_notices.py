@@ -35,6 +35,37 @@ def test_a_key_without_effect_is_reported(read: Load, lines: str, expected: str)
     assert line.startswith(expected)
 
 
+COMMA = "no topic's name has a comma, as in 'orders,clicks-.*'; write a list, with each pattern in quotes"
+GLOB = "is a regular expression, not a glob; write"
+
+
+@pytest.mark.parametrize(
+    ("key", "pattern", "expected"),
+    [
+        ("topics", "orders,clicks-.*", COMMA),
+        ("topics-exclude", "orders,clicks-.*", COMMA),
+        ("topics", "clicks-*", f"'clicks-*' {GLOB} 'clicks-.*' to match any text"),
+        ("topics", "a.b*", rf"'a.b*' {GLOB} 'a\\.b.*' to match any text"),
+        ("topics-exclude", ".*", "excludes every topic: the flow copies nothing"),
+        ("topics-exclude", "[^,]+", "excludes every topic: the flow copies nothing"),
+        ("topics", "a{1,3}", None),
+        ("topics", "orders.*", None),
+        ("topics", "(a|b)*", None),
+        ("topics-exclude", "internal-.*", None),
+    ],
+)
+def test_a_pattern_that_hardly_means_what_it_matches_is_reported(
+    read: Load, key: str, pattern: str, expected: str | None
+) -> None:
+    flow = FLOW if key != "topics" else "".join(f"{line}\n" for line in FLOW.splitlines() if "topics =" not in line)
+    config = read(f"{CLUSTERS}{flow}{key} = ['{pattern}']\n")
+    lines = [line for line in notices(config, config.flows["paris-berlin"]) if line.startswith("flows.paris-berlin.")]
+    where = f"flows.paris-berlin.{key}"
+    assert lines == (
+        [] if expected is None else [f"{where} {expected}" if "excludes" in expected else f"{where}: {expected}"]
+    )
+
+
 def test_a_warning_of_a_cluster_s_settings_is_reported_once(read: Load) -> None:
     config = read(CLUSTERS + '"retry.backoff.ms" = 2000\n' + FLOW)
     (line,) = notices(config, config.flows["paris-berlin"])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mirror.cli.console import print_error, print_warning
-from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir
+from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout
 from mirror.config.load import load
 from mirror.errors import MirrorError
 from mirror.spark.driver.output.terminal import Terminal
@@ -31,6 +31,7 @@ def drift(
     config: Config,
     flow: Flow = None,
     secrets_dir: SecretsDir = None,
+    timeout: Timeout = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -38,7 +39,7 @@ def drift(
 
     Exit status: 0 both sides are in step, 3 they differ, 1 they could not be compared, 2 wrong usage.
     """
-    _each(config, flow, secrets_dir, sides.read_drift, as_json=as_json, debug=debug)
+    _each(config, flow, secrets_dir, sides.read_drift, timeout=timeout, as_json=as_json, debug=debug)
 
 
 def apply(
@@ -56,6 +57,7 @@ def apply(
         typer.Option("--max-deletions", min=1, help="Delete up to so many topics that the source has deleted."),
     ] = None,
     secrets_dir: SecretsDir = None,
+    timeout: Timeout = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -71,6 +73,7 @@ def apply(
         flow,
         secrets_dir,
         lambda loaded, one: sides.apply(loaded, one, adopt=adopt, max_deletions=max_deletions),
+        timeout=timeout,
         as_json=as_json,
         debug=debug,
     )
@@ -82,13 +85,14 @@ def _each(
     secrets_dir: Path | None,
     compare: Callable[[MirrorConfig, FlowConfig], FlowDrift],
     *,
+    timeout: float | None,
     as_json: bool,
     debug: bool,
 ) -> None:
     """Compare each flow, and print what differs. Raises typer.Exit with the exit status."""
-    loaded = load(config, secrets_dir=secrets_dir)
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
-    findings = check_flows(loaded, flows)
+    findings = check_flows(loaded, flows, print_notice)
     found: list[FlowDrift] = []
     errors: dict[str, str] = {}
     for one in flows:

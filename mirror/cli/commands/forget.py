@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mirror.cli.console import print_warning
-from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.config.load import load
 from mirror.spark import forgetting
 from mirror.spark.driver.output.terminal import Terminal
@@ -20,6 +20,7 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also while a run of the flow is alive.")] = False,
     secrets_dir: SecretsDir = None,
+    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove what a flow keeps on its target: groups, topics of its own, and its record in the registry. Never data.
@@ -28,7 +29,7 @@ def forget(
 
     Exit status: 0 nothing of it is left, 1 something could not be removed, or the flow runs, 2 wrong usage.
     """
-    loaded = load(config, secrets_dir=secrets_dir)
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     (found,) = loaded.select(flow)
     forgotten = forgetting.forget(loaded, found, dry_run=dry_run, force=force)
     if as_json:

@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.text import Text
 
 from mirror.cli.console import print_warning
-from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.cli.views.groups_view import LogEnds, View, view_of
 from mirror.cli.views.watching import show_repeatedly
 from mirror.cli.views.way_back_view import view_back
@@ -62,6 +62,7 @@ def groups(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Read again and again, until Ctrl-C.")] = False,
     secrets_dir: SecretsDir = None,
+    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Show where consumer groups are on both sides, how far they lag, and what is not in step, and why.
@@ -77,7 +78,7 @@ def groups(
     """
     if commit and (watch or not reverse):
         raise typer.BadParameter("needs --reverse, and not --watch", param_hint="--commit")
-    loaded = load(config, secrets_dir=secrets_dir)
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     (chosen,) = loaded.select(flow)
     rules = rules_of(chosen)
     if resume is not None:

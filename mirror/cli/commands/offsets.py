@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.console import print_warning
-from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.cli.views.place_texts import MEANINGS
 from mirror.client import TopicPartition
 from mirror.config.flow_rules import source_options, target_options
@@ -32,6 +32,7 @@ def offsets(
     wanted: Annotated[list[int], typer.Argument(metavar="OFFSET...", min=0, help="Offsets of the source.")],
     reverse: Annotated[bool, typer.Option("--reverse", help="The offsets are those of the target topic.")] = False,
     secrets_dir: SecretsDir = None,
+    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which offsets of the target are those of the source, or with --reverse the other way. Changes nothing.
@@ -40,7 +41,7 @@ def offsets(
 
     Exit status: 0 all translated, 3 an offset is unknown or not copied yet, 1 could not read, 2 wrong usage.
     """
-    loaded = load(config, secrets_dir=secrets_dir)
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     (copied,) = loaded.select(flow)
     source = TopicPartition(topic, partition)
     target = TopicPartition(copied.target_topic(topic), partition)

@@ -10,8 +10,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from mirror.cli.console import print_error
-from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir
+from mirror.cli.console import print_error, print_notice
+from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir, Timeout
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
@@ -44,6 +44,7 @@ def plan(
     flow: Flow = None,
     report_dir: ReportDir = DEFAULT_REPORT_DIR,
     secrets_dir: SecretsDir = None,
+    timeout: Timeout = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -54,9 +55,9 @@ def plan(
     Exit status: 0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not plan,
     2 wrong usage.
     """
-    loaded = load(config, secrets_dir=secrets_dir)
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
-    findings = check_flows(loaded, flows)
+    findings = check_flows(loaded, flows, print_notice)
     forecasts: list[FlowForecast] = []
     errors: dict[str, str] = {}
     for flow_config in flows:

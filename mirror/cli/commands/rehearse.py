@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mirror.cli.console import print_error, print_warning
-from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir
+from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir, Timeout
 from mirror.cli.views.rehearsal_view import view
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
@@ -70,6 +70,7 @@ def rehearse(
     ] = None,
     report_dir: ReportDir = DEFAULT_REPORT_DIR,
     secrets_dir: SecretsDir = None,
+    timeout: Timeout = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -82,9 +83,9 @@ def rehearse(
 
     Exit status: 0 ready, 3 not ready, 1 could not look, 2 wrong usage.
     """
-    loaded = load(config, secrets_dir=secrets_dir)
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
-    findings = check_flows(loaded, flows)
+    findings = check_flows(loaded, flows, print_notice)
     try:
         waivers = Waivers.parse(waive or ())
     except re.error as wrong:

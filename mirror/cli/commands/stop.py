@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mirror.cli.options import AsJson, Config, Flow, SecretsDir
+from mirror.cli.options import AsJson, Config, Flow, SecretsDir, Timeout
 from mirror.client import Admin
 from mirror.config.load import load
 from mirror.errors import MirrorError, printable
@@ -31,6 +31,7 @@ def stop(
     config: Config,
     flow: Flow = None,
     secrets_dir: SecretsDir = None,
+    timeout: Timeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run reports its end.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +43,7 @@ def stop(
     Exit status: 0 all have ended, or nothing ran; 1 the command could not be sent; 3 sent, but a run has not ended
     within shutdown-timeout-ms and 10 seconds.
     """
-    loaded = load(config, secrets_dir=secrets_dir)
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     with ExitStack() as stack:
         # The command is sent to all flows before waiting for any of them.
         requests = [_StopRequest(stack, loaded, flow_config) for flow_config in loaded.select(flow)]
