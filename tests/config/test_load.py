@@ -446,3 +446,9 @@ def not_as_root() -> Iterator[None]:
 def test_names_of_python_attributes_are_unknown_keys(problems: Problems) -> None:
     toml = "self = 1\nmodel_config = 2\nsources = 3\n_env_file = 4\n" + CLUSTERS + FLOW
     assert len(problems(toml)) == 4
+
+
+def test_a_misspelt_section_is_one_error(read: Load) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(CLUSTERS + FLOW.replace("[flows.", "[flow."))
+    assert len(str(caught.value).splitlines()) == 1

@@ -17,6 +17,7 @@ from mirror.client import Admin
 from mirror.config import cycles
 from mirror.config.notices import notices
 from mirror.errors import FlowError, KafkaTimeout, MirrorError
+from mirror.spark.concurrent_calls import call_concurrently
 from mirror.spark.planning.range_planner import (
     no_topics,
     select_topics,
@@ -26,7 +27,6 @@ from mirror.spark.planning.range_planner import (
 )
 from mirror.spark.preflight.acl_check import FlowPermissions, MissingPermissions, missing_permissions
 from mirror.spark.preflight.acl_lookup import look_up_permissions
-from mirror.spark.preflight.concurrent_calls import call_concurrently
 from mirror.spark.preflight.old_brokers import read_versions, topics_without_ids, why_no_target
 from mirror.spark.preflight.transform_check import why_not_loaded
 

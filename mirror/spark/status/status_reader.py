@@ -19,8 +19,8 @@ from mirror.errors import KafkaError, MirrorError
 from mirror.relay.model.way_notes import configured_reason
 from mirror.relay.progress.gaps import Gap, GapKind
 from mirror.runtime.clock import SystemClock
+from mirror.spark.concurrent_calls import call_concurrently
 from mirror.spark.ledger.last_errors import LastError, LastErrors
-from mirror.spark.preflight.concurrent_calls import call_concurrently
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.observation import FlowObserver, Observation

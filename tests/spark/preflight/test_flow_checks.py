@@ -18,6 +18,7 @@ from mirror.client import ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
 from mirror.runtime.clock import SystemClock
+from mirror.spark import concurrent_calls
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job
 from mirror.spark.driver.batch_flow import FlowRunner
@@ -25,7 +26,6 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.preflight import acl_lookup as authorized
-from mirror.spark.preflight import concurrent_calls
 from mirror.spark.preflight import flow_checks as checks
 from mirror.spark.preflight.flow_checks import ClusterTopics, Findings, FlowsRefused, check_flows, find_problems
 from mirror.telemetry.run import RunTelemetry
