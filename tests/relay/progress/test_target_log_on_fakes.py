@@ -38,7 +38,8 @@ def _fails(pair: FakePair, name: str, *words: str) -> None:
     result = pair.copy(on_target_loss="fail")
     assert result.outcome is Outcome.FAILED, "nothing is skipped in silence"
     assert str(result.error).startswith(f"{name}: target paris.t-0 "), result.error
-    assert all(word in str(result.error) for word in ("start-over = true", *words)), result.error
+    advice = "start-over = true" if name == "target-truncated" else 'on-target-recreated = "start-over"'
+    assert all(word in str(result.error) for word in (advice, *words)), result.error
     assert (result.records, pair.values(), pair.committed()) == (0, before, kept)
     again = pair.copy(start_over=True, on_target_loss="fail")
     assert (again.outcome, again.start, again.records) == (Outcome.COMPLETE, 0, 7), again.error
