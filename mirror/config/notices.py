@@ -63,8 +63,14 @@ def notices(config: MirrorConfig, flow: FlowConfig) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _excludes_all(flow: FlowConfig) -> bool:
+    return all(matches(flow.topics_exclude, name) for name in _ANY_NAMES)
+
+
 def _names_left_out(flow: FlowConfig) -> Iterator[str]:
-    """Yield a line for each topic that ``topics`` names, and that is not copied all the same."""
+    """Yield a line for each topic that ``topics`` names, and that is not copied all the same, unless none is."""
+    if _excludes_all(flow):
+        return
     key = dotted(("flows", flow.name, "topics"))
     for pattern in flow.topics:
         name = re.sub(r"\\|\[|\]", "", pattern)
@@ -82,7 +88,7 @@ def _doubtful_patterns(flow: FlowConfig) -> Iterator[str]:
             if _GLOB.fullmatch(pattern):
                 regex = pattern.replace(".", r"\.").replace("*", ".*")
                 yield f"{at}: {pattern!r} is a regular expression, not a glob; write {regex!r} to match any text"
-    if all(matches(flow.topics_exclude, name) for name in _ANY_NAMES):
+    if _excludes_all(flow):
         yield f"{dotted(('flows', flow.name, 'topics-exclude'))} excludes every topic: the flow copies nothing"
 
 

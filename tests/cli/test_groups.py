@@ -169,6 +169,7 @@ def test_json_has_everything(site: FlowHarness, monkeypatch: pytest.MonkeyPatch)
             "reason": "unknown-offset",
             "detail": "it is gone",
             "pending": False,
+            "passed": 0,
             "read_again": 0,
             "read_again_is_exact": True,
         }

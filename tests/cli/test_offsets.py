@@ -36,6 +36,12 @@ class Offsets:
     def translate_back(self, offset: int) -> Translation:
         return Translation(Place.RECORD, offset - 10)
 
+    def passed(self, offset: int, found: Translation) -> int:
+        """Of the record behind offset 4, the target has deleted what is in front of it."""
+        return 2 if (offset, found) == (4, KNOWN[4]) else 0
+
+    passed_back = passed
+
 
 class Translator:
     """Opens them."""
@@ -92,7 +98,10 @@ def test_offsets_as_json(site: FlowHarness) -> None:
         "topic": "orders",
         "target_topic": "a.orders",
         "partition": 2,
-        "offsets": [{"source": 3, "target": 13, "place": "record"}, {"source": 1, "target": None, "place": "unknown"}],
+        "offsets": [
+            {"source": 3, "target": 13, "place": "record", "passed": 0},
+            {"source": 1, "target": None, "place": "unknown", "passed": 0},
+        ],
         "reason": "there was nothing to read",
     }
 
@@ -100,7 +109,7 @@ def test_offsets_as_json(site: FlowHarness) -> None:
 def test_offsets_of_the_target(site: FlowHarness) -> None:
     found = _run(site, "orders", "2", "13", "--reverse", "--json")
     assert found.exit_code == 0
-    assert json.loads(found.stdout)["offsets"] == [{"target": 13, "source": 3, "place": "record"}]
+    assert json.loads(found.stdout)["offsets"] == [{"target": 13, "source": 3, "place": "record", "passed": 0}]
 
 
 def test_clusters_that_do_not_answer_have_status_1(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:

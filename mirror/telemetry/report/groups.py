@@ -24,6 +24,7 @@ MEANINGS: Final[dict[str, str]] = {
         "The index does not know the offset: it was copied by an earlier version, or the source has deleted it. The"
         " group is followed once it commits an offset that is known."
     ),
+    Reason.PASSED: "The target has deleted records that the group has not read: on the target it is behind them.",
     Reason.DELETED: (
         "The source's group has no offset any more. With on-group-deleted = \"delete\" the target's is deleted, too."
     ),

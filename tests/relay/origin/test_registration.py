@@ -119,7 +119,7 @@ def test_waits_between_writes_that_fail_double_up_to_the_maximum_and_begin_again
     eventually(lambda: admitted == [1, 2], what="the ids")
     expected = [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.1]
     assert closed.waits == [pytest.approx(one, rel=0.21) for one in expected]
-    assert max(closed.waits) == 1.0
+    assert 0.8 <= max(closed.waits) <= 1.0
 
 
 def test_an_unexpected_error_does_not_end_the_registration(topic: HandTopic) -> None:

@@ -44,6 +44,8 @@ class StreamProgress:
         self._behind_after_ms: Final = max(_BEHIND_AFTER_MS, _COMMITS * commit_interval_ms)
         self._unmoved: dict[tuple[str, int], tuple[int | None, int]] = {}
         """The progress of each partition with a lag, and since when the readings in a row have found that."""
+        self._read_ms = 0
+        """When the last status was read."""
         self._unread: tuple[int, str] | None = None
         """Since when no status could be read, and the first error; None if the last one could."""
         self._failed: set[tuple[str, int]] = set()
@@ -107,7 +109,7 @@ class StreamProgress:
         self._consoles.progress(f"flow {self._flow}: its progress cannot be read; retrying: {self._error}")
 
     def _note_lags(self, status: FlowStatus, now_ms: int) -> None:
-        self._unread = None
+        self._unread, self._read_ms = None, now_ms
         before, self._unmoved = self._unmoved, {}
         for one in status.partitions:
             if one.lag.records or one.lag.state is LagState.NOT_BEGUN:
@@ -118,12 +120,13 @@ class StreamProgress:
     def why_behind(self) -> str | None:
         """Return in one line why not all is copied, though nothing failed; None if nothing stands still.
 
-        A stream that copies is always a little behind, and one that is asked to end may be.
+        A stream that copies is always a little behind, and one that is asked to end may be. What the last status does
+        not show may have been copied since.
         """
-        long_ago_ms = _now_ms() - self._behind_after_ms
-        still = [f"{topic}-{number}" for (topic, number), (_, ms) in self._unmoved.items() if ms <= long_ago_ms]
+        read_long_ago_ms = self._read_ms - self._behind_after_ms
+        still = [f"{topic}-{number}" for (topic, number), (_, ms) in self._unmoved.items() if ms <= read_long_ago_ms]
         found = [f"the copy of {named('partition', still)} stood still"] if still else []
-        if self._unread is not None and self._unread[0] <= long_ago_ms:
+        if self._unread is not None and self._unread[0] <= _now_ms() - self._behind_after_ms:
             found.append(f"its progress could not be read: {self._unread[1]}")
         return "; ".join(found) or None
 
