@@ -33,12 +33,15 @@ def waits_between(asked: Sequence[Seen]) -> list[tuple[float, float]]:
 
 
 def in_bounds(waits: Sequence[tuple[float, float]], stalls: Stalls, first_failures: int = 1) -> None:
-    """Each wait is KIP-580's: ``MIN(max, initial * 2**(failures - 1) * uniform(0.8, 1.2))``, and not much more."""
+    """Each wait is KIP-580's, with the limit of Kafka 4 before jitter, too, and not much more.
+
+    This is ``MIN(max, MIN(max, initial * 2**(failures - 1)) * uniform(0.8, 1.2))``.
+    """
     assert len(waits) >= 3
     result = [(round(later - earlier), round(stalls.between(earlier, later))) for earlier, later in waits]
     for failures, (earlier, later) in enumerate(waits, start=first_failures):
         doubled = INITIAL_MS * 2 ** (failures - 1)
-        least, most = min(MAX_MS, doubled * 0.8) - EARLY_MS, min(MAX_MS, doubled * 1.2) + LATE_MS
+        least, most = min(MAX_MS, doubled) * 0.8 - EARLY_MS, min(MAX_MS, doubled * 1.2) + LATE_MS
         assert earlier > 0, "an attempt came before the last one was answered"
         assert least <= later - earlier <= most + stalls.between(earlier, later), f"(ms, of which stalled): {result}"
 

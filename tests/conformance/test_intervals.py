@@ -27,7 +27,8 @@ def quiet() -> Stalls:
 
 
 @pytest.mark.parametrize(
-    "lengths", [(80, 160, 320, 400), (120, 240, 400, 400), (265, 385, 545, 540), (120, 240, 400, 645)]
+    "lengths",
+    [(80, 160, 320, 400), (120, 240, 400, 400), (265, 385, 545, 540), (120, 240, 400, 645), (100, 200, 320, 320)],
 )
 def test_waits_of_the_formula_are_in_bounds(lengths: Sequence[float], quiet: Stalls) -> None:
     in_bounds(_waits(lengths), quiet)
@@ -43,6 +44,7 @@ def test_waits_of_the_formula_are_in_bounds(lengths: Sequence[float], quiet: Sta
         (280, 200, 400, 400),
         (100, 200, 555, 400),
         (400, 400, 400, 400),
+        (100, 200, 400, 300),
     ],
 )
 def test_others_are_not(lengths: Sequence[float], quiet: Stalls) -> None:
