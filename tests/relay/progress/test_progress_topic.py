@@ -21,7 +21,7 @@ from mirror.relay.progress.target_log import TargetMark
 from mirror.runtime import thread
 from mirror.wire.api import Api
 from mirror.wire.encode import BatchBuilder
-from mirror.wire.records import TRANSACTIONAL
+from mirror.wire.records import CONTROL, TRANSACTIONAL
 from tests.fakes import errors
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, ServerCall
@@ -404,6 +404,13 @@ def test_transaction_that_ended_in_front_of_the_mark_waits_for_no_marker(
     assert topic.is_committed(DATA, replace(MARK, end=log.end_offset), 10_000)
     log.append_values(b"of others")
     assert topic.is_committed(DATA, replace(MARK, end=log.end_offset), 10_000)
+
+
+def test_marker_that_the_log_cleaner_has_emptied_is_not_missing(cluster: FakeCluster, topic: ProgressTopic) -> None:
+    log = cluster.log(DATA.topic)
+    log.append(build((), producer_id=5, attributes=TRANSACTIONAL, last_offset_delta=2))
+    log.append(build((), producer_id=5, attributes=CONTROL | TRANSACTIONAL, last_offset_delta=0))
+    assert topic.is_committed(DATA, MARK, 10_000)
 
 
 def test_append_without_a_transaction_waits_for_no_marker(cluster: FakeCluster, topic: ProgressTopic) -> None:
