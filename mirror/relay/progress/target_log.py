@@ -155,9 +155,8 @@ def is_committed(fetched: Iterable[Fetched], mark: TargetMark, until: int) -> bo
             continue
         if isinstance(batch, Batch) and batch.producer_id == mark.producer_id:
             if batch.is_control:
-                return (
-                    is_commit_marker(batch) or not batch.count
-                )  # the log cleaner empties those of what it has removed
+                # The log cleaner empties the markers of what it has removed.
+                return is_commit_marker(batch) or not batch.count
             if not batch.is_transactional:
                 return True
         if batch.base_offset >= until:
