@@ -308,7 +308,7 @@ def test_silence_ends_at_the_deadline(case: Case, cluster: FakeCluster, admin: F
 
 @every_call()
 def test_nothing_is_retried_after_the_deadline(case: Case, cluster: FakeCluster, admin: FakeAdmin) -> None:
-    """However late the network thread is: the caller is told that it failed, and then it must not be done."""
+    """However late the network thread is: the call fails, and then it must not be done."""
     cluster.control.on(case.api, Action(errors={case.key: case.again}))
     admin.client.suspend(10_000, lambda: any(call.resting for call in admin.client.loop.calls._due))
     before = len(cluster.calls(case.api))

@@ -77,7 +77,7 @@ def test_what_is_left_out_is_listed_with_the_reason_if_a_pattern_matches_it() ->
 
 
 def test_what_an_exclusion_leaves_out_is_listed_with_the_pattern() -> None:
-    """But not the topics of brokers and flows, and checkpoints, which nobody misses."""
+    """But not the topics of brokers and flows, and checkpoints, which are no data of users."""
     names = ["orders", "orders-internal", "crm.replica", "__mine", "__consumer_offsets", "__transaction_state"]
     names += ["mirror-progress.f.internal", "C.checkpoints.internal", "B.orders", "B.x-internal"]
     values = {"name": "f", "source": "A", "target": "B", "topics": [".*"]}

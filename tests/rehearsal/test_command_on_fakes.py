@@ -332,7 +332,7 @@ def test_topic_and_group_that_another_flow_covers_are_no_obstacles(site: Site) -
 def test_partition_that_only_the_target_has_is_not_ready(site: Site) -> None:
     site.round()
     site.pair.target.add_topic("paris.t", 3)
-    site.pair.target.log("paris.t", 2).append_values(b"of nobody", b"of nobody")
+    site.pair.target.log("paris.t", 2).append_values(b"of others", b"of others")
     site.pair.copy()
     site.round()
     status, found = site.ask()

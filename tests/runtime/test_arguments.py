@@ -11,21 +11,12 @@ from mirror.client import EARLIEST, Admin, Consumer, NewTopic, OffsetAndMetadata
 from mirror.errors import InvalidArgument, KafkaError, KafkaTimeout, NotRetriable
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH
 from mirror.runtime import arguments
-from tests.runtime.listener import Listener
 
 TP = TopicPartition("t", 0)
 HUGE = 2**63
 LONG = "x" * 40_000
 SURROGATE = "\ud800"
 """A str that no encoding but UTF-16 can hold half of."""
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    """The address of a server that takes connections and never says a word."""
-    listener = Listener()
-    yield listener.address
-    listener.close()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ No broker answers here: what does not end by the close would end by its time-out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -14,24 +14,9 @@ import pytest
 from mirror.client import LATEST, Admin, Consumer, Producer, TopicPartition
 from mirror.errors import ClientClosed, KafkaError, KafkaTimeout
 from tests.polling import eventually
-from tests.runtime.listener import Listener
 
 LATE_MS = 40_000
 TP = TopicPartition("t", 0)
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    listener = Listener()
-    yield listener.address
-    listener.close()
-
-
-@pytest.fixture
-def other(silent: str) -> Iterator[Admin]:
-    """Keeps the network thread in use."""
-    with Admin({"bootstrap.servers": silent}) as admin:
-        yield admin
 
 
 CALLS: dict[str, Callable[[Admin], object]] = {

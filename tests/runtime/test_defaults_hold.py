@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -16,7 +16,6 @@ from mirror.consumer.core import ConsumerCore
 from mirror.errors import KafkaTimeout
 from mirror.runtime.clock import process_rng
 from mirror.runtime.thread import acquire, release
-from tests.runtime.listener import Listener
 from tests.runtime.test_thread import CALLS as CONSUMER_CALLS
 from tests.runtime.test_thread import TP
 from tests.stalls import Stalls
@@ -28,13 +27,6 @@ FACES: dict[str, Callable[[dict[str, object]], Any]] = {
     "producer": lambda options: Producer({**options, "transactional.id": "x"}),
 }
 CALLS = {"consumer": "list_topics", "admin": "list_topics", "producer": "init_transactions"}
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    listener = Listener()
-    yield listener.address
-    listener.close()
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -10,18 +10,10 @@ from mirror.client import Producer, TopicPartition
 from mirror.errors import ClientClosed, DeliveryTimeout, KafkaTimeout
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.record_batches import batch, build
-from tests.runtime.listener import Listener
 from tests.stalls import Stalls
 
 TP = TopicPartition("t", 0)
 TIMES = {"default.api.timeout.ms": 200, "request.timeout.ms": 300, "delivery.timeout.ms": 1_000}
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    listener = Listener()
-    yield listener.address
-    listener.close()
 
 
 @pytest.fixture

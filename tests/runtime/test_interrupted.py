@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,25 +15,9 @@ from tests.fakes import errors
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, ServerCall
 from tests.polling import eventually
-from tests.runtime.listener import Listener
 from tests.runtime.test_thread import CALLS as CONSUMER_CALLS
 
 TP = TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    """The address of a server that takes connections and sends nothing."""
-    listener = Listener()
-    yield listener.address
-    listener.close()
-
-
-@pytest.fixture
-def other(silent: str) -> Iterator[Admin]:
-    """Keeps the network thread in use."""
-    with Admin({"bootstrap.servers": silent}) as admin:
-        yield admin
 
 
 def interrupt(

@@ -27,17 +27,9 @@ from mirror.runtime.thread import NetworkThread
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
 from tests.polling import eventually
-from tests.runtime.listener import Listener
 
 AT_ONCE_S = 20.0
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    listener = Listener()
-    yield listener.address
-    listener.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,16 +13,8 @@ from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ClientClosed, ConfigError, KafkaError, NetworkThreadDied
 from tests.fakes.record_batches import batch, build
 from tests.polling import eventually
-from tests.runtime.listener import Listener
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    listener = Listener()
-    yield listener.address
-    listener.close()
 
 
 def test_a_refused_assign_changes_nothing(silent: str) -> None:

@@ -274,7 +274,7 @@ class Calls:
             if call.states is not None and not call.future.done():
                 call.pending.update(call.states.rested(now))
                 wait = min(wait, call.states.wait_ms(now))
-                # A retry after the deadline could do what the caller is told has failed: the reaper ends the call.
+                # A retry after the deadline could do what has failed for the caller: the reaper ends the call.
                 overdue = call.failing and call.deadline_ms <= now
                 for node, attempt in self._attempts(call, now) if call.pending and not overdue else ():
                     if (share := call.shares_with()) is None:

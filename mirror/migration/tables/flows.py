@@ -90,7 +90,7 @@ class FlowMapping:
                 self._block(filter_class, "a filter of one's own chooses the topics", "write its topics as topics")
 
     def _included(self, settings: Settings, key: str) -> Setting:
-        """Return what a list includes: if it is not given, what a former name of it, which nobody reads, means."""
+        """Return what a list includes: if it is not given, what a former name of it, which has no effect, means."""
         setting = with_default(settings, key)
         former = settings.get(f"{key}.whitelist")
         if former is None:

@@ -160,7 +160,7 @@ def test_records_that_others_write_to_a_copy_are_found(audit_of: Callable[..., A
     audit.pair.write(*_values(0, 50))
     audit.pair.copy()
     end = audit.pair.log().end_offset
-    audit.pair.log().append_values(b"of nobody")
+    audit.pair.log().append_values(b"of others")
     (result,) = audit.verify()
     assert result.verdict is not None
     assert [(one.kind, one.source_offset, one.target_offset) for one in result.verdict.differences] == [
@@ -196,7 +196,7 @@ def test_records_in_a_partition_that_only_the_target_has_are_found(audit_of: Cal
     audit.pair.write(*_values(0, 50))
     audit.pair.copy()
     log = audit.pair.target.log("paris.t", 1)
-    log.append_values(b"of nobody", b"of nobody")
+    log.append_values(b"of others", b"of others")
     copied, foreign, empty = audit.verify()
     assert [(one.outcome, one.incomplete) for one in (copied, empty)] == [("equal", [])] * 2
     assert foreign.verdict is not None
