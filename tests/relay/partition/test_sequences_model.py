@@ -9,13 +9,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.producer.faults import LOST, Fault, fault
 from tests.relay.partition.sequences_faults import NEARLY_EXPIRED_MS, FaultySite
 from tests.relay.partition.sequences_site import DAY_MS, NODES, WRITES
+from tests.relay.partition.site_model import SiteModel
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -91,7 +92,7 @@ _COURSES: st.SearchStrategy[Fault] = st.one_of(
 )
 
 
-class _Model(RuleBasedStateMachine):
+class _Model(SiteModel[FaultySite]):
     """A site that begins with one attempt, and copies everything in the end."""
 
     @initialize(
@@ -121,19 +122,6 @@ class _Model(RuleBasedStateMachine):
         self.site = FaultySite(level=level, by=by, marker_ms=marker_ms, jitter_ms=jitter_ms, seed=seed, **options)
         self.site.source_grows(counts, age_ms)
         self.site.start()
-
-    def _happen(self, faults: list[Fault], rounds: int, ms: int) -> None:
-        for name, arguments in faults:
-            getattr(self.site, name)(**arguments)
-        self.site.time_passes(ms, rounds)
-
-    def teardown(self) -> None:
-        if not hasattr(self, "site"):
-            return
-        try:
-            self.site.finish()
-        finally:
-            self.site.close()
 
 
 class SequencesModel(_Model):

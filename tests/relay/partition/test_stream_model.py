@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.producer.faults import LOST, Fault, fault
 from tests.relay.partition.sequences_site import DAY_MS, NODES, WRITES
+from tests.relay.partition.site_model import SiteModel
 from tests.relay.partition.stream_site import HOSTS, StreamSite
 
 pytestmark = pytest.mark.timeout(300)
@@ -59,7 +60,7 @@ _SKIPS = fault("gaps_are_skipped", skipped=st.booleans())
 _LOST_COMMITS = fault("offsets_topic_loses_commits", claims=st.integers(0, 2), lazy=st.integers(0, 2))
 
 
-class _Model(RuleBasedStateMachine):
+class _Model(SiteModel[StreamSite]):
     """A stream that begins with one epoch."""
 
     @initialize(
@@ -79,19 +80,6 @@ class _Model(RuleBasedStateMachine):
         self.site.source_grows(counts, 0)
         self.site.epoch_begins(0)
         self.site.time_passes(2_000)
-
-    def _happen(self, faults: list[Fault], rounds: int, ms: int) -> None:
-        for name, arguments in faults:
-            getattr(self.site, name)(**arguments)
-        self.site.time_passes(ms, rounds)
-
-    def teardown(self) -> None:
-        if not hasattr(self, "site"):
-            return
-        try:
-            self.site.finish()
-        finally:
-            self.site.close()
 
 
 def _model(name: str, *kinds: st.SearchStrategy[Fault], plans: bool = False, trickles: bool = False) -> type[_Model]:
