@@ -38,8 +38,9 @@ from typing import Any, Final
 
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from mirror.sandbox.cluster import HEAP as HEAP_OF_BROKERS
 from mirror.sandbox.cluster import Cluster
 from tests.benchmarks.mirrormaker import HEAP, NO_LINGER, mirrormaker, properties
 from tests.benchmarks.side_by_side.mirrormaker_settings import JAVA
@@ -54,6 +55,8 @@ START_WITHIN_S: Final = 120.0
 TOPIC: Final = "orders"
 COPY: Final = f"a.{TOPIC}"
 RESULTS: Final = Path(__file__).with_name("results-latency.json")
+_PORTION: Final = 2_000
+"""A controller takes no request that makes 10,000 records, and a partition makes one."""
 
 
 class Feeding(threading.Thread):
@@ -65,6 +68,8 @@ class Feeding(threading.Thread):
         self.partitions = partitions
         self.over = threading.Event()
         self.sent = 0
+        self.sent_at: list[float] = []
+        """When each record was handed to the producer (monotonic seconds), by its number."""
         # Otherwise a source that does not answer for long gets records twice, as if the copy had doubled them.
         self._producer = Producer(
             {"bootstrap.servers": address, "linger.ms": 0, "log_level": 0, "enable.idempotence": True}
@@ -73,6 +78,7 @@ class Feeding(threading.Thread):
     def run(self) -> None:
         began = time.monotonic()
         while not self.over.is_set():
+            self.sent_at.append(time.monotonic())
             self._producer.produce(TOPIC, b"%-100d" % self.sent, partition=self.sent % self.partitions)
             self.sent += 1
             self._producer.poll(0)
@@ -113,7 +119,9 @@ class Reading(threading.Thread):
 
 def create(address: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=60)
+    admin.create_topics([NewTopic(topic, min(partitions, _PORTION), 1)])[topic].result(timeout=60)
+    for count in [*range(2 * _PORTION, partitions, _PORTION), partitions] if partitions > _PORTION else ():
+        admin.create_partitions([NewPartitions(topic, count)])[topic].result(timeout=120)
 
 
 def records_in(address: str, partitions: int) -> int:
@@ -264,11 +272,11 @@ class Fed:
 
 
 @contextlib.contextmanager
-def fed(rate: int, partitions: int) -> Iterator[Fed]:
-    """Records come while the block runs; all threads and clusters end with it."""
+def fed(rate: int, partitions: int, heap: tuple[str, ...] = HEAP_OF_BROKERS) -> Iterator[Fed]:
+    """Records come while the block runs; all threads and clusters end with it. ``heap``: of each broker."""
     with (
-        Cluster(properties=BROKERS) as a,
-        Cluster(properties=BROKERS) as b,
+        Cluster(properties=BROKERS, heap=heap) as a,
+        Cluster(properties=BROKERS, heap=heap) as b,
         tempfile.TemporaryDirectory(prefix="latency-") as folder,
     ):
         create(a.bootstrap_servers, TOPIC, partitions)
