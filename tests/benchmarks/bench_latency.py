@@ -122,6 +122,8 @@ def create(address: str, topic: str, partitions: int) -> None:
     admin.create_topics([NewTopic(topic, min(partitions, _PORTION), 1)])[topic].result(timeout=60)
     for count in [*range(2 * _PORTION, partitions, _PORTION), partitions] if partitions > _PORTION else ():
         admin.create_partitions([NewPartitions(topic, count)])[topic].result(timeout=120)
+    while len(admin.list_topics(topic, timeout=60).topics[topic].partitions) < partitions:
+        time.sleep(0.2)  # the broker applies what the controller has made
 
 
 def records_in(address: str, partitions: int) -> int:
