@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -90,8 +90,11 @@ class Feeding(threading.Thread):
 class Reading(threading.Thread):
     """Each record's partition and latency in ms, by when it came (monotonic seconds), and the records' numbers."""
 
-    def __init__(self, address: str, partitions: int) -> None:
+    def __init__(self, address: str, partitions: int, most: int | None = None) -> None:
+        """``most``: of more partitions than that it reads so many, evenly spread."""
         super().__init__(name="reading", daemon=True)
+        self.read: Final = range(0, partitions, -(-partitions // most) if most else 1)
+        """The partitions that it reads."""
         self.over = threading.Event()
         self.found: list[tuple[float, int, float]] = []
         self.numbers: list[int] = []
@@ -105,7 +108,7 @@ class Reading(threading.Thread):
                 "fetch.wait.max.ms": READ_WAIT_MS,
             }
         )
-        self._consumer.assign([TopicPartition(COPY, number, 0) for number in range(partitions)])
+        self._consumer.assign([TopicPartition(COPY, number, 0) for number in self.read])
 
     def run(self) -> None:
         while not self.over.is_set():
@@ -126,15 +129,15 @@ def create(address: str, topic: str, partitions: int) -> None:
         time.sleep(0.2)  # the broker applies what the controller has made
 
 
-def records_in(address: str, partitions: int) -> int:
-    """Return how many records the source has: those that the copy can copy.
+def records_in(address: str, partitions: Iterable[int]) -> int:
+    """Return how many records these partitions of the source have: those that the copy can copy.
 
     librdkafka's idempotent producer may report the first record of a new partition as delivered, without an offset,
     although the log does not have it.
     """
     consumer = Consumer({"bootstrap.servers": address, "group.id": "ends", "log_level": 0})
     try:
-        marks = [consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=30) for n in range(partitions)]
+        marks = [consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=30) for n in partitions]
         return sum(high - low for low, high in marks)
     finally:
         consumer.close()
@@ -266,7 +269,7 @@ class Fed:
         """Stop the producer, and return how many records the source has, once these have come, or after 30 s."""
         self.feeding.over.set()
         self.feeding.join()
-        appended = records_in(self.source.bootstrap_servers, self.feeding.partitions)
+        appended = records_in(self.source.bootstrap_servers, self.reading.read)
         deadline = time.monotonic() + 30
         while len(set(self.reading.numbers)) < appended and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -274,8 +277,13 @@ class Fed:
 
 
 @contextlib.contextmanager
-def fed(rate: int, partitions: int, heap: tuple[str, ...] = HEAP_OF_BROKERS) -> Iterator[Fed]:
-    """Records come while the block runs; all threads and clusters end with it. ``heap``: of each broker."""
+def fed(
+    rate: int, partitions: int, heap: tuple[str, ...] = HEAP_OF_BROKERS, most_read: int | None = None
+) -> Iterator[Fed]:
+    """Records come while the block runs; all threads and clusters end with it. ``heap``: of each broker.
+
+    ``most_read``: of more partitions than that so many are read.
+    """
     with (
         Cluster(properties=BROKERS, heap=heap) as a,
         Cluster(properties=BROKERS, heap=heap) as b,
@@ -284,7 +292,7 @@ def fed(rate: int, partitions: int, heap: tuple[str, ...] = HEAP_OF_BROKERS) -> 
         create(a.bootstrap_servers, TOPIC, partitions)
         create(b.bootstrap_servers, COPY, partitions)
         feeding = Feeding(a.bootstrap_servers, rate, partitions)
-        reading = Reading(b.bootstrap_servers, partitions)
+        reading = Reading(b.bootstrap_servers, partitions, most_read)
         reading.start()
         feeding.start()
         try:

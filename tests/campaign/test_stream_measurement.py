@@ -11,9 +11,9 @@ import pytest
 from tests.campaign.measurements.stream import Counters, Watch, latencies, recovery
 
 
-def watch(sent_at: list[float], numbers: list[int], partitions: int = 2) -> Watch:
+def watch(sent_at: list[float], numbers: list[int], partitions: int = 2, step: int = 1) -> Watch:
     feeding: Any = SimpleNamespace(partitions=partitions, sent_at=sent_at)
-    reading: Any = SimpleNamespace(numbers=numbers)
+    reading: Any = SimpleNamespace(numbers=numbers, read=range(0, partitions, step))
     return Watch(feeding, reading)
 
 
@@ -30,6 +30,11 @@ def test_a_record_that_has_not_come_is_late_although_others_of_its_partition_hav
 def test_a_record_is_looked_for_no_longer_once_a_later_one_of_its_partition_has_come() -> None:
     now = time.monotonic()
     assert watch([now - 9, now - 8, now - 7], [2, 1]).oldest_s() == 0
+
+
+def test_a_record_of_a_partition_that_is_not_read_is_not_awaited() -> None:
+    now = time.monotonic()
+    assert watch([now - 9, now - 8, now - 7], [0, 2], step=2).oldest_s() == 0
 
 
 def test_a_stream_has_caught_up_with_the_last_record_that_was_late() -> None:
