@@ -93,15 +93,16 @@ class PollInterruptedEvent(Event):
 
 
 class WakeableEvent(Event):
-    """A wake ends the call that follows, which may be one of the loop's."""
+    """A wake ends the call that follows. Both may be for the loop, so that the consumer's core is named here."""
 
-    def __init__(self, call: CompletableEvent[Any]) -> None:
+    def __init__(self, core: ConsumerActions, call: CompletableEvent[Any]) -> None:
+        self._core = core
         self._call = call
 
-    def apply(self, core: ConsumerActions, now: int) -> None:
+    def apply(self, core: object, now: int) -> None:
         """Let a wake end it."""
-        del now
-        core.let_wake_end(self._call)
+        del core, now
+        self._core.let_wake_end(self._call)
 
 
 class WakeEvent(Event):

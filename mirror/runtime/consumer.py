@@ -287,18 +287,23 @@ class Consumer:
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
         return self._thread.timer(arguments.timeout(timeout_ms))
 
-    def _ask(self, event: CompletableEvent[T], tps: Collection[TopicPartition] = (), *, to_loop: bool = False) -> T:
+    def _ask(
+        self,
+        event: CompletableEvent[T],
+        tps: Collection[TopicPartition] = (),
+        *,
+        to_loop: bool = False,
+        before: Event | None = None,
+    ) -> T:
         with self._use:
             self._check_usable(tps)
             self._forget_unread()
-            return self._thread.call(None if to_loop else self._core, event)
+            return self._thread.call(None if to_loop else self._core, event, before=before)
 
     def _ask_wakeable(
         self, event: CompletableEvent[T], tps: Collection[TopicPartition] = (), *, to_loop: bool = False
     ) -> T:
-        with self._use:
-            self._submit(WakeableEvent(event), tps)
-            return self._ask(event, tps, to_loop=to_loop)
+        return self._ask(event, tps, to_loop=to_loop, before=WakeableEvent(self._core, event))
 
     def _submit(self, event: Event, tps: Collection[TopicPartition] = ()) -> None:
         with self._use:

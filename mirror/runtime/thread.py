@@ -132,14 +132,19 @@ class NetworkThread:
             self.loop.events.append((core, event))
         self._network.wakeup()
 
-    def call(self, core: Any, event: CompletableEvent[T], stuck_ms: int | None = None) -> T:
+    def call(
+        self, core: Any, event: CompletableEvent[T], stuck_ms: int | None = None, *, before: Event | None = None
+    ) -> T:
         """Queue ``event`` and wait for its result; only the network thread checks the timeout (timeout design).
 
+        ``before`` is an event about ``event`` for the loop, which is queued before it, and never without its end.
         Raises what :meth:`submit` and :meth:`wait` do, and WrongState before it has queued anything. If the caller is
         interrupted (Ctrl-C), the event fails: its retries would come behind later calls, or after the client's close.
         """
         self.check_may_wait()
         try:
+            if before is not None:
+                self.submit(None, before)
             self.submit(core, event)
             return self.wait(event.future, STUCK_MS if stuck_ms is None else stuck_ms)
         except BaseException:

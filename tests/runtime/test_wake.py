@@ -13,7 +13,8 @@ import pytest
 
 from mirror.client import Consumer, TopicPartition
 from mirror.cluster.events import Event
-from mirror.errors import InvalidArgument, KafkaTimeout, NetworkThreadDied, Woken
+from mirror.consumer.events import WakeableEvent
+from mirror.errors import InvalidArgument, KafkaTimeout, NetworkThreadDied, Woken, WrongState
 from tests.polling import eventually
 from tests.runtime.listener import Listener
 
@@ -177,6 +178,51 @@ def test_a_wake_before_the_call_ends_it(name: str, consumer: Consumer) -> None:
 def test_a_call_that_is_done_takes_no_wake(consumer: Consumer) -> None:
     with pytest.raises(KafkaTimeout):
         consumer.committed([TP], 1)
+    consumer.wake()
+    assert consumer.poll(200_000) == []
+
+
+@every_wakeable_call
+def test_a_call_that_is_refused_takes_no_wake(name: str, consumer: Consumer) -> None:
+    """In a callback, where a call would block the thread that is to end it."""
+    called: Future[None] = Future()
+    errors = list[BaseException]()
+
+    def call(_: Future[None]) -> None:
+        try:
+            WAKEABLE[name](consumer)
+        except WrongState as error:
+            errors.append(error)
+
+    called.add_done_callback(call)
+
+    class Complete(Event):
+        def apply(self, core: object, now: int) -> None:
+            del core, now
+            called.set_result(None)
+
+    consumer._thread.submit(None, Complete())
+    eventually(lambda: errors, what="its refusal")
+    consumer.wake()
+    assert consumer.poll(200_000) == []
+
+
+@every_wakeable_call
+def test_a_call_that_ends_before_it_is_queued_takes_no_wake(
+    name: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes when the loop already lets a wake end it."""
+    submit = consumer._thread.submit
+
+    def interrupted(core: object, event: Event) -> None:
+        submit(core, event)
+        if isinstance(event, WakeableEvent):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer._thread, "submit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            WAKEABLE[name](consumer)
     consumer.wake()
     assert consumer.poll(200_000) == []
 
