@@ -36,7 +36,11 @@ class Unproved(Exception):
     """The position cannot be proved; the text is the reason."""
 
 
-class NothingExpected(Unproved):
+class Differs(Unproved):
+    """The target does not have the records that the source has there."""
+
+
+class NothingExpected(Differs):
     """The target has a record, and the source has no more."""
 
 
@@ -222,7 +226,7 @@ def paired(own: Iterable[Batch], start: int, expected: ExpectedRecords) -> Itera
                 )
             difference = _difference(record, wanted, timestamps=not batch.has_log_append_time)
             if difference:
-                raise Unproved(
+                raise Differs(
                     f"the target's record at offset {record.offset} differs in its {difference} from the source's"
                     f" record at offset {wanted.offset}, as the flow copies it now"
                 )
@@ -274,7 +278,7 @@ def find_shifted(
         )
     places = _places(tail, expected, range(skipped - shift.source, skipped + shift.target + 1), timestamps=timestamps)
     if not places:
-        raise Unproved("the records in the target are not in what is left of the source, as the flow copies it now")
+        raise Differs("the records in the target are not in what is left of the source, as the flow copies it now")
     if len(places) > 1:
         raise Unproved(
             "the records in the target are equal to the source's in more than one place: which ones were copied cannot"

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
+from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import AnyBatch, Batch, is_commit_marker
 
 
@@ -19,6 +20,13 @@ class Committed(enum.Enum):
     """The first one has stored the progress, and its mark before its data had offsets."""
     UNKNOWN = enum.auto()
     """Then none counts."""
+
+
+def committed_behind(mark: TargetMark) -> Committed:
+    """Return which transactions behind the exact end of the progress's ``mark`` count."""
+    if mark.is_exact:
+        return Committed.ALL
+    return Committed.UNKNOWN if mark.since is None else Committed.ALL_BUT_FIRST
 
 
 class LastAppend(NamedTuple):
@@ -62,8 +70,12 @@ class OwnAppends:
         producer_ids: Collection[int],
         fence: ProducerId,
         committed: Committed = Committed.ALL,
+        mark_end: int = 0,
     ) -> None:
-        """``start`` is an offset of the target; ``fence`` is the (producer id, epoch) of the marker to find."""
+        """``start`` is an offset of the target; ``fence`` is the (producer id, epoch) of the marker to find.
+
+        ``mark_end``: a transaction that begins in front of it is in the progress, wherever the log begins.
+        """
         self.start: Final = start
         self._producer_ids: Final = {*producer_ids, fence.producer_id}
         self._fence: Final = fence
@@ -81,7 +93,12 @@ class OwnAppends:
         """The leader epoch of the target in which the marker was appended."""
         self.covered_end: int | None = None
         """The offset after the data of the transaction that has stored the progress, if it is behind the start."""
+        self.first_is_uncertain = False
+        """Whether the first transaction counts, although it may be in the progress: one before it may be deleted."""
         self._committed = committed
+        self._mark_end: Final = mark_end
+        self._complete_to = start
+        """Retention and compaction have removed no batch between the start and this offset."""
         self._open: Final[dict[int, list[SeenBatch]]] = {}
         self._void: Final[set[int]] = set()
         """The base offsets of batches that were aborted, that no marker ends, or that are in the progress."""
@@ -89,6 +106,8 @@ class OwnAppends:
     def add(self, batches: Iterable[AnyBatch]) -> bool:
         """Take the next batches of the log; return whether the fence's marker was among them. Raises CorruptBatch."""
         for batch in batches:
+            if batch.base_offset <= self._complete_to:
+                self._complete_to = max(self._complete_to, batch.next_offset)
             if not isinstance(batch, Batch) or batch.next_offset <= self.start or not self._may_count(batch):
                 continue
             if batch.is_control:
@@ -114,15 +133,18 @@ class OwnAppends:
         ended = self._open.pop(marker.producer_id, [])
         if not ended:
             return
-        if not is_commit_marker(marker):
+        if not is_commit_marker(marker) or self._committed is Committed.UNKNOWN:
             self._leave_out(ended)
-        elif self._committed is Committed.ALL:
+        else:
+            is_first = self._committed is Committed.ALL_BUT_FIRST
+            self._committed = Committed.ALL
+            if is_first and ended[0].base_offset < max(self._mark_end, self._complete_to + 1):
+                self.covered_end = ended[-1].next_offset
+                self._leave_out(ended)
+                return
+            self.first_is_uncertain |= is_first
             for batch in ended:
                 self._count(batch)
-        else:
-            self._leave_out(ended)
-            if self._committed is Committed.ALL_BUT_FIRST:
-                self._committed, self.covered_end = Committed.ALL, ended[-1].next_offset
 
     def _leave_out(self, batches: Iterable[SeenBatch]) -> None:
         self._void.update(batch.base_offset for batch in batches)

@@ -53,6 +53,11 @@ class TargetMark:
         """Whether nothing that the copy has appended behind the end is in the progress."""
         return self.producer_id < 0 or self.batch is not None or self.since == self.end
 
+    @property
+    def exact_end(self) -> int:
+        """The end, or an exact offset before it, if one is known: what the copy has appended may be behind it."""
+        return self.end if self.is_exact or self.since is None else self.since
+
     def ending_at(self, end: int) -> TargetMark:
         """Return the mark with an exact end."""
         return replace(self, end=end, since=end if self.producer_id >= 0 and self.batch is None else None)

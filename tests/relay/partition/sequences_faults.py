@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Final
 
 from mirror.relay.model.way import Way
+from mirror.relay.progress.committed import group_of
 from mirror.wire.api import Api
 from tests.fakes.transactions import State
-from tests.relay.partition.sequences_site import DAY_MS, CopySite
+from tests.relay.partition.sequences_site import DAY_MS, FLOW, TARGET, CopySite, progress_of
 
 NEARLY_EXPIRED_MS: Final = DAY_MS - 600_000
 """An age of records behind which brokers forget their producer within ten minutes."""
@@ -79,6 +80,29 @@ class FaultySite(CopySite):
             self._copy_on(counts, 0)
         self._end_all()
         self.offsets_topic_loses_commits(lost, lost)
+        self._copy_on(more, 0)
+        self.policy = replace(self.policy, exactly_once_by=policy.exactly_once_by)
+
+    def transaction_of_the_progress_is_deleted(self, counts: list[int], copies: int, more: list[int]) -> None:
+        """Those behind it have lost their commits. Its mark is of the time before its data had offsets."""
+        policy = self.policy
+        self.flow_is_configured(Way.TRANSACTIONS.value)
+        for _ in range(copies):
+            self._copy_on(counts, 0)
+        self._end_all()
+        self.time_passes(20_000)  # a marker that comes late commits the progress that goes with it
+        claims = [progress_of(found) for found in self._commits.get(group_of(FLOW, TARGET), [])]
+        inexact = [
+            (number, one.target.end)
+            for number, one in enumerate(claims)
+            if one.offset < claims[-1].offset and one.target and one.target.since and not one.target.is_exact
+        ]
+        if inexact:
+            kept, end = inexact[-1]
+            self.offsets_topic_loses_commits(len(claims) - 1 - kept, 0)
+            markers = [one.next_offset for one in self.log.batches() if one.is_control and one.base_offset >= end]
+            if markers:
+                self.log.delete_before(markers[0])
         self._copy_on(more, 0)
         self.policy = replace(self.policy, exactly_once_by=policy.exactly_once_by)
 

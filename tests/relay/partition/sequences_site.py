@@ -85,6 +85,11 @@ def planned_progress(copied: Range, policy: CopyPolicy) -> Progress | None:
     return None if copied.progress is None else replace(from_text(copied.progress), ended=False)
 
 
+def progress_of(found: GroupOffset) -> Progress:
+    epoch = None if found.leader_epoch < 0 else found.leader_epoch
+    return from_offset(OffsetAndMetadata(found.offset, epoch, found.metadata or ""))
+
+
 class CopySite:
     """Source topic "t" and target topic "paris.t" of one partition each. Every record's value is its number."""
 
@@ -177,10 +182,7 @@ class CopySite:
 
     def _committed(self, group: str) -> Progress | None:
         found = self.target.groups[group].get(TARGET)
-        if found is None:
-            return None
-        epoch = None if found.leader_epoch < 0 else found.leader_epoch
-        return from_offset(OffsetAndMetadata(found.offset, epoch, found.metadata or ""))
+        return None if found is None else progress_of(found)
 
     def start(self) -> None:
         """Another attempt, beside those that have not ended."""

@@ -82,6 +82,7 @@ _COURSES: st.SearchStrategy[Fault] = st.one_of(
     fault("batch_comes_late_when_producers_are_forgotten", counts=_COUNTS, number=_number),
     fault("producer_id_changes_between_attempts_that_die", counts=_COUNTS),
     fault("transactions_of_lost_commits", counts=_COUNTS, kept=st.integers(0, 2), lost=_few, more=_COUNTS),
+    fault("transaction_of_the_progress_is_deleted", counts=_COUNTS, copies=st.integers(2, 3), more=_COUNTS),
     fault(
         "target_is_made_again_and_progress_comes_late",
         offsets_too=st.booleans(),

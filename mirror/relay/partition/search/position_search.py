@@ -14,9 +14,9 @@ from typing import Final, Self
 
 from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
-from mirror.relay.batches.appended import ExpectedRecords, Shift, Unproved, compare, find_shifted
+from mirror.relay.batches.appended import Differs, ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.classify import IsForeign
-from mirror.relay.batches.own_appends import Committed, OwnAppends
+from mirror.relay.batches.own_appends import Committed, OwnAppends, committed_behind
 from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
 from mirror.relay.batches.standing_appends import StandingAppends
 from mirror.relay.model.policy import CopyPolicy
@@ -107,6 +107,8 @@ class LogSearch:
         self._late: KafkaTimeout | None = None
         self._patience_ms = _MARKER_PATIENCE_MS
         self._farthest = -1, -1
+        self._first_is_covered = False
+        """Whether the first transaction is in the progress, although it may not be the first that there was."""
         self.advanced_ms = self._clock.now()
         searched, marked_end = query.progress.searched, _marked_end(query)
         if searched is not None and searched.end > marked_end:
@@ -120,14 +122,18 @@ class LogSearch:
         self._log_start = max(start, log_start)
         query = self._query
         kind = OwnAppends if query.loss is None else StandingAppends
-        self._appends = kind(start, query.appenders.producer_ids, query.fence, _committed_behind(query, start))
+        mark = query.progress.target
+        mark_end = OPEN_END if self._first_is_covered or mark is None else mark.end
+        committed = _committed_behind(query, start)
+        self._appends = kind(start, query.appenders.producer_ids, query.fence, committed, mark_end)
         self._next = _seek(self._log_start, leader_epoch, self._query)
 
     @property
     def _counts_from(self) -> int:
         """The target offset behind which nothing is missing if the log begins there."""
         mark = self._query.progress.target
-        return self._appends.start if mark is None else max(self._appends.start, mark.end)
+        start = self._appends.start
+        return start if mark is None else max(start, mark.end, self._appends.covered_end or 0)
 
     @property
     def awaited_offset(self) -> int | None:
@@ -218,6 +224,11 @@ class LogSearch:
             _check_mark(query)
             return _found(query, self._compare(target), appends)
         except Unproved as error:
+            if isinstance(error, Differs) and appends.first_is_uncertain:
+                # It does not continue the progress, so that it is the one that has stored it.
+                self._first_is_covered = True
+                self._restart(appends.start, None)
+                return None
             if query.loss is not None:
                 raise _unhealed_error(query, query.loss, str(error)) from None
             raise _unproved_error(query, appends, str(error)) from None
@@ -289,15 +300,15 @@ def _marked_end(query: PositionQuery) -> int:
     mark = query.progress.target
     if mark is None:
         return 0
-    return mark.end if query.loss is not None or mark.is_exact or mark.since is None else mark.since
+    return mark.end if query.loss is not None else mark.exact_end
 
 
 def _committed_behind(query: PositionQuery, start: int) -> Committed:
     """Return which transactions behind ``start`` count; all do behind an anchor, and behind the marker of a fence."""
     mark = query.progress.target
-    if query.loss is not None or mark is None or mark.is_exact or start != _marked_end(query):
+    if query.loss is not None or mark is None or start != _marked_end(query):
         return Committed.ALL
-    return Committed.UNKNOWN if mark.since is None else Committed.ALL_BUT_FIRST
+    return committed_behind(mark)
 
 
 def _settled(query: PositionQuery, appends: OwnAppends) -> TargetMark | None:

@@ -258,6 +258,48 @@ def test_retention_between_the_mark_and_what_it_precedes_is_passed(site: Site, l
     assert site.find(query).progress.offset == 3
 
 
+@pytest.mark.parametrize("log_start", [3, 4])
+def test_transaction_that_has_stored_the_progress_may_be_deleted_and_the_next_one_counts(
+    site: Site, log_start: int
+) -> None:
+    """The commit of the second one is lost. The first one that is left is not the one of the progress."""
+    site.pair.write(*(b"%d" % n for n in range(9)))
+    site.append(b"x", producer_id=FOREIGN)
+    stored = commit(site, b"0", b"1")
+    end = commit(site, b"2", b"3")
+    site.fence()
+    site.pair.log().delete_before(log_start)
+    found = site.find(of_transactions(site, offset=2, end=stored, since=1))
+    assert (found.progress.offset, found.appended.records) == (4, 2)
+    assert found.progress.target == TargetMark(topic_id="", end=end, leader_epoch=0, producer_id=OWN, since=end)
+
+
+def test_transaction_that_has_stored_the_progress_may_be_compacted_and_the_next_one_counts(site: Site) -> None:
+    """Compaction leaves the log's start where it is."""
+    site.pair.write(*(b"%d" % n for n in range(9)))
+    site.append(b"x", producer_id=FOREIGN)
+    log = site.pair.log()
+    log.end_offset = 4
+    commit(site, b"2", b"3")
+    site.fence()
+    assert site.find(of_transactions(site, offset=2, end=3, since=1)).progress.offset == 4
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_first_transaction_that_does_not_continue_the_progress_has_stored_it(site: Site, *, lost: bool) -> None:
+    """Others have written where its data was expected, and the log begins behind that."""
+    site.pair.write(*(b"%d" % n for n in range(9)))
+    site.append(b"x", b"x", b"x", producer_id=FOREIGN)
+    end = commit(site, b"0", b"1")
+    if lost:
+        end = commit(site, b"2", b"3")
+    site.fence()
+    site.pair.log().delete_before(3)
+    found = site.find(of_transactions(site, offset=2, end=2, since=0))
+    assert (found.progress.offset, found.appended.records) == ((4, 2) if lost else (2, 0))
+    assert found.progress.target == TargetMark(topic_id="", end=end, leader_epoch=0, producer_id=OWN, since=end)
+
+
 def test_marker_counts_once_it_is_below_the_high_watermark(site: Site) -> None:
     site.pair.write(b"0", b"1")
     site.append(b"0")
