@@ -201,9 +201,14 @@ class Lookups:
         assert timeout_ms
         return done(LogBounds(0, 0, 0))
 
-    def epoch_end(self, tp: TopicPartition, leader_epoch: int | None, timeout_ms: int) -> Future[int]:
+    def log_end(self, tp: TopicPartition, timeout_ms: int) -> Future[tuple[int, int]]:
         del tp
-        assert leader_epoch in {0, None}
+        assert timeout_ms
+        return done((10**6, 0))
+
+    def epoch_end(self, tp: TopicPartition, leader_epoch: int, timeout_ms: int) -> Future[int]:
+        del tp
+        assert leader_epoch == 0
         assert timeout_ms
         return done(10**6)
 

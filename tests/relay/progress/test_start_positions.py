@@ -70,7 +70,9 @@ class Describes(Lookups):
 
     def __init__(self, topic_id: str, leader_epoch: int | None) -> None:
         super().__init__()
-        self.asked, self.log_end = 0, 51
+        self.asked, self.end = 0, 51
+        self.leads = 4 if leader_epoch is None else leader_epoch
+        """The leader's epoch, which may be newer than the described one."""
         self._topic_id, self._epoch = topic_id, leader_epoch
 
     def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[Any]:
@@ -91,10 +93,15 @@ class Describes(Lookups):
         assert (tp, mark) == (OLD, MARK)
         return True
 
-    def epoch_end(self, tp: TopicPartition, leader_epoch: int | None, timeout_ms: int) -> Future[int]:
+    def log_end(self, tp: TopicPartition, timeout_ms: int) -> Future[tuple[int, int]]:
         assert (tp, timeout_ms) == (OLD, 1_000)
         self.asked += 1
-        return done(self.log_end if leader_epoch in {None, self._epoch} else 50)
+        return done((self.end, self.leads))
+
+    def epoch_end(self, tp: TopicPartition, leader_epoch: int, timeout_ms: int) -> Future[int]:
+        assert (tp, leader_epoch, timeout_ms) == (OLD, MARK.leader_epoch, 1_000)
+        self.asked += 1
+        return done(50)
 
 
 def at_once(call: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -118,13 +125,17 @@ def test_a_copy_that_continues_asks_only_another_leader(
 
 
 @pytest.mark.parametrize(("log_end", "since"), [(50, 50), (51, 50), (52, 48)])
-@pytest.mark.parametrize(("leader_epoch", "asked"), [(3, 1), (4, 2), (None, 2)])
+@pytest.mark.parametrize(
+    ("leader_epoch", "leads", "asked"),
+    [(3, 3, 1), (4, 4, 2), (None, 4, 2), (3, 4, 2), (3, -1, 2)],
+    ids=["same leader", "another one", "not described", "another one than described", "leader without an epoch"],
+)
 def test_end_of_the_log_is_in_the_answer_of_a_leader_that_was_compared_before(
-    leader_epoch: int | None, asked: int, log_end: int, since: int
+    leader_epoch: int | None, leads: int, asked: int, log_end: int, since: int
 ) -> None:
     """A log that ends at the mark, or behind its marker, shows that the mark is exact."""
     lookups = Describes("id", leader_epoch)
-    lookups.log_end = log_end
+    lookups.end, lookups.leads = log_end, leads
     positions = StartPositions(lookups, at_once, lambda: 0)  # type: ignore[arg-type]
     start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, to_end=True).result(0)
     assert (start.target_end, lookups.asked) == (log_end, asked)

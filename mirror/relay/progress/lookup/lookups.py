@@ -145,11 +145,18 @@ class ClusterLookups:
         found = self._target.describe_topics_async(wanted, timeout_ms)
         return then(found, lambda topics: done(TargetTopics(topics)))
 
-    def epoch_end(self, tp: TopicPartition, leader_epoch: int | None, timeout_ms: int) -> Future[int]:
-        """Return where target ``tp`` left ``leader_epoch``, -1 if it does not know it; None: the log's end."""
-        if leader_epoch is None:
-            ends = self._target.list_offsets_async({tp: LATEST}, isolation="read_uncommitted", timeout_ms=timeout_ms)
-            return then(ends, lambda found: done(_result(found, tp).offset))
+    def log_end(self, tp: TopicPartition, timeout_ms: int) -> Future[tuple[int, int]]:
+        """Return the end of the log of target ``tp``, and its leader's epoch; -1 if it is not known."""
+        ends = self._target.list_offsets_async({tp: LATEST}, isolation="read_uncommitted", timeout_ms=timeout_ms)
+
+        def of_partition(found: _Offsets) -> Future[tuple[int, int]]:
+            end = _result(found, tp)
+            return done((end.offset, end.leader_epoch))
+
+        return then(ends, of_partition)
+
+    def epoch_end(self, tp: TopicPartition, leader_epoch: int, timeout_ms: int) -> Future[int]:
+        """Return where target ``tp`` left ``leader_epoch``, -1 if it does not know it."""
         epoch_ends = self._target.epoch_ends_async({tp: leader_epoch}, timeout_ms)
         return then(epoch_ends, lambda found: done(_result(found, tp).end_offset))
 

@@ -157,18 +157,21 @@ class StartPositions:
             current = replace(mark, topic_id=topic_id or mark.topic_id, leader_epoch=epoch)
             if is_other_topic(mark, topic_id):
                 return done(_Comparison(current, -1, holds=False))
-            ends = self._lookups.epoch_end(tp, mark.leader_epoch, timeout_ms)
-            if not to_end:
-                return then(ends, lambda end: done(_Comparison(current, end, holds=end >= mark.end)))
-            if mark.leader_epoch is None or mark.leader_epoch == leads:
-                # The present leader epoch ends at the end of the log.
-                return then(ends, lambda end: done(_Comparison(current, end, holds=end >= mark.end, log_end=end)))
-            log_ends = self._lookups.epoch_end(tp, None, timeout_ms)
 
-            def compared(cut: int, log_end: int) -> Future[_Comparison]:
-                return done(_Comparison(current, cut, holds=cut >= mark.end, log_end=log_end))
+            def compared(cut: int, log_end: int | None) -> Future[_Comparison]:
+                return done(_Comparison(current, cut, holds=cut >= mark.end, log_end=log_end if to_end else None))
 
-            return then(ends, lambda cut: then(log_ends, lambda log_end: compared(cut, log_end)))
+            def compare_epoch(log_end: int | None, leader_epoch: int | None) -> Future[_Comparison]:
+                if log_end is not None and mark.leader_epoch in {None, leader_epoch}:
+                    return compared(log_end, log_end)  # a leader's epoch ends at the end of its log
+                assert mark.leader_epoch is not None  # noqa: S101 - otherwise the log's end was asked for
+                cuts = self._lookups.epoch_end(tp, mark.leader_epoch, timeout_ms)
+                return then(cuts, lambda cut: compared(cut, log_end))
+
+            if not to_end and mark.leader_epoch is not None:
+                return compare_epoch(None, None)
+            # The leader names its epoch with the end: another one may lead by now than was described.
+            return then(self._lookups.log_end(tp, timeout_ms), lambda found: compare_epoch(*found))
 
         return then(topics, compare)
 
