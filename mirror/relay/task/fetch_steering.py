@@ -57,6 +57,7 @@ class FetchSteering:
         """Whose copies have begun or ended to read since the last turn."""
         self._update_all_at = self._updated_all_at = now
         self._check_responses_at = now
+        self._is_throttled = False
 
     # --- what copies ask for
 
@@ -82,7 +83,7 @@ class FetchSteering:
         if now < self._check_responses_at:
             return
         followed = [copy for copy in self._reading.values() if copy.range.open_ended]
-        throttled = 0
+        answered = throttled = 0
         responses = self._consumer.last_responses() if self._reading else {}
         for copy in self._reading.values():
             if (response := responses.get(copy.source)) is None:
@@ -91,12 +92,21 @@ class FetchSteering:
                 copy.on_source_response(response.at_ms, response.end)
             elif response.throttled_until_ms > 0:
                 copy.on_source_throttled(response.throttled_until_ms, now)
+            answered += 1
             throttled += response.throttled_until_ms > 0
-        if throttled:
-            _log.warning("%s partitions of the source wait: %s", f"{throttled:,}", THROTTLED)
+        if answered:
+            self._log_throttling(throttled)
         first_awaited = any(copy.awaits_first_response for copy in followed)
         interval_ms = self._check_responses_ms
         self._check_responses_at = now + (min(interval_ms, _FIRST_RESPONSES_MS) if first_awaited else interval_ms)
+
+    def _log_throttling(self, partitions: int) -> None:
+        """Log when the source begins to throttle, and when it has ended: it may throttle for days."""
+        if partitions and not self._is_throttled:
+            _log.warning("%s partitions of the source wait: %s", f"{partitions:,}", THROTTLED)
+        elif self._is_throttled and not partitions:
+            _log.info("the source does not throttle any more")
+        self._is_throttled = partitions > 0
 
     def update(self, now: int, stepped: Iterable[CopyHandle], active: Collection[CopyHandle]) -> None:
         """Apply new positions, then pause and resume: the ``stepped`` copies, and every 100 ms the paused ones.

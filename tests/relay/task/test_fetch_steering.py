@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import Any, cast
+
+import pytest
 
 from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
@@ -152,6 +155,25 @@ def test_response_to_a_fetch_of_the_former_position_does_not_count_for_the_next_
     steered.consumer.responses[SOURCE] = LastResponse(now, 6)
     steered.steering.check_responses(now + 1_000)
     assert not steered.run.copy.awaits_first_response
+
+
+def test_throttling_is_logged_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mirror.relay.task.fetch_steering")
+    steered = Steered()
+    steered.run.context.run_until_idle()
+    steered.turn()
+    logged = []
+    # Without a response it is not known whether throttling goes on.
+    for turn, until_ms in enumerate([0, 5_000, 5_000, None, 7_000, 0, 0, 9_000]):
+        now = steered.run.clock.now() + 5_000 * turn
+        steered.consumer.responses.clear()
+        if until_ms is not None:
+            steered.consumer.responses[SOURCE] = LastResponse(now, 6, until_ms)
+        caplog.clear()
+        steered.steering.check_responses(now)
+        logged.append([(one.levelname, one.getMessage().split(":")[0]) for one in caplog.records])
+    begins, ends = ("WARNING", "1 partitions of the source wait"), ("INFO", "the source does not throttle any more")
+    assert logged == [[], [begins], [], [], [], [ends], [], [begins]]
 
 
 def test_partition_is_unassigned_when_its_copy_stops_before_it_was_sought() -> None:
