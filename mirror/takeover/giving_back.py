@@ -28,8 +28,9 @@ from mirror.takeover.handing_back import (
     keys_of,
     positions_of,
 )
+from mirror.takeover.lost_commits import LostCommits
 from mirror.takeover.places import worker_group
-from mirror.takeover.sides import TIMEOUT_MS, Sides, TakeoverRequest
+from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, Sides, TakeoverRequest
 from mirror.takeover.stored_offsets import Reach
 from mirror.timing import Clock
 
@@ -71,15 +72,19 @@ def hand_back(
         recorded = progress_topic.read([*request.targets.values()], TIMEOUT_MS)
         progress = {tp: record.progress for tp, record in recorded.items()}
         partitions = Partitions(targets=request.targets, stored=found.positions, pairs={})
-        known = sides.facts.read(partitions)
+        markers = int(request.exactly_once and not request.dry_run)
+        with LostCommits(sides.target_options, clock, STALL_MS, markers=markers) as lost_commits:
+            checked = [lost_commits.check(facts) for facts in sides.facts.read(partitions)]
+        known = [facts for facts, _ in checked]
         decisions = [
             decide(
                 facts,
                 progress.get(facts.target),
                 exactly_once=request.exactly_once,
                 not_fenced=not_fenced.get(facts.target),
+                has_lost_commits=lost,
             )
-            for facts in known
+            for facts, lost in checked
         ]
         not_removed: list[str] = []
         if not request.dry_run:

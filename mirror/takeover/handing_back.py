@@ -58,12 +58,13 @@ def decide(
     *,
     exactly_once: bool,
     not_fenced: MirrorError | None = None,
+    has_lost_commits: bool = False,
 ) -> ReturnDecision:
     """Return what becomes of a partition.
 
     ``facts`` are a Decision if the partition cannot be read. ``recorded`` is the progress of the flow's progress topic,
     which outlives the committed one. ``exactly_once`` says how the flow copies. ``not_fenced`` is why its earlier
-    attempts may still append.
+    attempts may still append. ``has_lost_commits``: the target has what a lost commit of the progress had covered.
     """
     if isinstance(facts, Decision):
         return _left_out(facts, facts.reason)
@@ -84,6 +85,8 @@ def decide(
     reason = _gap_of(progress, facts.source_log) or _why_not(
         progress, facts.target_log, facts.stored, exactly_once=exactly_once
     )
+    if not reason and has_lost_commits:
+        reason = "the target has lost commits of the flow, which has copied more than its progress says: run it once"
     if reason:
         return _left_out(facts, reason)
     return ReturnDecision(

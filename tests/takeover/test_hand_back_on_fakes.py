@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -181,6 +182,44 @@ def test_a_late_attempt_of_the_flow_appends_nothing_behind_it(monkeypatch: pytes
     assert mm2.hand_back().is_complete
     end = log.end_offset
     assert (log.produce(bytes(late))[0], log.end_offset) == (errors.INVALID_PRODUCER_EPOCH, end)
+
+
+def test_a_partition_whose_last_commits_are_lost_is_left_out_until_the_flow_has_run(mm2: FakeMirrorMaker) -> None:
+    """MirrorMaker 2 would copy again what these had covered."""
+    by_transactions = WAYS["transactions"]
+    target = mm2.pair.target
+    mm2.write(b"12")
+    mm2.pair.copy(**by_transactions)
+    kept = copy.deepcopy(target.groups)
+    mm2.write(b"13")
+    mm2.pair.copy(**by_transactions)
+    target.groups.clear()
+    target.groups.update(kept)
+    for dry_run in (True, False):
+        decision = _only(mm2.hand_back(dry_run=dry_run))
+        assert (decision.outcome, "lost commits" in decision.reason) == (Return.LEFT_OUT, True)
+    assert mm2.pair.copy(**by_transactions).outcome is CopyOutcome.COMPLETE
+    assert _only(mm2.hand_back()).next_offset == 14
+    assert mm2.pair.values() == [*VALUES, b"12", b"13"]
+
+
+def test_records_of_others_behind_the_progress_keep_no_partition(mm2: FakeMirrorMaker) -> None:
+    mm2.write(b"12")
+    mm2.pair.copy(**WAYS["transactions"])
+    mm2.pair.log().append_values(b"others", producer_id=99)
+    mm2.pair.log().append_values(b"others")
+    assert _only(mm2.hand_back()).next_offset == 13
+
+
+def test_a_partition_whose_log_cannot_be_read_is_left_out(mm2: FakeMirrorMaker) -> None:
+    mm2.write(b"12")
+    mm2.pair.copy(**WAYS["transactions"])
+    mm2.pair.log().append_values(b"others", b"others", b"others")
+    mm2.pair.target.control.add(
+        lambda call: Action(errors={TARGET: errors.TOPIC_AUTHORIZATION_FAILED}) if call.api is Api.FETCH else None
+    )
+    decision = _only(mm2.hand_back())
+    assert (decision.outcome, "the permission Read" in decision.reason) == (Return.LEFT_OUT, True), decision.reason
 
 
 def test_a_partition_that_cannot_be_fenced_is_left_out(mm2: FakeMirrorMaker) -> None:
