@@ -241,10 +241,11 @@ class CopySite:
         self.log.move(node)
 
     def leader_loses(self, node: int, batches: int, new_replica: bool) -> None:
-        """An unclean election: acknowledged batches may be lost."""
-        if not self.log.index or self.policy.start_over:
+        """An unclean election: acknowledged batches may be lost, not those that retention has deleted before."""
+        index = [one for one in self.log.index if one[0] >= self.log.start_offset]
+        if not index or self.policy.start_over:
             return
-        end, acknowledged = self.log.index[-min(batches, len(self.log.index))][0], self.log.high_watermark
+        end, acknowledged = index[-min(batches, len(index))][0], self.log.high_watermark
         self.target.elect_uncleanly(*TARGET, node, end, new_replica=new_replica)
         if end < acknowledged:
             self.lost = True
