@@ -53,6 +53,8 @@ class SourcePartition:
     """Why there is no leader, if the reason is not just that metadata has none."""
     leader_epoch: int | None = None
     """The leader epoch at the time of ``end``; None if the log has no epochs."""
+    diverging: int | None = None
+    """Where the log diverges from the copied one, if that is in front of a progress at the log's end (KIP-320)."""
 
     @property
     def stop(self) -> int:
@@ -207,14 +209,20 @@ def plan_range(
         return without_task(Outcome.COMPLETE, seen.first) if nothing else range_from(seen.first)
     if progress.source_cluster_id not in {"", source_cluster_id}:
         return without_task(Outcome.FAILED, progress.offset, other_source_text(progress, source_cluster_id))
-    gap = None if seen.leader == NO_LEADER else find_gap(progress, seen.topic_id, seen.earliest, seen.end)
+    gap = None
+    if seen.leader != NO_LEADER:
+        gap = find_gap(progress, seen.topic_id, seen.earliest, seen.end, diverging=seen.diverging)
     beyond = seen.until is not None and progress.offset >= seen.until
     # Records after the flow's own end may be deleted from the source. What is behind a lower bound may be copied: only
     # the task that fences the partition can know.
     unknown = beyond or not progress.exact
     if gap is not None and not (unknown and gap.kind is GapKind.RETENTION):
-        failed = without_task(Outcome.FAILED, gap.offset, f"{gap}; {gap.advice()}")
-        return range_from(gap.resume) if flow.on_gap == "skip" else failed
+        skips = flow.on_gap == "skip"
+        # A task that has nothing to read behind the progress does not notice that the log diverges before it.
+        unread = skips and progress.offset == seen.end
+        advice = "it is skipped with the source's next record" if unread else gap.advice()
+        failed = without_task(Outcome.FAILED, gap.offset, f"{gap}; {advice}")
+        return range_from(gap.resume) if skips and not unread else failed
     if not follow and progress.offset >= seen.stop and progress.time_ms >= recommit_before_ms:
         return without_task(Outcome.COMPLETE, progress.offset)
     planned = range_from(progress.offset)

@@ -143,6 +143,8 @@ def take_snapshot(request: PlanRequest, source: Admin, target: Admin) -> Cluster
     obstacles = too_long(flow, topics)
     progress = ProgressStore(target, flow.name).read(offsets.target_partitions(excluded=obstacles))
     partitions = offsets.partitions(request.initial_partitions)
+    if not request.follow:
+        partitions = offsets.compared(partitions, progress)  # a followed partition is read behind its progress
     recommit_before_ms = request.now_ms - recommit_after_ms(target)
     decisions = [
         result_without_task(flow, partition, Outcome.FAILED, obstacles[partition.topic].reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import EARLIEST, LATEST, TopicPartition
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.config.positions import Position
     from mirror.errors import KafkaError
+    from mirror.relay.progress.committed import Progress
 
 
 class _OffsetLookup:
@@ -119,6 +121,30 @@ class SourceOffsets:
             for tp in [TopicPartition(topic.name, partition.partition)]
             for error in [lookup.failed.get(tp)]
         ]
+
+    def compared(
+        self, partitions: Iterable[SourcePartition], progress: Mapping[TopicPartition, Progress]
+    ) -> list[SourcePartition]:
+        """Return ``partitions`` with where they diverge from what was copied, of those that end at their ``progress``.
+
+        An unclean election may have cut such a log back, and it has grown again to just there. Nothing is read behind
+        the progress then, which would show it. Only another leader epoch than that of the progress is asked about.
+        """
+        found = {TopicPartition(one.topic, one.partition): one for one in partitions}
+        copied: dict[TopicPartition, Progress] = {}
+        for tp, one in found.items():
+            known = progress.get(TopicPartition(one.target_topic, one.partition))
+            if known is None or known.offset != one.end or None in {one.leader_epoch, known.leader_epoch}:
+                continue
+            if known.leader_epoch != one.leader_epoch and known.topic_id in {"", one.topic_id}:
+                copied[tp] = known
+        epochs = {tp: known.leader_epoch for tp, known in copied.items() if known.leader_epoch is not None}
+        if epochs:
+            ends = self._source.epoch_ends_async(epochs, self._call_timeout_ms).result()
+            for tp, epoch_end in ends.items():
+                if 0 <= epoch_end.end_offset < copied[tp].offset:
+                    found[tp] = replace(found[tp], diverging=epoch_end.end_offset)
+        return [*found.values()]
 
 
 def first_offsets(
