@@ -91,8 +91,11 @@ def parse_topic(value: bytes | None) -> TopicInventory | None:
 
 
 def _known(given: Any) -> Known | None:
-    if not isinstance(given, list) or len(given) < _FIELDS or given[0] not in set(Mark):
+    if not isinstance(given, list) or len(given) < _FIELDS:
         return None
-    if any(value is not None and not isinstance(value, str) for value in given[1:]):
+    mark, *values = given
+    if not isinstance(mark, str) or mark not in set(Mark):
         return None
-    return Known(Mark(given[0]), given[1], tuple(given[2:]))
+    if any(value is not None and not isinstance(value, str) for value in values):
+        return None
+    return Known(Mark(mark), values[0], tuple(values[1:]))
