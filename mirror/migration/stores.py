@@ -44,7 +44,9 @@ def to_pem(store: Store, keytool: Path) -> bytes:
         raise MigrationError(f"line {store.line}: there is no store {source}: run the import where it is")
     password = _password(store, store.password, "its password", f"ssl.{store.kind}.password")
     if store.kind == "truststore":
-        listed = _run(keytool, store, "-list", "-rfc", "-keystore", str(source), passwords={_STORE_PASSWORD: password})
+        listed = _run(
+            keytool, store, "-list", "-rfc", "-keystore", _argument(store), passwords={_STORE_PASSWORD: password}
+        )
         certificates = _CERTIFICATE.findall(listed)
         if not certificates:
             raise MigrationError(f"line {store.line}: {source} has no certificate")
@@ -65,7 +67,7 @@ def _key_and_certificates(store: Store, keytool: Path, password: str) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 
     passwords = {_STORE_PASSWORD: password}
-    listed = _run(keytool, store, "-list", "-keystore", store.source, passwords=passwords)
+    listed = _run(keytool, store, "-list", "-keystore", _argument(store), passwords=passwords)
     aliases = _KEY_ENTRY.findall(listed)
     if len(aliases) != 1:
         found = f"{len(aliases)} private keys ({', '.join(aliases)})" if aliases else "no private key"
@@ -75,7 +77,7 @@ def _key_and_certificates(store: Store, keytool: Path, password: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:  # Only its owner may read it.
         copy = Path(folder) / "keys.p12"
         target = ("-destkeystore", str(copy), "-deststoretype", "PKCS12", "-deststorepass:env", _NEW_PASSWORD)
-        command = ("-importkeystore", "-srckeystore", store.source, "-srcalias", aliases[0], *target, "-noprompt")
+        command = ("-importkeystore", "-srckeystore", _argument(store), "-srcalias", aliases[0], *target, "-noprompt")
         _run(keytool, store, *command, passwords=passwords | {_NEW_PASSWORD: _TEMPORARY}, of_source="src")
         key, certificate, others = pkcs12.load_key_and_certificates(copy.read_bytes(), _TEMPORARY.encode())
     if key is None or certificate is None:
@@ -83,6 +85,14 @@ def _key_and_certificates(store: Store, keytool: Path, password: str) -> bytes:
     parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
     parts += [each.public_bytes(Encoding.PEM) for each in (certificate, *others)]
     return b"".join(parts)
+
+
+def _argument(store: Store) -> str:
+    """Return the store's absolute path.
+
+    The JDK's launcher takes each argument that begins with ``-J`` for an option of its JVM, and some run commands.
+    """
+    return str(Path(store.source).absolute())
 
 
 def _run(keytool: Path, store: Store, *command: str, passwords: Mapping[str, str], of_source: str = "") -> str:

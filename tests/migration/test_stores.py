@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
 import subprocess
 from pathlib import Path
@@ -94,6 +95,20 @@ def test_stores_become_files_that_tls_reads(stores: Path, tmp_path: Path, keys: 
     assert len(files) == 2
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
     assert STORE not in result.output + (tmp_path / "new.toml").read_text()
+
+
+@pytest.mark.parametrize(("store", "type_"), [("t.jks", "truststore"), ("k.p12", "keystore")])
+def test_a_store_named_like_an_option_of_the_jvm_is_a_file(
+    stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, type_: str
+) -> None:
+    """-J-agentlib would run commands; this option keeps keytool from starting."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(stores / store, tmp_path / "-J-no.such.option")
+    lines = f"b.ssl.{type_}.location = -J-no.such.option\nb.ssl.{type_}.password = {STORE}\n"
+    result = run(stores, tmp_path, lines + (f"b.ssl.{type_}.type = PKCS12\n" if type_ == "keystore" else ""))
+    assert result.exit_code == 0, result.output
+    (converted,) = (tmp_path / "new-certificates").iterdir()
+    assert "BEGIN CERTIFICATE" in converted.read_text()
 
 
 @pytest.mark.parametrize(
