@@ -16,9 +16,12 @@ from cryptography import x509
 
 from mirror.backoff import Backoff
 from mirror.cluster.auth.security import Security, TlsSettings
+from mirror.cluster.settings import ClusterSettings
+from mirror.errors import AuthenticationFailed
 from mirror.runtime.network.background import Background
 from mirror.runtime.network.credentials import Credentials
 from tests.security.certificates import Authority, Identity
+from tests.security.tokens import Issuer, TokenEndpoint
 
 WAIT_S: Final = 30.0
 HOST: Final = "127.0.0.1"
@@ -146,6 +149,38 @@ def test_strangers_other_names_and_expired_certificates_are_refused(tmp_path: Pa
     assert not accepts(trust, authority.identity("expired", HOST, expired=True))
     expired = authority.identity("own-expired", HOST, expired=True)
     assert not accepts(TlsSettings(truststore_certificates=expired.chain), expired)
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
+def test_the_name_of_a_token_endpoint_is_checked_where_those_of_brokers_are_not(
+    tmp_path: Path, authority: Authority, protocol: str
+) -> None:
+    """The client's secret goes there; in Java, too, ssl.endpoint.identification.algorithm is about brokers."""
+    endpoint = TokenEndpoint(Issuer(tmp_path), authority.identity("other", "other.example").path, "me", "secret")
+    try:
+        settings = ClusterSettings.parse(
+            {
+                "bootstrap.servers": "127.0.0.1:1",
+                "security.protocol": protocol,
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+                "sasl.oauthbearer.client.credentials.client.id": "me",
+                "sasl.oauthbearer.client.credentials.client.secret": "secret",
+                "ssl.truststore.certificates": authority.pem,
+                "ssl.endpoint.identification.algorithm": "",
+            }
+        )
+        fetched, rng = threading.Event(), random.Random(1)
+        client = Credentials(settings.security, 30_000, Background(fetched.set), Backoff(1_000, 1_000, rng), rng)
+        assert client.login is not None
+        assert client.login.begin(0) is None
+        assert fetched.wait(WAIT_S)
+        with pytest.raises(AuthenticationFailed, match=f"the endpoint's certificate is not for '{HOST}'") as caught:
+            client.login.begin(0)
+        assert "algorithm" not in str(caught.value), "it would not help"
+        assert endpoint.requests == []
+    finally:
+        endpoint.close()
 
 
 # --- files that change

@@ -46,7 +46,7 @@ SECURITY_KEYS: Final[Mapping[str, Key]] = {
             "ssl.endpoint.identification.algorithm",
             "str",
             "https",
-            "whether the broker's name must be the certificate's; empty: not",
+            "whether a broker's name must be the certificate's; empty: not (that of a token endpoint always must)",
             choices=("https", ""),
         ),
         Key("sasl.mechanism", "str", "", "how to authenticate", choices=MECHANISMS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import socket
+from dataclasses import replace
 
 from mirror.backoff import Backoff
 from mirror.cluster.auth.sasl import Login
@@ -26,23 +27,21 @@ class Credentials:
         """Create them from the settings. Raises ConfigError if a file of keys or certificates is not usable."""
         self.wrap: WrapSocket | None = None
         self.login: Login | None = None
-        self._security = security
+        self._tls = security.tls
         self._request_timeout_ms = request_timeout_ms
         if security.uses_tls:
             scratch = memoryview(bytearray(RECEIVE_BYTES))
-            self.wrap = functools.partial(_wrap, contexts=self._contexts, scratch=scratch)
+            self.wrap = functools.partial(_wrap, contexts=TlsContexts(self._tls), scratch=scratch)
         sasl = security.sasl
         if sasl is not None:
             self.login = make_login(sasl, lambda: self._tokens(sasl, background, backoff), rng)
 
-    @functools.cached_property
-    def _contexts(self) -> TlsContexts:
-        return TlsContexts(self._security.tls)
-
     def _tokens(self, sasl: SaslSettings, background: Background, backoff: Backoff) -> TokenKeeper:
         if sasl.token_callback is not None:
             return TokenKeeper(from_callback(sasl.token_callback), background, backoff)
-        fetch = from_endpoint(sasl, self._contexts.current, self._request_timeout_ms)
+        # ssl.endpoint.identification.algorithm is about brokers: as in Java, the endpoint's name is always checked.
+        contexts = TlsContexts(replace(self._tls, check_host_name=True))
+        fetch = from_endpoint(sasl, contexts.current, self._request_timeout_ms)
         return TokenKeeper(fetch, background, backoff)
 
 

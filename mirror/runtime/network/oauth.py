@@ -20,7 +20,7 @@ from mirror.cluster.auth.security import SaslSettings, TokenCallback, is_loopbac
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError
 from mirror.runtime.network.background import Background
 from mirror.runtime.network.bounded_http import Limit, opener
-from mirror.runtime.network.tls import explain
+from mirror.runtime.network.tls import explain_certificate
 from mirror.timing import FOREVER_MS, deadline
 
 _REFRESH_AT: Final = 0.8
@@ -217,7 +217,7 @@ def _has_timed_out(error: Exception) -> bool:
 def _unreachable(error: Exception, where: str, host: str, proxy: str) -> KafkaError:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return AuthenticationFailed(f"{where}: {explain(cause, host).replace('the broker', 'the endpoint')}")
+        return AuthenticationFailed(f"{where}: {explain_certificate(cause, host, 'endpoint')}")
     text = cause.strerror if isinstance(cause, OSError) and cause.strerror else type(cause).__name__
     if not proxy:
         return ConnectionFailed(f"{where}: {text}")

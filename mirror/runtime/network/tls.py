@@ -120,15 +120,10 @@ class TlsTransport:
 
 
 def explain(error: ssl.SSLError, host: str) -> str:
-    """Return why a handshake failed, and what to do."""
+    """Return why a handshake with a broker failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in {62, 64}:  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-            what = f"the broker's certificate is not for {host!r}"
-            return f"{what}: connect by a name that is (or set ssl.endpoint.identification.algorithm to '')"
-        if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED  # noqa: PLR2004
-            return "the broker's certificate, or one of its CAs', has expired: it must be renewed"
-        why = error.verify_message or "not valid"
-        return f"the broker's certificate is not trusted ({why}): see ssl.truststore.location"
+        found = explain_certificate(error, host, "broker")
+        return f"{found} (or set ssl.endpoint.identification.algorithm to '')" if is_other_host(error) else found
     reason = (error.reason or "").lower().replace("_", " ")
     if reason in {"wrong version number", "http request", "packet length too long", "record layer failure"}:
         return NO_TLS
@@ -138,3 +133,18 @@ def explain(error: ssl.SSLError, host: str) -> str:
             f"the broker refused the TLS handshake ({what}): see ssl.keystore.location, for it may want a certificate"
         )
     return f"the TLS handshake failed: {reason or 'no reason given'}"
+
+
+def explain_certificate(error: ssl.SSLCertVerificationError, host: str, server: str) -> str:
+    """Return why the certificate of a ``server`` (a broker or an endpoint) is not accepted, and what to do."""
+    if is_other_host(error):
+        return f"the {server}'s certificate is not for {host!r}: connect by one of its names"
+    if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED  # noqa: PLR2004
+        return f"the {server}'s certificate, or one of its CAs', has expired: it must be renewed"
+    why = error.verify_message or "not valid"
+    return f"the {server}'s certificate is not trusted ({why}): see ssl.truststore.location"
+
+
+def is_other_host(error: ssl.SSLCertVerificationError) -> bool:
+    """Return whether a certificate is valid, but not for the host that was connected to."""
+    return error.verify_code in {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
