@@ -157,6 +157,8 @@ class InFlight:
     request: Request | None
     caller_deadline: int
     connection_deadline: int
+    most_bytes: int
+    """The largest size of its response."""
     abandoned: bool = False
 
     def lost(self, error: KafkaError, now: int) -> None:

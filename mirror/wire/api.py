@@ -95,3 +95,8 @@ class Api(enum.Enum):
     GET_TELEMETRY_SUBSCRIPTIONS = ApiSpec(
         71, 0, 0, telemetry.GetTelemetrySubscriptionsRequest, telemetry.GetTelemetrySubscriptionsResponse, "3.7"
     )
+
+    def most_response_bytes(self, body: Message) -> int:
+        """Return the largest size, in bytes, of a response to the request ``body``."""
+        asked = body.max_bytes if isinstance(body, fetch.FetchRequest) else 0
+        return self.spec.response.most_bytes + asked

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import typing
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import Field, fields
 from typing import Any, Final
 
@@ -142,6 +143,7 @@ def decode_response(api: Api, version: int, frame: Buffer) -> Any:
     """
     schema = _response_schema(api.spec.key, version)
     view = memoryview(frame).toreadonly()
+    _budget.set(_Budget(api.spec.response.most_items))
     try:
         if api is Api.PRODUCE and (response := decode_plain_response(version, frame)) is not None:
             return response
@@ -166,6 +168,20 @@ def _end(view: memoryview, offset: int, size: int) -> int:
     return offset + size
 
 
+class _Budget:
+    """How many items the lists of a message may have in all. An item of six bytes takes sixty in memory."""
+
+    __slots__ = ("left", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most: Final = most
+        self.left = most
+
+
+_budget: Final[ContextVar[_Budget]] = ContextVar("_budget")
+"""Of the message that is being decoded; kio's readers have no parameter for it."""
+
+
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
@@ -175,16 +191,13 @@ def _reader(ours: Any, schema: Any) -> Reader:
     names = [f.name for f in fields(ours)] if ours is not None else []
     defaults = [default(f) for f in fields(ours)] if ours is not None else []
     nested = nested_classes(ours)
-    max_items = Message.most_items if ours is None else ours.most_items
     steps: list[tuple[int, Reader]] = []
     tagged: dict[int, tuple[int, Reader]] = {}
     for schema_field in fields(schema):
         place = names.index(schema_field.name) if schema_field.name in names else -1
         tag = get_field_tag(schema_field)
         field_class = nested.get(schema_field.name)
-        reader = _field_reader(
-            schema_field, schema.__flexible__, field_class, tagged=tag is not None, max_items=max_items
-        )
+        reader = _field_reader(schema_field, schema.__flexible__, field_class, tagged=tag is not None)
         if tag is None:
             steps.append((place, reader))
         elif place >= 0:
@@ -226,13 +239,11 @@ def _read_tags(view: memoryview, start: int, tagged: dict[int, tuple[int, Reader
     return offset - start
 
 
-def _field_reader(
-    field: Field[Any], flexible: bool, ours: type[Message] | None, *, tagged: bool, max_items: int
-) -> Reader:
+def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None, *, tagged: bool) -> Reader:
     optional = is_optional(field) and not tagged
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField):
-        return _array_reader(_reader(ours, kind.type_), flexible, is_optional(field), max_items)
+        return _array_reader(_reader(ours, kind.type_), flexible, is_optional(field))
     if isinstance(kind, EntityField):
         if optional:
             msg = f"nullable structs (KIP-893) are not read yet: {field.name}"
@@ -244,12 +255,12 @@ def _field_reader(
     if isinstance(kind, PrimitiveTupleField):
         item = get_reader(PLAIN.get(wire_type, wire_type), flexible, False)
         # kio's array readers allocate memory for the count unchecked: a false count would abort the process.
-        return _array_reader(typing.cast("Reader", item), flexible, is_optional(field), max_items)
+        return _array_reader(typing.cast("Reader", item), flexible, is_optional(field))
     plain = PLAIN.get(wire_type)
     return typing.cast("Reader", get_reader(plain or wire_type, flexible, optional and plain is None))
 
 
-def _array_reader(item: Reader, flexible: bool, nullable: bool, max_items: int) -> Reader:
+def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
     read_length = read_compact_array_length if flexible else read_legacy_array_length
 
     def read(view: memoryview, start: int) -> tuple[tuple[Any, ...] | None, int]:
@@ -261,8 +272,11 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool, max_items: int) 
             raise ProtocolError(f"null at byte {start}, where a list is required")
         # Every item has at least one byte: a count larger than the rest of the message is refused before allocation.
         _end(view, offset, count)
-        if count > max_items:
-            raise ProtocolError(f"a list of {count} items at byte {start}, but at most {max_items} are allowed")
+        budget = _budget.get()
+        budget.left -= count
+        if budget.left < 0:
+            most = f"the message's lists may have at most {budget.most} in all"
+            raise ProtocolError(f"a list of {count} items at byte {start}, but {most}")
         items = []
         for _ in range(count):
             value, size = item(view, offset)

@@ -12,10 +12,7 @@ from mirror.errors import ProtocolError
 SIZE: Final = struct.Struct(">i")
 
 MAX_FRAME: Final = 256 * 1024 * 1024
-"""In bytes. No response to this client's requests is larger."""
-
-MAX_FRAME_BEFORE_READY: Final = 1024 * 1024
-"""In bytes, for responses before authentication has succeeded. Those of real brokers have a few thousand."""
+"""In bytes, where it is not known what the frame is."""
 
 Buffer = bytearray | mmap.mmap | memoryview
 """The memory of one frame."""
@@ -39,7 +36,8 @@ class FrameReader:
     The caller receives directly into :meth:`buffer` and then calls :meth:`received`. Only the first bytes of a frame,
     which arrive together with its size, are copied.
 
-    ``max_frame`` is the largest size of a frame in bytes. A change applies to the sizes read after it.
+    ``max_frame`` is the largest size of a frame in bytes, ``what`` is its name in errors. A change applies to the sizes
+    read after it; one call of :meth:`received` reads at most one.
     """
 
     large: ClassVar[tuple[int, Callable[[int], Buffer]]] = (8 * 1024 * 1024, mapped)
@@ -48,10 +46,11 @@ class FrameReader:
     size comes from the peer and may be wrong. ``bound_heap`` replaces both; without it, smaller frames come from the
     heap, whose memory is reused without page faults."""
 
-    __slots__ = ("_consumed", "_filled", "_size_buffer", "_target", "_view", "max_frame")
+    __slots__ = ("_consumed", "_filled", "_size_buffer", "_target", "_view", "max_frame", "what")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
+        self.what = "a frame"
         self._size_buffer = bytearray(_SIZE_BUFFER_BYTES)
         self._expect(self._size_buffer, 0)
 
@@ -94,7 +93,7 @@ class FrameReader:
             return None
         (size,) = SIZE.unpack_from(self._size_buffer, self._consumed)
         if not SIZE.size <= size <= self.max_frame:
-            msg = f"a frame of {size} bytes (allowed: {SIZE.size} to {self.max_frame}): is this a Kafka listener?"
+            msg = f"{self.what} of {size} bytes (allowed: {SIZE.size} to {self.max_frame}): is this a Kafka listener?"
             raise ProtocolError(msg)
         large_from, allocate = self.large
         frame = bytearray(size) if size < large_from else allocate(size)

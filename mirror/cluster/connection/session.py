@@ -29,8 +29,8 @@ from mirror.version import VERSION
 from mirror.wire import codec, older
 from mirror.wire.api import Api
 from mirror.wire.error_codes import ILLEGAL_SASL_STATE, broker_error
-from mirror.wire.frames import MAX_FRAME, MAX_FRAME_BEFORE_READY, Buffer, FrameReader
-from mirror.wire.messages.base import Message, Segment
+from mirror.wire.frames import Buffer, FrameReader
+from mirror.wire.messages.base import FEW_BYTES, Message, Segment
 from mirror.wire.messages.session import (
     ApiVersionsRequest,
     SaslHandshakeRequest,
@@ -92,7 +92,7 @@ class BrokerSession:
         self._exchange: SaslExchange | None = None
         self._authenticate_by_ms = FOREVER_MS
         self._renew_at_ms = FOREVER_MS
-        self._frames = FrameReader(MAX_FRAME_BEFORE_READY)
+        self._frames = FrameReader(FEW_BYTES)
         self._waiting: deque[tuple[Request, int]] = deque()
         self._in_flight: deque[InFlight] = deque()
         self._correlation_id = 0
@@ -186,7 +186,15 @@ class BrokerSession:
         self.last_used_ms = now
         connection_deadline = deadline(now, self._request_timeout_ms)
         self._in_flight.append(
-            InFlight(self._correlation_id, api, version, request, caller_deadline, connection_deadline)
+            InFlight(
+                self._correlation_id,
+                api,
+                version,
+                request,
+                caller_deadline,
+                connection_deadline,
+                api.most_response_bytes(body),
+            )
         )
 
     def _unsendable(self, api: Api, error: Exception, *, own: bool) -> InvalidArgument:
@@ -205,10 +213,9 @@ class BrokerSession:
     def received(self, count: int, now: int) -> None:
         """Process ``count`` received bytes. Raises KafkaError if the connection has to be closed."""
         try:
-            frame = self._frames.received(count)
-            while frame is not None:
+            while (frame := self._frame(count)) is not None:
                 self._answer(frame, now)
-                frame = self._frames.received(0)
+                count = 0
         except ProtocolError as error:
             if self.versions is None and self._frames.begins in _TLS_RECORDS:
                 if self._suspicion is Suspicion.NO_TLS:
@@ -217,6 +224,14 @@ class BrokerSession:
             if str(error).startswith(self.label):
                 raise
             raise ProtocolError(f"{self.label}: {error}") from error
+
+    def _frame(self, count: int) -> Buffer | None:
+        """Return the next frame, if it is whole. A size that the next request's response cannot have is refused."""
+        # Responses come in the order of the requests: the first one in flight is the next to be answered.
+        sent = self._in_flight[0] if self._in_flight else None
+        self._frames.max_frame = FEW_BYTES if sent is None else sent.most_bytes
+        self._frames.what = "a frame" if sent is None or self.versions is None else f"the {sent.api.label} response"
+        return self._frames.received(count)
 
     def _answer(self, frame: Buffer, now: int) -> None:
         correlation_id = codec.read_correlation_id(frame)
@@ -289,9 +304,8 @@ class BrokerSession:
             self._begin_exchange(now)
 
     def _become_ready(self, now: int) -> None:
-        """Become ready, with negotiation and login done: larger responses are accepted from now on."""
+        """Become ready, with negotiation and login done."""
         self.phase = SessionPhase.READY
-        self._frames.max_frame = MAX_FRAME
         self._release(now)
 
     def _on_sasl_probe(self, body: SaslHandshakeResponse, now: int) -> None:

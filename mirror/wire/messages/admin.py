@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from mirror.wire.messages.base import Message
 
@@ -132,6 +133,10 @@ class DescribeConfigsResult(Message):
 @dataclass(slots=True)
 class DescribeConfigsResponse(Message):
     """Response to a DescribeConfigs request."""
+
+    most_bytes: ClassVar[int] = 256 * 1024 * 1024
+    """A topic has almost 40 keys, of 40 bytes each."""
+    most_items: ClassVar[int] = 8_000_000
 
     results: tuple[DescribeConfigsResult, ...]
     throttle_time: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mirror.wire.messages.base import Message
 
@@ -97,6 +98,10 @@ class FetchResponseTopic(Message):
 @dataclass(slots=True)
 class FetchResponse(Message):
     """Response to a Fetch request."""
+
+    most_bytes: ClassVar[int] = 128 * 1024 * 1024
+    """Beside what is asked for: the first batch is returned whole (KIP-74). No broker takes one of more than 100 MiB,
+    unless its ``socket.request.max.bytes`` is raised."""
 
     error_code: int = 0
     session_id: int = 0

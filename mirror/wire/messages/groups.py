@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mirror.wire.messages.base import OPERATIONS_NOT_TOLD, Message
 
@@ -123,6 +124,9 @@ class OffsetFetchResponseGroup(Message):
 @dataclass(slots=True)
 class OffsetFetchResponse(Message):
     """One entry per group; before version 8 only the fields of the one group."""
+
+    most_bytes: ClassVar[int] = 256 * 1024 * 1024
+    """The metadata of an offset has up to 4 KiB (``offset.metadata.max.bytes``), that of a progress 550 bytes."""
 
     groups: tuple[OffsetFetchResponseGroup, ...] = ()
     throttle_time: int = 0

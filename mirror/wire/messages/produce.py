@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import ClassVar
 
-from mirror.wire.messages.base import Message, Records
+from mirror.wire.messages.base import FEW_BYTES, Message, Records
 
 
 @dataclass(slots=True)
@@ -95,6 +96,8 @@ class InitProducerIdRequest(Message):
 @dataclass(slots=True)
 class InitProducerIdResponse(Message):
     """The producer id and epoch for the headers of batches."""
+
+    most_bytes: ClassVar[int] = FEW_BYTES
 
     error_code: int
     producer_id: int = -1

@@ -1,7 +1,7 @@
 """The messages that negotiate and authenticate a new connection.
 
-Their responses come from a peer that is not authenticated yet, so the length of their lists is limited. For comparison:
-Kafka has about a hundred APIs.
+Their responses come from a peer that is not authenticated yet, so their lists have a lower limit. For comparison: Kafka
+has about a hundred APIs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from mirror.wire.messages.base import Message
+from mirror.wire.messages.base import FEW_BYTES, Message
 
 _MAX_ITEMS: Final = 1_000
 
@@ -44,6 +44,7 @@ class FinalizedFeature(Message):
 class ApiVersionsResponse(Message):
     """The APIs that the broker supports. With epoch -1 the finalized features are not valid."""
 
+    most_bytes: ClassVar[int] = FEW_BYTES
     most_items: ClassVar[int] = _MAX_ITEMS
 
     error_code: int
@@ -64,6 +65,7 @@ class SaslHandshakeRequest(Message):
 class SaslHandshakeResponse(Message):
     """``mechanisms`` are those that the broker has enabled."""
 
+    most_bytes: ClassVar[int] = FEW_BYTES
     most_items: ClassVar[int] = _MAX_ITEMS
 
     error_code: int
@@ -80,6 +82,8 @@ class SaslAuthenticateRequest(Message):
 @dataclass(slots=True)
 class SaslAuthenticateResponse(Message):
     """The broker's next message. ``session_lifetime`` is in ms; 0 means unlimited (KIP-368)."""
+
+    most_bytes: ClassVar[int] = FEW_BYTES
 
     error_code: int
     error_message: str | None

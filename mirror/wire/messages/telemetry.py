@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import ClassVar
 
-from mirror.wire.messages.base import Message
+from mirror.wire.messages.base import FEW_BYTES, Message
 
 
 @dataclass(slots=True)
@@ -18,6 +19,8 @@ class GetTelemetrySubscriptionsRequest(Message):
 @dataclass(slots=True)
 class GetTelemetrySubscriptionsResponse(Message):
     """The id that the broker assigned to this client."""
+
+    most_bytes: ClassVar[int] = FEW_BYTES
 
     error_code: int
     client_instance_id: uuid.UUID | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from mirror.wire.messages.base import Message
+from mirror.wire.messages.base import FEW_BYTES, Message
 
 
 @dataclass(slots=True)
@@ -97,6 +98,8 @@ class AddOffsetsToTxnRequest(Message):
 class AddOffsetsToTxnResponse(Message):
     """Response to an AddOffsetsToTxn request."""
 
+    most_bytes: ClassVar[int] = FEW_BYTES
+
     error_code: int
     throttle_time: int = 0
 
@@ -173,6 +176,8 @@ class EndTxnRequest(Message):
 @dataclass(slots=True)
 class EndTxnResponse(Message):
     """From version 5, the producer id and epoch of the next transaction; -1 in older versions."""
+
+    most_bytes: ClassVar[int] = FEW_BYTES
 
     error_code: int
     producer_id: int = -1
