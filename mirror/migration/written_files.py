@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from mirror.errors import MigrationError
+from mirror.local_users import own_folder
 from mirror.migration.configuration import ConfigurationFile
 
 _PRIVATE_FILE: Final = 0o600
-_PRIVATE_FOLDER: Final = 0o700
 _FILE: Final = 0o644
 
 
@@ -49,9 +49,9 @@ def write_all(
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner may read, in a folder for which that holds, too. Raises MigrationError."""
     try:
-        path.parent.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+        own_folder(path.parent)
     except OSError as error:
-        raise MigrationError(f"{path.parent} cannot be made: {error.strerror}") from error
+        raise MigrationError(f"{path.parent} cannot be used: {error.strerror}") from error
     _write(path, data, _PRIVATE_FILE)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mirror.errors import SandboxError
+from mirror.local_users import open_own
 
 APPLICATION = "kafka-spark-mirror"
 
@@ -31,7 +32,8 @@ def locked(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("a")
+        # For this user alone: who may read a file may lock it.
+        lock = os.fdopen(open_own(folder / ".lock", os.O_RDWR | os.O_CREAT), "a")
     except OSError as error:
         raise SandboxError(
             f"cannot write to {folder}: {error.strerror}; give a folder that this user may write to"

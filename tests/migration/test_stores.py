@@ -14,6 +14,8 @@ from mirror.cli.app import app
 from mirror.config.load import load
 from mirror.errors import MigrationError
 from mirror.migration.stores import find_keytool
+from mirror.migration.written_files import write_private
+from tests.other_user import OtherUser
 
 STORE, KEY = "store-4711", "key-0815"
 
@@ -134,3 +136,15 @@ def test_what_is_missing_is_one_clear_error(stores: Path, tmp_path: Path, lines:
 def test_without_a_jdk_it_says_what_to_install() -> None:
     with pytest.raises(MigrationError, match="install a JDK"):
         find_keytool({"PATH": "/nowhere"})
+
+
+def test_secrets_are_not_written_to_a_folder_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who owns the folder could replace the secrets."""
+    path = tmp_path / "mirror-secrets" / "clusters__a__sasl_password"
+    path.parent.mkdir()
+    path.parent.chmod(0o777)
+    write_private(path, b"x")
+    assert path.parent.stat().st_mode & 0o777 == 0o770
+    OtherUser(monkeypatch).owns(path.parent)
+    with pytest.raises(MigrationError, match=rf"^{path.parent} cannot be used: it belongs to .*: change its owner"):
+        write_private(path, b"x")

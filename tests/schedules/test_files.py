@@ -78,6 +78,12 @@ def test_a_slot_is_skipped_while_another_one_is_active(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_no_other_user_can_lock_a_slot(tmp_path: Path) -> None:
+    """Who may read a file may lock it, and so skip all slots in silence."""
+    slot(tmp_path, "true")
+    assert (tmp_path / "slot").stat().st_mode & 0o777 == 0o600
+
+
 # --- systemd
 
 

@@ -229,3 +229,8 @@ def test_report_says_what_was_verified_while_it_was_copied() -> None:
     assert "; 1 batch differs." in text
     assert "Not verified: 2 compacted." in text
     assert "Proofs and rehearsals" not in shown(Evidence())
+
+
+def test_a_report_folder_that_a_rehearsal_makes_is_for_its_user_alone(tmp_path: Path) -> None:
+    write_rehearsal(tmp_path / "report", rehearsed(backlogs=[]))
+    assert (tmp_path / "report").stat().st_mode & 0o777 == 0o700

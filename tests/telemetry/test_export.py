@@ -250,3 +250,11 @@ def test_a_sample_that_fails_does_not_end_the_samples(
     eventually(lambda: len(calls) > 4, what="later samples")
     telemetry.finish()
     assert "dictionary changed size" in caplog.text
+
+
+def test_no_line_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("precious")
+    (tmp_path / "traces.jsonl").symlink_to(tmp_path / "keys")
+    with pytest.raises(OSError, match="it is a symbolic link"):
+        jsonl.append(tmp_path / "traces.jsonl", "{}")
+    assert (tmp_path / "keys").read_text() == "precious"

@@ -21,6 +21,8 @@ output=$(mktemp) || exit 1
 trap 'rm -f "$output"' EXIT
 
 # The command inherits the file, and with it the lock: should this shell be killed, the lock lasts as long as the run.
+# A new one is for this user alone: who may read a file may lock it.
+(umask 077 && : >>"$lock") || exit 1
 exec 9>>"$lock" || exit 1
 flock --nonblock 9 || exit 0
 

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.local_users import is_private, is_same_user
 from mirror.producer.batch.queue import AdoptedState, ProducerId
 from mirror.relay.model.way import Way
 from mirror.relay.partition.writers.continuation import Continuation, YieldedFence
@@ -60,14 +61,10 @@ def folder_of(run: str, *, create: bool = False) -> Path | None:
     except OSError as error:
         _log.info("no partition is passed on to other processes: %s", error)
         return None
-    if not _is_private(found):
+    if not is_private(found):
         _log.warning("%s is not a private folder of this user: no partition is passed on to other processes", folder)
         return None
     return folder
-
-
-def _is_private(found: os.stat_result) -> bool:
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def remove_folder(run: str) -> None:
@@ -84,7 +81,7 @@ def remove_unused_folders(current: Path) -> None:
     for folder in current.parent.glob(f"{_PREFIX}{os.getuid()}-*"):
         with contextlib.suppress(OSError):
             found = folder.lstat()
-            if not _is_private(found) or time.time() - found.st_mtime < _UNUSED_FOR_S:
+            if not is_private(found) or time.time() - found.st_mtime < _UNUSED_FOR_S:
                 continue
             paths = list(folder.iterdir())
             if any(map(_may_listen, paths)):
@@ -151,6 +148,8 @@ class CopyServer:
         with connection:
             try:
                 with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    if not is_same_user(connection):
+                        return
                     for line in connection.makefile("rb"):
                         self._on_request(json.loads(line), answers)
             finally:
@@ -301,6 +300,9 @@ class Neighbours:
             connection.close()
             return
         try:
+            if not is_same_user(connection):
+                connection.close()
+                return
             connection.sendall(json.dumps({"flow": self._flow}).encode() + b"\n")
             lines = connection.makefile("rb")
             held = {TopicPartition(str(topic), int(number)): int(at) for topic, number, at in _parsed(lines)["held"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from mirror.local_users import REPORT_READERS, own_folder
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.telemetry.evidence import Evidence, LastRehearsal, LastVerification
 
@@ -29,6 +30,7 @@ def write_verification(verify_dir: Path, record: Mapping[str, Any], time_ms: int
 
 def write_rehearsal(report_dir: Path, record: Mapping[str, Any]) -> None:
     """Store what ``mirror rehearse --json`` prints of a flow. Raises OSError."""
+    own_folder(report_dir, others=REPORT_READERS)  # no run may have made it yet
     _write(_rehearsal_file(report_dir, record["flow"]), LastRehearsal.of(record).to_json())
 
 

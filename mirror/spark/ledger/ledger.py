@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.alignment.sync_state import SyncState
 from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
+from mirror.local_users import REPORT_READERS, open_own, own_folder, readers_of
 from mirror.spark.ledger.atomic_write import FIRST_TARGETS_FILE, TARGETS_FILE, write_atomically
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.live_config_store import remove_socket
@@ -44,7 +46,7 @@ from mirror.spark.ledger.plan import Plan
 from mirror.telemetry.task_report import TaskReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 MAX_RUNS: Final = 10
 """How many runs of a flow the ledger keeps; a flow that runs every minute must not fill the disk."""
@@ -89,8 +91,12 @@ class Ledger:
 
         Raises FlowError if the ledger cannot be written, since the run could not be planned.
         """
-        folder = report_dir.absolute() / "ledger" / flow
+        ledgers = report_dir.absolute() / "ledger"
+        folder = ledgers / flow
         path = folder / run
+        with _writable(ledgers):
+            own_folder(report_dir, others=REPORT_READERS)
+            own_folder(ledgers, mode=readers_of(report_dir))
         cls(path).check_writable()
         for older in folder.iterdir():
             remove_socket(older)  # A stream that was killed leaves its socket.
@@ -102,15 +108,9 @@ class Ledger:
 
     def check_writable(self) -> None:
         """Raise FlowError if nothing can be written: the disk is full or read-only, or permission is missing."""
-        try:
+        with _writable(self.path):
             write_atomically(self.path / _PROBE, bytes(_PROBE_BYTES))
             (self.path / _PROBE).unlink()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise FlowError(
-                f"the ledger {self.path} cannot be written: {reason}; without it no run can be planned or report its"
-                " results: fix that, or choose another folder with --report-dir"
-            ) from error
 
     @classmethod
     def runs(cls, report_dir: Path, flow: str) -> list[Ledger]:
@@ -127,6 +127,7 @@ class Ledger:
 
     def write_plan(self, plan: Plan) -> None:
         """Record the plan of its epoch in place of an earlier one, and remove epochs beyond :data:`MAX_EPOCHS`."""
+        own_folder(self.path)  # of a user's own query nothing may have made it yet
         write_atomically(self._plan(plan.epoch), json.dumps(plan.to_json()).encode())
         for name in ("error.json", _IDLE):
             (self.path / name).unlink(missing_ok=True)
@@ -270,7 +271,8 @@ class Ledger:
 
     def add_message(self, line: str) -> None:
         """Add a line that the driver's script shows to the user."""
-        with (self.path / _MESSAGES).open("a", encoding="utf-8") as file:
+        messages = open_own(self.path / _MESSAGES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        with os.fdopen(messages, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def messages(self, after: int = 0) -> list[str]:
@@ -284,6 +286,19 @@ class Ledger:
 
     def _results(self, epoch: int) -> Path:
         return results_file(self.path, epoch)
+
+
+@contextlib.contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """Raise an OSError of the block as a FlowError that names the ledger."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise FlowError(
+            f"the ledger {path} cannot be written: {reason}; without it no run can be planned or report its"
+            " results: fix that, or choose another folder with --report-dir"
+        ) from error
 
 
 def _last(paths: Iterable[Path]) -> int | None:

@@ -16,6 +16,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from mirror.local_users import is_same_user
 from mirror.spark.ledger.atomic_write import write_atomically
 
 _ADDRESS: Final = "config.socket"
@@ -70,6 +71,8 @@ class LiveConfigStore:
                 continue
             with connection, contextlib.suppress(OSError):
                 connection.settimeout(_CALL_TIMEOUT_S)
+                if not is_same_user(connection):
+                    continue
                 text = self._text
                 connection.sendall(_SIZE.pack(len(text)) + text)
 
@@ -85,12 +88,17 @@ class LiveConfigStore:
 
 
 def read_live_config(ledger: Path) -> bytes | None:
-    """Return the text that the stream with this ledger has published; None if it does not answer."""
+    """Return the text that the stream with this ledger has published; None if it does not answer.
+
+    Secrets of this process's environment are added to what it says: that of another user is not read.
+    """
     try:
         address = (ledger / _ADDRESS).read_text(encoding="utf-8")
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_CALL_TIMEOUT_S)
             client.connect(address)
+            if not is_same_user(client):
+                return None
             with client.makefile("rb") as answer:
                 (size,) = _SIZE.unpack(answer.read(_SIZE.size))
                 text = answer.read(size)

@@ -6,6 +6,7 @@ The files replace a backend: people, ``jq`` and the collector's ``otlpjsonfile``
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
+from mirror.local_users import open_own
 from mirror.telemetry.export.span_json import span_json
 
 if TYPE_CHECKING:
@@ -55,5 +57,5 @@ def append(path: Path, line: str) -> None:
     """Append ``line`` to the file. Raises OSError."""
     if path.exists() and path.stat().st_size > MAX_FILE_BYTES:
         path.replace(path.with_name(f"{path.name}.1"))
-    with path.open("a", encoding="utf-8") as file:
+    with os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), "a", encoding="utf-8") as file:
         file.write(line + "\n")

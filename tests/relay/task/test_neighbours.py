@@ -33,6 +33,7 @@ from mirror.relay.task.neighbours import (
     serve_neighbours,
 )
 from mirror.relay.task.running_copies import CedeRequests, RunningCopies
+from tests.other_user import OtherUser
 from tests.polling import eventually
 from tests.relay.copy_harness import progress_at
 
@@ -267,7 +268,8 @@ def test_folders_that_may_be_in_use_are_left_alone(site: Site) -> None:
 
 def test_folder_of_another_user_is_left_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, user = folder_of_other_run(), os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    for name in ("getuid", "geteuid"):
+        monkeypatch.setattr(os, name, lambda: user + 1)
     renamed = folder.rename(folder.with_name(folder.name.replace(f"-{user}-", f"-{user + 1}-")))
     remove_unused_folders(site.folder)
     assert renamed.exists()
@@ -278,6 +280,32 @@ def test_folder_that_others_may_enter_is_not_used(site: Site) -> None:
     assert folder_of(site.run) is None
     with Neighbours(site.run, "flow", own=True) as neighbours:
         assert neighbours.take(TARGET) is None
+
+
+def test_another_user_is_answered_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (site.folder.parent, site.folder, site.server.path):
+        path.chmod(0o777)
+    assert OtherUser(monkeypatch).received(site.server.path, '{"flow": "flow"}\n') == b""
+
+
+def test_the_process_of_another_user_is_asked_for_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = site.folder / "99", OtherUser(monkeypatch)
+    for each in (site.folder.parent, site.folder):
+        each.chmod(0o777)
+    with socket.socket(socket.AF_UNIX) as listener:
+        with other.acts():
+            listener.bind(str(path))
+            listener.listen()
+        path.chmod(0o777)
+        site.folder.chmod(0o700)
+        monkeypatch.setattr(module, "is_private", lambda _: True)  # as if the folder had been open for a moment
+        with Neighbours(site.run, "flow", own=True):
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.settimeout(30)
+                with contextlib.suppress(ConnectionResetError):
+                    assert accepted.recv(1) == b""
+    path.unlink()
 
 
 def test_a_server_without_a_free_file_or_thread_answers_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

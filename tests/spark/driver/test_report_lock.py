@@ -16,6 +16,7 @@ import pytest
 from mirror.errors import FlowError
 from mirror.spark.driver.launch.submission import Submission
 from mirror.spark.driver.report.report_lock import locked
+from tests.other_user import OtherUser
 
 HOLDING = """
 import signal, sys
@@ -88,7 +89,38 @@ def test_a_run_waits_for_one_that_is_ending(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(FlowError, match=r"the report folder .* cannot be written: File exists"),
+        pytest.raises(FlowError, match=r"the report folder .* cannot be used: File exists"),
         locked(tmp_path / "file"),
     ):
         pytest.fail("a file was taken for a folder")
+
+
+def test_a_report_folder_and_its_lock_are_for_their_user_alone(tmp_path: Path) -> None:
+    """Who may read a file may lock it: any user of the host could keep runs from starting."""
+    folder = tmp_path / "report"
+    with locked(folder):
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert (folder / "run.lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_report_folder_that_another_user_has_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say in /tmp, before the first run: its owner could replace the ledger, from which tasks read."""
+    folder = tmp_path / "report"
+    folder.mkdir()
+    folder.chmod(0o777)
+    OtherUser(monkeypatch).owns(folder)
+    refused = rf"^the report folder {folder} cannot be used: it belongs to .*, who could replace what is in it: change"
+    with pytest.raises(FlowError, match=refused), locked(folder):
+        pytest.fail("it is used")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_lock_file_of_another_user_is_refused_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() == 0:
+        (tmp_path / "run.lock").touch()
+        OtherUser(monkeypatch).owns(tmp_path / "run.lock")
+    else:
+        (tmp_path / "run.lock").symlink_to(tmp_path / "other")
+    refused = rf"^the report folder {tmp_path} cannot be used: run\.lock: it .*: remove it"
+    with pytest.raises(FlowError, match=refused), locked(tmp_path):
+        pytest.fail("it is locked")

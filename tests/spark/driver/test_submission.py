@@ -24,6 +24,7 @@ from mirror.spark.driver.launch import submission
 from mirror.spark.driver.launch.submission import PYTHON, STDERR_PIPE, STDOUT_PIPE, TERMINALS, Submission
 from tests.polling import eventually
 
+ROOT = Path(__file__).parents[3]
 SCRIPT = Path(submission.__file__).with_name("python.sh")
 
 Handler = Callable[[int, FrameType | None], None]
@@ -117,6 +118,7 @@ def test_the_child_s_environment(tmp_path: Path) -> None:
     assert made[PYTHON] == sys.executable
     assert "SPARK_HOME" not in made
     assert made["KEPT"] == "1"
+    assert made["PYTHONSAFEPATH"] == "1"
     assert made["SPARK_SUBMIT_OPTS"].startswith("-XX:TieredStopAtLevel=1 -Dmine=1 ")
     assert f'"-Dmirror.spark.log={tmp_path}/a b/spark.log"' in made["SPARK_SUBMIT_OPTS"]
     assert (made[STDOUT_PIPE], made[STDERR_PIPE]) == (str(tmp_path / "out"), str(tmp_path / "err"))
@@ -193,6 +195,32 @@ def test_the_log_holds_this_run_only(tmp_path: Path) -> None:
     assert made.log.read_text() == "noise\n"
 
 
+def test_the_log_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """Say into this user's authorized_keys, from a folder in which another user has put the link."""
+    made = scripted("", tmp_path)
+    made.report_dir.mkdir()
+    (tmp_path / "keys").write_text("precious")
+    made.log.symlink_to(tmp_path / "keys")
+    with pytest.raises(FlowError, match=rf"^{made.log} cannot be written: it is a symbolic link"):
+        made.run()
+    assert (tmp_path / "keys").read_text() == "precious"
+
+
+@pytest.mark.parametrize("module", ["mirror.spark.worker_daemon", "pyspark.daemon"])
+def test_spark_s_python_processes_import_nothing_from_the_current_folder(tmp_path: Path, module: str) -> None:
+    """Also those that plan, for which Spark has no setting. They end with their stdin; the first output is a port."""
+    for package in ("mirror", "pyspark"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise ImportError('this is a file of the current folder')")
+    environ = Submission([], "local", tmp_path).environment(
+        {**os.environ, "PYTHON_WORKER_FACTORY_SECRET": "x", "PYTHONPATH": str(ROOT)}, {}
+    )
+    command = [environ["PYSPARK_PYTHON"], "-m", module, "pyspark.worker"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, input=b"", capture_output=True, check=False)
+    assert b"ImportError" not in done.stderr
+    assert len(done.stdout) == 4, done.stderr
+
+
 def test_a_child_that_never_listens_is_explained_by_its_log(tmp_path: Path) -> None:
     program = "import sys; print('JAVA_HOME is not set', file=sys.stderr); sys.exit(1)"
     made = Scripted([], "local", tmp_path, program)
@@ -202,7 +230,7 @@ def test_a_child_that_never_listens_is_explained_by_its_log(tmp_path: Path) -> N
 
 def test_a_report_folder_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "report").write_text("a file")
-    with pytest.raises(FlowError, match=r"the report folder .* cannot be written: File exists"):
+    with pytest.raises(FlowError, match=r"the report folder .* cannot be used: File exists"):
         scripted("", tmp_path).run()
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +18,7 @@ import pytest
 
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.live_config_store import LiveConfigStore, read_live_config, remove_socket
+from tests.other_user import OtherUser
 
 TEXT = b"x" * 1_000_000
 
@@ -99,3 +105,35 @@ def test_the_address_of_another_host_yields_no_configuration(address: str, tmp_p
     assert read_live_config(tmp_path) is None
     remove_socket(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mirror.toml"]
+
+
+def test_the_configuration_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would name the brokers to which this process sends its password."""
+    other, address = OtherUser(monkeypatch), tmp_path / "config.socket"
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        Path(folder).chmod(0o777)
+        with other.acts():
+            listener.bind(f"{folder}/socket")
+            listener.listen()
+        Path(folder, "socket").chmod(0o777)
+        address.write_text(f"{folder}/socket", encoding="utf-8")
+
+        def answer() -> None:
+            accepted, _ = listener.accept()
+            with accepted, contextlib.suppress(BrokenPipeError):
+                accepted.sendall(struct.pack(">I", 4) + b"evil")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        assert read_live_config(tmp_path) is None
+        answering.join()
+
+
+def test_another_user_is_sent_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published = LiveConfigStore(tmp_path)
+    published.publish(TEXT)
+    path = Path((tmp_path / "config.socket").read_text())
+    for each in (path, path.parent):
+        each.chmod(0o777)
+    assert OtherUser(monkeypatch).received(path, "") == b""
+    published.close()

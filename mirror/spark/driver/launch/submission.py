@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self
 
 from mirror.errors import FlowError
+from mirror.local_users import open_own
 from mirror.spark.driver.launch.class_archive import WRITE_OPTION
 from mirror.spark.driver.launch.host_user import has_name, java_options, temporary_folder
 from mirror.spark.driver.launch.unfailing_output import unfailing
@@ -62,6 +63,10 @@ ENCODING: Final = "MIRROR_JOB_ENCODING"
 
 PYTHON: Final = "MIRROR_JOB_PYTHON"
 """Variable of the environment of Spark's processes: the interpreter that ``python.sh`` starts."""
+
+SAFE_PATH: Final = "PYTHONSAFEPATH"
+"""Python's own variable. Spark starts its Python processes with ``python -m``, which searches the current folder first:
+a file ``mirror.py`` there, or another checkout, would be imported instead."""
 
 _STANDARD: Final[tuple[Literal["stdout", "stderr"], ...]] = ("stdout", "stderr")
 LOOPBACK: Final = "127.0.0.1"
@@ -147,6 +152,7 @@ class Submission:
         return {
             **inherited,
             PYTHON: sys.executable,
+            SAFE_PATH: base.get(SAFE_PATH, "1"),
             "TMPDIR": temporary,
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,
@@ -197,11 +203,12 @@ class Submission:
 
     def _empty_log(self) -> IO[bytes]:
         try:
-            self.log.write_bytes(b"")
             # Append, as log4j does: neither writer may overwrite the other.
-            return self.log.open("ab")
+            log = os.fdopen(open_own(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), "ab")
+            log.truncate(0)
         except OSError as error:
-            raise FlowError(f"the report folder {self.report_dir} cannot be written: {error.strerror}") from error
+            raise FlowError(f"{self.log} cannot be written: {error.strerror}") from error
+        return log
 
     def _last_log_line(self) -> str:
         """Return the log's last line that is not part of a Java stack trace."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import FlowError
+from mirror.local_users import REPORT_READERS, open_own, own_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 LOCK_FILE: Final = "run.lock"
 """Not removed when the run ends: a run with the removed file and a run with a new one could both hold the lock."""
@@ -26,16 +28,18 @@ def locked(report_dir: Path, *, wait_s: float = WAIT_S) -> Iterator[None]:
     """Lock the folder for this process while the block runs. The kernel releases the lock however the process ends.
 
     Creates the folder if needed. Raises FlowError if another run holds the lock for ``wait_s`` seconds from now, or if
-    the folder cannot be written.
+    the folder cannot be written, or other users could replace what is in it.
     """
     try:
-        report_dir.mkdir(parents=True, exist_ok=True)
-        file = (report_dir / LOCK_FILE).open("ab")
+        own_folder(report_dir, others=REPORT_READERS)
+        # For this user alone: who may read a file may lock it (flock(2)).
+        descriptor = open_own(report_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise FlowError(f"the report folder {report_dir} cannot be written: {error.strerror}") from error
-    with file:
+        at = "" if error.filename in {None, str(report_dir)} else f"{Path(error.filename).name}: "
+        raise FlowError(f"the report folder {report_dir} cannot be used: {at}{error.strerror}") from error
+    try:
         try:
-            _lock(file.fileno(), wait_s)
+            _lock(descriptor, wait_s)
         except BlockingIOError:
             raise FlowError(
                 f"another run is using the report folder {report_dir}; wait until it ends, or for other flows choose"
@@ -46,6 +50,8 @@ def locked(report_dir: Path, *, wait_s: float = WAIT_S) -> Iterator[None]:
                 f"the report folder {report_dir} cannot be locked: {error.strerror}; choose one on a local file system"
             ) from error
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _lock(descriptor: int, wait_s: float) -> None:

@@ -1,0 +1,129 @@
+"""Files, folders and sockets of this host that other users must not replace, read or answer.
+
+The rule for a folder whose content decides what a run does (reports, ledgers, secrets) is that of PostgreSQL for its
+data folder, with room for volumes and groups:
+
+- A new one is for this user alone (0700).
+- One that exists belongs to this user or to root: its owner could replace everything in it. That also holds for a
+  symbolic link to it.
+- Users outside its group may not write to it, unless it is sticky: then they cannot replace what is ours, and what they
+  put there before is refused when it is opened. A folder of this user loses the permission; one of root's is refused.
+- The group may write to it. Nothing gives a group that by default, so its owner has decided it; Kubernetes makes
+  volumes of root and ``fsGroup``, with mode 2775.
+- A mount point is accepted as it is: whoever mounts a volume decides who may use it. An ``emptyDir`` has mode 0777, and
+  a folder of the host has an owner there whose id means nothing in the container.
+- The folders above it are not checked. Whoever may rename it can only put one of their own in its place.
+
+No permission is changed of what does not belong to this user.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import socket
+import stat
+import struct
+from pathlib import Path
+from typing import Final
+
+REPORT_READERS: Final = 0o005
+"""What users outside the group may do in an existing report folder: a web server may serve ``report.html``."""
+
+_CREDENTIALS: Final = struct.Struct("3i")
+"""``struct ucred``: the process, user and group that connected."""
+_OTHERS: Final = 0o007
+_OTHERS_MAY_WRITE: Final = 0o002
+_READ: Final = 0o055
+
+
+def own_folder(path: Path, *, mode: int = 0o700, others: int = 0) -> None:
+    """Create the folder, or make sure that only users who may do so can replace what is in it.
+
+    ``others`` are the permissions that an existing folder of this user may have for users outside its group. Raises
+    OSError with the path, and what to do.
+    """
+    path.mkdir(mode=mode, parents=True, exist_ok=True)
+    found = path.stat()
+    if os.path.ismount(path.resolve()):
+        return
+    for each in (path.lstat(), found):
+        if not _is_ours(each):
+            raise _refused(path, f"it belongs to {_name(each.st_uid)}, who could replace what is in it", "its owner")
+    if found.st_uid == os.geteuid():
+        if found.st_mode & _OTHERS & ~others:
+            path.chmod(stat.S_IMODE(found.st_mode) & ~(_OTHERS & ~others))
+    elif found.st_mode & _OTHERS_MAY_WRITE and not found.st_mode & stat.S_ISVTX:
+        raise _refused(path, "every user could replace what is in it", "its mode (chmod o-w)")
+
+
+def readers_of(folder: Path) -> int:
+    """Return the mode for a new folder in ``folder``, which the same group may read. Raises OSError."""
+    return 0o700 | (folder.stat().st_mode & _READ & ~_OTHERS)
+
+
+def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open or create a file of this user, or of root, and return its descriptor.
+
+    No symbolic link is followed, and no other process is waited for. A file of this user that exists loses the
+    permissions that are not in ``mode``. Raises OSError with the path, and what to do.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _refused(path, "it is a symbolic link, which is not followed") from error
+        raise
+    try:
+        _check_file(path, descriptor, mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_file(path: Path, descriptor: int, mode: int) -> None:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise _refused(path, "it is not a file")
+    if not _is_ours(found):
+        raise _refused(path, f"it belongs to {_name(found.st_uid)}")
+    if found.st_uid == os.geteuid() and found.st_mode & 0o777 & ~mode:
+        os.fchmod(descriptor, found.st_mode & mode)
+
+
+def is_private(found: os.stat_result) -> bool:
+    """Return whether only this user may enter a folder."""
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Return whether the process at the other end of a Unix socket belongs to this user. Raises OSError."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(found)[1]) == os.geteuid()
+
+
+def all_may_read(path: Path) -> bool:
+    """Return whether every user of this host may read a file; False if there is none."""
+    try:
+        real = path.resolve()
+        return bool(real.stat().st_mode & 0o004) and all(above.stat().st_mode & 0o001 for above in real.parents)
+    except OSError:
+        return False
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return found.st_uid in {os.geteuid(), 0}
+
+
+def _name(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"the user with id {uid}"
+
+
+def _refused(path: Path, why: str, change: str = "") -> OSError:
+    remedy = f"change {change}, or choose another folder" if change else "remove it"
+    return PermissionError(errno.EPERM, f"{why}: {remedy}", str(path))
