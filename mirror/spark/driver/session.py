@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +19,7 @@ from mirror.errors import FlowError, brief
 from mirror.spark.datasource.sink import MirrorSink
 from mirror.spark.datasource.source import RangesSource
 from mirror.spark.driver.launch.host_user import USER_NAME, has_name
-from mirror.spark.driver.launch.submission import DEFAULT_MASTER, LOOPBACK, is_local
+from mirror.spark.driver.launch.submission import DEFAULT_MASTER, LOOPBACK, SAFE_PATH, is_local
 from mirror.spark.driver.output.error_report import error_lines
 
 if TYPE_CHECKING:
@@ -24,7 +27,12 @@ if TYPE_CHECKING:
 
 DAEMON_SETTING: Final = "spark.python.daemon.module"
 DAEMON_MODULE: Final = "mirror.spark.worker_daemon"
-SAFE_PATH_SETTING: Final = "spark.executorEnv.PYTHONSAFEPATH"
+SAFE_PATH_SETTING: Final = f"spark.executorEnv.{SAFE_PATH}"
+UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+SOCKET_FOLDER: Final = "spark.python.unix.domain.socket.dir"
+_LONGEST_FOLDER_BYTES: Final = 60
+"""The path of a socket has at most 107 bytes, of which Spark's names take 42."""
+_SOCKET_PREFIX: Final = "mirror-spark-"
 _PY_FILES: Final = ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -91,6 +99,8 @@ def jvm_words(since: int, log: Path = Path("/proc/self/fd/2")) -> str:
 
 def _conf() -> SparkConf:
     """Return the settings of spark-submit, with those that this job adds."""
+    # Of a JVM that this process starts, for the processes of Spark's planners, which have no setting for it.
+    os.environ.setdefault(SAFE_PATH, "1")
     # SparkConf has the settings of spark-submit only once the gateway to the JVM exists.
     SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark's own SparkSession.builder calls it so)
     if not has_name():
@@ -108,7 +118,25 @@ def _conf() -> SparkConf:
         conf.setMaster(DEFAULT_MASTER)
     if is_local(settings.get("spark.master", DEFAULT_MASTER)):
         conf.setAll(list(local_only_settings(settings).items()))
+        conf.setAll(list(socket_settings(settings).items()))
     return conf
+
+
+def socket_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Return settings with which Spark talks to its Python workers on Unix sockets, which Spark 4.1 and later have.
+
+    Every user of the host can connect to the TCP ports that they replace. Spark does not ask who connects to a socket:
+    they are in a folder that only this user may enter, which is removed at the end. For a local master only: on a
+    cluster the path of a temporary folder may be too long for a socket. Settings that the user has ``given`` are kept.
+    """
+    if given.keys() & {UNIX_SOCKETS, SOCKET_FOLDER}:
+        return {}
+    folder = tempfile.mkdtemp(prefix=_SOCKET_PREFIX)
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER_BYTES:
+        Path(folder).rmdir()
+        folder = tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir="/tmp")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {UNIX_SOCKETS: "true", SOCKET_FOLDER: folder}
 
 
 def worker_settings(given: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import uuid
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +15,13 @@ import pytest
 
 from mirror.cluster.auth.security import SECURITY_KEYS
 from mirror.spark.driver.launch.submission import is_local
-from mirror.spark.driver.session import local_only_settings, worker_settings
+from mirror.spark.driver.session import (
+    SOCKET_FOLDER,
+    UNIX_SOCKETS,
+    local_only_settings,
+    socket_settings,
+    worker_settings,
+)
 
 CONFIG: Final = Path(__file__).parents[3] / "config"
 DEFAULTS: Final = sorted(CONFIG.rglob("spark-defaults.conf"))
@@ -41,6 +49,28 @@ def test_a_local_master_accepts_no_connections_of_others() -> None:
 @pytest.mark.parametrize("name", ["spark.ui.enabled", "spark.authenticate", *LOOPBACK])
 def test_settings_of_the_user_are_kept(name: str) -> None:
     assert name not in local_only_settings({name: "own"})
+
+
+@pytest.mark.parametrize("name", [UNIX_SOCKETS, SOCKET_FOLDER])
+def test_sockets_of_the_user_s_choice_are_kept(name: str) -> None:
+    assert socket_settings({name: "own"}) == {}
+
+
+@pytest.mark.parametrize("length", [1, 150])
+def test_the_sockets_of_workers_are_in_a_short_folder_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """A socket's path has at most 107 bytes, and a temporary folder may have more."""
+    temporary = tmp_path / ("t" * length)
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    found = socket_settings({"spark.master": "local"})
+    assert found[UNIX_SOCKETS] == "true"
+    folder = Path(found[SOCKET_FOLDER])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert len(str(folder / f".{uuid.uuid4()}.sock")) <= 107
+    folder.rmdir()
+    assert list(temporary.iterdir()) == []
 
 
 SAFE_PATH = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
