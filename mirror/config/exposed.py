@@ -1,11 +1,13 @@
-"""Credentials that a valid configuration sends over a network without encryption."""
+"""Credentials of a valid configuration that others can read: in their files, or on a network without encryption."""
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from mirror.cluster.auth.security import is_loopback
 from mirror.cluster.settings import ClusterSettings
+from mirror.local_users import all_may_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,3 +31,11 @@ def unencrypted_credentials(config: MirrorConfig, clusters: Iterable[str]) -> li
                 f" {', '.join(hosts)} unencrypted: use security.protocol SASL_SSL"
             )
     return lines
+
+
+def readable_secrets(config: MirrorConfig) -> list[str]:
+    """Return a line that names the files with secrets that every user of this host can read, if there are any."""
+    files = sorted({str(path) for path in config.secret_files if all_may_read(path)})
+    if not files:
+        return []
+    return [f"every user of this host can read the secrets in {', '.join(files)}: chmod o= {shlex.join(files)}"]

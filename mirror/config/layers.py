@@ -205,6 +205,7 @@ class SecretsSource(OverrideSource):
         self._files = {naming.PREFIX + file.name: file for file in files}
         values = {name: _secret(file) for name, file in self._files.items() if _is_of_a_section(file)}
         others = (file for file in files if not _is_of_a_section(file) and file.suffix != ".toml")
+        self.secret_files: list[Path] = [self._files[name] for name in values]
         self._others = [file for file in others if not _is_folder(file)]
         super().__init__(values, data)
 
@@ -278,6 +279,12 @@ def _secret(file: Path) -> str:
         raise ConfigError([plain(f"secrets file {file}", "", f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError:
         raise ConfigError([plain(f"secrets file {file}", "", "not UTF-8 text")]) from None
+
+
+def has_secret(value: object) -> bool:
+    """Return whether a table has a sealed text."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, SecretStr) or any(has_secret(item) for item in inner)
 
 
 def _put(tables: dict[str, Any], path: KeyPath, value: object) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from mirror.config import clients, cycles, flow_rules, schema
 from mirror.config.clients import Checked
-from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource
+from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource, has_secret
 from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig, OwnTable
 from mirror.config.naming import KeyPath, nearest
 from mirror.config.problems import Sources, model_problems, plain
@@ -63,7 +63,16 @@ def load(
     problems = [problem for source in overrides for problem in source.problems]
     if secrets is not None:
         problems += secrets.unused_files(set(_files_named(data)))
-    return _checked(data, Sources(str(path), origins), problems, why_not_loaded or (lambda _: None))
+    config = _checked(data, Sources(str(path), origins), problems, why_not_loaded or (lambda _: None))
+    files = [path] if has_secret(file.toml_data) else []
+    files += [] if secrets is None else secrets.secret_files
+    return config.model_copy(update={"secret_files": (*files, *_key_files(config))})
+
+
+def _key_files(config: MirrorConfig) -> Iterator[Path]:
+    for cluster in config.clusters.values():
+        if location := cluster.options.get("ssl.keystore.location"):
+            yield Path(str(location))
 
 
 def _files_named(data: Mapping[str, Any]) -> Iterator[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -389,6 +390,8 @@ class MirrorConfig(BaseModel):
 
     clusters: dict[str, ClusterConfig]
     flows: dict[str, FlowConfig]
+    secret_files: tuple[Path, ...] = ()
+    """The files with secrets that it was loaded from, or that it names."""
 
     @model_validator(mode="after")
     def _find_cycles(self) -> Self:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
-from mirror.config.exposed import unencrypted_credentials
+from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
 
 SECRET = "m4rker-of-a-password"
@@ -73,3 +75,38 @@ def test_check_config_warns_once_and_succeeds(as_json: bool, tmp_path: Path) -> 
     assert result.stderr.count("unencrypted") == 1
     assert result.stderr.startswith("mirror: warning: cluster a: the password of sasl.mechanism PLAIN goes to")
     assert SECRET not in result.stdout + result.stderr
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter: pytest's own are private."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_files_with_secrets_that_every_user_can_read_are_named(open_folder: Path) -> None:
+    path = configured(open_folder, "a.example.com:1", "SASL_SSL", "PLAIN")
+    key, secrets = open_folder / "key.pem", open_folder / "my secrets"
+    secrets.mkdir(mode=0o755)
+    secret = secrets / "clusters__a__ssl_key_password"
+    path.write_text(path.read_text().replace("[clusters.b]", f'"ssl.keystore.location" = "{key}"\n[clusters.b]'))
+    key.touch()
+    secret.write_text(SECRET)
+    for file in (path, key, secret):
+        file.chmod(0o644)
+    shown = CliRunner().invoke(app, ["check-config", "--config", str(path), "--secrets-dir", str(secrets)])
+    assert shown.exit_code == 0
+    named = f"{key}, {path}, {secret}: chmod o= {key} {path} '{secret}'"
+    assert f"every user of this host can read the secrets in {named}" in " ".join(shown.stderr.split())
+    assert SECRET not in shown.output
+    for file in (path, key):
+        file.chmod(0o640)
+    secrets.chmod(0o700)
+    assert readable_secrets(load(path, environ={}, secrets_dir=secrets)) == []
+
+
+def test_a_file_without_secrets_may_be_read_by_every_user(open_folder: Path) -> None:
+    path = configured(open_folder, "localhost:1", "PLAINTEXT", "")
+    path.chmod(0o644)
+    assert readable_secrets(load(path, environ={})) == []

@@ -12,7 +12,7 @@ from rich.text import Text
 from mirror.cli.console import print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir
 from mirror.config.effective import configured_keys, effective_config
-from mirror.config.exposed import unencrypted_credentials
+from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
 from mirror.config.naming import KeyPath, dotted
 from mirror.config.notices import notices
@@ -35,7 +35,8 @@ def check_config(
     """
     loaded = load(config, secrets_dir=secrets_dir, why_not_loaded=why_not_loaded)
     without_effect = (line for flow in loaded.flows.values() for line in notices(loaded, flow))
-    for line in dict.fromkeys([*without_effect, *unencrypted_credentials(loaded, loaded.clusters)]):
+    exposed = (*unencrypted_credentials(loaded, loaded.clusters), *readable_secrets(loaded))
+    for line in dict.fromkeys([*without_effect, *exposed]):
         print_warning(line)
     tables = effective_config(loaded)
     if as_json:

@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from mirror.config.exposed import unencrypted_credentials
+from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
@@ -108,7 +108,7 @@ def _run_flows(
     summary: Summary,
     began_ms: int,
 ) -> int:
-    warn_of_unencrypted_credentials(config, flows, consoles)
+    warn_of_exposed_credentials(config, flows, consoles)
     reports: list[FlowReport] = []
     with SparkStart() as spark:
         findings = check(config, flows, summary, consoles)
@@ -131,9 +131,10 @@ def _run_flows(
     return exit_status(reports)
 
 
-def warn_of_unencrypted_credentials(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> None:
-    """Warn of the clusters of ``flows`` to which a password or token is sent unencrypted."""
-    for line in unencrypted_credentials(config, (name for flow in flows for name in (flow.source, flow.target))):
+def warn_of_exposed_credentials(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> None:
+    """Warn of secrets that every user can read, and of clusters of ``flows`` to which they are sent unencrypted."""
+    ends = (name for flow in flows for name in (flow.source, flow.target))
+    for line in (*unencrypted_credentials(config, ends), *readable_secrets(config)):
         consoles.warning(line)
 
 

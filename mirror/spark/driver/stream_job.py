@@ -24,7 +24,7 @@ from mirror.spark.driver.batch_job import (
     check,
     interrupted_line,
     summarized,
-    warn_of_unencrypted_credentials,
+    warn_of_exposed_credentials,
 )
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.output.console import Consoles
@@ -134,7 +134,7 @@ class _Stream:
 
     def run(self) -> int:
         """Run until all queries have ended. Raises MirrorError if no flow may run, or if Spark has too few slots."""
-        warn_of_unencrypted_credentials(self._config, self._flows, self._consoles)
+        warn_of_exposed_credentials(self._config, self._flows, self._consoles)
         findings = check(self._config, self._flows, self._summary, self._consoles)
         with run_telemetry(self._options.report_dir, self._consoles) as telemetry:
             self._consoles.progress("starting the Spark session")
