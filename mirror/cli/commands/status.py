@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import ExitStack
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
-from mirror.cli.console import print_error, print_notice
+from mirror.cli.console import print_error, print_notice, print_warning
 from mirror.cli.options import AsJson, Config, Flow, ReportDir, SecretsDir, Timeout
 from mirror.cli.views import status_view
 from mirror.cli.views.watching import show_repeatedly
@@ -60,8 +62,9 @@ def status(
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
+    reports = readable(report_dir)
     if not watch:
-        statuses, failed = read_statuses(loaded, flows, report_dir=report_dir, on_waiting=print_notice)
+        statuses, failed = read_statuses(loaded, flows, report_dir=reports, on_waiting=print_notice)
         errors = {name: str(error) for name, error in failed.items()}
         if as_json:
             print(json.dumps({"flows": [status_.to_json() for status_ in statuses], "errors": errors}, indent=2))
@@ -74,7 +77,7 @@ def status(
     with ExitStack() as stack:
         readers = [
             stack.enter_context(
-                StatusReader(loaded, flow_config, report_dir=report_dir, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
+                StatusReader(loaded, flow_config, report_dir=reports, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
             )
             for flow_config in flows
         ]
@@ -82,6 +85,20 @@ def status(
             _watch_json(readers, every) if as_json else _watch(readers, every, all_partitions=all_partitions)
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
+
+
+def readable(report_dir: Path) -> Path | None:
+    """Return the report folder, or None after a warning if this user may not read its ledgers."""
+    ledgers = report_dir / "ledger"
+    try:
+        with os.scandir(ledgers):
+            return report_dir
+    except PermissionError as error:
+        remedy = "run it as the user of the runs, or give the report folder a group"
+        print_warning(f"{ledgers} cannot be read: {error.strerror}; errors, groups and ways are not shown: {remedy}")
+        return None
+    except OSError:  # no run has made it
+        return report_dir
 
 
 def _read(readers: Sequence[StatusReader]) -> tuple[list[FlowStatus], dict[str, KafkaError]]:
