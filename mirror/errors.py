@@ -7,6 +7,7 @@
     ├── MigrationError           what comes from MirrorMaker 2 cannot be imported, or not be written
     ├── SandboxError             the embedded brokers could not be fetched, started or stopped
     ├── FlowError                a flow cannot run: no topic matches, the target refuses, progress was lost
+    │   └── MirrorMakerResumed   MirrorMaker 2 copies again what the flow has taken over
     └── KafkaError               reported by the client cores
         ├── KafkaTimeout         an API call exceeded its timeout (also a builtin TimeoutError)
         │   └── DeliveryTimeout  a batch exceeded delivery.timeout.ms (KIP-91)
@@ -133,6 +134,10 @@ class SandboxError(MirrorError):
 
 class FlowError(MirrorError):
     """A flow cannot run. The next run continues from what this one committed."""
+
+
+class MirrorMakerResumed(FlowError):
+    """MirrorMaker 2 copies again what the flow has taken over from it. A person must stop one of both."""
 
 
 class KafkaError(MirrorError):

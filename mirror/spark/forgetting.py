@@ -14,7 +14,13 @@ from mirror.relay.origin.records import REGISTRY_TOPIC, source_removal
 from mirror.relay.origin.registry import read_registry, registry_topic, write_records
 from mirror.relay.progress.committed import group_names
 from mirror.relay.progress.control import control_partition
-from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import (
+    group_topic_of,
+    inventory_topic_of,
+    offset_topic_of,
+    takeover_topic_of,
+    topic_of,
+)
 from mirror.runtime.clock import SystemClock
 from mirror.spark.run_control import RunControlClient
 
@@ -89,6 +95,7 @@ def own_topics(flow: FlowConfig) -> list[Resource]:
         offset_topic_of(flow.name): "its offset index",
         group_topic_of(flow.name): "what it has committed for consumer groups",
         inventory_topic_of(flow.name): "which topics it has created, and what it has set on them",
+        takeover_topic_of(flow.name): "what it has taken over from MirrorMaker 2",
     }
     return [Resource(cluster=flow.target, kind="topic", name=name, why=why) for name, why in contents.items()]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from mirror.client import Producer, TopicPartition
@@ -29,9 +30,10 @@ from mirror.takeover.handing_back import (
     positions_of,
 )
 from mirror.takeover.lost_commits import LostCommits
-from mirror.takeover.places import worker_group
+from mirror.takeover.places import Places, places_of
 from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, Sides, TakeoverRequest
 from mirror.takeover.stored_offsets import Reach
+from mirror.takeover.takeover_topic import TakeoverKey, TakeoverTopic
 from mirror.timing import Clock
 
 _NOT_FOUND: Final = 69
@@ -60,9 +62,10 @@ def hand_back(
         sides.check_flow_rests()
         deployment = request.deployment
         reach = Reach.STABLE if request.dry_run else Reach.ALL_COMMITTED
-        found = find_positions(sides.position_topics, deployment, sorted(sides.positions.list_topics()), reach)
-        group = worker_group(deployment, found.topic, found.connector)
-        warnings = sides.check_mirrormaker_rests(found.topic, group)
+        existing_topics = sorted(sides.positions.list_topics())
+        found = find_positions(sides.position_topics, deployment, existing_topics, reach)
+        places = places_of(deployment, found.topic, found.connector, existing_topics)
+        warnings = sides.check_mirrormaker_rests(places)
         not_fenced: Mapping[TopicPartition, KafkaError] = {}
         if request.exactly_once and not request.dry_run:
             existing = sides.existing_targets()
@@ -100,7 +103,7 @@ def hand_back(
             returned = [one.target for one in decisions if one.outcome is Return.HANDED_BACK]
             not_removed = _void_records(progress_topic, known, returned)
             not_removed += _remove_progress(sides, request.flow, returned)
-        return HandBackReport(
+        report = HandBackReport(
             flow=request.flow,
             source=deployment.source,
             target=deployment.target,
@@ -111,6 +114,21 @@ def hand_back(
             not_removed=not_removed,
             warnings=[*warnings, *not_removed],
         )
+        if not request.dry_run:
+            _end_watch(sides, request, places, complete=report.is_complete)
+        return report
+
+
+def _end_watch(sides: Sides, request: TakeoverRequest, places: Places, *, complete: bool) -> None:
+    """Have the flow no longer watch MirrorMaker 2, unless it keeps some partitions. Raises KafkaError."""
+    topic = TakeoverTopic(sides.target_options, request.flow)
+    key = TakeoverKey(request.deployment.source, places.connector, places.offsets_topic)
+    for record in topic.read(TIMEOUT_MS):
+        if record.key == key and complete:
+            topic.remove(key, TIMEOUT_MS)
+        elif record.key == key:
+            # The positions that were just written are not MirrorMaker 2's.
+            topic.write(replace(record, ends=sides.ends_of(places)), TIMEOUT_MS)
 
 
 def _write(options: Mapping[str, object], topic: str, positions: Sequence[StoredPosition]) -> None:

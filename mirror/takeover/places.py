@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mirror.errors import FlowError
 
@@ -13,7 +13,9 @@ CONNECTOR: Final = "MirrorSourceConnector"
 CONNECT_TOPICS: Final = ("mirrormaker2-cluster-offsets", "connect-offsets")
 """Names of the positions' topic where MirrorMaker 2 runs in Kafka Connect: Strimzi's default, and that of Kafka's
 example configuration."""
-_STRIMZI_SUFFIX: Final = "-offsets"
+_OFFSETS_SUFFIX: Final = "-offsets"
+_STATUS_SUFFIX: Final = "-status"
+"""Strimzi's topics, and those of Kafka's example configuration, end so."""
 _CONNECT_GROUP: Final = "connect-cluster"
 """``group.id`` of Kafka's example configuration."""
 
@@ -34,11 +36,28 @@ class Deployment:
     """The name of the source connector."""
     worker_group: str | None = None
     """The workers' ``group.id``."""
+    status_topic: str | None = None
+    """The workers' topic of the states of connectors and tasks (``status.storage.topic``)."""
 
     @property
     def positions_on(self) -> str:
         """The name of the cluster that has the positions."""
         return self.offsets_cluster or self.target
+
+
+class Places(NamedTuple):
+    """Where a source connector that was found keeps what it knows."""
+
+    connector: str
+    offsets_topic: str
+    status_topic: str
+    """Beside the positions; empty if it was not found."""
+    group: str
+    """Of the workers."""
+    group_known: bool
+    """Whether that is their group for certain: if it does not exist, they do not run."""
+    dedicated: bool
+    """Whether the workers do nothing else: a member of their group is MirrorMaker 2 that runs."""
 
 
 def dedicated_topic(source: str) -> str:
@@ -73,7 +92,7 @@ def usual_group(source: str, offsets_topic: str, connector: str | None) -> str |
         return dedicated_group(source)
     if offsets_topic not in CONNECT_TOPICS and connector == CONNECTOR:
         return None
-    return _CONNECT_GROUP if offsets_topic == "connect-offsets" else offsets_topic.removesuffix(_STRIMZI_SUFFIX)
+    return _CONNECT_GROUP if offsets_topic == "connect-offsets" else offsets_topic.removesuffix(_OFFSETS_SUFFIX)
 
 
 def worker_group(deployment: Deployment, offsets_topic: str, connector: str) -> str:
@@ -88,10 +107,31 @@ def worker_group(deployment: Deployment, offsets_topic: str, connector: str) -> 
     return group
 
 
-def is_dedicated(deployment: Deployment, offsets_topic: str) -> bool:
-    """Return whether the workers do nothing else: then a member of their group is MirrorMaker 2 running."""
-    source = deployment.source
-    return offsets_topic == dedicated_topic(source) or deployment.worker_group == dedicated_group(source)
+def places_of(deployment: Deployment, offsets_topic: str, connector: str, existing: Collection[str]) -> Places:
+    """Return the places of a connector whose positions were found; ``existing`` are the topics beside them.
+
+    Raises FlowError if the workers' group is not known, or there is no status topic of the name that was given.
+    """
+    group, source = worker_group(deployment, offsets_topic, connector), deployment.source
+    dedicated = offsets_topic == dedicated_topic(source) or deployment.worker_group == dedicated_group(source)
+    named = deployment.status_topic
+    if named is not None and named not in existing:
+        raise FlowError(f"there is no topic {named} on {deployment.positions_on}: correct --status-topic")
+    possible = status_topics(deployment, offsets_topic, group, dedicated=dedicated)
+    # A dedicated cluster makes its topic when it starts.
+    status_topic = next((name for name in possible if dedicated or name in existing), "")
+    known = deployment.worker_group is not None or dedicated
+    return Places(connector, offsets_topic, status_topic, group, known, dedicated)
+
+
+def status_topics(deployment: Deployment, offsets_topic: str, group: str, *, dedicated: bool) -> list[str]:
+    """Return the names of topics in which the states of connectors may be."""
+    if deployment.status_topic is not None:
+        return [deployment.status_topic]
+    if dedicated:
+        return [f"mm2-status.{deployment.source}.internal"]
+    beside = offsets_topic.removesuffix(_OFFSETS_SUFFIX) + _STATUS_SUFFIX
+    return [*dict.fromkeys((beside, group + _STATUS_SUFFIX))]
 
 
 def transactional_id(group: str, connector: str, task: int) -> str:

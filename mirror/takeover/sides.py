@@ -11,13 +11,14 @@ from typing import Final, Self
 
 from mirror.client import Admin, TopicPartition
 from mirror.errors import BrokerError, FlowError, KafkaError
+from mirror.mirrormaker.connect_status import Status, StatusKey
 from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.control import from_offset as control_of
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.takeover.facts import FactsReader
 from mirror.takeover.observation import Observation, signs_of_life
-from mirror.takeover.places import Deployment, is_dedicated
-from mirror.takeover.stored_offsets import TopicReader
+from mirror.takeover.places import Deployment, Places, status_topics
+from mirror.takeover.stored_offsets import TopicReader, last_of_keys
 from mirror.timing import Clock
 
 TIMEOUT_MS: Final = 30_000
@@ -106,35 +107,58 @@ class Sides:
                 " end it with mirror stop"
             )
 
-    def check_mirrormaker_rests(self, offsets_topic: str, group: str) -> list[str]:
+    def check_mirrormaker_rests(self, places: Places) -> list[str]:
         """Observe the clusters for a while; return what shows that something writes, if that is allowed.
 
         What could not be observed is in the result, too. Raises FlowError if something writes, and it is not allowed.
         """
         request = self._request
-        before = self._observe(offsets_topic, group)
+        before = self._observe(places)
         self._pause(request.observed_s)
-        after = self._observe(offsets_topic, group)
-        signs = signs_of_life(before, after, group)
+        after = self._observe(places)
+        signs = signs_of_life(before, after, places)
         if signs and not request.while_it_writes:
             raise FlowError(
                 f"MirrorMaker 2 seems to run still: {'; '.join(signs)}. Stop it first; if others write to these topics,"
                 " use --while-it-writes"
             )
-        unknown = after.workers_error
-        if unknown is None:
-            return signs
-        return [*signs, f"whether MirrorMaker 2's workers run cannot be read from their group {group}: {unknown}"]
+        if places.dedicated and after.workers_error is not None:
+            signs.append(
+                f"whether MirrorMaker 2's workers run cannot be read from their group {places.group}:"
+                f" {after.workers_error}"
+            )
+        if not places.status_topic:
+            possible = status_topics(request.deployment, places.offsets_topic, places.group, dedicated=False)
+            signs.append(
+                f"whether connector {places.connector} was stopped is not known, nor whether it is started again: there"
+                f" is no topic {' or '.join(possible)}; name its workers' status.storage.topic with --status-topic"
+            )
+        return signs
 
-    def _observe(self, offsets_topic: str, group: str) -> Observation:
-        workers, error = 0, None
-        if is_dedicated(self._request.deployment, offsets_topic):
-            described = self.positions.describe_groups([group], partial=True, timeout_ms=TIMEOUT_MS)
-            workers = len(described[group].members) if group in described else 0
-            error = described.failed.get(group)
-        targets = self.facts.target_ends(self.existing_targets())
-        unknown = None if error is None or _is_missing(error) else str(error)
-        return Observation(self.position_topics.ends(offsets_topic), targets, workers, unknown)
+    def _observe(self, places: Places) -> Observation:
+        described = self.positions.describe_groups([places.group], partial=True, timeout_ms=TIMEOUT_MS)
+        group, error = described.get(places.group), described.failed.get(places.group)
+        missing = error is not None and _is_missing(error)
+        workers = 0 if missing and places.group_known else None
+        return Observation(
+            self.position_topics.ends(places.offsets_topic),
+            self.facts.target_ends(self.existing_targets()),
+            workers if group is None else len(group.members),
+            None if missing or error is None else str(error),
+            self._status_of(places),
+        )
+
+    def _status_of(self, places: Places) -> Status | None:
+        if places.dedicated or not places.status_topic:
+            return None  # the workers of a dedicated cluster are members of its group for as long as they run
+        own = StatusKey(places.connector).to_bytes()
+        found = [one for one in last_of_keys(self.position_topics.records(places.status_topic)) if one.key == own]
+        return Status.parse(found[-1].value) if found else None
+
+    def ends_of(self, places: Places) -> dict[TopicPartition, int]:
+        """Return the last stable offsets of the topics that a MirrorMaker 2 writes which runs. Raises KafkaError."""
+        existing = self.positions.describe_topics([places.offsets_topic, places.status_topic or places.offsets_topic])
+        return {tp: end for topic in existing for tp, end in self.position_topics.ends(topic, stable=True).items()}
 
     def existing_targets(self) -> list[TopicPartition]:
         """Return the flow's target partitions that exist. Raises KafkaError."""

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from mirror.client import EARLIEST, LATEST, Admin, Consumer, TopicPartition
+from mirror.client import EARLIEST, LATEST, Admin, Consumer, Fetched, TopicPartition
 from mirror.errors import KafkaError
 from mirror.mirrormaker.records import OffsetSync
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, parse_offset
@@ -95,17 +95,38 @@ class TopicReader:
         found = self._admin.list_offsets(dict.fromkeys(tps, LATEST), isolation=isolation)
         return {tp: found[tp].offset for tp in tps}
 
+    def since(self, topic: str, starts: Mapping[TopicPartition, int]) -> tuple[list[Record], dict[TopicPartition, int]]:
+        """Return the committed records from ``starts`` on, and the ends up to which they were read. Raises KafkaError.
+
+        A partition without a start is read from its beginning, and so is one whose log ends in front of it: the topic
+        was deleted and made again. If there is no such topic, both are empty.
+        """
+        if topic not in self._admin.describe_topics([topic]):
+            return [], {}
+        ends = self.ends(topic, stable=True)
+        grown = {tp: end for tp, end in ends.items() if end != starts.get(tp, 0)}
+        firsts = self._admin.list_offsets(dict.fromkeys(grown, EARLIEST))
+        records: list[Record] = []
+        for tp, end in grown.items():
+            start = starts.get(tp, 0)
+            start = firsts[tp].offset if start > end else max(start, firsts[tp].offset)
+            for fetched in self._read(tp, start, end, "read_committed"):
+                records += (one for one in fetched.records() if start <= one.offset < end)
+        return records, ends
+
     def records(self, topic: str, reach: Reach = Reach.ALL_COMMITTED) -> Iterator[Record]:
         """Yield the records up to the present ends. Raises KafkaError; KafkaTimeout if a transaction does not end."""
         ends = self.ends(topic, stable=reach is Reach.STABLE)
         starts = self._admin.list_offsets(dict.fromkeys(ends, EARLIEST))
         isolation = "read_uncommitted" if reach is Reach.UNCOMMITTED else "read_committed"
+        for tp, end in ends.items():
+            for fetched in self._read(tp, starts[tp].offset, end, isolation):
+                yield from fetched.records()
+
+    def _read(self, tp: TopicPartition, start: int, end: int, isolation: str) -> Iterator[Fetched]:
         if isolation not in self._consumers:
             self._consumers[isolation] = Consumer({**self._options, **READING, "isolation.level": isolation})
-        consumer = self._consumers[isolation]
-        for tp, end in ends.items():
-            for fetched in read_long_log(consumer, tp, starts[tp].offset, end, self._clock, self._stall_ms):
-                yield from fetched.records()
+        return read_long_log(self._consumers[isolation], tp, start, end, self._clock, self._stall_ms)
 
 
 READING: Final = {

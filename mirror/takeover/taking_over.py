@@ -27,11 +27,12 @@ from mirror.takeover.discovery import FoundPositions, FoundSyncs, find_positions
 from mirror.takeover.facts import Partitions
 from mirror.takeover.fencing import fence, known_ids
 from mirror.takeover.logs import LogComparison
-from mirror.takeover.places import worker_group
+from mirror.takeover.places import Places, places_of
 from mirror.takeover.report import Found, TakeoverReport
 from mirror.takeover.seeding import Seed, Seeding, seed_of
 from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, Sides, TakeoverRequest
 from mirror.takeover.stored_offsets import Reach
+from mirror.takeover.takeover_topic import TakeoverKey, TakeoverRecord, TakeoverTopic
 from mirror.timing import Clock
 
 _ATTEMPTS: Final = 5
@@ -98,11 +99,12 @@ class Takeover:
         # A task that was killed may have left a transaction open, until it is fenced.
         with_positions = sorted(sides.positions.list_topics())
         positions = find_positions(sides.position_topics, request.deployment, with_positions, Reach.UNCOMMITTED)
-        group = worker_group(request.deployment, positions.topic, positions.connector)
-        self._warnings += sides.check_mirrormaker_rests(positions.topic, group)
-        ids = self._known_ids(group, positions.connector)
+        places = places_of(request.deployment, positions.topic, positions.connector, with_positions)
+        self._warnings += sides.check_mirrormaker_rests(places)
+        ids = self._known_ids(places.group, positions.connector)
         if ids and not request.dry_run:
             fence(sides.target_options, ids, TIMEOUT_MS)
+        ends = sides.ends_of(places)
         # What its last transactions have stored is known only now.
         named = replace(request.deployment, offsets_topic=positions.topic, connector=positions.connector)
         reach = Reach.STABLE if request.dry_run else Reach.ALL_COMMITTED
@@ -110,7 +112,7 @@ class Takeover:
         syncs = find_syncs(sides.source_topics, sides.target_topics, request.deployment, (on_source, on_target))
         decisions = self._decide(positions, syncs)
         if not request.dry_run:
-            decisions = self._write(decisions, syncs)
+            decisions = self._write(decisions, syncs, self._record_of(places, ends))
         groups = self._adopt_groups(decisions, on_target)
         return TakeoverReport(
             flow=request.flow,
@@ -120,7 +122,7 @@ class Takeover:
             found=Found(
                 offsets_topic=positions.topic,
                 connector=positions.connector,
-                worker_group=group,
+                worker_group=places.group,
                 transactional_ids=ids,
                 syncs_topic=syncs.topic,
             ),
@@ -173,10 +175,23 @@ class Takeover:
 
     # --- where the flow continues
 
-    def _write(self, decisions: Sequence[Decision], syncs: FoundSyncs) -> list[Decision]:
-        """Write what is settled; return the decisions, some of which may be left out now.
+    def _record_of(self, places: Places, ends: Mapping[TopicPartition, int]) -> TakeoverRecord:
+        """Return the record by which a MirrorMaker 2 is seen that starts again; ``ends`` are those of its topics."""
+        deployment = self._request.deployment
+        return TakeoverRecord(
+            key=TakeoverKey(deployment.source, places.connector, places.offsets_topic),
+            cluster=deployment.offsets_cluster,
+            status_topic=places.status_topic,
+            ends=ends,
+            time_ms=self._clock.unix_ms(),
+            others=self._request.while_it_writes,
+        )
 
-        Raises FlowError if a run of the flow has begun while the logs were compared: it may have copied from the start.
+    def _write(self, decisions: Sequence[Decision], syncs: FoundSyncs, record: TakeoverRecord) -> list[Decision]:
+        """Write ``record`` and what is settled; return the decisions, some of which may be left out now.
+
+        Raises FlowError if a run of the flow has begun while the logs were compared: it may have copied from the start;
+        KafkaError if the record cannot be written: without it, the flow would copy beside a MirrorMaker 2.
         """
         request = self._request
         self._sides.check_flow_rests()
@@ -187,9 +202,15 @@ class Takeover:
         outcomes = {one.target: one for one in decisions}
         if not request.while_it_writes:
             outcomes.update({tp: one for tp, one in left_out.items() if one is not None})
+        self._prepare()
+        topic = TakeoverTopic(self._sides.target_options, request.flow)
+        before = next((one for one in topic.read(TIMEOUT_MS) if one.key == record.key), record)
+        # What MirrorMaker 2 has copied since an earlier takeover holds the flow until nothing is left out.
+        topic.write(replace(record, resumed=before.resumed), TIMEOUT_MS)
         if settled:
-            self._prepare()
             outcomes.update(self._seed(settled, syncs))
+        if before.resumed and all(one.outcome is not Outcome.UNSETTLED for one in outcomes.values()):
+            topic.write(record, TIMEOUT_MS)
         return [outcomes[one.target] for one in decisions]
 
     def _seed(self, settled: Sequence[Decision], syncs: FoundSyncs) -> dict[TopicPartition, Decision]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -9,15 +10,20 @@ from typing import Any, Final
 import pytest
 
 from mirror.client import Producer, TopicPartition
+from mirror.mirrormaker.connect_status import StatusKey
 from mirror.mirrormaker.records import OffsetSync
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
+from mirror.relay.progress.flow_topic import takeover_topic_of
 from mirror.takeover.decision import Decision
 from mirror.takeover.giving_back import hand_back
 from mirror.takeover.handing_back import HandBackReport
 from mirror.takeover.places import Deployment
 from mirror.takeover.report import TakeoverReport
 from mirror.takeover.sides import TakeoverRequest
+from mirror.takeover.takeover_topic import TakeoverTopic
 from mirror.takeover.taking_over import Takeover
+from mirror.takeover.watch import MirrorMakerWatch
+from tests.fakes.api_admin import CLASSIC, FakeGroup, FakeMember
 from tests.fakes.record_batches import values_of
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -47,9 +53,11 @@ class FakeMirrorMaker:
         """``on_source``: the topic of the positions is on the source."""
         self.pair = FakePair(monkeypatch, **pair)
         self.positions, self.connector = positions, connector
+        self.warned: Final = list[str]()
         self._stores: Final = self.pair.source if on_source else self.pair.target
         self._stores.add_topic(positions, 25)
         self.pair.source.add_topic(SYNCS)
+        self.pair.target.add_topic(takeover_topic_of(FLOW))
 
     def write(self, *values: bytes, partition: int = 0) -> None:
         """Records of the source, one to a batch."""
@@ -80,6 +88,31 @@ class FakeMirrorMaker:
         with self._producer(self._stores.bootstrap) as producer:
             value = encode_offset(offset) if isinstance(offset, int) else offset
             producer.send(self.positions, partition_of(key), key=key, value=value).result()
+
+    def put(
+        self, topic: str, connector: str, state: str | None, *, task: int | None = None, worker: str = "w:1"
+    ) -> None:
+        """Writes the state of a connector, or of a task, as a worker does; None is a tombstone."""
+        status = {"state": state, "trace": None, "worker_id": worker, "generation": 7}
+        value = None if state is None else json.dumps(status).encode()
+        key = StatusKey(connector, task).to_bytes()
+        with self._producer(self._stores.bootstrap) as producer:
+            producer.send(topic, partition_of(key, 5), key=key, value=value).result()
+
+    def workers(self, group: str, count: int) -> None:
+        """So many workers are members of this group."""
+        members = [FakeMember(f"connect-{number}", raw=b"\0\1") for number in range(count)]
+        self._stores.admin.groups[group] = FakeGroup(CLASSIC, "Stable" if count else "Empty", members, "connect")
+
+    @contextmanager
+    def watch(self, copies: Callable[[str], bool] = {"t"}.__contains__) -> Iterator[MirrorMakerWatch]:
+        """That of a run that begins now; its warnings go to ``warned``."""
+        options = {"bootstrap.servers": self.pair.target.bootstrap}
+        topic = TakeoverTopic(options, FLOW)
+        records = [(one, {"bootstrap.servers": self._stores.bootstrap}) for one in topic.read(30_000)]
+        clock = self.pair.target.clock
+        with MirrorMakerWatch(FLOW, topic, records, copies=copies, warn=self.warned.append, clock=clock) as watch:
+            yield watch
 
     @contextmanager
     def _producer(self, bootstrap: str) -> Iterator[Producer]:

@@ -8,7 +8,7 @@ from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.spark.run_control import RunControlClient
-from mirror.takeover.places import Deployment, is_dedicated
+from mirror.takeover.places import Deployment, places_of
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.control import Action
@@ -115,7 +115,7 @@ def test_workers_of_a_dedicated_cluster_are_watched_beside_a_connectors_own_topi
     """A member of their group is MirrorMaker 2 that runs; that of Kafka Connect may run other connectors."""
     for group, expected in {None: False, "paris-mm2": True, "connect-cluster": False}.items():
         deployment = Deployment(source="paris", target="berlin", offsets_topic="own", worker_group=group)
-        assert is_dedicated(deployment, "own") is expected, group
+        assert places_of(deployment, "own", "a connector", []).dedicated is expected, group
 
 
 def test_positions_of_two_connectors_are_not_chosen_from(mm2: FakeMirrorMaker) -> None:

@@ -66,6 +66,13 @@ def takeover(
         str | None,
         typer.Option("--worker-group", help="The workers' group.id. [default: by the topic's usual name]"),
     ] = None,
+    status_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--status-topic",
+            help="The workers' topic of states (status.storage.topic). [default: by the usual names]",
+        ),
+    ] = None,
     source_alias: Annotated[
         str | None,
         typer.Option("--source-alias", help="MirrorMaker 2's alias of the source. [default: the flow's name for it]"),
@@ -78,7 +85,11 @@ def takeover(
         float, typer.Option("--observe", metavar="SECONDS", min=0, help="How long to watch whether something writes.")
     ] = OBSERVED_S,
     while_it_writes: Annotated[
-        bool, typer.Option("--while-it-writes", help="Go on although something writes: others use the same topics.")
+        bool,
+        typer.Option(
+            "--while-it-writes",
+            help="Go on although something writes: others use the same topics, or the connector copies other topics.",
+        ),
     ] = False,
     unmatched_from_start: Annotated[
         bool,
@@ -114,6 +125,7 @@ def takeover(
             offsets_cluster=offsets_cluster,
             connector=connector,
             worker_group=worker_group,
+            status_topic=status_topic,
         ),
         targets=_partitions(copied, loaded.clusters[copied.source].client_options()),
         exactly_once=copied.exactly_once,
@@ -126,7 +138,7 @@ def takeover(
 
     def prepare() -> None:
         with Admin(loaded.clusters[copied.target].client_options()) as admin:
-            flow_topics.prepare(flow_topics.on_target(copied), admin)
+            flow_topics.prepare([*flow_topics.on_target(copied), flow_topics.of_takeover(copied)], admin)
 
     report: TakeoverReport | HandBackReport
     if back:

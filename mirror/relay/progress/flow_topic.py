@@ -1,4 +1,4 @@
-"""The flow's compacted topics on the target, as keys and values: of progress, offsets, groups and its inventory.
+"""The flow's compacted topics on the target, as keys and values: of progress, offsets, groups, inventory and takeover.
 
 Each call opens and closes its own clients, so that it may be used by several threads. These share the target's network
 thread with the other clients of the process.
@@ -51,6 +51,14 @@ def group_topic_of(flow: str) -> str:
 def inventory_topic_of(flow: str) -> str:
     """Return the topic of what the flow has created and configured on the target; it is there, with one partition."""
     return f"mirror-inventory.{flow}.internal"
+
+
+def takeover_topic_of(flow: str) -> str:
+    """Return the topic of what the flow has taken over from MirrorMaker 2; it is on the target, with one partition.
+
+    Only a takeover creates it.
+    """
+    return f"mirror-takeover.{flow}.internal"
 
 
 def cluster_options(options: Mapping[str, object]) -> dict[str, object]:

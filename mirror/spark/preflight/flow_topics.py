@@ -12,7 +12,13 @@ from mirror.errors import BrokerError, KafkaError
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.topic_config import readable
 from mirror.relay.origin.records import REGISTRY_TOPIC
-from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import (
+    group_topic_of,
+    inventory_topic_of,
+    offset_topic_of,
+    takeover_topic_of,
+    topic_of,
+)
 from mirror.spark.preflight import topic_compare
 from mirror.spark.preflight.old_brokers import replicas_without_default
 from mirror.spark.preflight.refused_configs import without_refused
@@ -86,6 +92,16 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
     if flow.registers_producers:
         topics.append(_registry(flow.replication_factor))
     return topics
+
+
+def of_takeover(flow: FlowConfig) -> FlowTopic:
+    """Return the topic that a takeover from MirrorMaker 2 writes on the target, besides those of :func:`on_target`."""
+    return FlowTopic(
+        name=takeover_topic_of(flow.name),
+        contents="its records of what was taken over",
+        lost="nothing is taken over",
+        replication_factor=flow.replication_factor,
+    )
 
 
 def on_source(flow: FlowConfig) -> list[FlowTopic]:

@@ -1,0 +1,143 @@
+"""Watches, while a flow runs, whether the MirrorMaker 2 that it was taken over from copies again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from mirror.client import Admin, TopicPartition
+from mirror.errors import KafkaError, MirrorMakerResumed
+from mirror.relay.progress.flow_topic import cluster_options
+from mirror.takeover.resumption import resumption, running_task, stored_position
+from mirror.takeover.stored_offsets import TopicReader
+from mirror.takeover.takeover_topic import TakeoverRecord, TakeoverTopic
+from mirror.timing import Clock
+
+INTERVAL_MS: Final = 10_000
+"""How often MirrorMaker 2's topics are read while a flow runs."""
+_RETRY_MS: Final = 60_000
+"""What cannot be read is tried again after so long: a cluster that does not answer must not delay what shares the
+thread."""
+_CALL_MS: Final = 5_000
+"""The time-out of each call, for the same reason."""
+
+
+class MirrorMakerWatch:
+    """The watch of one flow. Its calls wait for the clusters; for one thread at a time."""
+
+    def __init__(
+        self,
+        flow: str,
+        topic: TakeoverTopic,
+        records: Sequence[tuple[TakeoverRecord, Mapping[str, object]]],
+        *,
+        copies: Callable[[str], bool],
+        warn: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        """``records`` are those of ``topic``, with the dotted keys of the clusters that have MirrorMaker 2's topics.
+
+        ``copies`` says whether the flow copies a source topic. ``warn`` gets a line about what cannot be read.
+        """
+        self.resumed: str | None = None
+        """The line about a MirrorMaker 2 that copies again, once it does."""
+        self._flow: Final = flow
+        self._topic: Final = topic
+        self._copies: Final = copies
+        self._warn: Final = warn
+        self._clock: Final = clock
+        self._due_ms = clock.now()
+        self._warned: str | None = None
+        with ExitStack() as stack:
+            self._connectors: Final = [
+                _Connector(record, stack.enter_context(_Topics(options, clock))) for record, options in records
+            ]
+            self._clients: Final = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._clients.close()
+
+    def check(self) -> None:
+        """Raise MirrorMakerResumed if MirrorMaker 2 copies again."""
+        if (line := self.read()) is not None:
+            raise MirrorMakerResumed(line)
+
+    def read(self) -> str | None:
+        """Return the line about a MirrorMaker 2 that copies again, once it does; topics are read when that is due.
+
+        What cannot be read is a warning, and is tried again: it stops no copy.
+        """
+        if self.resumed is None and self._clock.now() >= self._due_ms:
+            try:
+                self.resumed = next((line for one in self._connectors if (line := self._read(one))), None)
+                self._due_ms, self._warned = self._clock.now() + INTERVAL_MS, None
+            except KafkaError as error:
+                self._due_ms = self._clock.now() + _RETRY_MS
+                self._warn_once(f"whether MirrorMaker 2 copies again what was taken over cannot be read: {error}")
+        return self.resumed
+
+    def _warn_once(self, line: str) -> None:
+        if line != self._warned:
+            self._warn(line)
+        self._warned = line
+
+    def _read(self, connector: _Connector) -> str | None:
+        record = connector.record
+        if not record.resumed:
+            sign = connector.read(self._copies)
+            if not sign:
+                return None
+            record = connector.record = replace(record, resumed=sign)
+            try:
+                self._topic.write(record, _CALL_MS)
+            except KafkaError as error:
+                self._warn(f"that MirrorMaker 2 copies again could not be stored for the next run: {error}")
+        return resumption(record, record.resumed, self._flow)
+
+
+class _Topics:
+    """The clients of a cluster that has topics of MirrorMaker 2."""
+
+    def __init__(self, options: Mapping[str, object], clock: Clock) -> None:
+        own = {**cluster_options(options), "default.api.timeout.ms": _CALL_MS}
+        with ExitStack() as stack:
+            admin = stack.enter_context(Admin(own))
+            self.reader: Final = TopicReader(own, admin, clock, _CALL_MS)
+            stack.callback(self.reader.close)
+            self._clients: Final = stack.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._clients.close()
+
+
+class _Connector:
+    """One source connector, and up to where its topics were read."""
+
+    def __init__(self, record: TakeoverRecord, topics: _Topics) -> None:
+        self.record = record
+        self._reader: Final = topics.reader
+        self._ends: dict[str, Mapping[TopicPartition, int]] = {
+            topic: {tp: end for tp, end in record.ends.items() if tp.topic == topic}
+            for topic in (record.key.offsets_topic, record.status_topic)
+            if topic
+        }
+
+    def read(self, copies: Callable[[str], bool]) -> str:
+        """Return what shows that it copies again; empty for nothing. Raises KafkaError: it is read again then."""
+        for topic, starts in self._ends.items():
+            records, ends = self._reader.since(topic, starts)
+            is_status = topic == self.record.status_topic
+            sign = running_task(self.record, records) if is_status else stored_position(self.record, records, copies)
+            if sign:
+                return sign
+            self._ends[topic] = ends
+        return ""
