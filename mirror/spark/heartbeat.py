@@ -10,6 +10,7 @@ from mirror.errors import KafkaError
 from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from mirror.spark.run_control import RunControlClient
@@ -26,8 +27,16 @@ class Heartbeat:
     next renewal tries again: without backoff, because others take a run for dead whose heartbeats are late.
     """
 
-    def __init__(self, control: RunControlClient, *, every_ms: int = HEARTBEAT_INTERVAL_MS) -> None:
+    def __init__(
+        self,
+        control: RunControlClient,
+        *,
+        every_ms: int = HEARTBEAT_INTERVAL_MS,
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``then`` is called in the thread after each renewal."""
         self._control: Final = control
+        self._then: Final = then
         self._every_s: Final = every_ms / 1000
         self._stopped: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, name="mirror-sign-of-life", daemon=True)
@@ -48,6 +57,7 @@ class Heartbeat:
         while not self._stopped.wait(self._every_s):
             try:
                 self._control.sync()
+                self._then()
             except KafkaError:
                 pass
             except Exception:  # noqa: BLE001 - without this thread other runs would take this one for ended

@@ -176,6 +176,7 @@ def _shape(site: Site) -> None:
             "started",
             "ended",
             "error",
+            "mirrormaker_resumed",
             "behind",
             "partitions",
             "groups",

@@ -81,6 +81,7 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
     for flow in statuses:
         parts += [
             _head(flow),
+            *_mirrormaker(flow),
             _once(flow, most),
             *_last_errors(flow, most),
             *_ways(flow),
@@ -93,6 +94,16 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
             *_index(flow),
         ]
     return Group(*parts)
+
+
+def _mirrormaker(flow: FlowStatus, width: int | None = None) -> list[Text]:
+    """Return the line about a MirrorMaker 2 for which the flow has stopped."""
+    if flow.mirrormaker is None:
+        return []
+    line = Text(flow.mirrormaker, style="bold red")
+    if width is not None:
+        line.truncate(width, overflow="ellipsis")
+    return [line]
 
 
 def _groups(flow: FlowStatus) -> list[Text]:
@@ -229,6 +240,7 @@ def live(
         shown = _worst(flow.partitions, len(flow.partitions) if most is None else most)
         parts += [
             _head(flow),
+            *_mirrormaker(flow, width),
             _summary(flow),
             *_groups(flow),
             *_sync_line(flow, width),

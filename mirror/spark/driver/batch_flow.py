@@ -25,6 +25,7 @@ from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.periodic_rounds import problem_of
+from mirror.spark.driver.takeover_watch import open_watch
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
@@ -33,7 +34,7 @@ from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.preflight.flow_alignment import creation_recorder
 from mirror.spark.preflight.flow_registries import begin_registries
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
-from mirror.spark.run_control import RunControlClient, new_run_id
+from mirror.spark.run_control import RunControlClient, RunRecord, new_run_id
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.lag_monitor import record_lags, record_last_evidence
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.preflight.flow_checks import Findings
+    from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run import RunTelemetry
 
 
@@ -101,8 +103,22 @@ class FlowRunner:
     def run(self, flow: FlowConfig, report: FlowReport) -> None:
         """Copy ``flow`` up to its current end offsets and fill ``report``, even if this raises.
 
-        Raises MirrorError if the flow could not run. The error of a single partition is in its result instead.
+        Raises MirrorError if the flow could not run, MirrorMakerResumed also if it was stopped while it ran. The error
+        of a single partition is in its result instead.
         """
+        with self.open_watch(flow) as watch:
+            watch.check()
+            self._run(flow, report, watch)
+            watch.check()
+
+    def open_watch(self, flow: FlowConfig) -> MirrorMakerWatch:
+        """Return the watch of the MirrorMaker 2 that a flow was taken over from. Raises MirrorError."""
+        if error := self._findings.unreachable.get(flow.name):
+            raise error
+        with Admin(self._options_of(flow.target)) as target:
+            return open_watch(self._config, flow, target, partial(self._warn, flow))
+
+    def _run(self, flow: FlowConfig, report: FlowReport, watch: MirrorMakerWatch) -> None:
         targets = self.prepare(flow)
         report.sync = report.sync.after(TOPICS, targets.not_in_step(), 0, SystemClock().unix_ms())
         self.align(flow, report)
@@ -115,12 +131,12 @@ class FlowRunner:
             self._write_heartbeat(flow)
         try:
             with (
-                self._claimed(flow, run) as claimed,
+                self._claimed(flow, run, watch) as claimed,
                 ProgressBar(flow.name, ledger, self._options_of(flow.target), self._consoles),
             ):
                 self._consoles.progress(f"flow {flow.name}: planning")
                 self._replicate(flow, ledger, run if claimed else "")
-                if flow.follows_groups:
+                if flow.follows_groups and watch.resumed is None:
                     self._bring_groups(flow, ledger, report)
             self._warn_of_open_transactions(flow, ledger)
             self._measure(flow, report)
@@ -214,13 +230,23 @@ class FlowRunner:
             self._warn(flow, not_written(error))
 
     @contextlib.contextmanager
-    def _claimed(self, flow: FlowConfig, run: str) -> Iterator[bool]:
-        """Claim the flow, so that another run of it ends; yield whether the claim succeeded."""
+    def _claimed(self, flow: FlowConfig, run: str, watch: MirrorMakerWatch) -> Iterator[bool]:
+        """Claim the flow, so that another run of it ends; yield whether the claim succeeded.
+
+        The run is asked to end if ``watch`` sees that MirrorMaker 2 copies again.
+        """
+        record = RunRecord(run)
+
+        def stop_if_resumed() -> None:
+            if watch.read() is not None:
+                record.want(stop=True)
+                control.sync()
+
         with Admin(self._options_of(flow.target)) as target:
-            control = RunControlClient(target, flow.name, run)
+            control = RunControlClient(target, flow.name, record=record)
             claimed = control.claim_or_warn(partial(self._warn, flow))
             try:
-                with Heartbeat(control) if claimed else contextlib.nullcontext():
+                with Heartbeat(control, then=stop_if_resumed) if claimed else contextlib.nullcontext():
                     yield claimed
             finally:
                 if claimed:

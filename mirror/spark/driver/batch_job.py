@@ -1,7 +1,7 @@
 """The driver's script of a scheduled run: runs the selected flows in one Spark context, and reports their results.
 
-Exit status: 0 every range complete; 1 could not run; 2 wrong usage; 3 some partitions did not complete; 130 or 143
-interrupted by SIGINT or SIGTERM.
+Exit status: 0 every range complete; 1 could not run; 2 wrong usage; 3 some partitions did not complete; 4 MirrorMaker 2
+copies again what a flow has taken over; 130 or 143 interrupted by SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _run_flow(
         report.cut_short = True
         raise
     except Exception as error:  # noqa: BLE001  (a failed flow does not stop the next flow)
-        report.error = consoles.report(error, debug=options.debug, prefix=f"flow {flow.name}: ")
+        report.failed(error, consoles.report(error, debug=options.debug, prefix=f"flow {flow.name}: "))
     finally:
         report.ended = datetime.now(UTC)
         summary.write(reports)

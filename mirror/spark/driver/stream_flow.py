@@ -13,7 +13,7 @@ from rich.filesize import decimal
 
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
 from mirror.client import Admin
-from mirror.errors import MAX_NAMES_SHOWN, FlowError, KafkaTimeout, MirrorError
+from mirror.errors import MAX_NAMES_SHOWN, FlowError, KafkaTimeout, MirrorError, MirrorMakerResumed
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mirror.spark.driver.batch_flow import FlowRunner
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.results import FlowReport
+    from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run import RunTelemetry
 
 _TRIGGER: Final = "1 second"
@@ -101,12 +102,15 @@ class StreamFlow:
         self._start: Callable[[], StreamingQuery] | None = None
         self._starts = 0
         self._monitor: StreamMonitor | None = None
+        self._watch: MirrorMakerWatch | None = None
         self._record: Final = RunRecord(self._options.run)
         self._sync_lock: Final = threading.Lock()
         self._resources: Final = contextlib.ExitStack()
 
     def start(self, spark: SparkSession, runner: FlowRunner, *, available_now: bool) -> None:
         """Prepare the target, claim the flow, and start the query. Raises MirrorError."""
+        self._watch = self._resources.enter_context(runner.open_watch(self._flow))
+        self._watch.check()
         targets = runner.prepare(self._flow)
         self._ledger.write_targets(targets)
         runner.align(self._flow, self.report)
@@ -146,6 +150,7 @@ class StreamFlow:
             record=self._record,
             finds_topics=not available_now,
             outages=self._outages,
+            watch=self._watch,
         )
         self._monitor = self._resources.enter_context(monitor)
         reports = self._options.ledger.parents[2]
@@ -359,7 +364,13 @@ class StreamFlow:
     @property
     def ended_in_order(self) -> bool:
         """Whether it was stopped, and ended in time."""
-        return self._stop_requested and not (self.report.cut_short or self.report.fenced or self.report.error)
+        failed = self.report.cut_short or self.report.fenced or self.report.error or self._resumed
+        return self._stop_requested and not failed
+
+    @property
+    def _resumed(self) -> str | None:
+        """The line about a MirrorMaker 2 that copies again, once it does."""
+        return None if self._watch is None else self._watch.resumed
 
     def wind_up(self, now_s: float) -> None:
         """After a stop, end the query once its epoch has ended in order, or when the time for that is over."""
@@ -405,6 +416,8 @@ class StreamFlow:
         return failure
 
     def _failure(self) -> Exception | None:
+        if self._resumed is not None and self.report.error is None:
+            return MirrorMakerResumed(self._resumed)
         try:
             error = None if self._query is None else self._query.exception()
         except (Py4JError, OSError):

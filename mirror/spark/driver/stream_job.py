@@ -1,8 +1,8 @@
 """The driver's script of a stream: runs one streaming query per flow in one Spark session, until it is stopped.
 
 Exit status: 0 ended in order (drained, or stopped by a signal or ``mirror stop``); 1 could not run; 2 wrong usage;
-3 ended with partitions that did not complete, or because another run took over; 130 or 143 interrupted: a signal
-stopped it, and it did not end within ``shutdown-timeout-ms``.
+3 ended with partitions that did not complete, or because another run took over; 4 MirrorMaker 2 copies again what a
+flow has taken over; 130 or 143 interrupted: a signal stopped it, and it did not end within ``shutdown-timeout-ms``.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class _Stream:
 
     def _report_error(self, run: StreamFlow, error: Exception) -> None:
         prefix = f"flow {run.report.flow}: "
-        run.report.error = self._consoles.report(error, debug=self._options.debug, prefix=prefix)
+        run.report.failed(error, self._consoles.report(error, debug=self._options.debug, prefix=prefix))
 
     def _summarize(self) -> None:
         self._summary.write([run.report for run in self._runs])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mirror.spark.driver.rounds.outages import Outages
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.run_control import RunRecord
+    from mirror.takeover.watch import MirrorMakerWatch
 
     PrepareTopics = Callable[[MirrorConfig, FlowConfig, Mapping[str, TopicDescription], Collection[str]], TargetTopics]
     CompareTopics = Callable[[MirrorConfig, FlowConfig, TargetTopics], Comparison]
@@ -72,13 +73,15 @@ class StreamMonitor:
         record: RunRecord,
         finds_topics: bool = True,
         outages: Outages | None = None,
+        watch: MirrorMakerWatch | None = None,
     ) -> None:
         """``prepare`` prepares target topics, drops others, and writes the result into the ledger.
 
         Only one thread calls it. Another one calls ``compare``, which compares all topics with the last preparation.
         ``warn`` is called from all threads, ``report`` with a line about new partitions from one of them. ``record``
         is what this run wants its control record to say. ``finds_topics``: new topics are found and copied; a run that
-        only copies what there is when it begins must not have its epochs ended early for them.
+        only copies what there is when it begins must not have its epochs ended early for them. ``watch`` is that of the
+        MirrorMaker 2 that the flow was taken over from: once it copies again, this run is to end.
         """
         self.fenced_by: RunControl | None = None
         """The control record of another run that has taken over."""
@@ -97,6 +100,7 @@ class StreamMonitor:
         """The last one, until what it has found is prepared; a later one has found that, too."""
         self._record: Final = record
         self._outages: Final = outages
+        self._mirrormaker: Final = watch
         self._ended: Final = threading.Event()
         rng = process_rng()
         self._discovery: Final = _Task(
@@ -164,6 +168,7 @@ class StreamMonitor:
             while not self._ended.is_set():
                 self._follow_once(client)
                 self._succeeded(self._control)
+                self._stop_if_resumed()
                 self._ended.wait(POLL_INTERVAL_MS / 1000)
 
     def _follow_once(self, client: RunControlClient) -> None:
@@ -174,6 +179,13 @@ class StreamMonitor:
         self.stop_requested = self.stop_requested or decision.stop
         if decision.took_over is not None:
             self._warn(takeover_message(decision.took_over))
+
+    def _stop_if_resumed(self) -> None:
+        if self._mirrormaker is None or self.stop_requested:
+            return
+        if self._mirrormaker.read() is not None:
+            self._report("MirrorMaker 2 copies again: this flow ends")
+            self.stop()
 
     # --- topics
 

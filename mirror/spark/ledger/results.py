@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mirror.alignment.sync_state import SyncState
 from mirror.client import TopicPartition
+from mirror.errors import MirrorMakerResumed
 from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.readback.result import difference_count, sum_of
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 EXIT_COMPLETE: Final = 0
 EXIT_COULD_NOT_RUN: Final = 1
 EXIT_INCOMPLETE: Final = 3
+EXIT_MIRRORMAKER: Final = 4
+"""MirrorMaker 2 copies again what a flow has taken over: a person must stop one of both."""
 
 MAX_EXPIRIES: Final = 10
 """How many expiries of each partition a stream's totals keep, the last ones: the stream may run for years."""
@@ -48,6 +51,8 @@ class FlowReport:
     partitions: list[RangeResult] = field(default_factory=list)
     error: str | None = None
     """Why the flow could not run, in one line; else None."""
+    mirrormaker_resumed: bool = False
+    """Whether ``error`` is that MirrorMaker 2 copies again what the flow has taken over."""
     cut_short: bool = False
     """Whether a signal ended the run."""
     fenced: str | None = None
@@ -86,6 +91,10 @@ class FlowReport:
         least = Outcome.COMPLETE if self.behind is None else Outcome.UNFINISHED
         return max((least, *(result.outcome for result in self.partitions)), key=SEVERITY.index)
 
+    def failed(self, error: Exception, line: str) -> None:
+        """Record ``error``, with the ``line`` about it."""
+        self.error, self.mirrormaker_resumed = line, isinstance(error, MirrorMakerResumed)
+
     def to_json(self) -> dict[str, Any]:
         """Return the flow's part of ``summary.json``; times are in ISO 8601, UTC."""
         return {
@@ -95,6 +104,7 @@ class FlowReport:
             "started": iso(self.started),
             "ended": iso(self.ended) if self.ended else None,
             "error": self.error,
+            "mirrormaker_resumed": self.mirrormaker_resumed,
             "behind": self.behind,
             "groups": None if self.groups is None else self.groups.to_json(),
             "configs": None if self.alignment is None else self.alignment.summary(),
@@ -170,7 +180,7 @@ def _with_truncation(result: RangeResult, stop: int | None) -> RangeResult:
 
 
 def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -> int:
-    """Return 0 if everything is complete, 1 if a flow could not run, else 3.
+    """Return 0 if everything is complete, 1 if a flow could not run, 4 if MirrorMaker 2 copies again, else 3.
 
     It is 3, too, if a target differs from what was committed there, though all is complete, or if a stream was behind
     for another reason than its end.
@@ -178,8 +188,9 @@ def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -
     The flows ``in_order`` are streams that were asked to end, and did. A partition that their end interrupted does not
     count as incomplete, but one that had failed, or was stuck, before the end does.
     """
-    if any(report.error is not None for report in reports):
-        return EXIT_COULD_NOT_RUN
+    if failed := [report for report in reports if report.error is not None]:
+        resumed = all(report.mirrormaker_resumed for report in failed)
+        return EXIT_MIRRORMAKER if resumed else EXIT_COULD_NOT_RUN
     if any(report.behind is not None for report in reports):
         return EXIT_INCOMPLETE
     if any(difference_count(result.read_back) for report in reports for result in report.partitions):

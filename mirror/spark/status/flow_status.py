@@ -93,6 +93,8 @@ class FlowStatus:
     """What else is in step, according to the last run's ledger; None if there is none."""
     index_bytes: int | None = None
     """The size of the offset index on the target, in bytes; None if it is not known."""
+    mirrormaker: str | None = None
+    """The line about a MirrorMaker 2 that copies again what was taken over, for which the flow has stopped."""
     away: Mapping[str, str] = field(default_factory=dict)
     """The cluster that does not answer, and its error: nothing is known that takes both clusters."""
 
@@ -113,6 +115,7 @@ class FlowStatus:
             "groups": None if self.groups is None else self.groups.to_json(),
             "sync": None if self.sync is None else self.sync.to_json(),
             "index_bytes": self.index_bytes,
+            "mirrormaker": self.mirrormaker,
             "away": dict(self.away),
             "partitions": [partition.to_json() for partition in self.partitions],
         }

@@ -24,6 +24,7 @@ from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.observation import FlowObserver, Observation
+from mirror.spark.status.takeover_state import read_resumed
 from mirror.telemetry.lag.lags import STUCK_AFTER_S, UNKNOWN_LAG, Lag, LagState, LagTracker, totals, uncopied
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ _INDEX_INTERVAL_MS: Final = 300_000
 """The size of the offset index changes slowly, and brokers return it with those of all their logs."""
 _UNKNOWN_INDEX_INTERVAL_MS: Final = 30_000
 """How long an unknown size is not asked for again: a new flow has no index yet, a user may lack the permission."""
+
+_RESUMED_INTERVAL_MS: Final = 10_000
+"""What runs have found of MirrorMaker 2 is read again after so long."""
 
 
 class StatusReader:
@@ -76,6 +80,8 @@ class StatusReader:
         self._clients: tuple[Admin, Admin] | None = None
         self._index_bytes: int | None = None
         self._index_due_ms = 0
+        self._resumed: str | None = None
+        self._resumed_due_ms = 0
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +139,8 @@ class StatusReader:
         failures = self._failures_of(observation)
         lags = self._lags_of(observation, retention_ms, failures)
         status = self._status(observation, lags, self._last_errors_of(observation, lags, failures))
-        return replace(status, index_bytes=self._index_size(target, observation.time_ms))
+        index_bytes = self._index_size(target, observation.time_ms)
+        return replace(status, index_bytes=index_bytes, mirrormaker=self._mirrormaker(target, observation.time_ms))
 
     def _status(
         self,
@@ -176,6 +183,14 @@ class StatusReader:
                 _UNKNOWN_INDEX_INTERVAL_MS if self._index_bytes is None else _INDEX_INTERVAL_MS
             )
         return self._index_bytes
+
+    def _mirrormaker(self, target: Admin, now_ms: int) -> str | None:
+        """Return the line about a MirrorMaker 2 that copies again, which is read again after a while."""
+        if now_ms >= self._resumed_due_ms:
+            options = self._config.clusters[self.flow.target].client_options()
+            self._resumed = read_resumed(target, options, self.flow.name)
+            self._resumed_due_ms = now_ms + _RESUMED_INTERVAL_MS
+        return self._resumed
 
     def _groups(self) -> GroupsSummary | None:
         """Return the groups after the last round that any run has recorded in the report folder."""

@@ -13,13 +13,14 @@ from mirror.alignment.deletions import decision as deletion
 from mirror.alignment.deletions.report import Deletion, DeletionReport
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport, Difference
+from mirror.errors import MirrorMakerResumed
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
-from mirror.spark.ledger.results import FlowReport
+from mirror.spark.ledger.results import FlowReport, exit_status
 from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.spark.epochs_harness import EpochsHarness, answer
 from tests.spark.fakes import FOLDER, Admin
@@ -72,6 +73,20 @@ def test_query_whose_planning_process_starts_too_late_is_started_for_two_minutes
         assert run._failure() is not None
     assert len(starts) == 12
     assert "too short 12 times: this machine is too busy" in str(run._failure())
+
+
+def test_a_stream_that_ends_because_mirrormaker_copies_again_has_failed(site: EpochsHarness) -> None:
+    run = run_of(site)
+    run._monitor = cast("Any", SimpleNamespace(stop_requested=True, fenced_by=None))
+    assert run.ended_in_order
+    run._watch = cast("Any", SimpleNamespace(resumed="it copies again"))
+    assert not run.ended_in_order
+    error = run._failure()
+    assert isinstance(error, MirrorMakerResumed)
+    assert str(error) == "it copies again"
+    run.report.failed(error, str(error))
+    assert run._failure() is None, "it is reported once"
+    assert (run.report.outcome, exit_status([run.report])) == (Outcome.FAILED, 4)
 
 
 def test_a_stream_that_can_copy_nothing_reports_it_without_an_epoch(site: EpochsHarness) -> None:

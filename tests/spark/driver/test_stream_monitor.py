@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig
     from mirror.spark.driver.stream_monitor import CompareTopics
+    from mirror.takeover.watch import MirrorMakerWatch
 
 
 def target() -> client.Admin:
@@ -55,7 +56,16 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowOptions:
     return FlowOptions(config, "f", Ledger.open(tmp_path, "f", "run-2").path, run="run-2")
 
 
-def watch(options: FlowOptions, *, claimed: bool) -> StreamMonitor:
+class Resumed:
+    """The watch of a MirrorMaker 2 that copies again since ``line`` was set."""
+
+    line: str | None = None
+
+    def read(self) -> str | None:
+        return self.line
+
+
+def watch(options: FlowOptions, *, claimed: bool, mirrormaker: Resumed | None = None) -> StreamMonitor:
     def prepare(*_: object) -> TargetTopics:
         return TargetTopics()
 
@@ -64,7 +74,16 @@ def watch(options: FlowOptions, *, claimed: bool) -> StreamMonitor:
 
     record = RunRecord(options.run)
     record.claimed = claimed
-    return StreamMonitor(options, Ledger(options.ledger), prepare, nothing_differs, ignore, ignore, record=record)
+    return StreamMonitor(
+        options,
+        Ledger(options.ledger),
+        prepare,
+        nothing_differs,
+        ignore,
+        ignore,
+        record=record,
+        watch=cast("MirrorMakerWatch | None", mirrormaker),
+    )
 
 
 def nothing_differs(_: object, __: object, before: TargetTopics) -> Comparison:
@@ -89,6 +108,22 @@ def test_a_stream_renews_its_control_record(options: FlowOptions, monkeypatch: p
         looked = time.monotonic()
         eventually(lambda: time.monotonic() - looked > 2 * POLL_INTERVAL_MS / 1000, what="two more looks")
     assert len(given) == 1, "no more often than it must"
+
+
+def test_a_stream_ends_in_order_once_mirrormaker_copies_again(options: FlowOptions) -> None:
+    orders("run-2").claim()
+    mirrormaker = Resumed()
+
+    def read() -> RunControl:
+        found = orders("").read()
+        assert found is not None
+        return found
+
+    with watch(options, claimed=True, mirrormaker=mirrormaker) as one:
+        assert not one.stop_requested
+        mirrormaker.line = "it copies again"
+        eventually(lambda: read().stop, what="the command to the tasks")
+        assert one.stop_requested
 
 
 def test_heartbeats_are_sent_until_the_run_ends(options: FlowOptions) -> None:

@@ -99,6 +99,9 @@ def test_a_flow_without_room_for_its_ledger_says_where_and_what_to_do(tmp_path: 
         Ledger.open(tmp_path, "f", "run")
 
 
+UNWATCHED = SimpleNamespace(check=lambda: None)
+
+
 def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +111,7 @@ def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
         raise RuntimeError("Spark says something long")
 
     monkeypatch.setattr(FlowRunner, "prepare", lambda *_: TargetTopics(copyable={}, obstacles={}))
+    monkeypatch.setattr(FlowRunner, "open_watch", lambda *_: contextlib.nullcontext(UNWATCHED))
     monkeypatch.setattr(FlowRunner, "_claimed", lambda *_: contextlib.nullcontext(False))
     monkeypatch.setattr(FlowRunner, "_replicate", copied_but_not_recorded)
     one, nothing = flow(), cast("Any", None)

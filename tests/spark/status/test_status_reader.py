@@ -314,6 +314,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "groups": None,
         "sync": None,
         "index_bytes": None,
+        "mirrormaker": None,
         "away": {},
     }
     assert list(result["states"]) == ["no leader", "caught up"]

@@ -1,0 +1,31 @@
+"""What the runs of a flow have found of the MirrorMaker 2 that it was taken over from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mirror.errors import KafkaError
+from mirror.relay.progress.flow_topic import takeover_topic_of
+from mirror.takeover.resumption import resumption
+from mirror.takeover.takeover_topic import TakeoverTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirror.client import Admin
+
+_TIMEOUT_MS: Final = 10_000
+
+
+def read_resumed(target: Admin, options: Mapping[str, object], flow: str) -> str | None:
+    """Return the line about a MirrorMaker 2 that copies again, for which the flow has stopped; None if there is none.
+
+    ``options`` are those of ``target``. None also if that cannot be read: a run says so.
+    """
+    try:
+        if not target.describe_topics([takeover_topic_of(flow)], timeout_ms=_TIMEOUT_MS):
+            return None
+        found = TakeoverTopic(options, flow).read(_TIMEOUT_MS)
+    except KafkaError:
+        return None
+    return next((resumption(one, one.resumed, flow) for one in found if one.resumed), None)
