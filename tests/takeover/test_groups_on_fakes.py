@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from tests.relay.fake_pair import FLOW
 from tests.takeover.fake_mirrormaker import FakeMirrorMaker
 
 SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
+DELETING = {"on-group-deleted": "delete"}
 CHECKPOINTS = "paris.checkpoints.internal"
 BY_MM2 = {"early": Checkpoint(3, 3), "late": Checkpoint(8, 8), "at the end": Checkpoint(14, 8)}
 """It has syncs at 0 -> 2 and 5 -> 7: so 3 becomes 3, and what is behind 5 becomes 8."""
@@ -36,22 +37,36 @@ def mm2(monkeypatch: pytest.MonkeyPatch) -> FakeMirrorMaker:
     mm2.pair.log().append_values(b"of", b"others")
     mm2.copy(0, 9, synced=(0, 5))
     mm2.store(6)
-    with Producer({"bootstrap.servers": mm2.pair.target.bootstrap}) as producer:
-        for group, one in BY_MM2.items():
-            key = CheckpointKey(group, TARGET)
-            producer.send(CHECKPOINTS, 0, key=key.to_bytes(), value=one.to_bytes()).result()
-            mm2.pair.source.groups[group][SOURCE] = GroupOffset(one.source, 0, "")
+    _write_checkpoints(mm2)
+    for group, one in BY_MM2.items():
+        mm2.pair.source.groups[group][SOURCE] = GroupOffset(one.source, 0, "")
     with mm2.takeover() as takeover:
         assert takeover.run().is_complete
     assert mm2.pair.copy().outcome is Outcome.COMPLETE
     return mm2
 
 
+def _write_checkpoints(mm2: FakeMirrorMaker) -> None:
+    with Producer({"bootstrap.servers": mm2.pair.target.bootstrap}) as producer:
+        for group, one in BY_MM2.items():
+            key = CheckpointKey(group, TARGET)
+            producer.send(CHECKPOINTS, 0, key=key.to_bytes(), value=one.to_bytes()).result()
+
+
 @pytest.fixture
 def rounds(mm2: FakeMirrorMaker) -> Iterator[CheckpointedRounds]:
+    with _rounds(mm2) as rounds:
+        yield rounds
+
+
+@contextmanager
+def _rounds(mm2: FakeMirrorMaker, **groups: str) -> Iterator[CheckpointedRounds]:
     flow = FlowConfig.model_validate(
         {"name": FLOW, "source": "paris", "target": "berlin", "topics": ["t"]}
-        | {"mirrormaker": {"checkpoints": True}, "groups": {"include": ["early|late|at the end"], "sync": True}}
+        | {
+            "mirrormaker": {"checkpoints": True},
+            "groups": {"include": ["early|late|at the end"], "sync": True, **groups},
+        }
     )
     servers = {"paris": mm2.pair.source.bootstrap, "berlin": mm2.pair.target.bootstrap}
     clusters: dict[str, Any] = {
@@ -96,3 +111,50 @@ def test_offsets_that_mirrormaker_has_committed_are_replaced(mm2: FakeMirrorMake
         "late": 9,
         "at the end": 8,
     }
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
+def test_offsets_that_were_taken_over_are_not_deleted_with_those_on_the_source(
+    mm2: FakeMirrorMaker, again: bool
+) -> None:
+    """MirrorMaker 2 has committed them, and the flow has not replaced them yet: consumers may have moved there.
+
+    ``again``: the flow has committed others before it was handed back.
+    """
+    target, source = mm2.pair.target.groups, mm2.pair.source.groups
+    if again:
+        with _rounds(mm2, **DELETING) as rounds:
+            rounds.round()
+        _write_checkpoints(mm2)
+    for group, checkpoint in BY_MM2.items():
+        target[group][TARGET] = GroupOffset(checkpoint.target, 0, "")
+    target[group_of(FLOW, TARGET)].clear()
+    mm2.store(13)
+    with mm2.takeover(includes_group=lambda _: True) as takeover:
+        assert takeover.run().groups == ["at the end", "early", "late"]
+    del source["early"]
+    with _rounds(mm2, **DELETING) as rounds:
+        for _ in range(2):
+            rounds.round()
+    assert {group: target[group][TARGET].offset for group in BY_MM2 if TARGET in target[group]} == {
+        "early": BY_MM2["early"].target,
+        "late": 10,
+        "at the end": 16,
+    }
+
+
+def test_offsets_that_the_flow_has_replaced_are_deleted_with_those_on_the_source(
+    mm2: FakeMirrorMaker,
+) -> None:
+    target = mm2.pair.target.groups
+    target["early"][TARGET] = GroupOffset(BY_MM2["early"].target, 0, "")
+    target[group_of(FLOW, TARGET)].clear()
+    mm2.store(13)
+    with mm2.takeover(includes_group=lambda _: True) as takeover:
+        assert takeover.run().groups == ["early"]
+    with _rounds(mm2, **DELETING) as rounds:
+        rounds.round()
+        assert target["early"][TARGET].offset == 5
+        del mm2.pair.source.groups["early"]
+        rounds.round()
+    assert TARGET not in target["early"]
