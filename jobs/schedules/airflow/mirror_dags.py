@@ -82,11 +82,11 @@ with DAG(
     max_active_runs=1,
     tags=["mirror"],
 ):
-    # 1: cannot run, 2: wrong usage. 3 (not everything is complete), 143 (SIGTERM) and a killed JVM are tried again.
+    # 1: cannot run, 2: wrong usage, 4: MirrorMaker 2 copies, too. 3 (not everything is complete), 143 (SIGTERM) and a killed JVM are tried again.
     submit(
         "run",
         "replicate.py",
-        final={1, 2},
+        final={1, 2, 4},
         limit=timedelta(minutes=50),  # CHANGE, with the schedule
         retries=3,
         retry_delay=timedelta(minutes=1),

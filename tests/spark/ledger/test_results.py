@@ -66,8 +66,10 @@ def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: object) 
     return RangeResult(**{**values, "outcome": outcome, **more})  # type: ignore[arg-type]  # a test's shorthand
 
 
-def report(*partitions: RangeResult, error: str | None = None, behind: str | None = None) -> FlowReport:
-    return FlowReport("f", START, END, list(partitions), error, behind=behind)
+def report(
+    *partitions: RangeResult, error: str | None = None, behind: str | None = None, mirrormaker_resumed: bool = False
+) -> FlowReport:
+    return FlowReport("f", START, END, list(partitions), error, mirrormaker_resumed, behind=behind)
 
 
 def test_every_partition_of_the_plan_has_a_result() -> None:

@@ -60,8 +60,8 @@ class ConnectSite(MirrorMakerSite):
             self._port = found.getsockname()[1]
         stores = {
             f"{kind}.storage.{key}": value
-            for kind in ("offset", "config", "status")
-            for key, value in {"topic": f"{self._group}-{kind}s", "replication.factor": "1"}.items()
+            for kind, name in {"offset": "offsets", "config": "configs", "status": "status"}.items()
+            for key, value in {"topic": f"{self._group}-{name}", "replication.factor": "1"}.items()
         }
         settings = {
             "bootstrap.servers": self.target.address,

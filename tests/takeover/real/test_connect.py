@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from mirror.sandbox.cluster import Cluster
+from tests.polling import eventually
 from tests.takeover.real.connect import ConnectSite
 from tests.takeover.real.rounds import Kill, Rounds
+from tests.takeover.real.site import START_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.timeout(900)]
 
@@ -38,3 +40,17 @@ def test_connector_is_taken_over_and_continues_after_it_is_handed_back(connect: 
     rounds.take_over(kills=[Kill(0.5)])
     rounds.hand_back()
     rounds.go_on()
+
+
+@pytest.mark.parametrize("connect", [False], ids=["plain"], indirect=True)
+def test_connector_that_is_idle_is_refused_by_its_state(connect: ConnectSite) -> None:
+    """Nothing is written, so that its state in Connect's status topic alone shows that it runs."""
+    connect.source.fill(connect.plain, [b"%d" % number for number in range(100)])
+    with connect.mirrormaker():
+        connect.await_copied(connect.logs, 100)
+        eventually(lambda: connect.stored() >= 1, within_s=START_S, what="stored positions", every_s=0.2)
+        refused = connect.invoke()
+        assert refused.exit_code == 1
+        assert f"copy {connect.flow} is RUNNING on worker 127.0.0.1:" in refused.output
+        assert f"according to topic workers-{connect.flow}-status" in refused.output
+    assert connect.takeover()["complete"]
