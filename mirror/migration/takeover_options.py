@@ -7,7 +7,7 @@ from typing import Final
 
 from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.replications import Replication
-from mirror.takeover.places import CONNECT_TOPICS, Deployment, possible_topics, usual_group
+from mirror.takeover.places import CONNECT_TOPICS, Deployment, possible_topics, status_topics, usual_group
 
 _COMMAND: Final = "take the flow {} over with {} {}"
 
@@ -31,3 +31,9 @@ def takeover_options(flow: str, replication: Replication) -> Iterator[Finding]:
     if group is not None and (group.line or topic is not None) and group.value != usual:
         meaning = "MirrorMaker 2's workers are members of this group"
         yield about(Kind.TO_DO, group, meaning, _COMMAND.format(flow, "--worker-group", group.shown()))
+    status = worker.get("status.storage.topic")
+    if status is not None and status.line and group is not None:
+        positions = CONNECT_TOPICS[0] if topic is None else topic.value
+        if status.value not in status_topics(deployment.source, positions, group.value):
+            meaning = "the states of MirrorMaker 2's connectors are in this topic"
+            yield about(Kind.TO_DO, status, meaning, _COMMAND.format(flow, "--status-topic", status.shown()))

@@ -117,21 +117,24 @@ def places_of(deployment: Deployment, offsets_topic: str, connector: str, existi
     named = deployment.status_topic
     if named is not None and named not in existing:
         raise FlowError(f"there is no topic {named} on {deployment.positions_on}: correct --status-topic")
-    possible = status_topics(deployment, offsets_topic, group, dedicated=dedicated)
-    # A dedicated cluster makes its topic when it starts.
-    status_topic = next((name for name in possible if dedicated or name in existing), "")
+    status_topic = next((name for name in status_topics(source, offsets_topic, group) if name in existing), "")
+    if dedicated:
+        status_topic = dedicated_status_topic(source)  # which may be made when it starts
+    if named is not None:
+        status_topic = named
     known = deployment.worker_group is not None or dedicated
     return Places(connector, offsets_topic, status_topic, group, known, dedicated)
 
 
-def status_topics(deployment: Deployment, offsets_topic: str, group: str, *, dedicated: bool) -> list[str]:
-    """Return the names of topics in which the states of connectors may be."""
-    if deployment.status_topic is not None:
-        return [deployment.status_topic]
-    if dedicated:
-        return [f"mm2-status.{deployment.source}.internal"]
-    beside = offsets_topic.removesuffix(_OFFSETS_SUFFIX) + _STATUS_SUFFIX
-    return [*dict.fromkeys((beside, group + _STATUS_SUFFIX))]
+def dedicated_status_topic(source: str) -> str:
+    """Return the topic of the states of the connectors of a dedicated cluster of MirrorMaker 2."""
+    return f"mm2-status.{source}.internal"
+
+
+def status_topics(source: str, offsets_topic: str, group: str) -> list[str]:
+    """Return the usual names of topics in which the states of connectors may be."""
+    beside = (offsets_topic.removesuffix(_OFFSETS_SUFFIX), group)
+    return [*dict.fromkeys(f"{name}{_STATUS_SUFFIX}" for name in beside), dedicated_status_topic(source)]
 
 
 def transactional_id(group: str, connector: str, task: int) -> str:

@@ -128,7 +128,7 @@ class Sides:
                 f" {after.workers_error}"
             )
         if not places.status_topic:
-            possible = status_topics(request.deployment, places.offsets_topic, places.group, dedicated=False)
+            possible = status_topics(request.deployment.source, places.offsets_topic, places.group)
             signs.append(
                 f"whether connector {places.connector} was stopped is not known, nor whether it is started again: there"
                 f" is no topic {' or '.join(possible)}; name its workers' status.storage.topic with --status-topic"

@@ -202,8 +202,11 @@ def test_unusual_names_of_strimzi_are_options_of_the_takeover() -> None:
     assert _options(text.replace("groupId: mm2", names).encode()) == [
         "--worker-group mm2",
         "--offsets-topic mm2-positions",
+        "--status-topic s",
     ]
+    names = names.replace("statusStorageTopic: s", "statusStorageTopic: mm2-status")
     usual = names.replace("mm2-positions", "mirrormaker2-cluster-offsets").replace("mm2", "mirrormaker2-cluster", 1)
+    usual = usual.replace("mm2-status", "mirrormaker2-cluster-status")
     assert _options(text.replace("groupId: mm2", usual).encode()) == []
     of_group = names.replace("mm2-positions", "mm2-offsets")  # the group follows from the topic
     assert _options(text.replace("groupId: mm2", of_group).encode()) == ["--offsets-topic mm2-offsets"]

@@ -82,7 +82,8 @@ with DAG(
     max_active_runs=1,
     tags=["mirror"],
 ):
-    # 1: cannot run, 2: wrong usage, 4: MirrorMaker 2 copies, too. 3 (not everything is complete), 143 (SIGTERM) and a killed JVM are tried again.
+    # 1: cannot run, 2: wrong usage, 4: MirrorMaker 2 copies, too. 3 (not everything is complete), 143 (SIGTERM) and a
+    # killed JVM are tried again.
     submit(
         "run",
         "replicate.py",
