@@ -216,6 +216,25 @@ def test_one_reading_shows_the_size_of_the_offset_index(site: StatusHarness) -> 
     assert json.loads(site.status("--json").stdout)["flows"][0]["index_bytes"] == 700
 
 
+def test_a_mirrormaker_for_which_the_flow_has_stopped_is_shown(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.a.add_topic("orders", [10])
+    assert json.loads(site.status("--json").stdout)["flows"][0]["mirrormaker"] is None
+    line, asked = "MirrorMaker 2 copies again: stop it", list[tuple[object, ...]]()
+
+    def read(*arguments: object) -> str:
+        asked.append(arguments)
+        return line
+
+    monkeypatch.setattr("mirror.spark.status.status_reader.read_resumed", read)
+    assert line in site.status().stdout.splitlines()
+    assert json.loads(site.status("--json").stdout)["flows"][0]["mirrormaker"] == line
+    asked.clear()
+    assert site.status("--watch", "--every", "5").stdout.count(line) == 5
+    assert len(asked) == 3, "it is read every 10 s"
+
+
 def test_one_reading_as_json(site: StatusHarness) -> None:
     site.a.add_topic("orders", [1_500])
     site.commit(500)

@@ -192,9 +192,12 @@ def test_topics_that_cannot_be_read_are_a_warning_and_are_read_later(mm2: FakeMi
         mm2.store(11)
         refused = Action(errors={POSITIONS: errors.TOPIC_AUTHORIZATION_FAILED})
         mm2.pair.target.control.add(lambda call: refused if call.api is Api.METADATA else None)
+        tried = set[int]()
         for _ in range(3):
             assert watch.read() is None
+            tried.add(sum(POSITIONS in str(call.body) for call in mm2.pair.target.calls(Api.METADATA)))
             mm2.pair.target.clock.advance(INTERVAL_MS)
+        assert len(tried) == 1, "a cluster that does not answer must not delay what shares the thread"
         (line,) = mm2.warned
         assert line.startswith("whether MirrorMaker 2 copies again what was taken over cannot be read: ")
         assert POSITIONS in line
