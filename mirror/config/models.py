@@ -64,7 +64,7 @@ _BROKERS_TOPIC: Final = re.compile(
     "__(consumer_offsets|transaction_state|share_group_state|cluster_metadata|remote_log_metadata)"
 )
 _OWN_TOPIC: Final = re.compile(
-    r"(.+\.)?mirror-(producers|(progress|offsets|groups|inventory|takeover)\.[A-Za-z0-9_-]+)\.internal"
+    r"(.+\.)?mirror-(producers|(progress|offsets|groups|inventory)\.[A-Za-z0-9_-]+(\.takeover)?)\.internal"
 )
 """The topics of flows, also as copies. Each record of a copy would make another one in the topic of the next flow."""
 

@@ -115,7 +115,11 @@ def hand_back(
             warnings=[*warnings, *not_removed],
         )
         if not request.dry_run:
-            _end_watch(sides, request, places, complete=report.is_complete)
+            try:
+                _end_watch(sides, request, places, complete=report.is_complete)
+            except KafkaError as error:
+                line = f"runs of the flow still watch MirrorMaker 2, repeat the command before it starts: {error}"
+                return replace(report, warnings=[*report.warnings, line])
         return report
 
 

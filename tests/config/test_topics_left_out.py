@@ -50,7 +50,7 @@ def test_with_identity_names_say_nothing() -> None:
         "mirror-progress.f.internal",
         "mirror-offsets.a-b.internal",
         "C.mirror-groups.a-b.internal",
-        "mirror-takeover.a-b.internal",
+        "mirror-progress.a-b.takeover.internal",
         "mirror-producers.internal",
         "C.checkpoints.internal",
         "D.C.checkpoints.internal",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mirror.client import TopicPartition
 from mirror.errors import KafkaError, MirrorMakerResumed
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.progress.flow_topic import takeover_topic_of
@@ -212,3 +213,14 @@ def test_nothing_is_taken_over_without_the_record(mm2: FakeMirrorMaker) -> None:
     with pytest.raises(KafkaError, match=rf"{takeover_topic_of(FLOW)} \(one partition, cleanup.policy = compact\)"):
         mm2.run()
     assert mm2.pair.committed() is None
+
+
+def test_a_record_that_a_hand_back_cannot_remove_is_a_warning(mm2: FakeMirrorMaker) -> None:
+    """All else is done: the flow has no progress any more."""
+    mm2.run()
+    assert mm2.pair.copy().outcome is CopyOutcome.COMPLETE
+    tp = TopicPartition(takeover_topic_of(FLOW), 0)
+    mm2.pair.target.control.on(Api.PRODUCE, Action(errors={tp: errors.TOPIC_AUTHORIZATION_FAILED}), times=None)
+    report = mm2.hand_back()
+    assert report.is_complete
+    assert ["still watch MirrorMaker 2" in line for line in report.warnings] == [True]

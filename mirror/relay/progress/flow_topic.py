@@ -56,9 +56,9 @@ def inventory_topic_of(flow: str) -> str:
 def takeover_topic_of(flow: str) -> str:
     """Return the topic of what the flow has taken over from MirrorMaker 2; it is on the target, with one partition.
 
-    Only a takeover creates it.
+    Only a takeover creates it. Users grant the permissions for the prefix of progress topics.
     """
-    return f"mirror-takeover.{flow}.internal"
+    return f"mirror-progress.{flow}.takeover.internal"
 
 
 def cluster_options(options: Mapping[str, object]) -> dict[str, object]:
