@@ -89,9 +89,9 @@ class Comparison:
 
     def stopped(self, reason: str) -> Verdict:
         """Return what was found so far; the rest was not compared for ``reason``."""
-        if (unsettled := self._findings.unsettled) and not self._rules.foreign_allowed:
+        if unpermitted := self._findings.unpermitted:
             why = f"whether they are repetitions was not examined: {reason}"
-            self._coverage.add("target", min(unsettled), max(unsettled) + 1, why)
+            self._coverage.add("target", min(unpermitted), max(unpermitted) + 1, why)
         start = max(self._source.last + 1, self._bounds.source_start)
         if start < self._bounds.source_end:
             self._coverage.add("source", start, self._bounds.source_end, reason)

@@ -209,33 +209,34 @@ class SourceCursor(Cursor):
         for record in records_of(batch, self._rules.max_batch_bytes):
             if record.offset < self._start:
                 continue
-            copy = self._written(record) if changes else record
+            copy = as_written(record, self._rules) if changes else record
             if copy is not None:
                 yield item_of(copy, number)
             elif record.offset < self._copied:
                 self.named[Named.DROPPED] += 1
 
-    def _written(self, record: Record) -> Record | None:
-        rules = self._rules
-        if rules.transform is not None:
-            try:
-                changed = rules.transform(record)
-            except Exception as error:
-                # Any exception: it is a user's code.
-                line = " ".join(str(error).split())
-                raise FlowError(
-                    f"the transform failed at offset {record.offset}: {type(error).__name__}: {line}"
-                ) from error
-            if changed is None:
-                return None
-            if not isinstance(changed, Record):
-                raise FlowError(
-                    f"the transform gave a {type(changed).__name__}, not a Record or None, at offset {record.offset}"
-                )
-            record = changed._replace(offset=record.offset)
-        if rules.headers:
-            record = record._replace(headers=(*record.headers, *rules.headers))
-        return record
+
+def as_written(record: Record, rules: Rules) -> Record | None:
+    """Return what the flow writes for a record; None if it drops it. Raises FlowError if the transform fails."""
+    if rules.transform is not None:
+        try:
+            changed = rules.transform(record)
+        except Exception as error:
+            # Any exception: it is a user's code.
+            line = " ".join(str(error).split())
+            raise FlowError(
+                f"the transform failed at offset {record.offset}: {type(error).__name__}: {line}"
+            ) from error
+        if changed is None:
+            return None
+        if not isinstance(changed, Record):
+            raise FlowError(
+                f"the transform gave a {type(changed).__name__}, not a Record or None, at offset {record.offset}"
+            )
+        record = changed._replace(offset=record.offset)
+    if rules.headers:
+        record = record._replace(headers=(*record.headers, *rules.headers))
+    return record
 
 
 class TargetCursor(Cursor):
@@ -249,6 +250,7 @@ class TargetCursor(Cursor):
         return True
 
     def _items_of(self, batch: AnyBatch) -> Iterator[Item]:
-        number, has_time = identity(batch), not batch.has_log_append_time
-        for record in records_of(batch, self._rules.max_batch_bytes):
-            yield item_of(record, number, has_time=has_time)
+        number, has_time, rules = identity(batch), not batch.has_log_append_time, self._rules
+        by_flow = rules.is_own is not None and rules.is_own(batch)
+        for record in records_of(batch, rules.max_batch_bytes):
+            yield item_of(record, number, has_time=has_time, by_flow=by_flow)

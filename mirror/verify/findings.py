@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from mirror.verify.items import Item, digest_of, excerpts_of
 from mirror.verify.values import Difference, Kind, Named, Rules
 
 _MAX_UNSETTLED: Final = 100_000
 """So many foreign records are remembered that may be permitted: one may have been moved, or be a repetition."""
+
+
+class _Place(NamedTuple):
+    """Where a foreign record of the target is, and whether it is permitted there."""
+
+    target: int
+    source: int
+    """The source's next offset."""
+    is_permitted: bool
 
 
 class EnoughFound(Exception):
@@ -59,8 +68,8 @@ class Findings:
         self._all: Final[list[_Finding]] = []
         self._missing: Final = _Unmatched()
         self._extra: Final = _Unmatched()
-        self._unsettled: Final = OrderedDict[tuple[bytes, int | None], list[tuple[int, int]]]()
-        """Target offsets and next source offsets of foreign records, by digest and timestamp (None: not known)."""
+        self._unsettled: Final = OrderedDict[tuple[bytes, int | None], list[_Place]]()
+        """Foreign records that may be repetitions, by digest and timestamp (None: not known)."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -75,10 +84,10 @@ class Findings:
         digest = digest_of(item.record)
         moved = self._extra.pop(digest, item.record.timestamp_ms)
         if moved is None and (places := self._settled(digest, item.record.timestamp_ms)):
-            moved = _Finding(Kind.FOREIGN, item.offset, places.pop()[0], digest)
+            moved = _Finding(Kind.FOREIGN, item.offset, places.pop().target, digest)
             self._add(moved)
-            for at, _ in places:  # they are repetitions of the one that was moved
-                self._repeated(item.offset, at, digest)
+            for place in places:  # they are repetitions of the one that was moved
+                self._repeated(item.offset, place.target, digest)
         if moved is not None:
             moved.kind, moved.source_offset = Kind.ORDER, item.offset
             return
@@ -99,7 +108,7 @@ class Findings:
         if first is not None and self._rules.repeats_allowed:
             self._named[Named.REPEATED] += 1
             return
-        if first is None and self._may_be_permitted:
+        if first is None and self._may_be_permitted(item):
             self._remember(item, digest, source_offset)
             return
         kind, place = (Kind.FOREIGN, source_offset) if first is None else (Kind.DOUBLED, first)
@@ -117,22 +126,31 @@ class Findings:
         """Add a batch of the target that cannot be read."""
         self._add(_Finding(Kind.CONTENT, source_offset, target_offset, b"", ("batch",)))
 
-    @property
-    def _may_be_permitted(self) -> bool:
+    def _may_be_permitted(self, item: Item) -> bool:
         room = len(self._unsettled) < _MAX_UNSETTLED
-        return self._rules.foreign_allowed or (self._rules.repeats_allowed and room)
+        return self._is_permitted(item) or (self._rules.repeats_allowed and room)
+
+    def _is_permitted(self, item: Item) -> bool:
+        """Whether others may have written it."""
+        return self._rules.foreign_allowed and not item.by_flow
 
     def _remember(self, item: Item, digest: bytes, source_offset: int) -> None:
-        self._named[Named.FOREIGN] += self._rules.foreign_allowed
+        place = _Place(item.offset, source_offset, self._is_permitted(item))
+        self._named[Named.FOREIGN] += place.is_permitted
         key = digest, item.record.timestamp_ms if item.has_time else None
-        self._unsettled.setdefault(key, []).append((item.offset, source_offset))
+        self._unsettled.setdefault(key, []).append(place)
         if len(self._unsettled) > _MAX_UNSETTLED:
             self._unsettled.popitem(last=False)
 
     @property
-    def unsettled(self) -> list[int]:
-        """The target offsets of foreign records that may be repetitions: :meth:`settle` needs the source again."""
-        return [offset for places in self._unsettled.values() for offset, _ in places]
+    def unsettled(self) -> bool:
+        """Whether foreign records may be repetitions: :meth:`settle` needs the source again."""
+        return bool(self._unsettled)
+
+    @property
+    def unpermitted(self) -> list[int]:
+        """The target offsets of those that are differences if they are no repetitions."""
+        return [place.target for places in self._unsettled.values() for place in places if not place.is_permitted]
 
     def settle(self, item: Item) -> list[tuple[int, int]]:
         """Take a record of the source that was read again: foreign records that are equal repeat it.
@@ -141,9 +159,9 @@ class Findings:
         """
         digest = digest_of(item.record)
         places = self._settled(digest, item.record.timestamp_ms)
-        for target_offset, _ in places:
-            self._repeated(item.offset, target_offset, digest)
-        return [] if self._rules.repeats_allowed else [(item.offset, target_offset) for target_offset, _ in places]
+        for place in places:
+            self._repeated(item.offset, place.target, digest)
+        return [] if self._rules.repeats_allowed else [(item.offset, place.target) for place in places]
 
     def _repeated(self, source_offset: int, target_offset: int, digest: bytes) -> None:
         if self._rules.repeats_allowed:
@@ -153,18 +171,18 @@ class Findings:
 
     def settle_rest(self) -> list[tuple[int, int]]:
         """Take what is left: it is not of the source. Return and raise as :meth:`settle`."""
-        if self._rules.foreign_allowed:
-            return []
-        found = [(key, place) for key, places in self._unsettled.items() for place in places]
-        for (digest, _), (target_offset, source_offset) in found:
-            self._add(_Finding(Kind.FOREIGN, source_offset, target_offset, digest))
-        return [(source_offset, target_offset) for _, (target_offset, source_offset) in found]
+        found = [
+            (key[0], place) for key, places in self._unsettled.items() for place in places if not place.is_permitted
+        ]
+        for digest, place in found:
+            self._add(_Finding(Kind.FOREIGN, place.source, place.target, digest))
+        return [(place.source, place.target) for _, place in found]
 
-    def _settled(self, digest: bytes, timestamp_ms: int) -> list[tuple[int, int]]:
+    def _settled(self, digest: bytes, timestamp_ms: int) -> list[_Place]:
         """Return and forget the places of foreign records that are equal to one of the source."""
         keys = ((digest, timestamp_ms), (digest, None))
         places = [place for key in keys for place in self._unsettled.pop(key, ())]
-        self._named[Named.FOREIGN] -= len(places) if self._rules.foreign_allowed else 0
+        self._named[Named.FOREIGN] -= sum(place.is_permitted for place in places)
         return places
 
     def _excerpts(self, source: Item | None, target: Item | None = None) -> tuple[str, str] | None:

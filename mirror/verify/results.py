@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mirror.verify.values import LEFT_OUT, Bounds, Kind, Named, Uncompared, Verdict
+from mirror.verify.values import LEFT_OUT, Bounds, Kind, Uncompared, Verdict
 
 EXIT_EQUAL: Final = 0
 EXIT_NOT_COMPARED: Final = 1
@@ -121,9 +121,7 @@ class PartitionResult:
         parts = [one for one in verdict.uncompared if one.side == "source" or not verdict.complete]
         reasons += [str(one) for one in (*parts, *self.outside)]
         reasons += [f"{verdict.named[name]:,} {name}" for name in LEFT_OUT if verdict.named[name]]
-        if count := verdict.named[Named.NOT_LOCAL]:
-            reasons.append(f"{count:,} {Named.NOT_LOCAL}, by the flows' registry alone: they were not looked for")
-        return reasons
+        return reasons if verdict.absent is None else [*reasons, str(verdict.absent)]
 
     def to_record(self) -> dict[str, Any]:
         """Return it as a JSON object."""
@@ -151,6 +149,7 @@ class PartitionResult:
             "differing_records": {kind.value: count for kind, count in verdict.kinds.items()},
             "named": {name.value: count for name, count in verdict.named.items()},
             "not_compared": [uncompared.to_record() for uncompared in verdict.uncompared],
+            "absent": None if verdict.absent is None else verdict.absent.to_record(),
         }
 
 

@@ -95,6 +95,10 @@ class Difference:
         return record
 
 
+NOT_COPIED_YET: Final = "they are not copied yet"
+"""The reason of what is behind the progress: the task looks whether there are records, and not only markers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Uncompared:
     """Offsets that were not compared, and why not."""
@@ -111,6 +115,31 @@ class Uncompared:
     def to_record(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return {"side": self.side, "start": self.start, "end": self.end, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Records that flows have written to the source, and that the target does not have."""
+
+    start: int
+    """The source offset of the first one."""
+    end: int
+    """Behind the last one."""
+    records: int
+    is_exact: bool = True
+    """Whether all were counted."""
+
+    def __str__(self) -> str:
+        at_least = "" if self.is_exact else "at least "
+        records = "1 record" if self.records == 1 else f"{self.records:,} records"
+        return (
+            f"{at_least}{records} at the source offsets {self.start} to {self.end - 1}, left out because flows have"
+            " written them there, not found among what others have written to the target"
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {"start": self.start, "end": self.end, "records": self.records, "is_exact": self.is_exact}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +197,8 @@ class Rules:
     transform: Callable[[Record], Record | None] | None = None
     is_left_out: Callable[[AnyBatch], bool] | None = None
     """Whether a batch of the source was written by a flow, and is not copied (``origin = "local"``)."""
+    is_own: Callable[[AnyBatch], bool] | None = None
+    """Whether the flow has written a batch of the target (``origin = "local"``): no record of others is in it."""
     foreign_allowed: bool = False
     """Whether others write to the target, too."""
     repeats_allowed: bool = False
@@ -225,6 +256,8 @@ class Verdict:
     """By target offset."""
     named: Counter[Named] = field(default_factory=Counter)
     uncompared: list[Uncompared] = field(default_factory=list)
+    absent: Absent | None = None
+    """What was left out, and is not on the target either; None if all of it is there."""
     complete: bool = True
     """Whether everything up to the end was compared, or named as what could not be."""
     notes: list[str] = field(default_factory=list)

@@ -51,9 +51,13 @@ class SourceRegistry(NamedTuple):
 class Registry:
     """What the records of a registry say: each record that is added replaces an earlier one of its key."""
 
-    def __init__(self) -> None:
+    def __init__(self, flow: str = "") -> None:
+        """``flow`` is that of :attr:`ids_of_flow`."""
+        self._flow: Final = flow
         self.producer_ids: set[int] = set()
         """Under which flows write."""
+        self.ids_of_flow: set[int] = set()
+        """Those of one flow."""
         self.sources: dict[str, SourceRegistry] = {}
         """The registries that flows read on their sources, by flow."""
         self._log_ends: dict[str, dict[LogKey, int]] = {}
@@ -81,6 +85,8 @@ class Registry:
         beginning = stored.text(name.get(_BEGINNING))
         if producer_id is not None:
             self.producer_ids.add(producer_id)
+            if self._flow and stored.text(fields.get("flow")) == self._flow:
+                self.ids_of_flow.add(producer_id)
         elif topic_id and partition is not None:
             log_ends = self._log_ends.setdefault(beginning, {})
             log_ends[LogKey(topic_id, partition)] = stored.number(fields.get("offset")) or 0

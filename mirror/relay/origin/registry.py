@@ -32,9 +32,12 @@ def registry_topic(options: Mapping[str, object]) -> FlowTopic:
     return FlowTopic(options, REGISTRY_TOPIC)
 
 
-def read_registry(topic: FlowTopic, timeout_ms: int) -> Registry:
-    """Return what the registry says; nothing if it does not exist. Raises KafkaError, KafkaTimeout."""
-    registry = Registry()
+def read_registry(topic: FlowTopic, timeout_ms: int, flow: str = "") -> Registry:
+    """Return what the registry says; nothing if it does not exist. Raises KafkaError, KafkaTimeout.
+
+    ``flow`` is that of :attr:`.Registry.ids_of_flow`.
+    """
+    registry = Registry(flow)
     for record in topic.records(Timer(SystemClock(), timeout_ms)):
         registry.add(record.key, record.value)
     return registry

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mirror.relay.batches.topic_config import FOREVER
 from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
 from mirror.relay.progress.target_log import is_other_topic
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT
 from mirror.verify.results import PartitionResult, TopicFacts, VerifyRange
-from mirror.verify.values import Bounds, Uncompared, Verdict
+from mirror.verify.values import NOT_COPIED_YET, Bounds, Uncompared, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from mirror.relay.progress.committed import Progress
     from mirror.spark.planning.range_planner import SourcePartition
     from mirror.verify.proof import ProvedRange
-
-_NOT_YET: Final = "they are not copied yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +162,8 @@ def _outside(place: Place, progress: Progress, bounds: Bounds) -> Iterator[Uncom
     parts = (
         (0, begun, "the copy has begun behind them"),
         (begun, min(bounds.source_start, progress.offset), front),
-        (progress.offset, until, _NOT_YET),
-        (until, source.end, _NOT_YET if source.until is None else "the flow ends in front of them"),
+        (progress.offset, until, NOT_COPIED_YET),
+        (until, source.end, NOT_COPIED_YET if source.until is None else "the flow ends in front of them"),
     )
     for first, last, reason in parts:
         begin, end = max(first, source.earliest), min(last, source.end)

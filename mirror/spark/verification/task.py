@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,16 +15,19 @@ from mirror.config.flow_rules import source_options
 from mirror.errors import MirrorError
 from mirror.relay.batches.reencode import one_at_a_time
 from mirror.relay.origin.records import LogKey
-from mirror.relay.origin.registry import open_origin
+from mirror.relay.origin.registry import open_origin, read_registry, registry_topic
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.runtime.clock import SystemClock
 from mirror.runtime.memory.malloc_tuning import bound_heap
 from mirror.spark.datasource.options import FlowOptions
 from mirror.verify.comparison import Comparison
+from mirror.verify.cursors import SourceCursor
+from mirror.verify.left_out import LeftOut, ReadLog
 from mirror.verify.log_reader import LogReader
 from mirror.verify.proof import against_digest
 from mirror.verify.results import PartitionResult, VerifyRange
-from mirror.verify.values import Rules, TimeLimits, Verdict
+from mirror.verify.values import NOT_COPIED_YET, Named, Rules, TimeLimits, Uncompared, Verdict
+from mirror.wire.records import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -86,11 +90,18 @@ def verify_ranges(config: MirrorConfig, flow: FlowConfig, task: VerifyTask) -> I
         if origin is not None:
             clients.enter_context(origin)
         rules = _rules(flow, task)
+        if origin is not None:
+            own = read_registry(registry_topic(sides[1]), timeout_ms, flow.name).ids_of_flow
+            rules = replace(rules, is_own=lambda batch: isinstance(batch, Batch) and batch.producer_id in own)
         for range_ in task.ranges:
-            yield _verify(source, target, range_, _rules_of(range_, rules, flow, origin, clock.unix_ms()))
+            of_range = _rules_of(range_, rules, flow, origin, clock.unix_ms())
+            yield _verify(source, target, range_, of_range, _rules_back(config, flow, range_))
 
 
-def _verify(source: LogReader, target: LogReader, range_: VerifyRange, rules: Rules) -> PartitionResult:
+def _verify(
+    source: LogReader, target: LogReader, range_: VerifyRange, rules: Rules, back: Rules | None
+) -> PartitionResult:
+    """Compare one partition; ``back`` is what the flow of the other direction does to records."""
     bounds, comparison = range_.bounds, None
     from_source = TopicPartition(range_.topic, range_.partition)
     from_target = TopicPartition(range_.target_topic, range_.partition)
@@ -107,7 +118,29 @@ def _verify(source: LogReader, target: LogReader, range_: VerifyRange, rules: Ru
     except Exception as error:  # noqa: BLE001 - what a transform gives may raise anything; others are compared still
         line = _one_line(error)
         return PartitionResult.of(range_, _so_far(comparison, line), line)
+    try:
+        outside = tuple(_outside(partial(source.read, from_source), range_, rules))
+        if verdict.named[Named.NOT_LOCAL]:
+            with contextlib.closing(source.read(from_source, bounds.source_start, bounds.source_end)) as of_source:
+                search = LeftOut(of_source, partial(target.read, from_target), bounds, rules, back)
+                verdict.absent = search.run(starts[1])
+    except Exception as error:  # noqa: BLE001 - as above
+        return PartitionResult.of(range_, verdict, f"whether the target is complete: {_one_line(error)}")
+    range_ = replace(range_, outside=outside)
     return against_digest(PartitionResult.of(range_, verdict), range_.expected_digest)
+
+
+def _outside(read: ReadLog, range_: VerifyRange, rules: Rules) -> Iterator[Uncompared]:
+    """Yield what the source has outside the range: of what is not copied yet, from its first record on."""
+    for one in range_.outside:
+        if one.reason != NOT_COPIED_YET:
+            yield one
+            continue
+        bounds = replace(range_.bounds, source_start=one.start, source_end=one.end)
+        with contextlib.closing(read(one.start, one.end)) as fetches:
+            first = SourceCursor(fetches, bounds, replace(rules, is_left_out=None, hashes=False), one.end).peek()
+        if first is not None:  # otherwise there are only markers, or what compaction or an abort has left
+            yield replace(one, start=first.offset)
 
 
 def _so_far(comparison: Comparison | None, reason: str) -> Verdict | None:
@@ -125,6 +158,18 @@ def _rules(flow: FlowConfig, task: VerifyTask) -> Rules:
         excerpts=task.excerpts,
         hashes=task.hashes,
     )
+
+
+def _rules_back(config: MirrorConfig, flow: FlowConfig, range_: VerifyRange) -> Rules | None:
+    """Return what the flow does to records that copies the target's topic to the source's; None if none is known."""
+    topics = range_.target_topic, range_.topic
+    for other in config.flows.values():
+        back = (other.source, other.target) == (flow.target, flow.source) and other.includes(topics[0])
+        if back and other.target_topic(topics[0]) == topics[1]:
+            policy = other.copy_policy()
+            transform = one_at_a_time(policy.transform) if policy.transform else None
+            return Rules(headers=policy.headers, transform=transform)
+    return None
 
 
 def _rules_of(range_: VerifyRange, rules: Rules, flow: FlowConfig, origin: LocalOrigin | None, now_ms: int) -> Rules:

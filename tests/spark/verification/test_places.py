@@ -24,7 +24,7 @@ from mirror.spark.verification.places import (
 )
 from mirror.verify.proof import ProvedRange, proved_ranges
 from mirror.verify.results import EXIT_EQUAL, EXIT_NOT_COMPARED, PartitionResult, VerifyRange, exit_status
-from mirror.verify.values import Bounds, Difference, Kind, Named, Uncompared, Verdict
+from mirror.verify.values import Absent, Bounds, Difference, Kind, Named, Uncompared, Verdict
 
 _SOURCE = SourcePartition(
     topic="orders",
@@ -291,11 +291,8 @@ def test_check_of_a_proof_lists_what_came_behind_it() -> None:
             ["target 0 to 4 not compared: unread"],
         ),
         ({"named": Counter({Named.TOO_LARGE: 2})}, "", [f"2 {Named.TOO_LARGE}"]),
-        (
-            {"named": Counter({Named.NOT_LOCAL: 3})},
-            "",
-            [f"3 {Named.NOT_LOCAL}, by the flows' registry alone: they were not looked for"],
-        ),
+        ({"named": Counter({Named.NOT_LOCAL: 3})}, "", []),
+        ({"absent": Absent(3, 9, 1_200)}, "", [str(Absent(3, 9, 1_200))]),
         ({"named": Counter({Named.DROPPED: 2, Named.TARGET_COMPACTED: 1})}, "", []),
     ],
 )

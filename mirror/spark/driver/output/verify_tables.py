@@ -89,6 +89,7 @@ def _remarks(result: PartitionResult) -> str:
         texts += [f"{count:,} {kind}" for kind, count in sorted(result.verdict.kinds.items())]
         texts += [str(one) for one in result.verdict.uncompared if one.reason != result.error]
         texts += map(str, result.outside)
+        texts += [str(result.verdict.absent)] if result.verdict.absent is not None else []
         texts += [f"{count:,} {name}" for name, count in sorted(result.verdict.named.items())]
     return "; ".join([*texts, *result.notes])
 
