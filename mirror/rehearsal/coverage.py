@@ -82,6 +82,36 @@ def target_only(sizes: Mapping[TopicPartition, int | None], old: str, new: str) 
         )
 
 
+def old_only(sizes: Mapping[TopicPartition, int | None], old: str, new: str) -> Iterator[Obstacle]:
+    """Yield the partitions of the old cluster that the new one does not have, with how many offsets they hold."""
+    for tp, size in sorted(sizes.items()):
+        held = "an unknown number of" if size is None else f"{size:,}"
+        yield Obstacle(
+            kind=Kind.PARTITION,
+            name=str(tp),
+            reason=f"only {old} has this partition, with {held} offsets: they stay there",
+            action=_waive(f"give the topic of {new} as many partitions, and copy what this one holds"),
+        )
+
+
+def left_behind(tails: Mapping[TopicPartition, tuple[int, int]], flow: str, old: str, new: str) -> Iterator[Obstacle]:
+    """Yield the partitions of the new cluster with records that have not arrived on the old one.
+
+    ``tails``: the offset of the first one, and the end of the log.
+    """
+    for tp, (start, end) in sorted(tails.items()):
+        yield Obstacle(
+            kind=Kind.PARTITION,
+            name=str(tp),
+            reason=f"up to {counted(end - start, 'record')} of {new}, from offset {start} on, have not arrived on"
+            f" {old}, where groups have not read them, and flow {flow} is not running",
+            action=_waive(
+                f"run the flow, unless newer records were written to {old}, which they would follow; otherwise let the"
+                f" groups read them on {new}"
+            ),
+        )
+
+
 def of_others(counts: Mapping[TopicPartition, int], flow: str) -> Iterator[Obstacle]:
     """Yield the partitions of the new cluster with records of others in front of the position of a group."""
     for tp, count in sorted(counts.items()):

@@ -11,11 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mirror.cli.app import app
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.config.load import load
 from mirror.spark.ledger.evidence_files import read_evidence
 from mirror.spark.preflight.flow_groups import open_sync
+from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
+from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.api_admin import FakeGroup, FakeMember
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.record_batches import MADE_MS, build
@@ -403,3 +405,81 @@ def test_a_target_that_does_not_answer_is_status_1_with_one_error(site: Site, ar
     assert line.startswith("mirror: cluster berlin does not answer")
     document = json.loads(found.stdout)
     assert (document["flows"], list(document["errors"])) == ([], [FLOW])
+
+
+# --- what the way back does not cover
+
+
+def _obstacles(found: dict[str, Any]) -> dict[tuple[str, str], str]:
+    return {(one["kind"], one["name"]): one["reason"] for one in found["obstacles"]}
+
+
+def test_last_records_of_the_old_cluster_are_not_left_behind(site: Site) -> None:
+    """It has failed in front of their copy: the groups on the target have not read them."""
+    site.commit(source=250, target=250)
+    assert site.ask("--reverse")[0] == 0
+    site.pair.write(*(b"tail %d" % number for number in range(5)))
+    status, found = site.ask("--reverse")
+    reason = _obstacles(found)["partition", "t-0"]
+    assert (status, reason.split(",")[0]) == (3, "up to 5 records of paris")
+    assert "from offset 250 on" in reason
+    status, found = site.ask("--reverse", "--waive", "t-0")
+    assert (status, found["obstacles"]) == (0, [])
+    site.commit(source=253)
+    status, move = site.move("--reverse", "--waive", "t-0")
+    assert (status, move["reason"], move["skipped"]) == (3, "skips-records", 3)
+
+
+def test_markers_behind_the_copy_are_no_last_records(site: Site) -> None:
+    site.commit(source=250, target=250)
+    log = site.pair.source.log("t")
+    log.append(build((b"x",), producer_id=99, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL))
+    log.end_transaction(99, commit=False)
+    assert site.ask("--reverse")[0] == 0
+
+
+def test_last_records_that_a_running_flow_copies_are_a_note(site: Site) -> None:
+    site.commit(source=250, target=250)
+    site.pair.write(b"new")
+    with Admin({"bootstrap.servers": site.pair.target.bootstrap}) as target:
+        RunControlClient(target, FLOW, "run").claim()
+    status, found = site.ask("--reverse")
+    assert (status, found["obstacles"]) == (0, [])
+    assert any("which runs, has still to copy" in note for note in found["notes"])
+
+
+def test_what_the_way_back_does_not_cover_is_not_ready_unless_it_is_waived(site: Site) -> None:
+    site.commit(source=250, target=250)
+    for topic in ("new-on-berlin", "paris.gone"):
+        site.pair.target.add_topic(topic)
+        site.pair.target.groups[GROUP][TopicPartition(topic, 0)] = GroupOffset(0, -1, "")
+    site.pair.target.groups["connect-sink"][TARGET] = GroupOffset(250, -1, "")
+    site.configure(f"[flows.{FLOW}.groups]", topics="t|gone")
+    status, found = site.ask("--reverse")
+    obstacles = _obstacles(found)
+    assert (status, obstacles.keys()) == (
+        3,
+        {("group", "connect-sink"), ("topic", "new-on-berlin"), ("topic", "paris.gone")},
+    )
+    assert obstacles["group", "connect-sink"].endswith("and no flow brings its positions to paris")
+    status, found = site.ask("--reverse", "--waive", "connect-.*", "--waive", "new-on-berlin", "--waive", "paris.gone")
+    assert sum("waived" in note for note in found["notes"]) == 3
+    assert not any("matches nothing" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize("side", ["target", "source"])
+def test_partition_of_one_side_is_not_ready_to_go_back(site: Site, side: str) -> None:
+    site.commit(source=250, target=250)
+    cluster, topic = (site.pair.target, "paris.t") if side == "target" else (site.pair.source, "t")
+    cluster.add_topic(topic, 2)
+    cluster.log(topic, 1).append_values(b"only", b"here")
+    status, found = site.ask("--reverse", "--waive", "paris.t-0")
+    reasons = [one["reason"] for one in found["obstacles"] if one["name"] == f"{topic}-1"]
+    assert (status, sum("has this partition, with 2 offsets" in reason for reason in reasons)) == (3, 1)
+
+
+def test_records_that_stay_on_the_target_may_be_waived(site: Site) -> None:
+    site.commit(source=200, target=200)
+    site.pair.log().append_values(b"theirs", b"too")
+    assert site.ask("--reverse")[0] == 3
+    assert site.ask("--reverse", "--waive", "paris.t-0")[0] == 0

@@ -1,4 +1,4 @@
-"""Reads the timestamps of the first records that have not arrived."""
+"""Reads the first records that have not arrived."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from mirror.timing import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from mirror.wire.decode import Record
 
 MOST_PARTITIONS: Final = 1_000
 """So many partitions are read at most, those with the most records; the fetch of each returns at least a batch."""
@@ -30,7 +32,19 @@ def first_timestamps(
 
     A partition is absent if it has no such record, or did not answer in time. Raises ConfigError.
     """
-    found: dict[TopicPartition, int] = {}
+    found = first_records(options, spans, timeout_ms)
+    # Records of magic 0 have no timestamp.
+    return {tp: one.timestamp_ms for tp, one in found.items() if one is not None and one.timestamp_ms >= 0}
+
+
+def first_records(
+    options: Mapping[str, object], spans: Mapping[TopicPartition, tuple[int, int]], timeout_ms: int = _TIMEOUT_MS
+) -> dict[TopicPartition, Record | None]:
+    """Return the first committed record in these offsets [start, end) of each log; None if there is none.
+
+    A partition is absent if it did not answer in time. Raises ConfigError.
+    """
+    found: dict[TopicPartition, Record | None] = {}
     if not spans:
         return found
     timer = Timer(SystemClock(), timeout_ms)
@@ -48,9 +62,9 @@ def first_timestamps(
                         done.add(fetched.tp)
                         continue
                     first = next(fetched.records(), None)
-                    if first is not None and first.timestamp_ms >= 0:  # records of magic 0 have none
-                        found.setdefault(fetched.tp, first.timestamp_ms)
                     if first is not None or fetched.next_offset >= spans[fetched.tp][1]:
+                        is_in_span = first is not None and first.offset < spans[fetched.tp][1]
+                        found.setdefault(fetched.tp, first if is_in_span else None)
                         done.add(fetched.tp)
                     fetched.release()
                 if done:

@@ -8,8 +8,9 @@ from mirror.client import TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.own_groups import is_own_group
 from mirror.groups.reader import GroupReader
-from mirror.rehearsal.coverage import Flows, ReadingGroup, of_others, target_only, uncovered
+from mirror.rehearsal.coverage import Flows, ReadingGroup, of_others, old_only, target_only, uncovered
 from mirror.runtime.clock import SystemClock
+from mirror.spark.planning.range_planner import select_topics, source_topic_for
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 
 if TYPE_CHECKING:
@@ -40,8 +41,42 @@ def coverage(
     topics = target.describe_topics({tp.topic for tp in wanted}, partial=True, timeout_ms=CALL_TIMEOUT_MS)
     there = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
     bounds = log_bounds(target, there - wanted)
-    sizes = {tp: bounds[tp][1] - bounds[tp][0] if tp in bounds else None for tp in there - wanted}
-    yield from target_only(sizes, flow.source, flow.target)
+    yield from target_only(_sizes(there - wanted, bounds), flow.source, flow.target)
+
+
+def coverage_back(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    clusters: tuple[Admin, Admin],
+    backs: Collection[FlowConfig],
+    only: Collection[str] = (),
+) -> Iterator[Obstacle]:
+    """Yield the same for the way back, from the flow's target to its source; ``backs`` are the flows that copy back.
+
+    Raises KafkaError if a cluster does not answer.
+    """
+    source, target = clusters
+    groups = reading_groups(target)
+    originals, copies = source.list_topics(), target.list_topics()
+    flows = _flows_back(config, flow, originals.keys())
+    yield from uncovered((one for one in groups if not only or one.group in only), flows)
+    here, there = set[TopicPartition](), set[TopicPartition]()
+    for name in select_topics(flow, originals):
+        copy = copies.get(flow.target_topic(name))
+        if copy is not None:
+            here |= {TopicPartition(name, one.partition) for one in originals[name].partitions}
+            there |= {TopicPartition(name, one.partition) for one in copy.partitions}
+    bounds = log_bounds(source, here - there)
+    yield from target_only(_sizes(here - there, bounds), flow.target, flow.source)
+    left = {TopicPartition(flow.target_topic(tp.topic), tp.partition) for tp in there - here}
+    left = {tp for tp in left if not any(back.includes(tp.topic) for back in backs)}
+    yield from old_only(_sizes(left, log_bounds(target, left)), flow.target, flow.source)
+
+
+def _sizes(
+    tps: Collection[TopicPartition], bounds: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, int | None]:
+    return {tp: bounds[tp][1] - bounds[tp][0] if tp in bounds else None for tp in tps}
 
 
 def reading_groups(admin: Admin) -> list[ReadingGroup]:
@@ -67,6 +102,27 @@ def _flows(config: MirrorConfig, flow: FlowConfig) -> Flows:
         copies=flow.includes,
         is_copied=lambda topic: any(one.includes(topic) for one in alike),
         is_brought=lambda group, topic: any(one.groups.includes(group) and one.includes(topic) for one in alike),
+    )
+
+
+def _flows_back(config: MirrorConfig, flow: FlowConfig, originals: Collection[str]) -> Flows:
+    """Return what is covered of the target: copies whose originals the source has, and what is copied back."""
+    ahead = [one for one in config.flows.values() if (one.source, one.target) == (flow.source, flow.target)]
+    back = [one for one in config.flows.values() if (one.source, one.target) == (flow.target, flow.source)]
+
+    def is_brought(group: str, topic: str) -> bool:
+        return any(one.groups.includes(group) and source_topic_for(one, topic) is not None for one in ahead) or any(
+            one.groups.includes(group) and one.includes(topic) for one in back
+        )
+
+    return Flows(
+        flow=flow.name,
+        new=flow.source,
+        copies=lambda topic: source_topic_for(flow, topic) is not None,
+        is_copied=lambda topic: (
+            any(source_topic_for(one, topic) in originals for one in ahead) or any(one.includes(topic) for one in back)
+        ),
+        is_brought=is_brought,
     )
 
 

@@ -108,7 +108,7 @@ def rehearse(request: Request) -> Rehearsal:
             ),
             limits=request.limits,
         )
-    recovery = recovery_time(flow, request.ledger, rehearsal.bytes, is_running=_is_running(seen))
+    recovery = recovery_time(flow, request.ledger, rehearsal.bytes, is_running=is_running(seen))
     return over_limits(replace(rehearsal, recovery=recovery))
 
 
@@ -200,7 +200,7 @@ def _backlogs(
     partitions = {
         tp: Missing(
             TopicPartition(flow.target_topic(tp.topic), tp.partition),
-            _not_arrived_from(seen, tp),
+            not_arrived_from(seen, tp),
             offsets.end,
         )
         for tp, offsets in seen.offsets.items()
@@ -208,7 +208,8 @@ def _backlogs(
     return read_backlogs(source_options(config, flow), partitions, sizes)
 
 
-def _not_arrived_from(seen: Observation, tp: TopicPartition) -> int | None:
+def not_arrived_from(seen: Observation, tp: TopicPartition) -> int | None:
+    """Return from which source offset on a partition has not arrived; None if it is not known."""
     start = seen.copied_to(tp)
     return None if start is None else max(start, seen.offsets[tp].earliest or 0)
 
@@ -238,5 +239,6 @@ def _withheld(seen: Observation) -> Iterable[str]:
         yield f"{withheld} more records are behind open transactions of the source: no consumer reads them yet"
 
 
-def _is_running(seen: Observation) -> bool:
+def is_running(seen: Observation) -> bool:
+    """Whether a run of the flow is there."""
     return seen.run is not None and not seen.run.is_dead(seen.time_ms)

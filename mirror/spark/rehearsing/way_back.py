@@ -12,6 +12,7 @@ from mirror.errors import KafkaError
 from mirror.groups.translation.both_ways import BothWaysPartition
 from mirror.groups.way_back import WayBack
 from mirror.rehearsal.advice import Advice
+from mirror.rehearsal.coverage import left_behind
 from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.limits import over_limits
 from mirror.rehearsal.values import Kind, Obstacle, Rehearsal
@@ -21,9 +22,12 @@ from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.drift import read_drift
 from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, rules_of
 from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
-from mirror.spark.rehearsing.rehearse import UPPER_BOUND, Request, absent, problems_of
+from mirror.spark.rehearsing.coverage import coverage_back
+from mirror.spark.rehearsing.rehearse import UPPER_BOUND, Request, absent, is_running, problems_of
 from mirror.spark.rehearsing.sides import notes_of, obstacles_of
+from mirror.spark.rehearsing.tails import Tail, read_tails
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
+from mirror.spark.status.observation import FlowObserver
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from mirror.groups.translation.logs import PartitionLogs
     from mirror.rehearsal.values import Backlog
     from mirror.relay.offsets.copy_count import Move
+
 
 _RECOVERY: Final = "how long the rest takes is said for the flow that copies it"
 _NOT_COMPARED: Final = "topics, configurations and ACLs are not compared: no flow copies these topics back"
@@ -47,12 +52,15 @@ def rehearse_back(request: Request) -> Rehearsal:
         open_admins(config, flow) as (source, target),
     ):
         positions, problems = way_back.read()
+        seen = FlowObserver(flow, None, SystemClock().unix_ms).observe(source, target)
         partitions = _partitions(flow, source, target)
         others = {old: new for old, new in partitions.items() if new not in way_back.logs}
         logs = {**way_back.open(others), **way_back.logs}
         ends = _last_stable(target, partitions.values())
         arrived = {new: _arrived(one, ends.get(new)) for new, one in logs.items()}
         bounds = log_bounds(source, {one.source for one in positions})
+        runs = is_running(seen)
+        tails = read_tails(config, flow, seen, {old: logs[new] for old, new in partitions.items() if new in logs})
         advice = Advice(flow.name, flow.target, flow.source, reverse=True)
         found: dict[str, list[BackPosition]] = {}
         for position in positions:
@@ -63,7 +71,7 @@ def rehearse_back(request: Request) -> Rehearsal:
                 [
                     rehearse_partition(
                         _seen(one, bounds.get(one.source), arrived.get(one.target), ends.get(one.target)),
-                        partial(_moved, logs.get(one.target)),
+                        partial(_moved, logs.get(one.target), tails.get(one.source)),
                         advice,
                         request.limits,
                     )
@@ -77,9 +85,17 @@ def rehearse_back(request: Request) -> Rehearsal:
         ]
         now_ms = SystemClock().unix_ms()
         sources = {new: old for old, new in partitions.items()}
-        missing = {new: Missing(sources[new], arrived[new], ends.get(new)) for new in logs}
+        missing = {new: Missing(old, arrived[new], ends.get(new)) for new, old in sources.items() if new in logs}
         backlogs, complete = read_backlogs(target_options(config, flow), missing)
-    drifts = [(back, read_drift(config, back)) for back in _flows_back(request, partitions)]
+        backs = _flows_back(request, partitions)
+        uncovered, waived = request.waivers.apply(
+            [
+                *coverage_back(config, flow, (source, target), backs, request.groups),
+                *_not_copied_back(backlogs, logs),
+                *left_behind({} if runs else tails, flow.name, flow.target, flow.source),
+            ]
+        )
+    drifts = [(back, read_drift(config, back)) for back in backs]
     rehearsal = Rehearsal(
         flow=flow.name,
         old=flow.target,
@@ -93,14 +109,21 @@ def rehearse_back(request: Request) -> Rehearsal:
         obstacles=(
             *problems_of(problems),
             *absent(request, found),
-            *_not_copied_back(backlogs, logs),
+            *_not_known(backlogs, logs),
+            *uncovered,
             *(obstacle for back, drift in drifts for obstacle in obstacles_of(back, drift)),
         ),
         notes=(
             *([UPPER_BOUND] if backlogs else []),
             *(note for back, drift in drifts for note in notes_of(back, drift)),
             *([] if drifts else [_NOT_COMPARED]),
+            *(
+                [f"{flow.source} has records that flow {flow.name}, which runs, has still to copy"]
+                if tails and runs
+                else []
+            ),
             _RECOVERY,
+            *waived,
         ),
         limits=request.limits,
     )
@@ -156,10 +179,13 @@ def _arrived(logs: PartitionLogs, end: int | None) -> int | None:
         return None
 
 
-def _moved(logs: PartitionLogs | None, offset: int, source_offset: int) -> Move | None:
+def _moved(logs: PartitionLogs | None, tail: Tail | None, offset: int, source_offset: int) -> Move | None:
     if isinstance(logs, BothWaysPartition):  # it is opened as the flow that goes back sees it
         return logs.moved(offset, source_offset)
-    return None if logs is None else logs.moved_back(offset, source_offset)
+    found = None if logs is None else logs.moved_back(offset, source_offset)
+    if found is None or tail is None:
+        return found
+    return found._replace(skipped=found.skipped.or_more(max(0, source_offset - tail.start)))
 
 
 def _seen(one: BackPosition, log: tuple[int, int] | None, arrived: int | None, end: int | None) -> Seen:
@@ -177,18 +203,23 @@ def _seen(one: BackPosition, log: tuple[int, int] | None, arrived: int | None, e
     )
 
 
-def _not_copied_back(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, PartitionLogs]) -> Iterable[Obstacle]:
-    """Yield the partitions with records that no flow brings to the source, or of which nothing is known."""
+def _not_known(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, PartitionLogs]) -> Iterable[Obstacle]:
+    """Yield the partitions of which it is not known what the source has."""
     for one in backlogs:
         if one.records is None:
             why = logs[one.old].problem or logs[one.old].unknown_because or "the end of its log could not be read"
             yield Obstacle(
                 kind=Kind.PARTITION, name=str(one.old), reason=why, action="rehearse again once its leader answers"
             )
-        elif not isinstance(logs[one.old], BothWaysPartition):
+
+
+def _not_copied_back(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, PartitionLogs]) -> Iterable[Obstacle]:
+    """Yield the partitions with records that no flow brings to the source."""
+    for one in backlogs:
+        if one.records is not None and not isinstance(logs[one.old], BothWaysPartition):
             yield Obstacle(
                 kind=Kind.PARTITION,
                 name=str(one.old),
                 reason=f"its records behind the last copy are not on {one.new.topic}, and no flow copies them there",
-                action="configure a flow in the other direction, or leave them",
+                action="configure a flow in the other direction; or --waive it, and leave them",
             )
