@@ -50,6 +50,8 @@ class Reason(enum.StrEnum):
     """A permission is missing."""
     UNAVAILABLE = "coordinator-unavailable"
     """The group's coordinator did not answer."""
+    NO_PARTITION = "no-partition"
+    """One of the clusters does not have the partition: the flow has not made it yet, or its topic was deleted."""
     REFUSED = "refused"
     """The target has refused the commit for another reason."""
     OTHER_RUN = "other-run"

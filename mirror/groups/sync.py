@@ -263,7 +263,8 @@ class GroupSync:
 
     def _translate_one(self, row: Row, logs: PartitionLogs, *, patient: bool) -> None:
         if logs.problem:  # a group whose topic is gone has not deleted its offset itself
-            row.hold(Reason.DELETED if row.committed is None else Reason.UNAVAILABLE, logs.problem)
+            gone = Reason.NO_PARTITION if logs.is_missing else Reason.UNAVAILABLE
+            row.hold(Reason.DELETED if row.committed is None else gone, logs.problem)
         elif row.committed is None and logs.offsets is not None and not logs.offsets.is_of_copied_topic:
             row.hold(Reason.DELETED, logs.offsets.reason)  # with the topic, which was made again
         elif row.committed is None:

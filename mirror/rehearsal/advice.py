@@ -7,6 +7,7 @@ from typing import Final
 
 from mirror.groups.back_positions import BackReason
 from mirror.groups.decision import Reason
+from mirror.groups.summary import counted
 from mirror.rehearsal.values import Why
 
 _ASK_AGAIN: Final = "rehearse again once the broker answers"
@@ -24,22 +25,29 @@ class Advice:
     """Whether the flow commits positions on its target."""
     reverse: bool = False
 
-    def of(self, reason: str) -> str:
-        """Return what to do about ``reason``."""
-        return self._texts().get(reason, "")
+    def of(self, reason: str, skipped: int = 0) -> str:
+        """Return what to do about ``reason``; ``skipped`` records would be read if a position went back."""
+        return self.texts(skipped).get(reason, "")
 
-    def _texts(self) -> dict[str, str]:
-        return {**self._common(), **(self._back() if self.reverse else self._ahead())}
+    def texts(self, skipped: int = 0) -> dict[str, str]:
+        """Return what to do, by reason."""
+        return {**self._common(skipped), **(self._back(skipped) if self.reverse else self._ahead(skipped))}
 
-    def _common(self) -> dict[str, str]:
+    def _common(self, skipped: int) -> dict[str, str]:
         return {
             Why.NOT_KNOWN: f"compare the records around its position on {self.new} before it moves",
             Why.READ_AGAIN: "let a round of the flow bring its position over, or raise --max-records",
+            Reason.PASSED: (
+                f"{self.new} has deleted {counted(skipped, 'record')} of them: let the group read them on {self.old}"
+                " before it moves, or go on without them"
+            ),
             Reason.UNAUTHORIZED: _PERMISSION,
             Reason.UNAVAILABLE: _ASK_AGAIN,
         }
 
-    def _ahead(self) -> dict[str, str]:
+    def _ahead(self, skipped: int) -> dict[str, str]:
+        back = counted(skipped, "record")
+        moved = f"if it has moved to {self.new}, nothing (the way back: mirror rehearse --reverse)"
         position = (
             f"run the flow: its next round commits the position on {self.new}"
             if self.syncs
@@ -47,25 +55,34 @@ class Advice:
         )
         return {
             Why.SKIPS: (
-                f"reset it on {self.new} to what mirror groups shows, or delete its offsets there: the flow"
-                " commits them again"
-                if self.syncs
-                else f"reset it on {self.new} to what mirror offsets shows for its position on {self.old}"
+                f"{moved}; otherwise reset it there to what mirror offsets shows for its position on {self.old}, {back}"
+                " back"
+            ),
+            Why.MOVED: (
+                f"nothing: it goes on where it is (the way back: mirror rehearse --reverse); if it is not to be on"
+                f" {self.new} yet, stop its consumers there, and rehearse again"
             ),
             Why.NO_POSITION: position,
             Why.OUT_OF_RANGE: position,
-            Reason.ACTIVE: f"stop its consumers on {self.new} until it is to move there, or exclude it from the flow",
-            Reason.TAKEN_OVER: f"mirror groups --flow {self.flow} --resume GROUP, or exclude it if it stays there",
+            Reason.ACTIVE: f"{moved}; otherwise stop its consumers there until it is to move",
+            Reason.TAKEN_OVER: (
+                f"{moved}; otherwise mirror groups --flow {self.flow} --resume GROUP, which lets the flow go on from"
+                " there, and never back"
+            ),
+            Reason.NO_PARTITION: f"run the flow, which makes the partition, unless {self.old} has lost its topic",
             Reason.UNKNOWN: "have it commit an offset that is copied, or choose its position by hand (mirror offsets)",
             Reason.NOT_SUPPORTED: "move it by its own means, and exclude it from the flow",
             Reason.REFUSED: "remove the cause that the broker names; the next round commits it",
             Reason.OTHER_RUN: "rehearse again once the other run has ended its round",
         }
 
-    def _back(self) -> dict[str, str]:
+    def _back(self, skipped: int) -> dict[str, str]:
         commit = f"mirror groups --flow {self.flow} --reverse --commit"
         return {
-            Why.SKIPS: f"if it has read them on {self.new} before, nothing; otherwise reset it there by hand",
+            Why.SKIPS: (
+                f"if it has read them on {self.new} before, nothing; otherwise reset it there to what mirror offsets"
+                f" --reverse shows for its position on {self.old}, {counted(skipped, 'record')} back"
+            ),
             Why.NO_POSITION: commit,
             Why.OUT_OF_RANGE: commit,
             Why.READ_AGAIN: commit,

@@ -24,6 +24,7 @@ _HOLDS: Final = frozenset(
         Reason.NOT_SUPPORTED,
         Reason.UNAUTHORIZED,
         Reason.UNAVAILABLE,
+        Reason.NO_PARTITION,
         Reason.REFUSED,
         Reason.OTHER_RUN,
         BackReason.ACTIVE,
@@ -97,7 +98,9 @@ def rehearse_partition(seen: Seen, count: Count, advice: Advice, limits: Limits)
         return move
     also = "" if seen.reason in {"", reason} else f"its position is {seen.reason}"
     detail = "; ".join(filter(None, [_words(reason, move, advice.old), also, seen.detail, why_not]))
-    return replace(move, reason=reason, note="", detail=detail, action=advice.of(reason))
+    is_deleted = reason == Why.SKIPS and (reset is not None or seen.reason == Reason.PASSED)
+    action = advice.of(Reason.PASSED if is_deleted else reason, move.skipped or 0)
+    return replace(move, reason=reason, note="", detail=detail, action=action)
 
 
 def _not_arrived(seen: Seen) -> int | None:
@@ -119,7 +122,7 @@ def _beginning(seen: Seen) -> tuple[int | None, Why | None]:
 def _why_not_ready(seen: Seen, move: GroupMove, reset: Why | None, limits: Limits) -> str:
     """Return the worst reason: records that are skipped come first."""
     if move.skipped:
-        return Why.SKIPS
+        return Why.MOVED if seen.reason == Reason.ACTIVE else Why.SKIPS
     if seen.reason in _HOLDS:
         return seen.reason
     if reset is not None:
@@ -134,7 +137,7 @@ def _why_not_ready(seen: Seen, move: GroupMove, reset: Why | None, limits: Limit
 def _words(reason: str, move: GroupMove, old: str) -> str:
     at_most = "" if move.skipped_is_exact else "up to "
     match reason:
-        case Why.SKIPS:
+        case Why.SKIPS | Why.MOVED:
             return f"{at_most}{counted(move.skipped or 0, 'record')} in front of its position, not read on {old}"
         case Why.NO_POSITION | Why.OUT_OF_RANGE if move.at_stake:
             return f'with auto.offset.reset = "latest" it would skip {counted(move.at_stake, "record")}'

@@ -114,7 +114,7 @@ def test_before_the_first_run_groups_wait_for_the_topics(site: PlanSite) -> None
     for topic in (TARGET.topic, group_topic_of(FLOW)):
         del site.pair.target.topics[topic]
     status, lines = site.lines()
-    line = "on berlin: = group billing: coordinator-unavailable (t-0: there is no partition paris.t-0)"
+    line = "on berlin: = group billing: no-partition (t-0: there is no partition paris.t-0)"
     assert (status, lines) == (TO_DO, [line])
 
 

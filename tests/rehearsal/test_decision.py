@@ -53,7 +53,22 @@ def test_a_group_behind_unread_records_would_skip_them() -> None:
     move = rehearsed(new_offset=130, reason=Reason.TAKEN_OVER.value)
     assert (move.reason, move.skipped) == (Why.SKIPS, 30)
     assert move.detail == "30 records in front of its position, not read on paris; its position is taken-over"
-    assert "reset it on berlin" in move.action
+    assert move.action.startswith("if it has moved to berlin, nothing")
+    assert move.action.endswith("30 records back")
+
+
+def test_a_group_that_lives_on_the_new_cluster_has_moved() -> None:
+    move = rehearsed(new_offset=130, reason=Reason.ACTIVE.value)
+    assert (move.reason, move.skipped, move.is_ready) == (Why.MOVED, 30, False)
+    assert move.action.startswith("nothing")
+    assert rehearsed(new_offset=60, reason=Reason.ACTIVE.value).reason == Reason.ACTIVE
+
+
+@pytest.mark.parametrize("changes", [{"reason": Reason.PASSED.value}, {"new_offset": None, "log": (130, 250)}])
+def test_records_that_the_new_cluster_has_deleted_cannot_be_had_by_a_reset(changes: dict[str, Any]) -> None:
+    move = rehearsed(**{"new_offset": 130, **changes})
+    assert (move.reason, move.skipped) == (Why.SKIPS, 30)
+    assert move.action.startswith("berlin has deleted 30 records of them")
 
 
 def test_a_group_without_a_position_is_left_to_its_own_reset() -> None:

@@ -153,6 +153,7 @@ class BothWaysLogs:
         return BothWaysPartition(
             offsets=ahead.offsets,
             problem=ahead.problem or back.problem,
+            is_missing=ahead.is_missing,
             index_end=ahead.index_end,
             epoch_ends=ahead.epoch_ends,
             leader_epoch=ahead.leader_epoch,

@@ -34,6 +34,8 @@ class PartitionLogs:
     """None if they cannot be translated now."""
     problem: str = ""
     """Why not."""
+    is_missing: bool = False
+    """Whether that is because one of the clusters does not have it."""
     index_end: int = 0
     """The target offset behind the last record that the index has."""
     epoch_ends: dict[int, EpochEndOffset] = field(default_factory=dict)
@@ -223,11 +225,13 @@ class FlowLogs:
         found: dict[TopicPartition, PartitionLogs] = {}
         readable: dict[TopicPartition, TopicPartition] = {}
         for source, target in partitions.items():
-            problem = ""
+            problem, is_missing = "", False
             for side, tp in enumerate((source, target)):
                 refusal = described[side].failed.get(tp.topic)
+                is_missing |= not problem and refusal is None and tp not in leaders[side]
                 problem = problem or (str(refusal) if refusal else self._problem(side, tp, leaders[side], now))
             found[source] = self._new(problem)
+            found[source].is_missing = is_missing
             if not problem:
                 readable[source] = target
                 found[source].leader_epoch = leaders[1][target].epoch

@@ -143,7 +143,7 @@ def _moved(logs: PartitionLogs | None, offset: int, target_offset: int) -> Move 
 def _seen(one: GroupPosition, seen: Observation, log: tuple[int, int] | None) -> Seen:
     offsets = seen.offsets.get(one.source)
     # The group has no position there: no broker has to answer, but the flow has to create the topic.
-    is_missing = log is None and one.detail == f"there is no partition {one.target}"
+    is_missing = log is None and one.reason is Reason.NO_PARTITION
     unread = one.reason in {Reason.UNAVAILABLE, Reason.UNAUTHORIZED, Reason.REFUSED}
     return Seen(
         old=one.source,

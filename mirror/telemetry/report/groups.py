@@ -35,6 +35,7 @@ MEANINGS: Final[dict[str, str]] = {
     Reason.NO_CONSUMERS: "It is a group of other programs than consumers, and has no positions.",
     Reason.UNAUTHORIZED: "A permission is missing: mirror plan names it.",
     Reason.UNAVAILABLE: "The group's coordinator, or a partition's leader, did not answer. The next round tries again.",
+    Reason.NO_PARTITION: "One of the clusters does not have the partition. The next round after it is there goes on.",
     Reason.REFUSED: "The target has refused the commit, for the reason beside the group.",
     Reason.OTHER_RUN: "Another run of the flow writes the groups.",
 }
