@@ -207,6 +207,9 @@ class Comparison:
                 # Records that the other side's log does not have any more: any number of them.
                 self._pass_head(cursor, self._rules.window)
                 size, keys = _FIRST_WINDOW, Keys()
+            elif widest and self._rules.foreign_allowed and not any(item.by_flow for item in target):
+                self._pass_foreign(target, source[0].offset)
+                size, keys = _FIRST_WINDOW, Keys()
             elif widest:
                 return self._give_up(source, target)
             else:
@@ -250,6 +253,13 @@ class Comparison:
         if not items:
             return
         self._coverage.add_head("source" if cursor is self._source else "target", items)
+
+    def _pass_foreign(self, target: list[Item], place: int) -> None:
+        """Pass as many permitted foreign records as the window has: a bulk load, or the other direction's backlog."""
+        self._removed_from_source.begin(self._source.last, place, 0)
+        for item in target:
+            self._on_extra(item, place)
+            self._target.take()
 
     def _classify(self, source: list[Item], target: list[Item], following: Common | None) -> bool:
         """Say what these records are, and pass them. Return whether there may be more.

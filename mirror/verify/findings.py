@@ -44,16 +44,18 @@ class _Finding:
 class _Unmatched:
     """Findings of one side that the other side may still have, by digest and timestamp."""
 
-    by_digest: defaultdict[bytes, deque[tuple[int, _Finding]]] = field(default_factory=lambda: defaultdict(deque))
+    by_digest: defaultdict[bytes, deque[tuple[int | None, _Finding]]] = field(
+        default_factory=lambda: defaultdict(deque)
+    )
 
     def add(self, item: Item, finding: _Finding) -> None:
-        self.by_digest[finding.digest].append((item.record.timestamp_ms, finding))
+        self.by_digest[finding.digest].append((item.record.timestamp_ms if item.has_time else None, finding))
 
     def pop(self, digest: bytes, timestamp_ms: int | None) -> _Finding | None:
-        """Return and forget the first one; with a timestamp it must have that one."""
+        """Return and forget the first one; if both have a timestamp, it must be the same."""
         waiting = self.by_digest.get(digest, ())
         for at, (time_ms, finding) in enumerate(waiting):
-            if timestamp_ms is None or time_ms == timestamp_ms:
+            if timestamp_ms is None or time_ms in {timestamp_ms, None}:
                 del self.by_digest[digest][at]
                 return finding
         return None

@@ -21,6 +21,7 @@ from tests.verify.logs import (
     copied,
     found_between,
     found_in,
+    log_of,
     verdict_of,
 )
 
@@ -162,3 +163,20 @@ def test_batch_that_a_flow_has_written_to_the_source_and_that_came_back_is_found
     target = copied([parts[number] for number in numbers])
     verdict = verdict_of(source, target, Rules(is_left_out=harmless_logs.is_of_flow))
     assert found_in(verdict.differences) == [Found(Kind.FOREIGN, 70, TARGET_BASE + 10 * numbers.index(6), 10)]
+
+
+def test_missing_record_behind_more_foreign_records_than_the_window_has_is_found() -> None:
+    source = source_records()
+    others = [FOREIGN._replace(value=b"%d" % number) for number in range(600)]
+    target = [*source[:90], *others, *source[90:120], *source[121:]]
+    rules = Rules(foreign_allowed=True, window=64)
+    assert found_between(source, target, rules) == [Found(Kind.MISSING, 120, 720)]
+
+
+def test_own_records_that_are_out_of_step_are_compared_no_further() -> None:
+    """They are not those of others, however many these may have written."""
+    source = source_records()
+    rules = Rules(foreign_allowed=True, window=16, is_own=lambda _: True)
+    verdict = verdict_of(log_of(by_tens(source)), copied(by_tens([*source[:20], *source[150:]])), rules)
+    assert found_in(verdict.differences) == [Found(Kind.MISSING, 20, TARGET_BASE + 20)]
+    assert not verdict.complete
