@@ -133,6 +133,11 @@ class GroupsReport:
         return sum(one.read_again.records for state in self.groups.values() for one in state.positions)
 
     @property
+    def passed(self) -> int:
+        """How many records that groups have not read are not behind the positions that the flow gives them."""
+        return sum(one.passed for state in self.groups.values() for one in state.positions)
+
+    @property
     def oldest_ms(self) -> int:
         """For how long some group that has not moved has not been in step, or no group could be read."""
         failing_ms = 0 if self.failing_since_ms is None else self.time_ms - self.failing_since_ms

@@ -48,6 +48,8 @@ class GroupsSummary:
     """Offsets that the round has committed."""
     read_again: int = 0
     """How many records groups read again at most on the target: where both sides feed a topic."""
+    passed: int = 0
+    """How many records that groups have not read the target has deleted in front of their positions there."""
     problems: tuple[str, ...] = ()
     """What kept the round from being complete, in lines."""
     held: tuple[HeldGroup, ...] = ()
@@ -75,7 +77,8 @@ class GroupsSummary:
         held = ", ".join(f"{count:,} {reason}" for reason, count in self.by_reason.items())
         others = f"; not in step: {held}" if held else ""
         again = f"; at most {counted(self.read_again, 'record')} read again" if self.read_again else ""
-        return f"{self.in_step:,} of {self.total:,} {verb} in step{others}{again}"
+        passed = f"; {counted(self.passed, 'record')} passed over" if self.passed else ""
+        return f"{self.in_step:,} of {self.total:,} {verb} in step{others}{again}{passed}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, which a flow's summary has."""
@@ -87,6 +90,7 @@ class GroupsSummary:
             "longest_seconds": round(self.oldest_ms / 1000, 3),
             "committed": self.written,
             "read_again": self.read_again,
+            "passed": self.passed,
             "problems": list(self.problems),
             "time_ms": self.time_ms,
             "worst": [
@@ -116,6 +120,7 @@ class GroupsSummary:
             oldest_ms=round(values["longest_seconds"] * 1000),
             written=int(values["committed"]),
             read_again=int(values.get("read_again", 0)),
+            passed=int(values.get("passed", 0)),
             problems=tuple(str(line) for line in values["problems"]),
             held=tuple(
                 HeldGroup(
@@ -142,6 +147,7 @@ def summary_of(report: GroupsReport) -> GroupsSummary:
         oldest_ms=report.oldest_ms,
         written=report.written,
         read_again=report.read_again,
+        passed=report.passed,
         problems=report.problems,
         held=tuple(_held(state, report.time_ms) for state in worst),
         time_ms=report.time_ms,

@@ -57,6 +57,8 @@ class Seen:
     """The end of the old log, as far as it can be read."""
     has_old_position: bool = True
     """Whether it has a position on the old cluster, also if that could not be read."""
+    passed: int = 0
+    """As of :class:`GroupMove`."""
     reason: str = ""
     """Why its position on the new cluster is not the same record's: a reason of its round."""
     detail: str = ""
@@ -69,6 +71,7 @@ def rehearse_partition(seen: Seen, count: Count, advice: Advice, limits: Limits)
         new=seen.new,
         old_offset=seen.old_offset,
         new_offset=seen.new_offset,
+        passed=seen.passed,
         not_arrived=_not_arrived(seen),
         note=seen.reason,
         detail=seen.detail,

@@ -107,6 +107,7 @@ def _move(one: GroupMove) -> dict[str, Any]:
         "read_again_is_exact": one.read_again_is_exact,
         "skipped": one.skipped,
         "skipped_is_exact": one.skipped_is_exact,
+        "passed": one.passed,
         "not_arrived": one.not_arrived,
         "skipped_with_latest": one.at_stake,
         "reason": one.reason or None,

@@ -66,6 +66,8 @@ class GroupMove:
     skipped: int | None = None
     """How many records it has not read, and would not; None if that is not known."""
     skipped_is_exact: bool = True
+    passed: int = 0
+    """How many records that it has not read the new log has deleted in front of its translated position."""
     not_arrived: int | None = None
     """How many offsets from its position on have not arrived on the new cluster: at most so many records."""
     at_stake: int = 0

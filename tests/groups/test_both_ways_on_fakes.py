@@ -188,7 +188,7 @@ def test_partitions_without_a_copy_are_held(site: BothWays) -> None:
     other = TopicPartition("paris.t", 1)
     site.pair.target.groups[GROUP][other] = GroupOffset(3, -1, "")
     position = only(site.back.round())
-    assert (position.reason, position.target) == (Reason.UNAVAILABLE, TopicPartition("t", 1))
+    assert (position.reason, position.target) == (Reason.NO_PARTITION, TopicPartition("t", 1))
 
 
 def test_beside_the_copy_its_end_is_not_read_in_the_logs_as_long_as_its_index_grows(

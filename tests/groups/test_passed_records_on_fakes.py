@@ -12,7 +12,9 @@ from mirror.cli.app import app
 from mirror.config.load import load
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupPosition
+from mirror.groups.summary import GroupsSummary, summary_of
 from mirror.spark.preflight.flow_groups import open_sync
+from mirror.telemetry.report.groups import group_texts
 from tests.groups.sync_site import GROUP
 from tests.rehearsal.test_command_on_fakes import Site
 from tests.relay.fake_pair import FLOW, FakePair
@@ -74,8 +76,22 @@ def test_commands_show_how_many_records_a_position_passes_over(site: Site) -> No
     _, text = _run(site, "offsets", "t", "0", "50", "200", "--flow", FLOW, "--json")
     assert [one["passed"] for one in json.loads(text)["offsets"]] == [100, 0]
     status, move = site.move()
-    assert (status, move["reason"], move["skipped"]) == (3, "skips-records", 100)
+    assert (status, move["reason"], move["skipped"], move["passed"]) == (3, "skips-records", 100, 100)
     assert "its position is passes-over-records" in move["detail"]
+    assert move["action"].startswith("berlin has deleted 100 records of them")
+
+
+def test_summary_and_report_of_a_run_have_how_many_records_are_passed_over(site: Site) -> None:
+    site.commit(source=50)
+    site.commit(source=140, group="another")
+    config = load(site.file)
+    (flow,) = config.select()
+    with open_sync(config, flow) as sync:
+        found = summary_of(sync.round())
+    assert (found.passed, found.to_json()["passed"]) == (110, 110)
+    assert found.counts().endswith("; 110 records passed over")
+    assert GroupsSummary.from_json(found.to_json()) == found
+    assert "110 records that groups have not read yet are deleted on the target" in str(group_texts(found)["lead"])
 
 
 def test_way_back_behind_records_that_the_source_has_deleted_is_not_in_step(
@@ -91,3 +107,7 @@ def test_way_back_behind_records_that_the_source_has_deleted_is_not_in_step(
     words = " ".join(text.replace("│", " ").split())
     assert "committed there; no record there: the next one" in words
     assert "100 records not read yet are" in words
+    status, move = site.move("--reverse")
+    assert (status, move["reason"], move["passed"]) == (3, "skips-records", 100)
+    assert "100 records not read yet are deleted on the source" in move["detail"]
+    assert move["action"].startswith("paris has deleted 100 records of them")

@@ -259,7 +259,7 @@ def test_a_missing_target_topic_does_not_keep_other_groups_from_moving(site: Sit
     site.commit(137)
     site.commit(5, group="other", tp=TopicPartition("t", 1))
     report = site.sync().round()
-    assert only(report, "other").reason is Reason.UNAVAILABLE
+    assert only(report, "other").reason is Reason.NO_PARTITION
     assert "no partition" in only(report, "other").detail
     assert site.at_target() == 111
 

@@ -154,6 +154,7 @@ def _seen(one: GroupPosition, seen: Observation, log: tuple[int, int] | None) ->
         copied_to=None if offsets is None else seen.copied_to(one.source),
         old_end=None if offsets is None else offsets.end,
         has_old_position=one.source_offset is not None or unread,
+        passed=one.passed,
         reason="" if one.reason is None or is_missing else one.reason.value,
         detail=one.detail,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.config.flow_rules import source_options, target_options
 from mirror.errors import KafkaError
+from mirror.groups.decision import Reason, passed_text
 from mirror.groups.translation.both_ways import BothWaysPartition
 from mirror.groups.way_back import WayBack
 from mirror.rehearsal.advice import Advice
@@ -190,6 +191,7 @@ def _moved(logs: PartitionLogs | None, tail: Tail | None, offset: int, source_of
 
 def _seen(one: BackPosition, log: tuple[int, int] | None, arrived: int | None, end: int | None) -> Seen:
     # A position that is due is not committed yet; what would be read with the present one is counted.
+    passes = one.reason is None and one.passed > 0
     return Seen(
         old=one.target,
         new=one.source,
@@ -198,8 +200,9 @@ def _seen(one: BackPosition, log: tuple[int, int] | None, arrived: int | None, e
         log=log,
         copied_to=arrived,
         old_end=end,
-        reason="" if one.reason is None else one.reason.value,
-        detail=one.detail,
+        passed=one.passed,
+        reason=Reason.PASSED if passes else "" if one.reason is None else one.reason.value,
+        detail=passed_text(one.passed, "source") if passes else one.detail,
     )
 
 

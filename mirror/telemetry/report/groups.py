@@ -83,6 +83,9 @@ def _lead(groups: GroupsSummary) -> str:
         if groups.read_again
         else ""
     )
+    if groups.passed:
+        passed = counted(groups.passed, "record")
+        again += f" {passed} that groups have not read yet are deleted on the target: passed over there."
     return (
         f"{groups.in_step:,} of {counted(groups.total, 'group')} {verb} in step: the position on the target is that of"
         f" the record at the position on the source{others}.{again}{at}"
