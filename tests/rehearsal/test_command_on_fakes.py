@@ -475,9 +475,10 @@ def test_what_the_way_back_does_not_cover_is_not_ready_unless_it_is_waived(site:
 def test_partition_of_one_side_is_not_ready_to_go_back(site: Site, side: str) -> None:
     site.commit(source=250, target=250)
     cluster, topic = (site.pair.target, "paris.t") if side == "target" else (site.pair.source, "t")
-    cluster.add_topic(topic, 2)
+    cluster.grow(cluster.topics[topic], 2)
     cluster.log(topic, 1).append_values(b"only", b"here")
-    status, found = site.ask("--reverse", "--waive", "paris.t-0")
+    status, found = site.ask("--reverse")
+    assert {one["name"] for one in found["obstacles"]} == {f"{topic}-1"}
     reasons = [one["reason"] for one in found["obstacles"] if one["name"] == f"{topic}-1"]
     assert (status, sum("has this partition, with 2 offsets" in reason for reason in reasons)) == (3, 1)
 

@@ -8,7 +8,7 @@ from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.driver.output.verify_tables import difference_text, verification_lines
 from mirror.spark.verification.report import FlowVerification
 from mirror.verify.results import PartitionResult
-from mirror.verify.values import Difference, Kind, Named, Uncompared, Verdict
+from mirror.verify.values import Absent, Difference, Kind, Named, Uncompared, Verdict
 
 
 def _printed(report: FlowVerification, *, all_partitions: bool = False) -> str:
@@ -66,11 +66,15 @@ def test_worst_partitions_are_shown_first() -> None:
 def test_table_says_which_partitions_are_complete_and_why_the_others_are_not() -> None:
     results = [_result(number, _verdict()) for number in range(50)]
     results[44].outside = (Uncompared("source", 120, 130, "they are not copied yet"),)
+    absent = _verdict()
+    absent.absent = Absent(7, 9, 2)
+    results[45] = _result(45, absent)
     text = _printed(FlowVerification(flow="f", results=results))
     rows = [" ".join(line.replace("│", " ").split()) for line in text.splitlines() if "orders" in line and "│" in line]
     assert "equal no source 120 to 129 not compared: they are not" in rows[0]
-    assert rows[1].endswith("equal yes")
-    assert "49 of 50" in text
+    assert any("equal no 2 records at the source offsets 7 to 8" in row for row in rows)
+    assert rows[-1].endswith("equal yes")
+    assert "48 of 50" in text
 
 
 def test_only_the_first_differences_are_listed() -> None:

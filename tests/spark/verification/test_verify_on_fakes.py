@@ -208,6 +208,19 @@ def test_records_in_a_partition_that_only_the_target_has_are_found(audit_of: Cal
     assert [one.partition for one in proof.ranges()] == [0]
 
 
+def test_partition_that_the_target_does_not_have_is_not_complete(audit_of: Callable[..., Audit]) -> None:
+    audit = audit_of()
+    audit.pair.write(*_values(0, 50))
+    audit.pair.copy()
+    audit.pair.source.grow(audit.pair.source.topics["t"], 3)
+    audit.pair.source.log("t", 1).append_values(b"new", b"new")
+    copied, missing, empty = results = audit.verify()
+    assert [one.outcome for one in results] == ["equal", "not compared", "equal"]
+    assert missing.incomplete == ["source 0 to 1 not compared: nothing is copied yet"]
+    assert (copied.incomplete, empty.incomplete) == ([], [])
+    assert (exit_status(results), exit_status(results, strict=True)) == (EXIT_NOT_COMPARED, 3)
+
+
 def test_copy_is_complete_once_it_has_every_record_of_the_source(audit_of: Callable[..., Audit]) -> None:
     audit = audit_of()
     audit.pair.write(*_values(0, 50))
