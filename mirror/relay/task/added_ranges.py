@@ -11,7 +11,7 @@ An addition is valid in one epoch of one run, and one task copies it. The next e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
@@ -52,19 +52,29 @@ class AddedRange:
         return OffsetAndMetadata(self.epoch, None, json.dumps(metadata, separators=(",", ":")))
 
 
+Selection = Callable[[str], str | None]
+"""Returns the target topic of a source topic, by the flow's configuration; None if the flow does not copy it."""
+
+
 def added_ranges(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata], flow: str, run: str, epoch: int, task: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    flow: str,
+    run: str,
+    epoch: int,
+    task: int,
+    selection: Selection,
 ) -> list[Range]:
     """Return what was added to ``task`` of ``epoch``, from the offsets of the flow's control group.
 
-    What another program, run or epoch has committed is left out. Never raises.
+    What another program, run or epoch has committed is left out. So is what the configuration does not select: whoever
+    may commit offsets of that group must not have the flow copy other topics. Never raises.
     """
     found = (
         _range(flow, tp, stored.parse_object(committed.metadata), run, task)
         for tp, committed in offsets.items()
         if committed.offset == epoch
     )
-    return [added for added in found if added is not None]
+    return [added for added in found if added is not None and selection(added.topic) == added.target_topic]
 
 
 def _range(flow: str, tp: TopicPartition, metadata: Mapping[str, object], run: str, task: int) -> Range | None:

@@ -13,7 +13,7 @@ from mirror.client import Admin, TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.progress.control import RunControl, control_partition
-from mirror.relay.task.added_ranges import added_ranges
+from mirror.relay.task.added_ranges import Selection, added_ranges
 from mirror.relay.task.topic_rules import TopicRules
 
 _log: Final = logging.getLogger(__name__)
@@ -36,11 +36,15 @@ def load_additions(
     flow: str,
     policy: CopyPolicy,
     read_rules: Callable[[Sequence[Range]], TopicRules],
+    read_selection: Callable[[], Selection],
     known: Collection[TopicPartition],
 ) -> Addition:
-    """Read the additions of the task of ``policy`` without the ``known`` target partitions. Raises KafkaError."""
+    """Read the additions of the task of ``policy`` without the ``known`` target partitions.
+
+    ``read_selection`` returns the topics that the configuration selects now. Raises MirrorError.
+    """
     offsets = target.group_offsets(control_partition(flow)[0])
-    added = added_ranges(offsets, flow, policy.run, policy.epoch, policy.task)
+    added = added_ranges(offsets, flow, policy.run, policy.epoch, policy.task, read_selection())
     new = [copied for copied in added if TopicPartition(copied.target_topic, copied.partition) not in known]
     return Addition(new, read_rules(new) if new else TopicRules({}, {}))
 

@@ -39,6 +39,7 @@ from mirror.relay.progress.lookup.healing import TargetHealing
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.readback.reader import consumer_options
+from mirror.relay.task.added_ranges import Selection
 from mirror.relay.task.additions import load_additions
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.neighbours import Neighbours
@@ -68,13 +69,15 @@ def copy_ranges(
     target_options: Mapping[str, object],
     policy: CopyPolicy,
     watcher: TaskObserver | None = None,
+    read_selection: Callable[[], Selection] | None = None,
 ) -> list[RangeResult]:
     """Copy all ``ranges`` of one flow; return a result for each, in order. Never raises for a cluster or partition.
 
     The results of ranges that were added to the epoch meanwhile follow.
 
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. ``watcher`` is called from the
-    thread that copies.
+    thread that copies. ``read_selection`` returns what the configuration selects at the time of the call; without it no
+    range is added to an epoch.
 
     Memory: ``buffer.memory`` for what is in flight, ``fetch.max.bytes`` for what is fetched ahead with its overhead,
     50 KB for each partition, half a MB for the task. In addition, what is re-encoded, and the first batch from each
@@ -83,7 +86,9 @@ def copy_ranges(
     clock = SystemClock()
     started = clock.now()
     try:
-        copy = partial(_copy, ranges, source_options, target_options, policy, clock, watcher or NullObserver())
+        copy = partial(
+            _copy, ranges, source_options, target_options, policy, clock, watcher or NullObserver(), read_selection
+        )
         results = _copy_with_lease(copy) if policy.lease_ms else copy()
     except MirrorError as error:
         # A cluster that does not answer now may answer the next attempt; nothing has been copied.
@@ -124,6 +129,7 @@ def _copy(
     policy: CopyPolicy,
     clock: SystemClock,
     observer: TaskObserver,
+    read_selection: Callable[[], Selection] | None = None,
     hand_over: HandOver | None = None,
 ) -> list[RangeResult]:
     flow = ranges[0].flow
@@ -203,7 +209,9 @@ def _copy(
                 process_rng(),
                 partial(complete_index, flow, source_options, target_options, policy),
             ),
-            load_additions=partial(load_additions, admin, flow, policy, read_rules) if policy.lease_ms else None,
+            load_additions=partial(load_additions, admin, flow, policy, read_rules, read_selection)
+            if policy.lease_ms and read_selection is not None
+            else None,
             neighbours=stack.enter_context(Neighbours(policy.run, flow)) if policy.lease_ms else None,
         )
         cluster = producer_settings.cluster

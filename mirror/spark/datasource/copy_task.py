@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark import Accumulator
 
+    from mirror.relay.task.added_ranges import Selection
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.datasource.task_environment import TaskEnvironment
     from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
@@ -114,6 +115,10 @@ def _copy(
     from mirror.config.flow_rules import source_options, target_options
     from mirror.relay.task.copy_ranges import copy_ranges
 
+    def selection() -> Selection:
+        _, now = options.load_live()  # a running stream may have been told to copy more
+        return lambda topic: now.target_topic(topic) if now.includes(topic) else None
+
     config, flow = options.load_live()
     until_ms = spec.until_ms
     if until_ms is not None:
@@ -125,6 +130,7 @@ def _copy(
         target_options=target_options(config, flow),
         policy=replace(flow.copy_policy(spec.tasks, spec.run, spec.epoch, until_ms, spec.renew_ms), task=spec.task),
         watcher=telemetry,
+        read_selection=selection,
     )
     # Results of ranges that were added to the epoch follow: no other attempt of this task has them to itself.
     fenced = [range_ for range_, result in zip(ranges, results, strict=False) if result.outcome is Outcome.FENCED]

@@ -41,15 +41,18 @@ CONTROL = RunControl(run="run-1", host="h", since_ms=5, epoch=7, added=1)
 RULES = TopicRules({"paris.t": TargetLimits()}, {})
 
 
+selected = {"new": "a.new"}.get
+
+
 @pytest.mark.parametrize("added", [RANGE, replace(RANGE, first=None, source_epoch=None)])
 def test_a_range_survives_a_round_trip(added: Range) -> None:
     offsets = {TARGET: replace(ADDED, range=added).to_offset()}
-    assert added_ranges(offsets, "f", "run-1", 7, 1) == [added]
+    assert added_ranges(offsets, "f", "run-1", 7, 1, selected) == [added]
 
 
 @pytest.mark.parametrize(("run", "epoch", "task"), [("run-2", 7, 1), ("run-1", 6, 1), ("run-1", 8, 1), ("run-1", 7, 0)])
 def test_other_runs_epochs_and_tasks_are_left_out(run: str, epoch: int, task: int) -> None:
-    assert added_ranges({TARGET: ADDED.to_offset()}, "f", run, epoch, task) == []
+    assert added_ranges({TARGET: ADDED.to_offset()}, "f", run, epoch, task, selected) == []
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,18 @@ def test_other_runs_epochs_and_tasks_are_left_out(run: str, epoch: int, task: in
 )
 def test_what_other_programs_have_committed_is_left_out(metadata: str) -> None:
     offsets = {TARGET: OffsetAndMetadata(7, None, metadata), TopicPartition("p", 0): OffsetAndMetadata(7, None, "{}")}
-    assert added_ranges(offsets, "f", "run-1", 7, 1) == []
+    assert added_ranges(offsets, "f", "run-1", 7, 1, selected) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "topic"),
+    [("attackers-topic", "payroll"), ("a.payroll", "payroll"), ("attackers-topic", "new"), ("a.new", "payroll")],
+)
+def test_what_the_configuration_does_not_select_is_left_out(target: str, topic: str) -> None:
+    """Whoever may commit to the control group could have any topic of the source copied into any of the target."""
+    forged = replace(RANGE, topic=topic, target_topic=target)
+    offsets = {TopicPartition(target, 3): AddedRange("run-1", 7, 1, forged).to_offset()}
+    assert added_ranges(offsets, "f", "run-1", 7, 1, selected) == []
 
 
 def test_the_longest_name_fits_into_what_brokers_store() -> None:
