@@ -20,6 +20,8 @@ class GroupRules:
     """Whether the reports of rounds have the translated positions, of which checkpoints are made."""
     delete: bool = False
     """Whether offsets are deleted that the source's group does not have any more."""
+    most: int = 10_000
+    """How many groups are brought to the target at most."""
     patience_ms: int = 0
     """Beside a running copy: how long it may take to write what it has copied into the index. Then, as otherwise at
     once, it is read in the logs."""

@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from typing import Final, Self
 
 from mirror.client import TopicPartition
-from mirror.errors import Fenced, KafkaError
+from mirror.errors import Fenced, KafkaError, named
 from mirror.groups.bundles import Committed
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.commits import GroupCommits
@@ -99,9 +99,9 @@ class GroupSync:
         self._commits.read_intents()
         listed = self._of_source.list_groups()
         self._names = frozenset(listed)
-        wanted = {name for name in listed if self._rules.includes(name)}
-        others = {name for name in wanted if not listed[name].is_supported}
         intents = self._intents.partitions()
+        wanted, too_many = self._within_limit({name for name in listed if self._rules.includes(name)}, intents)
+        others = {name for name in wanted if not listed[name].is_supported}
         known = {name for name in intents if self._rules.includes(name)} - others
         committed = self._of_source.offsets(sorted((wanted | known) - others))
         # Only now: what the other flow has committed on the source by then, it has stored before.
@@ -135,7 +135,7 @@ class GroupSync:
         self._states = {name: state for name, state in self._states.items() if name in kept}
         for name in others:
             self._states[name] = unsupported_state(listed[name])
-        problems = (*self._of_source.problems("source"), *self._of_target.problems("target"), *unread)
+        problems = (*self._of_source.problems("source"), *self._of_target.problems("target"), *unread, *too_many)
         own = (row for route, row in parts if route.is_ahead and self._rules.lists_translated)
         translated = tuple(found for row in own if (found := translated_position(row)) is not None)
         return GroupsReport(dict(self._states), problems, written, self._clock.unix_ms(), translated, sync=write)
@@ -182,6 +182,13 @@ class GroupSync:
         return sum(len(of_topic) for of_topic in offsets.values())
 
     # --- what there is
+
+    def _within_limit(self, wanted: set[str], known: Collection[str]) -> tuple[set[str], list[str]]:
+        """Return the groups that fit into the limit, those first that the flow has written, and a line of the rest."""
+        ordered = sorted(wanted, key=lambda name: (name not in known, name))
+        over = ordered[self._rules.most :]
+        line = f"max-groups is {self._rules.most}: {named('group', over)} left out; name fewer in include, or raise it"
+        return wanted.difference(over), [line] if over else []
 
     def _changed(self, committed: Mapping[str, Committed | KafkaError]) -> set[str]:
         """Return the groups to compare with the target: those that changed, or were not in step."""

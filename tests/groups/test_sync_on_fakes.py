@@ -300,3 +300,14 @@ def test_new_groups_are_found_between_rounds(site: Site) -> None:
     assert sync.has_new_groups()
     assert sync.round().in_step == 1
     assert not sync.has_new_groups()
+
+
+def test_groups_beyond_the_limit_are_left_out_and_named(site: Site) -> None:
+    """Those that the flow has written before come first."""
+    site.commit(137, group="g2")
+    site.sync().round()
+    for group in ("g1", "g3"):
+        site.commit(137, group=group)
+    report = site.sync(most=2).round()
+    assert {group for group in ("g1", "g2", "g3") if site.at_target(group) is not None} == {"g1", "g2"}
+    assert report.problems == ("max-groups is 2: group g3 left out; name fewer in include, or raise it",)

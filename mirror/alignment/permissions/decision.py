@@ -56,6 +56,8 @@ class Reason(enum.StrEnum):
     """The source's ACL has a type or an operation that this version does not know."""
     ONLY_ON_TARGET = "only-on-target"
     """Others have created it on a target topic. This is no drift."""
+    OVER_LIMIT = "over-limit"
+    """The flow would have created more ACLs than max-acls."""
     REFUSED = "refused"
     """The target refuses it."""
     UNAUTHORIZED = "unauthorized"
@@ -138,6 +140,22 @@ def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, ado
     absent = [acl for acl, one in plan.differences.items() if one.reason is Reason.REMOVED]
     hold_back(plan, [acl for acl in (*absent, *wanted.unknown) if acl.permission is not AclPermission.ALLOW], known)
     return plan
+
+
+def limit(plan: Plan, most: int, known: Known) -> None:
+    """Create no more ACLs than ``most`` with those that the flow has created, denials first; name the others.
+
+    ``known`` is what the inventory had.
+    """
+    created = sum(mark in {Mark.MADE, Mark.UNWANTED} for mark in known.values())
+    new = [acl for acl, one in plan.differences.items() if one.change is Change.CREATE]
+    denials = [acl for acl in new if acl.permission is not AclPermission.ALLOW]
+    allowed = [acl for acl in new if acl.permission is AclPermission.ALLOW]
+    over = [*denials, *allowed][max(0, most - created) :]
+    for acl in over:
+        plan.hold(acl, Reason.OVER_LIMIT, f"max-acls is {most}")
+        forget(plan, acl, known)
+    hold_back(plan, [acl for acl in over if acl.permission is not AclPermission.ALLOW], known)
 
 
 def hold_back(plan: Plan, denials: Collection[AclBinding], known: Known) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from mirror.alignment.changes import TIMEOUT_MS
 from mirror.alignment.inventory_topic import InventoryTopic
 from mirror.alignment.permissions.changes import change
-from mirror.alignment.permissions.decision import Change, Known, Mark, decide, keep_for_others
+from mirror.alignment.permissions.decision import Change, Known, Mark, decide, keep_for_others, limit
 from mirror.alignment.permissions.inventory import StoredAcls, encode_acls, encode_key
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.permissions.selection import AclRules, Sides, wanted
@@ -120,6 +120,7 @@ class AclAlignment:
         )
         found = wanted(self.rules, sides)
         plan = decide(found, at_target, known, adopt=adopt)
+        limit(plan, self.rules.most, known)
         if any(one.change is Change.DELETE for one in plan.differences.values()):
             keep_for_others(plan, {flow: self._wanted_by(flow, topics) for flow in self._others})
         created = deleted = 0

@@ -44,6 +44,8 @@ class AclRules:
     """Whether the ACLs of a group are brought to the target; None: those of no group."""
     write: bool = False
     """Whether permissions to change topics and groups are, too."""
+    most: int = 10_000
+    """How many ACLs the flow has created on the target at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror.alignment.permissions.decision import Change, Mark, Plan, Reason, decide, hold_back, keep_for_others
+from mirror.alignment.permissions.decision import (
+    Change,
+    Mark,
+    Plan,
+    Reason,
+    decide,
+    hold_back,
+    keep_for_others,
+    limit,
+)
 from mirror.alignment.permissions.selection import AclRules, Sides, Wanted, prefixes_of, wanted
 from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, ResourceType
 from tests.alignment.permissions.authorizer import allows, group, topic
@@ -218,3 +227,18 @@ def _check(
         is_copy = name.startswith(rules.namespace) and rules.target_topic(original) == name
         assert is_copy or name not in there
         assert allows(source, ResourceType.TOPIC, original, principal, host, operation)
+
+
+def test_beyond_the_limit_nothing_is_created_and_nothing_is_allowed_that_a_missing_denial_limits() -> None:
+    """Denials come first, and those that the flow has created before count."""
+    allowed = [topic(f"paris.t{number}") for number in range(3)]
+    denied = [topic(f"paris.t{number}", AclOperation.READ, deny=True) for number in range(3)]
+    made = plan([*allowed, *denied], [], {})
+    limit(made, 4, {READ: Mark.MADE, topic("paris.u"): Mark.SEEN})
+    assert [found(made)[acl] for acl in denied] == [Change.CREATE] * 3
+    assert [found(made)[acl] for acl in allowed] == [Reason.OVER_LIMIT] * 3
+    assert allowed[0] not in made.known
+    made = plan([*allowed, *denied], [], {})
+    limit(made, 2, {})
+    assert [found(made)[acl] for acl in denied] == [Change.CREATE, Change.CREATE, Reason.OVER_LIMIT]
+    assert made.changes(Change.CREATE, AclPermission.ALLOW) == []
