@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from mirror.alignment.config_bounds import CLEANUP_POLICY, reduces, why_out_of_bounds
 from mirror.relay.batches.topic_config import MAX_MESSAGE_BYTES
 
 _MOST_BEFORE: Final = 4
 """Values that a key may still have on the target, of changes whose outcome is not known."""
-_CLEANUP: Final = "cleanup.policy"
 _MAX_BYTES: Final = "max.message.bytes"
 _COPIES_DEPEND_ON: Final = frozenset(
     {
@@ -73,6 +73,18 @@ class Reason(enum.StrEnum):
     """The source has no value any more; the target's was the same, and this flow has not set it."""
     ONLY_ON_TARGET = "only-on-target"
     """The source has no value, and others have set one on the target. This is no drift."""
+    NOT_OWNED = "not-owned"
+    """The flow has not created the topic and copies nothing into it: nothing about it is changed."""
+    NOT_FOLLOWED = "not-followed"
+    """The key is not in configs-include. This is no drift."""
+    OUT_OF_BOUNDS = "out-of-bounds"
+    """The source's value would cost the target's brokers much."""
+    CONFIRMING = "waits-for-second-round"
+    """Records would be deleted: another round has to see the same."""
+    OVER_LIMIT = "over-limit"
+    """Records would be deleted, in more topics than max-deletions."""
+    SOURCE_RECREATED = "source-recreated"
+    """Records would be deleted, and they are not of the source topic that there is now."""
     WAITS = "waits-for-restart"
     """A running copy depends on the value: it is changed when the flow starts again."""
     REFUSED = "refused"
@@ -109,14 +121,37 @@ class ConfigRules:
     """Whether a key is left as it is on the target."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Values that topics on the target have in any case, by key; also of excluded keys."""
+    follows: Callable[[str], bool] = lambda _: True
+    """Whether a key is brought to the target at all."""
+    kept_ms: int = 0
+    """What deletes no record younger than this, in ms, is a change like any other."""
 
     def wanted(self, source: Mapping[str, str]) -> dict[str, str]:
         """Return what a target topic is to have, by what is set on its source topic."""
-        return {**{key: value for key, value in source.items() if not self.excludes(key)}, **self.overrides}
+        followed = {
+            key: value for key, value in source.items() if self.manages(key) and self.why_withheld(key, value) is None
+        }
+        return {**followed, **self.overrides}
 
     def manages(self, key: str) -> bool:
         """Return whether the flow may change ``key``."""
-        return key in self.overrides or not self.excludes(key)
+        return key in self.overrides or (self.follows(key) and not self.excludes(key))
+
+    def why_withheld(self, key: str, value: str) -> tuple[Reason, str] | None:
+        """Return why the source's ``value`` is not brought to the target, with the detail, although it is not excluded.
+
+        None if it is, or the key is excluded or overridden.
+        """
+        if key in self.overrides or self.excludes(key):
+            return None
+        if not self.follows(key):
+            return Reason.NOT_FOLLOWED, ""
+        why = why_out_of_bounds(key, value)
+        return (Reason.OUT_OF_BOUNDS, f"followed if it is {why}") if why else None
+
+    def reduces(self, key: str, target: str | None, wanted: str | None) -> bool:
+        """Return whether a change to what the source says makes brokers delete records."""
+        return key not in self.overrides and reduces(key, target, wanted, self.kept_ms)
 
 
 def decide(key: str, seen: Observed, *, forced: bool = False, beside_copies: bool = False) -> Decision:
@@ -181,7 +216,7 @@ def _known_when_equal(key: str, seen: Observed) -> Known | None:
 
 def equal(key: str, one: str | None, other: str | None) -> bool:
     """Return whether two values of a key mean the same; the order of cleanup policies does not matter."""
-    if key == _CLEANUP and one is not None and other is not None:
+    if key == CLEANUP_POLICY and one is not None and other is not None:
         return _items(one) == _items(other)
     return one == other
 
@@ -192,7 +227,7 @@ def _disturbs(key: str, wanted: str | None, target: str | None) -> bool:
     One that goes by sequence compares records that a compaction would remove. A lower limit of the size refuses
     batches that were split by the former one.
     """
-    if key == _CLEANUP:
+    if key == CLEANUP_POLICY:
         return "compact" not in _items(target or "") and (wanted is None or "compact" in _items(wanted))
     if key == _MAX_BYTES:
         return wanted is None or _number(wanted) < (MAX_MESSAGE_BYTES if target is None else _number(target))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mirror.alignment.decision import Act, Reason
 from mirror.alignment.deletions.report import DeletionReport
 from mirror.errors import printable
 
-_NO_DRIFT: Final = Reason.ONLY_ON_TARGET
+_NO_DRIFT: Final = frozenset({Reason.ONLY_ON_TARGET, Reason.NOT_FOLLOWED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Difference:
     @property
     def is_drift(self) -> bool:
         """Whether the two sides are not in step because of it."""
-        return self.reason is not _NO_DRIFT
+        return self.reason not in _NO_DRIFT
 
     def line(self) -> str:
         """Return the difference as a line of a diff, under its topic."""
@@ -78,6 +78,8 @@ class AlignmentReport:
     """How many keys were changed."""
     time_ms: int = 0
     """When the round ended, in ms since 1970."""
+    reduced: int = 0
+    """In how many topics a change was made that makes brokers delete records."""
     deletions: DeletionReport = field(default_factory=DeletionReport)
     """The target topics whose source topics were deleted; empty if the flow keeps them."""
 
@@ -90,6 +92,21 @@ class AlignmentReport:
     def held(self) -> tuple[Difference, ...]:
         """The drift that no round changes by itself."""
         return tuple(one for one in self.differences if one.reason is not None and one.is_drift)
+
+    @property
+    def confirming(self) -> int:
+        """In how many topics records are deleted if the next round sees the same."""
+        return len({one.topic for one in self.differences if one.reason is Reason.CONFIRMING})
+
+    def followed_by(self, second: AlignmentReport) -> AlignmentReport:
+        """Return the report of this round and the ``second`` one, which it announced."""
+        done = tuple(one for one in self.differences if one.reason is None)
+        return replace(
+            second,
+            differences=(*done, *second.differences),
+            changed=self.changed + second.changed,
+            reduced=self.reduced + second.reduced,
+        )
 
     @property
     def is_in_step(self) -> bool:

@@ -3,7 +3,7 @@
 ::
 
     1 topics of both sides ──► what is set on them ─┐
-    2 inventory topic      ──► what the flow knows ─┴─► decide ─► checked by the target ─► inventory, stored
+    2 inventory, progress  ──► what the flow owns  ─┴─► decide ─► limit ─► checked by the target ─► inventory, stored
                                                         ─► changes ─► inventory, settled ─► report
 """
 
@@ -14,12 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mirror.alignment.changes import TIMEOUT_MS, alter, in_portions
-from mirror.alignment.decision import Act, ConfigRules, Decision, Known, Mark, Observed, Reason, decide
+from mirror.alignment.decision import Act, ConfigRules, Decision, Known, Mark, Observed, Reason, decide, equal
+from mirror.alignment.deletions.records import CreatedTopic, Creations, Reduction, reduction_record
 from mirror.alignment.inventory import StoredInventory, TopicInventory, encode_key, encode_topic
 from mirror.alignment.inventory_topic import InventoryTopic
+from mirror.alignment.owned_topics import OwnedTopics
+from mirror.alignment.reductions import NO_REDUCTIONS, ReductionRules, decide_reductions, of_same_source
 from mirror.alignment.report import AlignmentReport, Difference
-from mirror.client import Admin, ConfigChange, ConfigOperation, TopicDescription
+from mirror.client import Admin, ConfigChange, ConfigOperation, TopicDescription, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout, named
+from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.progress.flow_topic import KeyValue
 from mirror.timing import Clock
 
@@ -41,6 +45,7 @@ class AlignmentRules:
     target_topic: Callable[[str], str | None]
     """The target topic of a source topic; None if the flow does not copy it."""
     configs: ConfigRules
+    reductions: ReductionRules = NO_REDUCTIONS
 
 
 @dataclass(slots=True)
@@ -49,15 +54,29 @@ class _Topic:
 
     name: str
     topic_id: str
+    source_id: str
+    """The id of its source topic; empty if the source has no ids."""
+    partitions: Collection[TopicPartition]
+    owned: bool
     before: TopicInventory | None
     """What the inventory had."""
+    source: Mapping[str, str]
+    """What is set on the source topic itself, by key."""
     wanted: Mapping[str, str]
     target: Mapping[str, str]
     """What is set on the topic itself, by key."""
+    reduction: Reduction | None = None
+    """What the inventory is to have about changes that make brokers delete records."""
     decisions: dict[str, Decision] = field(default_factory=dict)
     """By key."""
     differences: dict[str, Difference] = field(default_factory=dict)
     """By key."""
+
+    def differ(self, key: str, wanted: str | None, reason: Reason | None, detail: str = "") -> None:
+        """Record that a key differs, and why it is left as it is; None: it is to be changed."""
+        self.differences[key] = Difference(
+            topic=self.name, key=key, wanted=wanted, target=self.target.get(key), reason=reason, detail=detail
+        )
 
     def hold(self, key: str, reason: Reason, detail: str = "") -> None:
         """Leave a key as it is, although it differs."""
@@ -70,6 +89,10 @@ class _Topic:
             for key, one in self.differences.items()
             if one.reason is None
         }
+
+    def reducing(self, rules: ConfigRules) -> list[str]:
+        """Return the keys that are to be changed so that brokers delete records."""
+        return [key for key in self.changes() if rules.reduces(key, self.target.get(key), self.wanted.get(key))]
 
     def inventory(self, settled: Collection[str] = ()) -> TopicInventory:
         """Return what the inventory is to have, after the changes of the ``settled`` keys were made."""
@@ -99,6 +122,7 @@ class Alignment:
         clock: Clock,
     ) -> None:
         """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+        self._flow: Final = flow
         self._source: Final = source
         self._target: Final = target
         self.rules = rules
@@ -106,6 +130,8 @@ class Alignment:
         self._clock: Final = clock
         self._topic: Final = InventoryTopic(target_options, flow, transactional_id(flow), clock, TIMEOUT_MS)
         self._inventory: Final = StoredInventory()
+        self._known: Final = Creations()
+        self._owned: Final = OwnedTopics(flow)
         self._refused: dict[tuple[str, str], tuple[str | None, str]] = {}
         """What the target refuses, by topic and key: the value, and why."""
         self._rounds = 0
@@ -149,7 +175,9 @@ class Alignment:
         topics = self._read_topics(at_target, created or {}, problems)
         for topic in topics:
             self._decide(topic, adopt=adopt, beside_copies=beside_copies)
+        self._limit(topics)
         self._check(topics)
+        reduced = sum(bool(topic.reducing(self.rules.configs)) for topic in topics)
         changed = self._write(topics) if write else 0
         self._rounds += 1
         return AlignmentReport(
@@ -157,6 +185,7 @@ class Alignment:
             problems=tuple(problems),
             topics=len(topics),
             changed=changed,
+            reduced=reduced,
             time_ms=self._clock.unix_ms(),
         )
 
@@ -165,10 +194,18 @@ class Alignment:
     def _read_inventory(self, at_target: Mapping[str, TopicDescription]) -> bool:
         """Read what is new in the inventory topic; return whether there is one."""
         if self._topic.name not in at_target:
-            self._inventory.clear()
+            self._clear()
             return False
-        self._topic.follow(clear=self._inventory.clear, take=self._inventory.take)
+        self._topic.follow(clear=self._clear, take=self._take)
         return True
+
+    def _clear(self) -> None:
+        self._inventory.clear()
+        self._known.clear()
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        self._inventory.take(key, value)
+        self._known.take(key, value)
 
     def _read_topics(
         self,
@@ -178,12 +215,15 @@ class Alignment:
     ) -> list[_Topic]:
         """Return the target topics that are on both sides and can be read, in order. Raises KafkaError."""
         sources: dict[str, str] = {}
-        for name in sorted(self._source.list_topics(timeout_ms=TIMEOUT_MS)):
+        at_source = self._source.list_topics(timeout_ms=TIMEOUT_MS)
+        for name in sorted(at_source):
             to = self.rules.target_topic(name)
             if to is not None and to in at_target:
                 sources[to] = name
         wanted = self._read_configs(self._source, "source", list(sources.values()), problems)
         readable = [to for to, name in sources.items() if name in wanted]
+        self._owned.add({name: at_target[name] for name in created if name in at_target})
+        owned = self._owned.owned(self._target, {name: at_target[name] for name in readable}, self._known)
         topics = []
         for name, target in self._read_configs(self._target, "target", readable, problems).items():
             topic_id = str(at_target[name].topic_id)
@@ -191,7 +231,18 @@ class Alignment:
             if name in created:
                 known = {key: Known(Mark.SET, value) for key, value in created[name].items()}
                 before = TopicInventory(topic_id, created=True, configs=known)
-            topic = _Topic(name, topic_id, before, self.rules.configs.wanted(wanted[sources[name]]), target)
+            source = wanted[sources[name]]
+            topic = _Topic(
+                name=name,
+                topic_id=topic_id,
+                source_id=str(at_source[sources[name]].topic_id or ""),
+                partitions=[TopicPartition(name, each.partition) for each in at_target[name].partitions],
+                owned=name in owned or (before is not None and before.created),
+                before=before,
+                source=source,
+                wanted=self.rules.configs.wanted(source),
+                target=target,
+            )
             topics.append(topic)
         return topics
 
@@ -217,17 +268,50 @@ class Alignment:
 
     def _decide(self, topic: _Topic, *, adopt: bool, beside_copies: bool) -> None:
         rules, known = self.rules.configs, {} if topic.before is None else topic.before.configs
-        for key in sorted(topic.wanted.keys() | topic.target.keys() | known.keys()):
+        for key in sorted(topic.source.keys() | topic.wanted.keys() | topic.target.keys() | known.keys()):
+            given = topic.source.get(key)
+            withheld = None if given is None else rules.why_withheld(key, given)
+            if withheld is not None:  # nor is the key reset: the source has a value
+                if not equal(key, given, topic.target.get(key)):
+                    topic.differ(key, given, *withheld)
+                continue
             if not rules.manages(key):
                 continue
-            begun = topic.before is not None
-            seen = Observed(topic.wanted.get(key), topic.target.get(key), known.get(key), begun)
+            wanted = topic.wanted.get(key)
+            if not topic.owned:
+                if wanted is not None and not equal(key, wanted, topic.target.get(key)):
+                    topic.differ(key, wanted, Reason.NOT_OWNED)
+                continue
+            seen = Observed(wanted, topic.target.get(key), known.get(key), begun=topic.before is not None)
             forced = adopt or key in rules.overrides
             decision = topic.decisions[key] = decide(key, seen, forced=forced, beside_copies=beside_copies)
             if decision.act is not Act.NOTHING or decision.reason is not None:
-                topic.differences[key] = Difference(
-                    topic=topic.name, key=key, wanted=seen.source, target=seen.target, reason=decision.reason
-                )
+                topic.differ(key, wanted, decision.reason)
+
+    def _limit(self, topics: list[_Topic]) -> None:
+        """Hold what makes brokers delete records, unless two rounds have seen it and the limit allows it."""
+        rules = self.rules.configs
+        reducing = {topic.name: topic for topic in topics if topic.reducing(rules)}
+        progress: dict[str, list[Progress]] = {name: [] for name in reducing}
+        if reducing:
+            tps = [tp for topic in reducing.values() for tp in topic.partitions]
+            for tp, one in ProgressStore(self._target, self._flow).read(tps).items():
+                progress[tp.topic].append(one)
+        same = {
+            name: (topic.topic_id, of_same_source(progress[name], self._created(topic), topic.source_id))
+            for name, topic in reducing.items()
+        }
+        now_ms = self._clock.unix_ms()
+        for name, verdict in decide_reductions(same, self._known, self.rules.reductions, self._flow, now_ms).items():
+            topic = reducing[name]
+            topic.reduction = verdict.record
+            if verdict.reason is not None:
+                for key in topic.reducing(rules):
+                    topic.hold(key, verdict.reason, verdict.detail)
+
+    def _created(self, topic: _Topic) -> CreatedTopic | None:
+        found = self._known.topics.get(topic.name)
+        return found if found is not None and found.topic_id == topic.topic_id else None
 
     def _check(self, topics: list[_Topic]) -> None:
         """Have the target check what is to be changed, and hold what it refuses."""
@@ -249,7 +333,8 @@ class Alignment:
     def _write(self, topics: list[_Topic]) -> int:
         """Store the inventory, and make the changes; return how many were made. Raises KafkaError, Fenced."""
         until_ms = self._clock.now() + _FENCED_MS
-        self._store({topic.name: topic.inventory() for topic in topics})
+        topics = [topic for topic in topics if topic.owned]
+        self._store({topic.name: topic.inventory() for topic in topics}, self._reductions(topics))
         pending = {topic.name: topic for topic in topics if topic.changes()}
         done: dict[str, set[str]] = {name: set() for name in pending}
         for names in in_portions(sorted(pending)):
@@ -265,13 +350,36 @@ class Alignment:
         self._store({name: topic.inventory(done[name]) for name, topic in pending.items()})
         return sum(len(keys) for keys in done.values())
 
-    def _store(self, topics: Mapping[str, TopicInventory]) -> None:
+    def _reductions(self, topics: list[_Topic]) -> dict[str, Reduction | None]:
+        """Return what the inventory is to have about reductions, before any is made: what was made before stays."""
+        found: dict[str, Reduction | None] = {}
+        for topic in topics:
+            before = self._known.reductions.get(topic.name)
+            if topic.reduction is not None:
+                held = not topic.reducing(self.rules.configs) and topic.reduction.done_ms
+                found[topic.name] = before if held else topic.reduction
+            elif before is not None and before.seen_ms:
+                found[topic.name] = replace(before, seen_ms=0) if before.done_ms else None
+        return found
+
+    def _store(
+        self, topics: Mapping[str, TopicInventory], reductions: Mapping[str, Reduction | None] | None = None
+    ) -> None:
         """Store what the inventory does not have yet. Raises KafkaError, Fenced."""
         new = {name: one for name, one in topics.items() if one != self._inventory.of(name, one.topic_id)}
-        if new:
-            self._topic.write(KeyValue(encode_key(name), encode_topic(one)) for name, one in new.items())
+        known = self._known.reductions
+        reduced = {name: one for name, one in (reductions or {}).items() if one != known.get(name)}
+        if new or reduced:
+            self._topic.write(
+                [
+                    *(KeyValue(encode_key(name), encode_topic(one)) for name, one in new.items()),
+                    *(reduction_record(name, one) for name, one in reduced.items()),
+                ]
+            )
             for name, one in new.items():
                 self._inventory.put(name, one)
+            for name, reduction in reduced.items():
+                self._known.put_reduction(name, reduction)
 
 
 def _reason_of(error: KafkaError) -> tuple[Reason, str]:

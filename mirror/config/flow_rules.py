@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.config.positions import Position
 from mirror.config.problems import shown
+from mirror.config.reserved_topics import reserved_copy, reserved_in, why_reserved
 from mirror.errors import Problem
 from mirror.producer.settings import ProducerSettings
 
@@ -44,12 +45,8 @@ def problems(
     if flow.origin_from and not flow.only_local and "origin" not in doubtful:
         allowed = 'has no effect unless origin = "local": remove the key'
         yield sources.problem((*here, "origin-from"), flow.origin_from, allowed)
-    if flow.deletes_topics and flow.only_local and doubtful.isdisjoint({"origin", "on-topic-deleted"}):
-        allowed = 'must be "keep" with origin = "local": others produce into the same topics on the target'
-        yield sources.problem((*here, "on-topic-deleted"), flow.on_topic_deleted, allowed)
-    if "max_deletions" in flow.model_fields_set and not flow.deletes_topics and "on-topic-deleted" not in doubtful:
-        allowed = 'has no effect unless on-topic-deleted = "delete": remove the key'
-        yield sources.problem((*here, "max-deletions"), flow.max_deletions, allowed)
+    if doubtful.isdisjoint({"origin", "on-topic-deleted", "configs"}):
+        yield from _deletion_problems(flow, sources)
     if flow.mirrormaker.checkpoints and "groups" not in flow.model_fields_set and "groups" not in doubtful:
         allowed = (
             f"needs the table [flows.{flow.name}.groups], which selects the groups; with sync = false there, their"
@@ -58,12 +55,35 @@ def problems(
         yield sources.problem((*here, "mirrormaker", "checkpoints"), value=True, allowed=allowed)
     if doubtful.isdisjoint({"from", "until", "start"}):
         yield from _point_problems(flow, sources)
+    if "topics" not in doubtful:
+        yield from _reserved_topics(flow, sources)
     yield from _client_problems(flow, sources)
     if target is None or producer is None or not doubtful.isdisjoint({"delivery", "commit-interval-ms"}):
         return
     if (target.doubtful | producer.doubtful).isdisjoint({*_TIME_KEYS, _TRANSACTION_TIMEOUT}):
         times = {key: value for key, value in {**target.table, **producer.table}.items() if key in _TIME_KEYS}
         yield from _timeout_problems(flow, times, sources)
+
+
+def _deletion_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
+    here = ("flows", flow.name)
+    if flow.deletes_topics and flow.only_local:
+        allowed = 'must be "keep" with origin = "local": others produce into the same topics on the target'
+        yield sources.problem((*here, "on-topic-deleted"), flow.on_topic_deleted, allowed)
+    if "max_deletions" in flow.model_fields_set and not flow.aligns_topics:
+        allowed = 'has no effect unless on-topic-deleted = "delete" or configs = "sync": remove the key'
+        yield sources.problem((*here, "max-deletions"), flow.max_deletions, allowed)
+
+
+def _reserved_topics(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
+    """Yield the patterns that spell out a topic which no flow copies; another pattern just never selects it."""
+    for pattern in flow.topics:
+        if (topic := reserved_in(pattern)) is not None:
+            allowed = f"names {topic}, which no flow copies, since {why_reserved(topic)}: remove it"
+            yield sources.problem(("flows", flow.name, "topics"), pattern, allowed)
+        elif (copy := reserved_copy(pattern, flow.target_topic)) is not None:
+            allowed = f"makes the target topic {copy}, which no flow writes, since {why_reserved(copy)}: remove it"
+            yield sources.problem(("flows", flow.name, "topics"), pattern, allowed)
 
 
 def _client_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:

@@ -7,7 +7,6 @@ file and snake_case in Python.
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
@@ -28,7 +27,8 @@ from mirror.config.naming import suggestion
 from mirror.config.patterns import Pattern, matches
 from mirror.config.positions import Position
 from mirror.config.problems import HIDDEN, shown
-from mirror.config.topic_configs import CONFIGS_EXCLUDE
+from mirror.config.reserved_topics import why_reserved
+from mirror.config.topic_configs import CONFIGS_EXCLUDE, CONFIGS_INCLUDE
 from mirror.config.value_checks import (
     SLOWEST_BYTES_PER_SECOND,
     SMALLEST_SHARE_BYTES,
@@ -60,13 +60,8 @@ minute, for which Spark restarts its processes that plan and commit. The lease i
 Spark ends an idle worker and the copies that run in it."""
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 _NAMES: Final = DefaultPolicy()
-_BROKERS_TOPIC: Final = re.compile(
-    "__(consumer_offsets|transaction_state|share_group_state|cluster_metadata|remote_log_metadata)"
-)
-_OWN_TOPIC: Final = re.compile(
-    r"(.+\.)?mirror-(producers|(progress|offsets|groups|inventory)\.[A-Za-z0-9_-]+(\.takeover)?)\.internal"
-)
-"""The topics of flows, also as copies. Each record of a copy would make another one in the topic of the next flow."""
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+_LIMIT: Final = "a whole number from 1 to 2147483647"
 
 
 class ClusterConfig(BaseModel):
@@ -209,6 +204,9 @@ class FlowConfig(OwnTable):
         default="", description='a function as "package.module:function", or "" for none'
     )
     configs: Literal["sync", "create", "off"] = Field(default="sync", description='"sync", "create" or "off"')
+    configs_include: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
+        default=CONFIGS_INCLUDE, description="a list of regular expressions"
+    )
     configs_exclude: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
         default=CONFIGS_EXCLUDE, description="a list of regular expressions"
     )
@@ -216,7 +214,14 @@ class FlowConfig(OwnTable):
         default_factory=dict, description="a table of topic configurations, each a text, a number, true or false"
     )
     on_topic_deleted: Literal["keep", "delete"] = Field(default="keep", description='"keep" or "delete"')
-    max_deletions: int = Field(default=1, ge=1, le=_INT32_MAX, description="a whole number from 1 to 2147483647")
+    max_deletions: int = Field(default=1, ge=1, le=_INT32_MAX, description=_LIMIT)
+    min_retention_ms: int = Field(
+        default=_DAY_MS, ge=0, le=_INT64_MAX, description="whole milliseconds from 0 to 9223372036854775807"
+    )
+    max_new_topics: int = Field(default=10_000, ge=1, le=_INT32_MAX, description=_LIMIT)
+    max_partitions: int = Field(default=100_000, ge=1, le=_INT32_MAX, description=_LIMIT)
+    max_acls: int = Field(default=10_000, ge=1, le=_INT32_MAX, description=_LIMIT)
+    max_groups: int = Field(default=10_000, ge=1, le=_INT32_MAX, description=_LIMIT)
     sync_interval_ms: int = Field(default=60_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     shutdown_timeout_ms: int = Field(default=20_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     producer: dict[str, Plain] = Field(default_factory=dict, description="a table of the producer's dotted keys")
@@ -284,6 +289,22 @@ class FlowConfig(OwnTable):
         return self.on_topic_deleted == "delete"
 
     @property
+    def deletion_limit(self) -> int:
+        """How many topics are deleted or reduced at a time, and within an hour; 0 unless the file asks for any."""
+        return self.max_deletions if self.deletes_topics or "max_deletions" in self.model_fields_set else 0
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """How much the source can make the flow do on the target, by key."""
+        return {
+            "max-new-topics": self.max_new_topics,
+            "max-partitions": self.max_partitions,
+            "max-acls": self.max_acls,
+            "max-groups": self.max_groups,
+            "max-deletions": self.deletion_limit,
+        }
+
+    @property
     def aligns_topics(self) -> bool:
         """Whether target topics are kept in step: their configurations, or whether they are there."""
         return self.configs == "sync" or self.deletes_topics
@@ -349,8 +370,8 @@ class FlowConfig(OwnTable):
         """Return why the source's ``topic`` is never copied, wanted or not; None if it may be."""
         if self.naming == "prefix" and _NAMES.has_passed(topic, self.target):
             return f"by its name it came from {self.target}"
-        if _OWN_TOPIC.fullmatch(topic):
-            return "a flow keeps its own records there"
+        if reserved := why_reserved(topic) or why_reserved(self.target_topic(topic)):
+            return reserved
         return "it has checkpoints" if _NAMES.is_checkpoints(topic) else None
 
     def why_not_copied(self, topic: str) -> str | None:
@@ -364,13 +385,21 @@ class FlowConfig(OwnTable):
         pattern = next((one for one in self.topics_exclude if matches((one,), topic)), None)
         if pattern is None:
             return reason
-        is_internal = _BROKERS_TOPIC.fullmatch(topic) or _OWN_TOPIC.fullmatch(topic) or _NAMES.is_checkpoints(topic)
+        is_internal = why_reserved(topic) is not None or _NAMES.is_checkpoints(topic)
         default = "" if "topics_exclude" in self.model_fields_set else ", by default"
         return None if is_internal else reason or f"topics-exclude has {pattern!r}{default}"
 
     def carries_heartbeats(self, topic: str) -> bool:
         """Return whether the source's ``topic`` is copied because it has heartbeats, whatever ``topics`` says."""
         return self.mirrormaker.heartbeats and _NAMES.carries_heartbeats(topic, self.target)
+
+    def carries_only_heartbeats(self, topic: str) -> bool:
+        """Return whether the source's ``topic`` is copied for its heartbeats alone, and not selected."""
+        return self.carries_heartbeats(topic) and not self.selects(topic)
+
+    def follows_config(self, key: str) -> bool:
+        """Return whether topic configuration ``key`` is followed, unless it is excluded."""
+        return matches(self.configs_include, key)
 
     def excludes_config(self, key: str) -> bool:
         """Return whether topic configuration ``key`` is left as it is on the target, unless it is overridden."""

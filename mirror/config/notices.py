@@ -53,8 +53,8 @@ def notices(config: MirrorConfig, flow: FlowConfig) -> list[str]:
     if flow.configs == "off":
         found += [
             f'{dotted(("flows", flow.name, key))} has no effect with configs = "off"; remove the key'
-            for key, field in (("configs-exclude", "configs_exclude"), ("configs-overrides", "configs_overrides"))
-            if field in flow.model_fields_set
+            for key in ("configs-include", "configs-exclude", "configs-overrides")
+            if key.replace("-", "_") in flow.model_fields_set
         ]
     found += _names_left_out(flow)
     found += _doubtful_patterns(flow)

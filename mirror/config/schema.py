@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from mirror.config.naming import KeyPath
 
 _JSON_KEYS: Final = frozenset(
-    {"configs-exclude", "configs-overrides", "headers", "topics", "topics-exclude", "include", "exclude"}
+    {"configs-include", "configs-exclude", "configs-overrides", "headers"}
+    | {"topics", "topics-exclude", "include", "exclude"}
 )
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 

@@ -9,6 +9,24 @@ from mirror.config.problems import shown
 
 _KEY: Final = re.compile(r"[A-Za-z0-9._-]+")
 
+CONFIGS_INCLUDE: Final = (
+    "cleanup.policy",
+    "retention.(ms|bytes)",
+    "delete.retention.ms",
+    "(min|max).compaction.lag.ms",
+    "min.cleanable.dirty.ratio",
+    "segment.(ms|bytes|jitter.ms)",
+    "max.message.bytes",
+    "compression.type",
+    "message.*",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+    "(leader|follower).replication.throttled.replicas",
+    "remote.*",
+    "local.retention.*",
+)
+"""What a source may decide about the copy. Others cost the target's brokers, such as ``flush.messages`` and
+``preallocate``, or are of a vendor, and what they do is not known."""
 CONFIGS_EXCLUDE: Final = (
     "(leader|follower).replication.throttled.replicas",
     "min.insync.replicas",

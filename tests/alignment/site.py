@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mirror.alignment.decision import ConfigRules
+from mirror.alignment.deletions.records import CreatedTopic, SourceTopic, created_record
+from mirror.alignment.reductions import ReductionRules
 from mirror.alignment.report import AlignmentReport
 from mirror.alignment.rounds import Alignment, AlignmentRules
 from mirror.client import Admin
-from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
 from mirror.runtime.clock import SystemClock
+from tests.alignment.deletions.deletion_site import AdjustableClock
+from tests.fakes.cluster import FakeCluster
 from tests.relay.fake_pair import FLOW, FakePair
 
 TARGET = "paris.t"
@@ -27,10 +31,34 @@ class Site:
         pair.source.add_topic(inventory_topic_of(BACK))
         self.excluded: set[str] = {"min.insync.replicas"}
         self.overrides: dict[str, str] = {}
+        self.kept_ms, self.limit, self.by_hand = 0, 0, False
+        """By default no time is too short: what these rules are about is tested alone."""
+        self.clock = AdjustableClock()
         self._of_source, self._of_target = (
             Admin({"bootstrap.servers": each.bootstrap}) for each in (pair.source, pair.target)
         )
         self._open: list[Alignment] = []
+        self.own(pair.target, FLOW, TARGET, pair.source, "t")
+        self.own(pair.source, BACK, "t", pair.target, TARGET)
+
+    def own(self, cluster: FakeCluster, flow: str, topic: str, other: FakeCluster, copied: str) -> None:
+        """A topic of ``cluster``, as it is now, was created by ``flow`` as the copy of one of ``other``."""
+        self._own(cluster, flow, {topic: copied}, other)
+
+    def own_many(self, topics: Iterable[str]) -> None:
+        """The flow has created the copies of these topics."""
+        self._own(self.pair.target, FLOW, {f"paris.{topic}": topic for topic in topics}, self.pair.source)
+
+    def _own(self, cluster: FakeCluster, flow: str, topics: Mapping[str, str], other: FakeCluster) -> None:
+        records = {}
+        for topic, copied in topics.items():
+            source = SourceTopic(
+                name=copied, topic_id=str(other.topics[copied].topic_id), cluster_id=str(other.cluster_id)
+            )
+            created = CreatedTopic(topic_id=str(cluster.topics[topic].topic_id), source=source)
+            records[topic] = created_record(topic, created)
+        inventory = FlowTopic({"bootstrap.servers": cluster.bootstrap}, inventory_topic_of(flow))
+        assert inventory.write(records, 10_000) == {}
 
     def close(self) -> None:
         for one in self._open:
@@ -42,13 +70,14 @@ class Site:
         def excludes(key: str) -> bool:
             return key in self.excluded
 
-        configs = ConfigRules(excludes=excludes, overrides=dict(self.overrides))
-        return AlignmentRules(lambda topic: f"paris.{topic}", configs)
+        configs = ConfigRules(excludes=excludes, overrides=dict(self.overrides), kept_ms=self.kept_ms)
+        reductions = ReductionRules(self.limit, by_hand=self.by_hand)
+        return AlignmentRules(lambda topic: f"paris.{topic}", configs, reductions)
 
     def alignment(self) -> Alignment:
         """As of a run that begins now."""
         options = {"bootstrap.servers": self.pair.target.bootstrap}
-        made = Alignment(FLOW, self._of_source, self._of_target, options, self.rules(), SystemClock())
+        made = Alignment(FLOW, self._of_source, self._of_target, options, self.rules(), self.clock)
         self._open.append(made)
         return made
 

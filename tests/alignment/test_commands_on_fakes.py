@@ -12,12 +12,15 @@ from typer.testing import CliRunner, Result
 from mirror.cli.app import app
 from mirror.client import Admin
 from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.spark.preflight import drift
 from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
 
 _INVALID_CONFIG = 40
+LONG_ENOUGH = str(2 * 24 * 60 * 60 * 1000)
+"""What is shorter than a day deletes records that a user may not have missed yet."""
 
 
 class Site:
@@ -77,21 +80,23 @@ def test_a_missing_topic_is_drift_and_is_created_with_its_configuration(site: Si
 
 def test_differences_are_shown_as_a_diff_and_nothing_is_changed(site: Site) -> None:
     site.invoke("apply")
-    site.source.update({"retention.ms": "7", "cleanup.policy": "compact"})
+    site.source.update({"retention.ms": LONG_ENOUGH, "cleanup.policy": "compact", "preallocate": "true"})
     site.target["max.message.bytes"] = "9"
-    site.pair.source.add_topic("t", 3, **site.source)
+    site.pair.source.grow(site.pair.source.topics["t"], 3)
     said = site.invoke("drift")
     assert said.exit_code == 3
+    told = "1 to delete, and the limit is 0: mirror apply --flow flow --max-deletions 1 makes the changes"
     for line in (
         f"flow {FLOW}: paris to berlin: not in step",
         "+ on berlin: topic paris.t gets 3 partitions (now 2)",
         "topic paris.t",
-        "  + cleanup.policy: the default -> compact",
+        f"  = cleanup.policy: the default, not compact (over-limit: {told})",
         "  = max.message.bytes: 9, not the default (only-on-target)",
-        "  + retention.ms: the default -> 7",
+        "  = preallocate: the default, not true (not-followed)",
+        f"  + retention.ms: the default -> {LONG_ENOUGH}",
     ):
         assert line in said.stdout.splitlines()
-    assert "on berlin:   + retention.ms: the default -> 7" in site.invoke("plan").stdout
+    assert f"on berlin:   + retention.ms: the default -> {LONG_ENOUGH}" in site.invoke("plan").stdout
     assert site.target == {"max.message.bytes": "9"}
 
 
@@ -142,7 +147,7 @@ def test_a_plan_has_the_configurations_to_change(site: Site) -> None:
     site.invoke("apply")
     status, flow = site.ask("plan")
     assert flow["configs"]["in_step"]
-    site.source["retention.ms"] = "7"
+    site.source["retention.ms"] = LONG_ENOUGH
     status, flow = site.ask("plan")
     (difference,) = flow["configs"]["differences"]
     assert (status, difference["key"], difference["change"]) == (3, "retention.ms", "set")
@@ -151,11 +156,30 @@ def test_a_plan_has_the_configurations_to_change(site: Site) -> None:
 def test_drift_is_left_until_it_is_adopted(site: Site) -> None:
     site.pair.target.add_topic("paris.t", 2, **{"retention.ms": "5"})
     site.source["retention.ms"] = "7"
-    status, flow = site.ask("apply")
-    assert (status, flow["configs"]["differences"][0]["reason"]) == (3, "differed-before")
-    assert site.target == {"retention.ms": "5"}
+    for arguments, reason in (((), "not-owned"), (("--adopt", "--flow", FLOW, "paris.t"), "differed-before")):
+        status, flow = site.ask("apply", *arguments)
+        assert (status, flow["configs"]["differences"][0]["reason"]) == (3, reason)
+        assert site.target == {"retention.ms": "5"}
+        assert flow["done"] == ["on berlin: topic paris.t was adopted"] * len(arguments[-1:])
     assert site.ask("apply", "--adopt")[0] == 0
     assert site.target == {"retention.ms": "7"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("paris.t",), 2, "topics are adopted by --adopt, for the flow that --flow names"),
+        (("--adopt", "paris.t"), 2, "topics are adopted by --adopt, for the flow that --flow names"),
+        (("--adopt", "--flow", FLOW, "of-others"), 1, "cannot adopt of-others: it copies no topic of paris into"),
+        (("--adopt", "--flow", FLOW, "__consumer_offsets"), 1, "cannot adopt __consumer_offsets"),
+    ],
+)
+def test_only_copies_of_the_flow_are_adopted(site: Site, arguments: tuple[str, ...], status: int, words: str) -> None:
+    site.pair.target.add_topic("of-others")
+    result = site.invoke("apply", *arguments)
+    assert result.exit_code == status
+    assert words in " ".join(result.stderr.replace("│", " ").split())
+    assert inventory_topic_of(FLOW) not in site.pair.target.topics
 
 
 def test_a_flow_that_sets_configurations_once_has_no_drift_of_them(site: Site) -> None:
@@ -179,6 +203,8 @@ def test_with_configs_off_topics_have_the_target_s_defaults(site: Site) -> None:
 
 def test_a_topic_is_created_without_a_configuration_that_the_target_refuses(site: Site) -> None:
     site.source.update({"vendor.setting": "on", "retention.ms": "5"})
+    with site.file.open("a") as file:
+        file.write('configs-include = [".*"]\n')
 
     def refuse(call: Any) -> Action | None:
         if call.api is not Api.CREATE_TOPICS:
@@ -198,7 +224,9 @@ def _keys(topic: Any) -> set[str]:
     return {config.name for config in topic.configs}
 
 
-def test_while_a_run_is_alive_what_its_copies_depend_on_waits(site: Site) -> None:
+def test_while_a_run_is_alive_what_its_copies_depend_on_waits(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drift, "CONFIRM_MS", 0)
+    monkeypatch.setattr("mirror.alignment.deletions.decision.CONFIRM_MS", 0)
     site.invoke("apply")
     site.source["cleanup.policy"] = "compact"
     with Admin({"bootstrap.servers": site.pair.target.bootstrap}) as target:
@@ -207,7 +235,8 @@ def test_while_a_run_is_alive_what_its_copies_depend_on_waits(site: Site) -> Non
         status, flow = site.ask("apply")
         assert (status, flow["configs"]["differences"][0]["reason"]) == (3, "waits-for-restart")
         run.end()
-    assert site.ask("apply")[0] == 0
+    assert site.ask("apply")[0] == 3, "a compaction deletes records"
+    assert site.ask("apply", "--max-deletions", "1")[0] == 0
     assert site.target == {"cleanup.policy": "compact"}
 
 

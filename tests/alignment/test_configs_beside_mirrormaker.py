@@ -93,9 +93,9 @@ def _set_on(admin: Admin, topic: str, key: str) -> str | None:
     return admin.describe_topic_configs([topic])[topic].get(key)
 
 
-def _apply(file: Path) -> dict[tuple[str, str], str]:
+def _apply(file: Path, *arguments: str) -> dict[tuple[str, str], str]:
     """Bring the flow's topics in step; return why what differs still is left."""
-    result = CliRunner().invoke(app, ["apply", "--config", str(file), "--json"])
+    result = CliRunner().invoke(app, ["apply", "--config", str(file), "--json", *arguments])
     assert result.exit_code in {0, 3}, result.output
     (flow,) = json.loads(result.stdout)["flows"]
     differences: list[dict[str, Any]] = flow["configs"]["differences"]
@@ -115,9 +115,10 @@ def test_every_row_of_the_table(new_cluster: NewCluster, tmp_path: Path) -> None
             f'[clusters.o]\n"bootstrap.servers" = "{clusters[0]}"\n'
             f'[clusters.b]\n"bootstrap.servers" = "{clusters[1]}"\n'
             f'[flows.f]\nsource = "o"\ntarget = "b"\ntopics = ["{NEW}", "{OLD}"]\n'
+            'configs-include = [".*"]\n'
             f'[flows.f.configs-overrides]\n"{OVERRIDDEN}" = 70000\n'
         )
-        _apply(file)
+        _apply(file, "--flow", "f", "--adopt", f"o.{OLD}")
         settings = {"a->b.sync.topic.configs.enabled": "true", "a->b.sync.topic.configs.interval.seconds": "1"}
         given = properties(clusters[0], clusters[1], f"{NEW},{OLD}", exactly_once=False, tasks=1)
         with mirrormaker(tmp_path, {**given, **settings}):

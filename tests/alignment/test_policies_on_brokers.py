@@ -106,6 +106,6 @@ def test_a_refused_change_is_reported_with_its_reason_and_the_rest_is_applied(fl
         change = f"changing retention.ms of topic a.{flow.topic}"
         assert details == {"retention.ms": f"{change}: POLICY_VIOLATION (error 44): topics are not kept for ever"}
         flow.await_target({"segment.ms": "600000"})
-    flow.on_source(retention_ms="5000")
+    flow.on_source(retention_ms="172800000")
     assert flow.run("apply") == (0, {"retention.ms": None})
-    flow.await_target({"retention.ms": "5000", "segment.ms": "600000"})
+    flow.await_target({"retention.ms": "172800000", "segment.ms": "600000"})

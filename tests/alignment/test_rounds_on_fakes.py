@@ -9,6 +9,7 @@ import pytest
 from mirror.alignment import rounds
 from mirror.alignment.changes import alter
 from mirror.alignment.decision import Reason
+from mirror.alignment.deletions.decision import CONFIRM_MS
 from mirror.errors import Fenced, KafkaError, KafkaTimeout
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.wire.api import Api
@@ -67,8 +68,11 @@ def test_what_differed_before_is_left_until_it_is_adopted(site: Site) -> None:
     for _ in range(2):
         report = site.round()
         assert (found(report), report.changed, site.target) == (expected, 0, before)
+    site.limit = 1
+    assert found(site.round(adopt=True))["cleanup.policy"] == "waits-for-second-round", "it deletes records"
+    site.clock.shift_ms += CONFIRM_MS
     report = site.round(adopt=True)
-    assert (report.changed, report.is_in_step, site.target) == (3, True, site.source)
+    assert (report.changed, report.is_in_step, site.target) == (1, True, site.source)
     site.source["retention.ms"] = "10"
     assert site.round().is_in_step
     assert site.target == site.source
@@ -118,8 +122,10 @@ def test_a_topic_that_the_flow_has_created_is_its_own(site: Site) -> None:
 def test_of_a_topic_that_was_made_again_nothing_is_known(site: Site) -> None:
     site.source["retention.ms"] = "5"
     site.round()
-    site.round(adopt=True)
     site.pair.target.add_topic(TARGET)
+    assert found(site.round()) == {"retention.ms": "not-owned"}
+    site.own(site.pair.target, FLOW, TARGET, site.pair.source, "t")
+    site.pair.target.topics[TARGET].configs["retention.ms"] = "6"
     assert found(site.round()) == {"retention.ms": "differed-before"}
 
 
@@ -200,7 +206,7 @@ def test_a_look_changes_nothing(site: Site) -> None:
 def test_a_look_needs_no_inventory_topic_and_a_change_does(site: Site) -> None:
     del site.pair.target.topics[inventory_topic_of(FLOW)]
     site.source["retention.ms"] = "5"
-    assert found(site.round(write=False)) == {"retention.ms": "differed-before"}
+    assert found(site.round(write=False)) == {"retention.ms": "not-owned"}
     with pytest.raises(KafkaError, match="there is no topic mirror-inventory"):
         site.round()
 
@@ -233,6 +239,9 @@ def test_what_a_running_copy_depends_on_waits_for_the_next_start(site: Site) -> 
         {"cleanup.policy": "waits-for-restart", "retention.ms": None},
         {"retention.ms": "5"},
     )
+    site.limit = 1
+    assert found(site.round()) == {"cleanup.policy": "waits-for-second-round"}
+    site.clock.shift_ms += CONFIRM_MS
     assert site.round().is_in_step
     assert site.target == site.source
 
@@ -253,6 +262,7 @@ def test_many_topics_take_a_few_requests(site: Site) -> None:
     for number in range(1200):
         site.pair.source.add_topic(f"u{number}").configs["retention.ms"] = "5"
         site.pair.target.add_topic(f"paris.u{number}")
+    site.own_many(f"u{number}" for number in range(1200))
     site.round()
     before = len(site.pair.target.calls(Api.DESCRIBE_CONFIGS)), alterations(site)
     assert site.round(adopt=True).changed == 1200

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
+from mirror.relay.progress import flow_topic
 from mirror.spark import flow_admins
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
@@ -34,7 +35,7 @@ class PlanHarness(FlowHarness):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanHarness:
-    use_fakes(tmp_path, monkeypatch, authorized, checks, flow_admins)
+    use_fakes(tmp_path, monkeypatch, authorized, checks, flow_admins, flow_topic)
     return PlanHarness(tmp_path, TOPICS)
 
 

@@ -72,7 +72,7 @@ class Process:
                         policy,
                         sim.clock,  # type: ignore[arg-type]
                         NullObserver(),
-                        self._report if policy.lease_ms else None,
+                        hand_over=self._report if policy.lease_ms else None,
                     )
                 )
             except Begun as begun:

@@ -7,11 +7,10 @@ rounds in a row, of the same cluster, at each of its brokers; and only if no mor
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from mirror.alignment.deletions.records import CreatedTopic
+from mirror.alignment.deletions.records import CreatedTopic, Creations
 
 CONFIRM_MS: Final = 10_000
 """The shortest time between the two rounds that see that a source topic does not exist."""
@@ -104,11 +103,19 @@ def decide(seen: Seen, now_ms: int) -> Decision:
         return Decision(Act.NOTHING, replace(record, gone_ms=0), doubt)
     if reason := _kept(seen):
         return Decision(Act.NOTHING, record, reason)
-    if record.gone_ms and now_ms - record.gone_ms >= CONFIRM_MS:
+    if is_confirmed(record.gone_ms, now_ms):
         return Decision(Act.DELETE, replace(record, deleting=True))
-    # A clock that was set back must not make the second round the first one.
-    first_ms = min(record.gone_ms or now_ms, now_ms)
-    return Decision(Act.CONFIRM, replace(record, gone_ms=first_ms))
+    return Decision(Act.CONFIRM, replace(record, gone_ms=first_seen_ms(record.gone_ms, now_ms)))
+
+
+def is_confirmed(first_ms: int, now_ms: int) -> bool:
+    """Return whether a round at ``now_ms`` is the second one that sees the same; ``first_ms`` is 0 for the first."""
+    return bool(first_ms) and now_ms - first_ms >= CONFIRM_MS
+
+
+def first_seen_ms(first_ms: int, now_ms: int) -> int:
+    """Return when a round first saw it. A clock that was set back must not make the second round the first one."""
+    return min(first_ms or now_ms, now_ms)
 
 
 def _present(seen: Seen, source_id: str) -> CreatedTopic:
@@ -144,9 +151,13 @@ def _after_deletion(seen: Seen, now_ms: int) -> Act:
     return Act.FORGET if now_ms - record.deleted_ms >= LIMIT_PERIOD_MS else Act.NOTHING
 
 
-def deleted_lately(records: Iterable[CreatedTopic], now_ms: int) -> int:
-    """Return how many topics were deleted that still count for the limit."""
-    return sum(bool(one.deleted_ms) and now_ms - one.deleted_ms < LIMIT_PERIOD_MS for one in records)
+def deleted_lately(known: Creations, now_ms: int) -> int:
+    """Return how many topics were deleted, or lost records by a change of configurations, and still count."""
+    times = [
+        *(one.deleted_ms for one in known.topics.values()),
+        *(one.done_ms for one in known.reductions.values()),
+    ]
+    return sum(bool(time_ms) and now_ms - time_ms < LIMIT_PERIOD_MS for time_ms in times)
 
 
 def within_limit(wanted: int, lately: int, limit: int) -> bool:
@@ -155,3 +166,12 @@ def within_limit(wanted: int, lately: int, limit: int) -> bool:
     Those that another round has to confirm count, too.
     """
     return wanted + lately <= limit
+
+
+def over_limit(flow: str, wanted: int, lately: int, limit: int, does: str) -> str:
+    """Return what to say of more topics than the limit allows; ``does`` is what the command does."""
+    earlier = f", {lately} deleted within the last hour" if lately else ""
+    return (
+        f"{wanted} to delete{earlier}, and the limit is {limit}: mirror apply --flow {flow} --max-deletions {wanted}"
+        f" {does}"
+    )

@@ -21,6 +21,7 @@ from mirror.alignment.deletions.decision import (
     Seen,
     decide,
     deleted_lately,
+    over_limit,
     within_limit,
 )
 from mirror.alignment.deletions.records import CreatedTopic, Creations, created_record
@@ -56,6 +57,8 @@ class DeletionRules:
     """How many topics are deleted at a time, and within an hour; at least 1."""
     by_hand: bool = False
     """Whether a user has given the limit for this round: earlier deletions do not count."""
+    spent: int = 0
+    """In how many other topics this round makes brokers delete records, or the next one does."""
 
 
 @dataclass(slots=True)
@@ -250,14 +253,10 @@ class Deletions:
     def _limit(self, topics: list[_Topic], rules: DeletionRules) -> None:
         """Keep all topics if more are to be deleted than the limit allows."""
         wanted = [topic for topic in topics if topic.wanted]
-        lately = 0 if rules.by_hand else deleted_lately(self._creations.topics.values(), self._clock.unix_ms())
-        if within_limit(len(wanted), lately, rules.limit):
+        lately = 0 if rules.by_hand else deleted_lately(self._creations, self._clock.unix_ms())
+        if within_limit(len(wanted) + rules.spent, lately, rules.limit):
             return
-        earlier = f", {lately} deleted within the last hour" if lately else ""
-        detail = (
-            f"{len(wanted)} to delete{earlier}, and the limit is {rules.limit}: mirror apply --flow {self._flow}"
-            f" --max-deletions {len(wanted)} deletes them"
-        )
+        detail = over_limit(self._flow, len(wanted) + rules.spent, lately, rules.limit, "deletes them")
         for topic in wanted:
             topic.hold(Reason.OVER_LIMIT, detail)
 

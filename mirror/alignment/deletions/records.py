@@ -1,7 +1,7 @@
-"""The records of a flow's inventory topic about the topics that it has created on the target. Pure.
+"""The records of a flow's inventory topic about whose target topics are, and what was reduced in them. Pure.
 
 An intent is stored before a topic is created, and the topic with its id afterwards. What only has an intent may have
-been created by others: it never counts as the flow's own.
+been created by others: it never counts as the flow's own. What others have created a person may adopt for the flow.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from mirror.relay.progress.flow_topic import KeyValue
 _VERSION: Final = 1
 _CREATED: Final = "created"
 _INTENT: Final = "intent"
+_ADOPTED: Final = "adopted"
+_REDUCED: Final = "reduced"
 _TOPIC: Final = "topic"
 
 
@@ -47,14 +49,30 @@ class CreatedTopic:
     """When the flow's records about it were last removed after the deletion."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """A change of a target topic's configuration that makes its brokers delete records. Times are in ms since 1970."""
+
+    topic_id: str
+    """The id of the target topic."""
+    seen_ms: int = 0
+    """When a round first saw that it is to be made, unless a round has seen since that it is not; otherwise 0."""
+    done_ms: int = 0
+    """When one was last made; 0 for never."""
+
+
 class Creations:
-    """What the inventory topic says about created topics: each record replaces an earlier one of its key."""
+    """What the inventory topic says about topics: each record replaces an earlier one of its key."""
 
     def __init__(self) -> None:
         self.topics: dict[str, CreatedTopic] = {}
         """By target topic."""
         self.intents: dict[str, SourceTopic] = {}
         """By target topic: a creation that was begun, and of which nothing more is known."""
+        self.adopted: dict[str, str] = {}
+        """By target topic: the id under which a person has made it the flow's."""
+        self.reductions: dict[str, Reduction] = {}
+        """By target topic."""
         self.known: set[str] = set()
         """Target topics that the flow keeps in step, created by it or not."""
 
@@ -62,6 +80,8 @@ class Creations:
         """Forget everything: the topic is read from its beginning."""
         self.topics.clear()
         self.intents.clear()
+        self.adopted.clear()
+        self.reductions.clear()
         self.known.clear()
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
@@ -72,12 +92,20 @@ class Creations:
             _put(self.topics, created, _parse_created(value))
         elif intent:
             _put(self.intents, intent, _parse_source(stored.parse_object(value)))
+        elif adopted := stored.text(fields.get(_ADOPTED)):
+            _put(self.adopted, adopted, _parse_adopted(value))
+        elif reduced := stored.text(fields.get(_REDUCED)):
+            _put(self.reductions, reduced, _parse_reduction(value))
         elif topic := stored.text(fields.get(_TOPIC)):
             (self.known.discard if value is None else self.known.add)(topic)
 
     def put(self, topic: str, created: CreatedTopic | None) -> None:
         """Set what is known about a target topic; None: nothing."""
         _put(self.topics, topic, created)
+
+    def put_reduction(self, topic: str, reduction: Reduction | None) -> None:
+        """Set what is known about what was reduced in a target topic; None: nothing."""
+        _put(self.reductions, topic, reduction)
 
 
 def _put(found: dict[str, Any], key: str, value: object) -> None:
@@ -102,6 +130,16 @@ def created_record(topic: str, created: CreatedTopic | None) -> KeyValue:
     return _record(_CREATED, topic, None if created is None else asdict(created))
 
 
+def adopted_record(topic: str, topic_id: str) -> KeyValue:
+    """Return the record that says that a person has made the target topic of this id the flow's."""
+    return _record(_ADOPTED, topic, {"topic_id": topic_id})
+
+
+def reduction_record(topic: str, reduction: Reduction | None) -> KeyValue:
+    """Return the record of what was reduced in a target topic, or is to be; None removes it."""
+    return _record(_REDUCED, topic, None if reduction is None else asdict(reduction))
+
+
 def _record(kind: str, topic: str, fields: dict[str, Any] | None) -> KeyValue:
     key = json.dumps({kind: topic}, separators=(",", ":")).encode()
     value = None if fields is None else json.dumps({"v": _VERSION, **fields}, separators=(",", ":")).encode()
@@ -123,6 +161,20 @@ def _parse_created(value: bytes | None) -> CreatedTopic | None:
         deleted_ms=stored.time_ms(fields.get("deleted_ms")) or 0,
         cleaned_ms=stored.time_ms(fields.get("cleaned_ms")) or 0,
     )
+
+
+def _parse_adopted(value: bytes | None) -> str | None:
+    fields = stored.parse_object(value)
+    return stored.text(fields.get("topic_id")) or None if fields.get("v") == _VERSION else None
+
+
+def _parse_reduction(value: bytes | None) -> Reduction | None:
+    fields = stored.parse_object(value)
+    topic_id = stored.text(fields.get("topic_id"))
+    if fields.get("v") != _VERSION or not topic_id:
+        return None
+    times = {name: stored.time_ms(fields.get(name)) or 0 for name in ("seen_ms", "done_ms")}
+    return Reduction(topic_id=topic_id, **times)
 
 
 def _parse_source(fields: dict[str, Any]) -> SourceTopic | None:

@@ -44,17 +44,22 @@ def drift(
 
 def apply(
     config: Config,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(help="With --adopt: target topics that are the flow's from now on.", metavar="[TOPIC]..."),
+    ] = None,
     flow: Flow = None,
     adopt: Annotated[
         bool,
         typer.Option(
             "--adopt",
-            help="Also replace configurations that others have set on the target, and restore ACLs they have deleted.",
+            help="Also replace configurations that others have set on the target, and restore ACLs they have"
+            " deleted; with topics, only make these the flow's.",
         ),
     ] = False,
     max_deletions: Annotated[
         int | None,
-        typer.Option("--max-deletions", min=1, help="Delete up to so many topics that the source has deleted."),
+        typer.Option("--max-deletions", min=1, help="Delete up to so many topics, or shorten what they keep."),
     ] = None,
     secrets_dir: SecretsDir = None,
     timeout: Timeout = None,
@@ -63,16 +68,22 @@ def apply(
 ) -> None:
     """Create missing topics and partitions, and bring configurations and ACLs in step, once and without Spark.
 
-    Copies nothing. What others have set on the target, or deleted there, stays as it is, unless --adopt is given. With
-    on-topic-deleted = "delete", topics are deleted whose source topics were, after 10 s.
+    Copies nothing. What others have set on the target, or deleted there, stays as it is, unless --adopt is given; so do
+    topics there that the flow has not created, and into which it has copied nothing. With on-topic-deleted = "delete",
+    topics are deleted whose source topics were, after 10 s; it waits as long before it shortens what a topic keeps.
 
     Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage.
     """
+    adopted = frozenset(topics or ())
+    if adopted and (not adopt or flow is None):
+        raise typer.BadParameter("topics are adopted by --adopt, for the flow that --flow names")
     _each(
         config,
         flow,
         secrets_dir,
-        lambda loaded, one: sides.apply(loaded, one, adopt=adopt, max_deletions=max_deletions),
+        lambda loaded, one: sides.apply(
+            loaded, one, adopt=adopt and not adopted, adopted=adopted, max_deletions=max_deletions
+        ),
         timeout=timeout,
         as_json=as_json,
         debug=debug,

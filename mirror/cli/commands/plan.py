@@ -122,6 +122,8 @@ def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
         say(f"estimated time: {_time(flow)}")
     for line in _changes(flow):
         say(line)
+    if flow.limits:
+        say("limits: " + ", ".join(f"{key} {count:,}" for key, count in flow.limits.items()))
     for line in (*findings.warnings.get(flow.flow, []), *flow.warnings):
         say(f"warning: {line}")
     if not flow.to_do:

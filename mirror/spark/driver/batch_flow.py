@@ -31,7 +31,8 @@ from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
-from mirror.spark.preflight.flow_alignment import creation_recorder
+from mirror.spark.preflight.allowance import Allowance
+from mirror.spark.preflight.flow_alignment import creation_recorder, owned_topics
 from mirror.spark.preflight.flow_registries import begin_registries
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient, RunRecord, new_run_id
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
+    from mirror.alignment.owned_topics import OwnedTopics
     from mirror.client import TopicDescription, TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.control import RunControl
@@ -97,6 +99,8 @@ class FlowRunner:
         self._warned: set[tuple[str, str]] = set()
         self.created: Final = CreatedTopics()
         """What the preparations have created, for the rounds that bring configurations in step."""
+        self._kept: Final[dict[str, tuple[OwnedTopics, Allowance]]] = {}
+        """What the preparations of each flow know of one another."""
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
         self._fenced_by: RunControl | None = None
 
@@ -296,14 +300,15 @@ class FlowRunner:
     ) -> TargetTopics:
         with self._clusters(config, flow) as (source, target):
             recorder = creation_recorder(config, flow)
+            owned, allowance = self._kept.setdefault(flow.name, (owned_topics(config, flow), Allowance()))
 
             def report(line: str) -> None:
                 self._consoles.progress(f"flow {flow.name}: {line}")
 
             if before is None or topics is None:
-                prepared = prepare_topics(flow, source, target, recorder, report)
+                prepared = prepare_topics(flow, source, target, recorder, report, owned, allowance)
             else:
-                prepared = prepare_new_topics(flow, source, target, before, topics, recorder, report)
+                prepared = prepare_new_topics(flow, source, target, before, topics, recorder, report, owned, allowance)
         if before is None:
             begin_registries(config, flow)
         self.created.add(flow.name, prepared.created)

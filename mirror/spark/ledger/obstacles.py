@@ -2,9 +2,9 @@
 
 ::
 
-    names ──too_long, colliding─┐
-                                ├──► Obstacle by source topic ──► TargetTopics ──ledger──► plan ──► results
-    refusals by brokers ────────┘
+    names ──too_long, colliding──┐
+    not_owned, over_limit ───────┼──► Obstacle by source topic ──► TargetTopics ──ledger──► plan ──► results
+    refusals by brokers ─────────┘
 
 The driver prepares the target's topics and writes the outcome to the ledger as :class:`TargetTopics`. The planner, in
 another process, gives the partitions that cannot be copied a result without a task, which reaches every output.
@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from mirror.alignment.ownership import Standing
 from mirror.relay.model.ranges import Outcome
 
 if TYPE_CHECKING:
@@ -163,6 +164,31 @@ def colliding(flow: FlowConfig, topics: Iterable[str], existing: Collection[str]
             " needed, or use another naming"
         )
     return found
+
+
+def not_owned(flow: FlowConfig, name: str, standing: Standing, *, has: int, needed: int) -> Obstacle | None:
+    """Return why target topic ``name``, which exists, cannot be copied into; None if it can be.
+
+    It has ``has`` partitions, and the source topic ``needed``. Nothing about a topic that the flow does not own is
+    changed, so that none can be added to it. With ``origin = "local"`` and with ``start-over`` the file says that
+    others write there, too: then the partitions that there are can be copied into.
+    """
+    adopt = f"mirror apply --flow {flow.name} --adopt {name}"
+    shares = flow.only_local or flow.start_over
+    if standing is Standing.FOREIGN and not shares:
+        return Obstacle(
+            f"target topic {name} holds records, or did, that flow {flow.name} has not copied, so that nothing about it"
+            f" is changed: leave the source topic out by topics-exclude, or use another naming; if it is the copy of"
+            f" this topic, {adopt} makes it the flow's, and mirror takeover does where MirrorMaker 2 has copied"
+        )
+    if standing is Standing.OWNED or has >= needed:
+        return None
+    partitions = "1 partition" if has == 1 else f"{has} partitions"
+    return Obstacle(
+        f"target topic {name} has {partitions}, {needed} are needed, and nothing shows that it is flow"
+        f" {flow.name}'s: add them, or {adopt}",
+        has if shares else 0,
+    )
 
 
 def _collision_key(name: str) -> str:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.alignment.deletions.decision import CONFIRM_MS
+from mirror.alignment.owned_topics import adopt as mark_adopted
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport
 from mirror.client import Admin
+from mirror.config.flow_rules import target_options
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.runtime.clock import SystemClock
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.planning.range_planner import select_topics
+from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.flow_acls import acls_of, compare_acls
-from mirror.spark.preflight.flow_alignment import compare_sides, creation_recorder, rounds_of
+from mirror.spark.preflight.flow_alignment import compare_sides, creation_recorder, owned_topics, rounds_of
 from mirror.spark.preflight.flow_registries import begin_registries, begun, read_registries, to_begin
 from mirror.spark.preflight.target_topics import inspect_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient
@@ -25,7 +28,7 @@ from mirror.spark.run_control import RunControlClient
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
 
-_KEEPS: Final = 'on-topic-deleted is "keep"'
+_KEEPS: Final = 'on-topic-deleted is "keep", and configs is not "sync"'
 pause = time.sleep
 """Waits between two rounds; tests replace it."""
 
@@ -82,7 +85,7 @@ def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
     with open_admins(config, flow) as (source, target):
         topics = source.list_topics()
         wanted = {name: topics[name] for name in select_topics(flow, topics)}
-        found = inspect_topics(flow, wanted, source, target)
+        found = inspect_topics(flow, wanted, source, target, owned_topics(config, flow))
         configs = compare_sides(config, flow, source, target) or AlignmentReport()
         acls = compare_acls(config, flow, source, target) or AclReport()
         registries = read_registries(config, flow)
@@ -103,17 +106,25 @@ def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
 
 
 def apply(
-    config: MirrorConfig, flow: FlowConfig, *, adopt: bool = False, max_deletions: int | None = None
+    config: MirrorConfig,
+    flow: FlowConfig,
+    *,
+    adopt: bool = False,
+    adopted: Collection[str] = (),
+    max_deletions: int | None = None,
 ) -> FlowDrift:
     """Create what is missing, begin registries, and bring the target's topics and ACLs in step; return what differs.
 
-    ``adopt``: also replace what others have set there. ``max_deletions``: delete up to so many topics, instead of the
-    flow's limit. Deletions need two rounds, between which this waits. Changes that would disturb running copies are not
-    made while a run of the flow is alive. Raises FlowError if no topic matches, KafkaError, and Fenced if a run begins
-    meanwhile.
+    ``adopt``: also replace what others have set there. ``adopted``: target topics that are the flow's from now on.
+    ``max_deletions``: delete or reduce up to so many topics, instead of the flow's limit. Both need two rounds, between
+    which this waits. Changes that would disturb running copies are not made while a run of the flow is alive. Raises
+    FlowError if no topic matches or one cannot be adopted, KafkaError, and Fenced if a run begins meanwhile.
     """
     with open_admins(config, flow) as (source, target):
-        prepared = prepare_topics(flow, source, target, recorder=creation_recorder(config, flow))
+        if adopted:
+            _adopt(config, flow, adopted, source, target)
+        owned = owned_topics(config, flow)
+        prepared = prepare_topics(flow, source, target, recorder=creation_recorder(config, flow), owned=owned)
         obstacles = {topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()}
         registries: list[str] = []
         try:
@@ -128,14 +139,15 @@ def apply(
                 configs = rounds.round(
                     flow, adopt=adopt, beside_copies=running, created=prepared.created, max_deletions=max_deletions
                 )
-                if configs.deletions.pending:
+                if configs.deletions.pending or configs.confirming:
                     pause(CONFIRM_MS / 1000)
-                    configs = replace(configs, deletions=rounds.delete(flow, max_deletions=max_deletions))
+                    second = rounds.round(flow, adopt=adopt, beside_copies=running, max_deletions=max_deletions)
+                    configs = configs.followed_by(second)
         acls = AclReport()
         if flow.acls.sync:
             with acls_of(config, flow, source, target) as acl_rounds:
                 acls = acl_rounds.round(adopt=adopt)
-    unused = [] if max_deletions is None or flow.deletes_topics else ["--max-deletions has no effect: " + _KEEPS]
+    unused = [] if max_deletions is None or flow.aligns_topics else ["--max-deletions has no effect: " + _KEEPS]
     return FlowDrift(
         flow=flow.name,
         source=flow.source,
@@ -144,6 +156,7 @@ def apply(
         done=[
             *_on(flow.target, (f"topic {name} was created" for name in (*prepared.created, *prepared.own))),
             *_on(flow.source, (f"topic {name} was created" for name in prepared.own_on_source)),
+            *_on(flow.target, (f"topic {name} was adopted" for name in sorted(adopted))),
             *registries,
         ],
         obstacles=obstacles,
@@ -151,6 +164,19 @@ def apply(
         acls=acls,
         warnings=[*prepared.warnings, *unused],
     )
+
+
+def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], source: Admin, target: Admin) -> None:
+    """Make these target topics the flow's. Raises FlowError if the flow copies into none of that name, KafkaError."""
+    copies = {flow.target_topic(name) for name in select_topics(flow, source.list_topics())}
+    found = target.describe_topics(names)
+    if unknown := sorted(name for name in names if name not in copies or name not in found):
+        raise FlowError(
+            f"flow {flow.name} cannot adopt {', '.join(unknown)}: it copies no topic of {flow.source} into a topic of"
+            f" that name, or {flow.target} has none; nothing was changed"
+        )
+    flow_topics.prepare([flow_topics.inventory_of(flow)], target)
+    mark_adopted(target_options(config, flow), flow.name, found)
 
 
 def _on(cluster: str, lines: Iterable[str]) -> list[str]:

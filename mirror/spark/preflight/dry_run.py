@@ -15,7 +15,7 @@ from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.planning.unknown_origin import unknown_origins
 from mirror.spark.preflight.flow_acls import compare_acls
-from mirror.spark.preflight.flow_alignment import compare_sides
+from mirror.spark.preflight.flow_alignment import compare_sides, owned_topics
 from mirror.spark.preflight.flow_groups import compare_groups
 from mirror.spark.preflight.flow_registries import read_registries, to_begin
 from mirror.spark.preflight.target_topics import inspect_topics
@@ -117,6 +117,8 @@ class FlowForecast:
     source_changes: list[str]
     """Lines about what would be created or begun on the source."""
     warnings: list[str]
+    limits: dict[str, int] = field(default_factory=dict)
+    """How much the source can make the flow do on the target, by the key of the limit."""
     withheld: list[OpenTransaction] = field(default_factory=list)
     """The source's open transactions that keep records from being copied."""
     alignment: AlignmentReport | None = None
@@ -166,7 +168,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     request = PlanRequest(flow=flow, now_ms=wall_ms, history=read_history(flow, ledger))
     with open_admins(config, flow) as (source, target):
         snapshot = take_snapshot(request, source, target)
-        topics = inspect_topics(flow, snapshot.topics, source, target)
+        topics = inspect_topics(flow, snapshot.topics, source, target, owned_topics(config, flow))
         snapshot = snapshot.with_targets(flow, topics.targets)
         alignment = compare_sides(config, flow, source, target)
         acls = compare_acls(config, flow, source, target)
@@ -214,6 +216,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
             *(() if groups is None else groups.problems),
             *describe_oldest({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.is_noteworthy}),
         ],
+        limits=flow.limits,
         withheld=list(snapshot.withheld.values()),
         alignment=alignment,
         acls=acls,

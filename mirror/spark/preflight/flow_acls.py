@@ -34,6 +34,7 @@ def acl_rules(flow: FlowConfig) -> AclRules:
         prefixes=prefixes_of(flow.topics) if prefixed else (),
         takes_group=takes_group if flow.acls.groups else None,
         write=flow.acls.write,
+        most=flow.max_acls,
     )
 
 

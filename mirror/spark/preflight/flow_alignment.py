@@ -10,6 +10,8 @@ from mirror.alignment.decision import ConfigRules
 from mirror.alignment.deletions.creations import CreationRecorder
 from mirror.alignment.deletions.deletion_rounds import DeletionRules, Deletions
 from mirror.alignment.deletions.report import DeletionReport
+from mirror.alignment.owned_topics import OwnedTopics
+from mirror.alignment.reductions import ReductionRules
 from mirror.alignment.report import AlignmentReport
 from mirror.alignment.rounds import Alignment, AlignmentRules
 from mirror.client import Admin
@@ -29,14 +31,22 @@ def config_rules(flow: FlowConfig) -> ConfigRules:
     """Return which configurations the target topics of ``flow`` get, when they are created and later."""
     if flow.configs == "off":
         return ConfigRules(excludes=lambda _: True)
-    return ConfigRules(excludes=flow.excludes_config, overrides=flow.configs_overrides)
+    return ConfigRules(
+        excludes=flow.excludes_config,
+        overrides=flow.configs_overrides,
+        follows=flow.follows_config,
+        kept_ms=flow.min_retention_ms,
+    )
 
 
-def rules_of(flow: FlowConfig) -> AlignmentRules:
-    """Return which topics ``flow`` brings in step, and how."""
+def rules_of(flow: FlowConfig, max_deletions: int | None = None) -> AlignmentRules:
+    """Return which topics ``flow`` brings in step, and how; ``max_deletions`` is a limit that a user has given."""
+    limit = flow.deletion_limit if max_deletions is None else max_deletions
     return AlignmentRules(
-        target_topic=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
+        # What is copied for its heartbeats alone has configurations of its own.
+        target_topic=lambda topic: flow.target_topic(topic) if flow.selects(topic) else None,
         configs=config_rules(flow),
+        reductions=ReductionRules(limit, by_hand=max_deletions is not None),
     )
 
 
@@ -65,11 +75,12 @@ class FlowRounds:
         """
         report = AlignmentReport(time_ms=self._clock.unix_ms())
         if flow.configs == "sync":
-            self._alignment.rules = rules_of(flow)
+            self._alignment.rules = rules_of(flow, max_deletions)
             report = self._alignment.round(write=write, adopt=adopt, beside_copies=beside_copies, created=created)
         if flow.deletes_topics:
             try:
-                deletions = self.delete(flow, write=write, max_deletions=max_deletions)
+                spent = report.confirming + (0 if max_deletions is None else report.reduced)
+                deletions = self.delete(flow, write=write, max_deletions=max_deletions, spent=spent)
             except Fenced:
                 raise
             except KafkaError as error:
@@ -77,9 +88,11 @@ class FlowRounds:
             report = replace(report, deletions=deletions)
         return report
 
-    def delete(self, flow: FlowConfig, *, write: bool = True, max_deletions: int | None = None) -> DeletionReport:
-        """Do only the part of :meth:`round` that deletes topics."""
-        return self._deletions.round(deletion_rules(flow, max_deletions), write=write)
+    def delete(
+        self, flow: FlowConfig, *, write: bool = True, max_deletions: int | None = None, spent: int = 0
+    ) -> DeletionReport:
+        """Do only the part of :meth:`round` that deletes topics; ``spent`` is that of :class:`.DeletionRules`."""
+        return self._deletions.round(replace(deletion_rules(flow, max_deletions), spent=spent), write=write)
 
     def give_way(self) -> None:
         """Let the next round fence the run that has fenced this one."""
@@ -94,7 +107,7 @@ class FlowRounds:
 def deletion_rules(flow: FlowConfig, max_deletions: int | None = None) -> DeletionRules:
     """Return which topics ``flow`` deletes; ``max_deletions`` is a limit that a user has given by hand."""
     return DeletionRules(
-        target_topic=rules_of(flow).target_topic,
+        target_topic=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
         copy_name=flow.target_topic,
         limit=flow.max_deletions if max_deletions is None else max_deletions,
         by_hand=max_deletions is not None,
@@ -124,6 +137,11 @@ def creation_recorder(config: MirrorConfig, flow: FlowConfig) -> CreationRecorde
     if not flow.keeps_inventory:
         return None
     return CreationRecorder(target_options(config, flow), flow.name, deletes=flow.deletes_topics)
+
+
+def owned_topics(config: MirrorConfig, flow: FlowConfig) -> OwnedTopics:
+    """Return what says which target topics are the flow's. Raises ConfigError."""
+    return OwnedTopics(flow.name, target_options(config, flow))
 
 
 def compare_sides(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> AlignmentReport | None:

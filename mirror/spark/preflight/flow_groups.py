@@ -53,6 +53,7 @@ def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
         target_topic=known(target_topic),
         source_topic=known(lambda topic: source_topic_for(flow, topic)),
         lists_translated=flow.mirrormaker.checkpoints,
+        most=flow.max_groups,
         delete=flow.groups.on_group_deleted == "delete",
         patience_ms=patience_ms,
     )

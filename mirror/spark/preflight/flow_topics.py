@@ -72,15 +72,8 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
             replication_factor=flow.replication_factor,
         )
         topics.append(groups)
-    kept = {"configuration": flow.configs == "sync", "deleted topic": flow.deletes_topics, "ACL": flow.acls.sync}
-    if whats := [what for what, is_kept in kept.items() if is_kept]:
-        inventory = FlowTopic(
-            name=inventory_topic_of(flow.name),
-            contents=f"its records of {' and '.join(f'{what}s' for what in whats)}",
-            lost=f"no {' and no '.join(whats)} is brought in step",
-            replication_factor=flow.replication_factor,
-        )
-        topics.append(inventory)
+    if flow.keeps_inventory:
+        topics.append(inventory_of(flow))
     if flow.mirrormaker.checkpoints:
         checkpoints = FlowTopic(
             name=DefaultPolicy().checkpoints_topic(flow.source),
@@ -100,6 +93,18 @@ def of_takeover(flow: FlowConfig) -> FlowTopic:
         name=takeover_topic_of(flow.name),
         contents="its records of what was taken over",
         lost="nothing is taken over",
+        replication_factor=flow.replication_factor,
+    )
+
+
+def inventory_of(flow: FlowConfig) -> FlowTopic:
+    """Return the inventory topic of ``flow``, also of one that keeps only adopted topics there."""
+    kept = {"configuration": flow.configs == "sync", "deleted topic": flow.deletes_topics, "ACL": flow.acls.sync}
+    whats = [what for what, is_kept in kept.items() if is_kept] or ["adopted topic"]
+    return FlowTopic(
+        name=inventory_topic_of(flow.name),
+        contents=f"its records of {' and '.join(f'{what}s' for what in whats)}",
+        lost=f"no {' and no '.join(whats)} is brought in step",
         replication_factor=flow.replication_factor,
     )
 

@@ -8,20 +8,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.deletions.records import SourceTopic
+from mirror.alignment.owned_topics import OwnedTopics
+from mirror.alignment.ownership import Standing
 from mirror.client import Admin, ConfigResource, NewTopic, Outcomes, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
-from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, too_long
+from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, not_owned, too_long
 from mirror.spark.planning import broker_retention
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics, target_warnings, topic_compare
+from mirror.spark.preflight.allowance import Allowance
 from mirror.spark.preflight.flow_alignment import config_rules
 from mirror.spark.preflight.flow_topics import PROPAGATION_TIMEOUT_S, TOPIC_ALREADY_EXISTS
 from mirror.spark.preflight.portions import send_in_portions
 from mirror.spark.preflight.refused_configs import without_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from mirror.alignment.deletions.creations import CreationRecorder
@@ -34,6 +37,9 @@ INVALID_PARTITIONS: Final = 37
 
 _EACH_PARTITION_S: Final = 0.01
 _LEAST_PAUSE_S: Final = 0.1
+
+_HEARTBEAT_CONFIGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(64 * 1024)}
+"""Of a topic that is copied whatever ``topics`` says: what its source sets is not asked. A heartbeat has 100 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +61,18 @@ def prepare_topics(
     target: Admin,
     recorder: CreationRecorder | None = None,
     on_throttled: Callable[[str], None] = lambda _: None,
+    owned: OwnedTopics | None = None,
+    allowance: Allowance | None = None,
 ) -> Prepared:
     """Prepare every target topic of ``flow``, and the topics that it writes itself on both clusters. Idempotent.
 
     A missing topic is created with the source topic's partition count, with the configuration that the flow's
-    ``configs`` keys select, and with the flow's replication factor. A topic with fewer partitions than its source is
-    extended. A topic that cannot be prepared becomes an obstacle, and does not stop the other topics.
+    ``configs`` keys select, and with the flow's replication factor. A topic of the flow with fewer partitions than its
+    source is extended. A topic that cannot be prepared becomes an obstacle, and does not stop the other topics.
 
     The warnings also say what the two configurations will do to the records. ``recorder`` stores what is created;
-    ``on_throttled`` is called with a line while a quota holds topics back.
+    ``on_throttled`` is called with a line while a quota holds topics back. ``owned`` says which of the topics that
+    exist are the flow's; without it, those with progress are. ``allowance`` is what the run has created before.
 
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
@@ -72,8 +81,9 @@ def prepare_topics(
     topics = source.list_topics()
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     new_own, own = flow_topics.prepare(flow_topics.on_target(flow), target)  # before what is recorded there
-    preparation = _Preparation(flow, wanted, source, target, recorder, on_throttled)
+    preparation = _Preparation(flow, wanted, source, target, recorder, on_throttled, owned, allowance)
     preparation.create()
+    preparation.leave_others()
     preparation.extend()
     targets = preparation.targets()
     copyable = [name for name, count in targets.copyable.items() if count]
@@ -101,14 +111,17 @@ def prepare_new_topics(
     topics: Mapping[str, TopicDescription],
     recorder: CreationRecorder | None = None,
     on_throttled: Callable[[str], None] = lambda _: None,
+    owned: OwnedTopics | None = None,
+    allowance: Allowance | None = None,
 ) -> Prepared:
     """Prepare the target topics of these source ``topics``, which ``flow`` copies, as :func:`prepare_topics` does.
 
     The result has all other topics as the preparation ``before`` has them. Raises KafkaError.
     """
-    preparation = _Preparation(flow, topics, source, target, recorder, on_throttled)
+    preparation = _Preparation(flow, topics, source, target, recorder, on_throttled, owned, allowance)
     # To list all topics of the target costs more than all else; brokers refuse collisions with others than the flow's.
     preparation.create(rivals={flow.target_topic(name) for name in before.copyable})
+    preparation.leave_others()
     preparation.extend()
     targets = preparation.targets().beside(before)
     created = {name: topic.configs for name, topic in preparation.created.items()}
@@ -133,15 +146,20 @@ class TargetTopicsForecast:
 
 
 def inspect_topics(
-    flow: FlowConfig, wanted: Mapping[str, TopicDescription], source: Admin, target: Admin
+    flow: FlowConfig,
+    wanted: Mapping[str, TopicDescription],
+    source: Admin,
+    target: Admin,
+    owned: OwnedTopics | None = None,
 ) -> TargetTopicsForecast:
     """Read both clusters' topics and change nothing: the brokers only validate what would be created.
 
     A topic that does not exist yet gets no warning, because only its creation shows its final configuration. Raises
     KafkaError.
     """
-    preparation = _Preparation(flow, wanted, source, target)
+    preparation = _Preparation(flow, wanted, source, target, owned=owned)
     preparation.create(validate_only=True)
+    preparation.leave_others()
     preparation.extend(validate_only=True)
     existing, created = preparation.existing, preparation.created
     configs = _configs(target, sorted(existing))
@@ -149,7 +167,7 @@ def inspect_topics(
         name: (TopicConfig.of(found), TopicConfig.of(configs[name] if name in configs else created[name].configs))
         for topic, found in _configs(source, list(wanted)).items()
         for name in [flow.target_topic(topic)]
-        if name in configs or name in created
+        if (name in configs or name in created) and not flow.carries_only_heartbeats(topic)
     }
     on_source, source_warnings = flow_topics.prepare(flow_topics.on_source(flow), source, validate_only=True)
     own, own_warnings = flow_topics.prepare(flow_topics.on_target(flow), target, validate_only=True)
@@ -161,10 +179,13 @@ def inspect_topics(
         ),
         *map(flow_topics.creation, own),
     ]
+    targets = preparation.targets()
+    copyable = {flow.target_topic(name) for name, count in targets.copyable.items() if count}
+    used = {name: topic for name, topic in existing.items() if name in copyable}
     warnings = [
         *preparation.notes,
-        *target_warnings.warnings(existing, configs, _partition_counts(flow, wanted)),
-        *topic_compare.warnings(flow, {name: pair for name, pair in pairs.items() if name in existing}),
+        *target_warnings.warnings(used, configs, _partition_counts(flow, wanted)),
+        *topic_compare.warnings(flow, {name: pair for name, pair in pairs.items() if name in used}),
         *own_warnings,
         *source_warnings,
         *broker_retention.warnings(flow, target),
@@ -175,7 +196,7 @@ def inspect_topics(
         warnings,
         pairs,
         existing,
-        preparation.targets(),
+        targets,
     )
 
 
@@ -190,6 +211,8 @@ class _Preparation:
         target: Admin,
         recorder: CreationRecorder | None = None,
         on_throttled: Callable[[str], None] = lambda _: None,
+        owned: OwnedTopics | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         """``wanted`` are the source topics that the flow copies."""
         self.obstacles: Final[dict[str, Obstacle]] = too_long(flow, wanted)
@@ -206,8 +229,17 @@ class _Preparation:
         self._target: Final = target
         self._recorder: Final = recorder
         self._on_throttled: Final = on_throttled
+        self._owned: Final = owned or OwnedTopics(flow.name)
+        self._allowance: Final = allowance or Allowance()
         self._ids: Final[dict[str, uuid.UUID]] = {}
         """Of the topics that were created."""
+        self._standings: Final[dict[str, Standing]] = {}
+        """Of the target topics that existed."""
+        self.obstacles.update(
+            (name, Obstacle("a topic that is copied for its heartbeats alone has one partition", 1))
+            for name, topic in wanted.items()
+            if flow.carries_only_heartbeats(name) and len(topic.partitions) > 1 and name not in self.obstacles
+        )
         self._source_of: Final = {flow.target_topic(name): name for name in wanted if name not in self.obstacles}
         self.existing: dict[str, TopicDescription] = self._describe(self._source_of)
         """The target topics that exist, by name."""
@@ -247,6 +279,8 @@ class _Preparation:
                 f" does not show: {error}",
             )
         new = {topic.name: topic for topic in (self._new_topic(name, found) for name, found in configs.items())}
+        fitting = self._fitting({name: topic.partitions for name, topic in new.items()}, topics=True)
+        new = {name: topic for name, topic in new.items() if name in fitting}
         if not new:
             return
         if not validate_only:
@@ -267,12 +301,41 @@ class _Preparation:
             others = [self._source_of[name] for name in invalid]
             self.obstacles.update(colliding(flow, others, self._target.list_topics().keys()))
         self.created = {name: topic for name, topic in new.items() if name not in failed}
+        self._spend(self.created.keys(), {name: topic.partitions for name, topic in self.created.items()})
         if not validate_only:
             if self._recorder is not None:
                 self._recorder.confirm({name: self._ids[name] for name in self.created if name in self._ids})
                 self.notes += self._recorder.problems
             expected = {name: topic.partitions for name, topic in self.created.items()}
             self._await_metadata(expected | dict.fromkeys(created_by_others, 1))
+
+    def _fitting(self, new: Mapping[str, int], *, topics: bool) -> dict[str, int]:
+        """Return those of the ``new`` partitions, by target topic, that the limits of the flow allow; name the rest."""
+        fitting = self._allowance.fitting(self._flow, new, _now_ms(), topics=topics)
+        for name in new.keys() - fitting.keys():
+            has = len(self.existing[name].partitions) if name in self.existing else 0
+            self._add_obstacle(
+                name,
+                f"target topic {name} is to get {new[name]} new partitions, which is more than flow {self._flow.name}"
+                f" may create within an hour (max-new-topics = {self._flow.max_new_topics}, max-partitions ="
+                f" {self._flow.max_partitions}): check that the source is to have them, then raise the limit",
+                first=has,
+            )
+        return fitting
+
+    def _spend(self, topics: Collection[str], partitions: Mapping[str, int]) -> None:
+        self._allowance.spend(_now_ms(), topics=len(topics), partitions=sum(partitions.values()))
+
+    def leave_others(self) -> None:
+        """Make obstacles of the topics that exist and are not the flow's, as far as they cannot be copied into."""
+        self._owned.add({name: one for name, one in self.existing.items() if name in self.created})
+        others = {name: one for name, one in self.existing.items() if name not in self.created}
+        for name, standing in self._owned.standings(self._target, others).items():
+            self._standings[name] = standing
+            topic = self._source_of[name]
+            has, needed = len(others[name].partitions), self._needed(topic)
+            if (found := not_owned(self._flow, name, standing, has=has, needed=needed)) is not None:
+                self.obstacles[topic] = found
 
     def _record_intents(self, new: Mapping[str, NewTopic]) -> None:
         """Store which topics are about to be created. Brokers without topic ids cannot show which were."""
@@ -333,23 +396,33 @@ class _Preparation:
         """Return the target topic to create for source topic ``topic`` with its ``configs``."""
         return NewTopic(
             self._flow.target_topic(topic),
-            len(self._wanted[topic].partitions),
+            self._needed(topic),
             self._flow.replication_factor,
-            config_rules(self._flow).wanted(configs),
+            _HEARTBEAT_CONFIGS
+            if self._flow.carries_only_heartbeats(topic)
+            else config_rules(self._flow).wanted(configs),
         )
+
+    def _needed(self, topic: str) -> int:
+        """Return how many partitions the target topic of source topic ``topic`` needs."""
+        return 1 if self._flow.carries_only_heartbeats(topic) else len(self._wanted[topic].partitions)
 
     def extend(self, *, validate_only: bool = False) -> None:
         """Add partitions to topics that have fewer than their source. Another client may do so at the same time."""
         lacking = {
             name: count
             for name, topic in self._source_of.items()
-            for count in [len(self._wanted[topic].partitions)]
+            for count in [self._needed(topic)]
             if name in self.existing and len(self.existing[name].partitions) < count
+            if self._standings.get(name, Standing.OWNED) is Standing.OWNED
         }
+        more = {name: count - len(self.existing[name].partitions) for name, count in lacking.items()}
+        fitting = self._fitting(more, topics=False)
+        lacking = {name: count for name, count in lacking.items() if name in fitting}
         if not lacking:
             return
         failed = send_in_portions(
-            {name: count - len(self.existing[name].partitions) for name, count in lacking.items()},
+            fitting,
             lambda names: self._target.create_partitions(
                 {name: lacking[name] for name in names}, partial=True, validate_only=validate_only
             ),
@@ -365,6 +438,7 @@ class _Preparation:
                 first=count,
             )
         self.extended = {name: count for name, count in lacking.items() if name not in refused}
+        self._spend((), {name: fitting[name] for name in self.extended})
         if not validate_only:
             self._await_metadata(self.extended)
 
@@ -405,9 +479,7 @@ class _Preparation:
         counts = {name: len(topic.partitions) for name, topic in self.existing.items()}
         counts |= {name: topic.partitions for name, topic in self.created.items()} | self.extended
         made = {
-            topic: min(counts[name], len(self._wanted[topic].partitions))
-            for name, topic in self._source_of.items()
-            if name in counts
+            topic: min(counts[name], self._needed(topic)) for name, topic in self._source_of.items() if name in counts
         }
         made |= {topic: min(made.get(topic, 0), obstacle.first_partition) for topic, obstacle in self.obstacles.items()}
         return TargetTopics(copyable=made, obstacles=dict(sorted(self.obstacles.items())))
@@ -422,7 +494,7 @@ class _Preparation:
             name: (TopicConfig.of(found), TopicConfig.of(configs[name]))
             for topic, found in sources.items()
             for name in [flow.target_topic(topic)]
-            if name in configs
+            if name in configs and not flow.carries_only_heartbeats(topic)
         }
         return [
             *self.notes,
@@ -437,6 +509,10 @@ def _patience_s(expected: Mapping[str, int]) -> float:
     A broker on two busy cores made 3,620 of 10,000 partitions in the first 15 s, and the others later.
     """
     return PROPAGATION_TIMEOUT_S + sum(expected.values()) * _EACH_PARTITION_S
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)
 
 
 def _code(error: KafkaError) -> int | None:

@@ -58,6 +58,8 @@ def test_deletions_over_the_limit_are_made_by_hand(site: Site) -> None:
 def test_topics_are_kept_unless_the_flow_says_so(site: Site) -> None:
     site.file.write_text(site.file.read_text().replace('= "delete"', '= "keep"'))
     del site.pair.source.topics["t"]
+    with site.file.open("a") as file:
+        file.write('configs = "create"\n')
     result = site.invoke("apply", "--max-deletions", "5")
     assert result.exit_code == 0
     assert 'warning: flow flow: --max-deletions has no effect: on-topic-deleted is "keep"' in result.stderr
@@ -80,6 +82,6 @@ def test_what_contradicts_deletions_is_refused(site: Site, more: str, problem: s
 
 
 def test_a_limit_without_deletions_is_refused(site: Site) -> None:
-    text = site.file.read_text().replace('on-topic-deleted = "delete"', "max-deletions = 3")
+    text = site.file.read_text().replace('on-topic-deleted = "delete"', 'configs = "create"\nmax-deletions = 3')
     site.file.write_text(text)
     assert 'has no effect unless on-topic-deleted = "delete"' in site.invoke("drift").stderr

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from mirror.alignment.owned_topics import OwnedTopics
 from mirror.client import Outcomes
 from mirror.errors import BrokerError, KafkaTimeout
 from mirror.relay.model.ranges import OPEN_END, Outcome
@@ -38,7 +39,9 @@ class Stream:
         self.control.claim()
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
         self.prepared: list[list[str]] = []
-        site.ledger.write_targets(prepare_topics(self.flow, self.source, self.target).targets)
+        self.owned = OwnedTopics(self.flow.name)
+        self.owned.add(self.target.describe_topics(["a.orders"]))
+        site.ledger.write_targets(prepare_topics(self.flow, self.source, self.target, owned=self.owned).targets)
         if planned:
             self.plan(1)
         self.new = NewPartitions(site.ledger.targets())
@@ -57,7 +60,7 @@ class Stream:
         self.prepared.append(sorted(topics))
         before = self.site.ledger.targets()
         assert before is not None
-        prepared = prepare_new_topics(self.flow, self.source, self.target, before, topics)
+        prepared = prepare_new_topics(self.flow, self.source, self.target, before, topics, owned=self.owned)
         self.site.ledger.write_targets(targets := prepared.targets.without(gone))
         return targets
 
@@ -97,7 +100,9 @@ class Stream:
         if control is None or not control.added:
             return {}
         offsets = self.target.group_offsets(control_partition("f")[0])
-        found = [one for task in range(2) for one in added_ranges(offsets, "f", "run-1", epoch, task)]
+        found = [
+            one for task in range(2) for one in added_ranges(offsets, "f", "run-1", epoch, task, self.flow.target_topic)
+        ]
         assert len({(one.topic, one.partition) for one in found}) == len(found), "each has one task"
         return {(one.topic, one.partition): (one.start, one.end) for one in found}
 

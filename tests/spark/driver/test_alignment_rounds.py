@@ -16,6 +16,7 @@ from mirror.spark.driver import batch_flow
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.ledger.results import FlowReport
 from mirror.wire.api import Api
+from tests.alignment.test_commands_on_fakes import LONG_ENOUGH
 from tests.fakes import errors
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
@@ -29,6 +30,12 @@ class Site:
         self.file = file
         self.source, self.target = pair.source.topics["t"].configs, pair.target.topics["paris.t"].configs
         pair.target.add_topic(inventory_topic_of(FLOW))
+        created = CreatedTopic(
+            topic_id=str(pair.target.topics["paris.t"].topic_id),
+            source=SourceTopic(name="t", topic_id=str(pair.source.topics["t"].topic_id), cluster_id="paris"),
+        )
+        inventory = FlowTopic({"bootstrap.servers": pair.target.bootstrap}, inventory_topic_of(FLOW))
+        assert inventory.write({1: created_record("paris.t", created)}, 10_000) == {}
         self.write()
 
     def write(self, more: str = "") -> None:
@@ -75,15 +82,6 @@ def test_rounds_use_the_configuration_as_it_is_now(site: Site) -> None:
 def test_topics_are_deleted_while_the_configuration_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirror.alignment.deletions.decision.CONFIRM_MS", 0)
     site.pair.source.add_topic("u")
-    created = created_record(
-        "paris.t",
-        CreatedTopic(
-            topic_id=str(site.pair.target.topics["paris.t"].topic_id),
-            source=SourceTopic(name="t", topic_id=str(site.pair.source.topics["t"].topic_id), cluster_id="paris"),
-        ),
-    )
-    options = {"bootstrap.servers": site.pair.target.bootstrap}
-    FlowTopic(options, inventory_topic_of(FLOW)).write({1: created}, 10_000)
     del site.pair.source.topics["t"]
     with AlignmentRounds(site.load, CreatedTopics(), beside_copies=True) as rounds:
         for _ in range(3):
@@ -102,15 +100,15 @@ def test_what_keeps_topics_from_being_deleted_keeps_no_configuration_from_being_
     site.pair.target.control.add(lambda call: refused if call.api is Api.FIND_COORDINATOR else None)
     with AlignmentRounds(site.load, CreatedTopics(), beside_copies=True) as rounds:
         rounds.round()
-        site.source["retention.ms"] = "5"
+        site.source["retention.ms"] = LONG_ENOUGH
         report = rounds.round()
-    assert (report.changed, site.target, report.is_in_step) == (1, {"retention.ms": "5"}, False)
+    assert (report.changed, site.target, report.is_in_step) == (1, {"retention.ms": LONG_ENOUGH}, False)
     (problem,) = AlignmentReports().problems(report)
     assert problem.startswith("no topic is deleted: ")
 
 
 def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
-    site.source["retention.ms"] = "5"
+    site.source["retention.ms"], site.target["retention.ms"] = "5", "6"
     with AlignmentRounds(site.load, CreatedTopics(), beside_copies=True) as rounds:
         last = rounds.round()
     report = AlignmentReports().failed(last, "no answer")

@@ -44,14 +44,14 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
 
 def prepared(pair: PlannerHarness, before: TargetTopics | None = None, one: FlowConfig = ALL) -> TargetTopics:
     if before is None:
-        return prepare_topics(one, pair.source, pair.target).targets
+        return prepare_topics(one, pair.source, pair.target, owned=pair.owned).targets
     return again(pair, one, before).targets
 
 
 def again(pair: PlannerHarness, one: FlowConfig, before: TargetTopics) -> Prepared:
     """Prepare what a comparison with the preparation ``before`` finds, as a stream does."""
     lacking, gone = compare(one, pair.source, pair.target, before).since(before)
-    found = prepare_new_topics(one, pair.source, pair.target, before, lacking)
+    found = prepare_new_topics(one, pair.source, pair.target, before, lacking, owned=pair.owned)
     return replace(found, targets=found.targets.without(gone))
 
 
@@ -124,6 +124,7 @@ def test_each_topic_with_an_obstacle_fails_and_the_others_are_planned(pair: Plan
 def test_partitions_that_cannot_be_added_fail_and_existing_ones_are_copied(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5, 5, 5]).add_topic("clicks", [5, 5])
     pair.b.add_topic("a.orders", [0]).add_topic("a.clicks", [0])
+    pair.own("a.orders", "a.clicks")
     pair.b.set_moods({"refused": json.dumps({"a.orders": "no more"})})
     plan = planned(pair, prepared(pair))
     assert copied(plan) == {("orders", 0), ("clicks", 0), ("clicks", 1)}
@@ -136,9 +137,11 @@ def test_partitions_that_another_run_added_meanwhile_are_copied(
 ) -> None:
     pair.a.add_topic("orders", [5, 5])
     pair.b.add_topic("a.orders", [0])
+    pair.own("a.orders")
 
     def late(_self: Admin, totals: Mapping[str, int], **_options: bool) -> Outcomes[str, None]:
         pair.b.add_topic("a.orders", [0, 0])
+        pair.own("a.orders")  # under a new id, by these clusters
         return Outcomes({}, {name: BrokerError("it has 2 partitions already", 37) for name in totals})
 
     monkeypatch.setattr(Admin, "create_partitions", late)

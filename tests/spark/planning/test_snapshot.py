@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from mirror.alignment.owned_topics import OwnedTopics
 from mirror.broker_settings import (
     CONNECTIONS,
     OFFSET_METADATA,
@@ -22,6 +23,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.target_log import TargetMark
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.history import RunHistory
@@ -47,9 +49,29 @@ class PlannerHarness:
         self.source = cast("client.Admin", Admin({"bootstrap.servers": "a:1"}))
         self.target = cast("client.Admin", Admin({"bootstrap.servers": "b:1"}))
         self.now_ms = NOW_MS
+        self.owned = OwnedTopics("f")
+        """What the preparations of flow f know to be its own."""
+
+    def own(self, *topics: str) -> None:
+        """The flow has these topics of ``b``, which exist."""
+        self.owned.add(self.target.describe_topics(topics))
+
+    def begin(self, topic: str, partition: int = 0) -> None:
+        """Flow f has progress in a partition of a topic of ``b``, which exists, and has copied nothing yet."""
+        tp = TopicPartition(topic, partition)
+        (found,) = self.target.describe_topics([topic]).values()
+        begun = Progress(
+            offset=0,
+            leader_epoch=None,
+            source_cluster_id="id-a:1",
+            topic_id="",
+            time_ms=NOW_MS,
+            target=TargetMark(topic_id=str(found.topic_id), end=0),
+        )
+        self.target.commit_group_offsets(group_of("f", tp), {tp: to_offset(begun)})
 
     def prepare(self, one: FlowConfig) -> list[str]:
-        return prepare_topics(one, self.source, self.target).warnings
+        return prepare_topics(one, self.source, self.target, owned=self.owned).warnings
 
     def plan(self, one: FlowConfig, tasks: int = 2) -> Plan:
         return make_plan(PlanRequest(flow=one, now_ms=self.now_ms, parallelism=tasks), self.source, self.target)
@@ -73,6 +95,7 @@ def test_a_missing_topic_is_created_like_the_source_s(pair: PlannerHarness) -> N
 def test_a_target_gets_missing_partitions_and_keeps_additional_ones(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [0] * 3).add_topic("clicks", [0])
     pair.b.add_topic("a.orders", [0]).add_topic("a.clicks", [0] * 5)
+    pair.own("a.orders")
     pair.prepare(flow(topics=["orders", "clicks"]))
     topics = pair.b.state()["topics"]
     assert [len(topics[name]["partitions"]) for name in ("a.orders", "a.clicks")] == [3, 5]
@@ -192,7 +215,7 @@ def test_a_topic_of_the_flow_that_cannot_be_created_stops_nothing(
 
 def test_harmful_pairs_of_topic_configurations_are_warnings(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1], configs={"retention.ms": "-1"})
-    pair.b.add_topic("a.orders", [1], configs={"max.message.bytes": "1000"})
+    pair.b.add_topic("a.orders", [0], configs={"max.message.bytes": "1000"})
     retention, size = pair.prepare(flow())
     assert retention.startswith("target topic a.orders: retention.ms = 604800000 (7 days), where the source has no")
     assert "max.message.bytes = 1000, where the source has 1048588" in size

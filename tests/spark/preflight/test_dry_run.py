@@ -11,6 +11,7 @@ from mirror.config.models import FlowConfig
 from mirror.errors import AuthorizationFailed
 from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
+from mirror.relay.progress import flow_topic
 from mirror.spark import flow_admins
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
@@ -35,6 +36,7 @@ HOUR_MS = 3_600_000
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr(flow_admins, "Admin", fakes.Admin)
+    monkeypatch.setattr(flow_topic, "Admin", fakes.Admin)
     return PlannerHarness(tmp_path)
 
 
@@ -117,6 +119,7 @@ def test_partitions_that_would_fail_are_shown_with_their_error(pair: PlannerHarn
 def test_progress_that_may_be_lost_is_reported(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10, 10, 10])
     pair.b.add_topic("a.orders", [5, 0])
+    pair.begin("a.orders", 1)
     found = look(pair, flow())
     assert actions(found) == dict.fromkeys(range(3), Action.COPY)
     first, second, third = (each.error for each in found.partitions)
@@ -132,6 +135,19 @@ def test_progress_that_may_be_lost_is_reported(pair: PlannerHarness) -> None:
     assert "max-bytes-per-epoch leaves about" in str(cut.error)
     run(pair, flow())
     assert {each.error for each in look(pair, flow()).partitions} == {None}
+
+
+def test_a_topic_with_records_of_others_is_refused_as_a_whole(pair: PlannerHarness) -> None:
+    """One line for each topic, with what to do, and nothing is said of what would be changed about it."""
+    pair.a.add_topic("orders", [10, 10, 10])
+    pair.b.add_topic("a.orders", [5, 0], replicas=1, configs={"max.message.bytes": "1000"})
+    found = look(pair, flow())
+    assert actions(found) == dict.fromkeys(range(3), Action.FAIL)
+    assert not any("a.orders" in line for line in (*found.changes, *found.warnings))
+    (reason,) = {each.error for each in found.partitions}
+    assert reason is not None
+    for words in ("target topic a.orders holds records", "mirror apply --flow f --adopt a.orders", "mirror takeover"):
+        assert words in reason
 
 
 def test_limits_of_the_flow_are_in_the_forecast(pair: PlannerHarness) -> None:
@@ -176,7 +192,7 @@ def test_the_time_includes_the_overhead_of_earlier_runs(pair: PlannerHarness) ->
 
 def test_the_forecast_has_the_warnings_of_a_run(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
-    pair.b.add_topic("a.orders", [1], replicas=1, configs={"max.message.bytes": "1000"})
+    pair.b.add_topic("a.orders", [0], replicas=1, configs={"max.message.bytes": "1000"})
     pair.b.add_topic("mirror-progress.f.internal", [0])
     pair.b.add_topic("mirror-offsets.f.internal", [0], configs={"cleanup.policy": "compact"})
     found = look(pair, flow())
@@ -228,6 +244,7 @@ def test_topics_that_cannot_be_copied_are_forecast_and_nothing_is_created(pair: 
     pair.a.add_topic("orders", [5]).add_topic(long, [5]).add_topic("u.c", [5]).add_topic("refused", [5])
     pair.a.add_topic("grown", [5, 5])
     pair.b.add_topic("a.u_c", [0]).add_topic("a.grown", [0])
+    pair.begin("a.grown")
     pair.b.set_moods({"refused": '{"a.refused": "too many topics", "a.grown": "too many partitions"}'})
     found = look(pair, flow(topics=[".*"]))
     forecasts = {(each.topic, each.partition): each for each in found.partitions}

@@ -1,0 +1,168 @@
+"""Reads what shows whose target topics are, and keeps what is owned: an id is never another topic's.
+
+::
+
+    inventory ──► created or adopted ─┐
+    progress, progress topic          ├─► Evidence ──► Standing
+    ends of logs ─────────────────────┘
+
+Each source is asked only for topics that the ones before it do not show to be owned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from mirror.alignment.deletions.records import Creations, adopted_record
+from mirror.alignment.ownership import Evidence, Standing, claimed_ids, is_owned, standing
+from mirror.client import LATEST, Admin, TopicDescription, TopicPartition
+from mirror.errors import KafkaError
+from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of, log_bounds
+from mirror.relay.progress.progress_topic import ProgressTopic
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
+
+_TIMEOUT_MS: Final = 20_000
+_SEARCH_MS: Final = 5_000
+"""For each partition. An open transaction is waited for no longer: the next preparation asks again."""
+_NO_LEADER: Final = -1
+_SEARCHED: Final = 20
+"""Topics whose log is read to see whether it has only aborted records, of a first attempt that was killed: each takes
+some ms, and of topics that others have filled there may be thousands."""
+
+
+def adopt(target_options: Mapping[str, object], flow: str, topics: Mapping[str, TopicDescription]) -> None:
+    """Store that a person has made these topics of the target the flow's. Raises KafkaError."""
+    inventory = FlowTopic(target_options, inventory_topic_of(flow))
+    for error in inventory.write(
+        {name: adopted_record(name, _id(one)) for name, one in topics.items()}, _TIMEOUT_MS
+    ).values():
+        raise error
+
+
+class OwnedTopics:
+    """The target topics of one flow. Its calls wait for the target; use it in one thread."""
+
+    def __init__(self, flow: str, target_options: Mapping[str, object] | None = None) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used; None: only the progress counts.
+
+        Raises ConfigError.
+        """
+        self._flow: Final = flow
+        self._inventory: Final = None if target_options is None else FlowTopic(target_options, inventory_topic_of(flow))
+        self._progress: Final = None if target_options is None else ProgressTopic(target_options, flow)
+        self._owned: Final[set[tuple[str, str]]] = set()
+        """Names and ids."""
+
+    def standings(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, Standing]:
+        """Return what each of these topics of the target is to the flow. Raises KafkaError."""
+        unknown = self._unknown(topics)
+        if unknown:
+            unknown = self._without_owned(target, unknown, self._read_inventory())
+        evidence = {name: self._evidence(one) for name, one in unknown.items()}
+        filled = self._filled(target, unknown)
+        if filled:
+            evidence |= self._restorable(filled)
+            filled = {name: one for name, one in filled.items() if not is_owned(evidence[name])}
+            filled = self._with_records(target, filled)
+        found = {name: standing(replace(one, has_records=name in filled)) for name, one in evidence.items()}
+        self._keep({name: topics[name] for name, one in found.items() if one is Standing.OWNED})
+        return {name: found.get(name, Standing.OWNED) for name in topics}
+
+    def owned(self, target: Admin, topics: Mapping[str, TopicDescription], known: Creations) -> set[str]:
+        """Return which of these topics of the target are owned, by the inventory as it was read. Raises KafkaError."""
+        return topics.keys() - self._without_owned(target, self._unknown(topics), known).keys()
+
+    def add(self, topics: Mapping[str, TopicDescription]) -> None:
+        """Take these topics, which the flow has just created, for owned."""
+        self._keep(topics)
+
+    def _unknown(self, topics: Mapping[str, TopicDescription]) -> dict[str, TopicDescription]:
+        return {name: one for name, one in topics.items() if (name, _id(one)) not in self._owned}
+
+    def _keep(self, topics: Mapping[str, TopicDescription]) -> None:
+        """Remember owned topics; one without an id may be another one the next time."""
+        self._owned.update((name, _id(one)) for name, one in topics.items() if _id(one))
+
+    def _without_owned(
+        self, target: Admin, topics: Mapping[str, TopicDescription], known: Creations
+    ) -> dict[str, TopicDescription]:
+        """Return those that neither the inventory nor committed progress shows to be owned."""
+        left = {name: one for name, one in topics.items() if not is_owned(self._evidence(one, known=known))}
+        if left:
+            found = ProgressStore(target, self._flow).read(_partitions(left))
+            progress: dict[str, list[Progress]] = {}
+            for tp, one_progress in found.items():
+                progress.setdefault(tp.topic, []).append(one_progress)
+            left = {
+                name: one
+                for name, one in left.items()
+                if not is_owned(self._evidence(one, progress=progress.get(name, ())))
+            }
+        self._keep({name: one for name, one in topics.items() if name not in left})
+        return left
+
+    def _evidence(
+        self, topic: TopicDescription, *, known: Creations | None = None, progress: Collection[Progress] = ()
+    ) -> Evidence:
+        claimed = frozenset[str]() if known is None else claimed_ids(known, topic.name)
+        return Evidence(topic_id=_id(topic), claimed_ids=claimed, progress=progress)
+
+    def _read_inventory(self) -> Creations:
+        known = Creations()
+        if self._inventory is not None:
+            for record in self._inventory.records(Timer(SystemClock(), _TIMEOUT_MS)):
+                known.take(record.key, record.value)
+        return known
+
+    def _filled(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, TopicDescription]:
+        """Return those of which a partition holds records, or did, or may: its leader does not answer."""
+        led = {
+            TopicPartition(name, partition.partition): LATEST
+            for name, one in topics.items()
+            for partition in one.partitions
+            if partition.leader != _NO_LEADER
+        }
+        ends = target.list_offsets(led, isolation="read_uncommitted", partial=True) if led else {}
+        empty = {tp for tp, end in ends.items() if end.offset == 0}
+        return {
+            name: one
+            for name, one in topics.items()
+            if not all(TopicPartition(name, partition.partition) in empty for partition in one.partitions)
+        }
+
+    def _restorable(self, topics: Mapping[str, TopicDescription]) -> dict[str, Evidence]:
+        """Return the evidence of the progress topic: it outlives committed offsets, from which it restores them."""
+        progress: dict[str, list[Progress]] = {}
+        if self._progress is not None:
+            for tp, record in self._progress.read(_partitions(topics)).items():
+                progress.setdefault(tp.topic, []).append(record.progress)
+        return {name: self._evidence(one, progress=progress.get(name, ())) for name, one in topics.items()}
+
+    def _with_records(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, TopicDescription]:
+        """Return the topics without those that have only aborted records: a first attempt was killed."""
+        if self._progress is None or len(topics) > _SEARCHED:
+            return dict(topics)
+        return {name: one for name, one in topics.items() if self._holds_records(target, one, self._progress)}
+
+    def _holds_records(self, target: Admin, topic: TopicDescription, log: ProgressTopic) -> bool:
+        for tp in _partitions({topic.name: topic}):
+            timer = Timer(SystemClock(), _SEARCH_MS)
+            try:
+                first, end = log_bounds(target, tp, timer)
+                if end and (first or not log.holds_no_records(tp, 0, timer.remaining_ms())):
+                    return True
+            except KafkaError:
+                return True
+        return False
+
+
+def _id(topic: TopicDescription) -> str:
+    return str(topic.topic_id or "")
+
+
+def _partitions(topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    return [TopicPartition(name, each.partition) for name, one in topics.items() for each in one.partitions]

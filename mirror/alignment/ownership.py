@@ -1,0 +1,64 @@
+"""Decides whether a target topic is a flow's own. Pure.
+
+A flow has strong rights on its target, and a name says nothing about whose topic it is: with ``naming = "identity"``
+the target's own topic may have the name of a source topic. What extends, configures, grants, deletes, or copies a first
+record asks here, by the topic's id.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mirror.alignment.deletions.records import Creations
+from mirror.relay.progress.committed import Progress
+
+
+class Standing(enum.Enum):
+    """What a target topic is to a flow."""
+
+    OWNED = enum.auto()
+    """The flow has created it or copies into it, or a person has adopted it: it may be extended and configured."""
+    EMPTY = enum.auto()
+    """It has never had a record: the flow may copy into it as it is, and owns it from its first progress on."""
+    FOREIGN = enum.auto()
+    """It holds records that the flow has not copied, or did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What shows whose a target topic is."""
+
+    topic_id: str
+    """Its id; empty on brokers without topic ids."""
+    claimed_ids: Collection[str] = ()
+    """The ids under which the inventory says that the flow has created a topic of this name, or a person adopted it."""
+    progress: Collection[Progress] = ()
+    """The flow's progress in its partitions, committed or from the progress topic."""
+    has_records: bool = True
+    """Whether a partition holds records, or did."""
+
+
+def is_owned(evidence: Evidence) -> bool:
+    """Return whether the flow owns the topic: under its present id, as far as the brokers have ids."""
+    return evidence.topic_id in evidence.claimed_ids or any(_is_of(one, evidence.topic_id) for one in evidence.progress)
+
+
+def standing(evidence: Evidence) -> Standing:
+    """Return what the topic is to the flow."""
+    if is_owned(evidence):
+        return Standing.OWNED
+    return Standing.FOREIGN if evidence.has_records else Standing.EMPTY
+
+
+def claimed_ids(known: Creations, topic: str) -> frozenset[str]:
+    """Return the ids under which the inventory says that the target topic of this name is the flow's."""
+    created = known.topics.get(topic)
+    return frozenset({"" if created is None else created.topic_id, known.adopted.get(topic, "")} - {""})
+
+
+def _is_of(progress: Progress, topic_id: str) -> bool:
+    """Return whether the progress is of the topic with this id. Of a target without ids, marks have none."""
+    marked = "" if progress.target is None else progress.target.topic_id
+    return not marked or not topic_id or marked == topic_id

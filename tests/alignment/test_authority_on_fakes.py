@@ -1,0 +1,252 @@
+"""What whoever administers the source cannot make a flow do to its target. Real clients, brokers in memory.
+
+The rules are those of a flow without further keys. Each test is an attack that has worked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from mirror.alignment.report import AlignmentReport
+from mirror.alignment.rounds import Alignment
+from mirror.client import Admin, Producer
+from mirror.config.load import load
+from mirror.config.models import FlowConfig
+from mirror.errors import ConfigError
+from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.spark.planning.snapshot import PlanRequest, make_plan
+from mirror.spark.preflight.flow_alignment import rules_of
+from mirror.spark.preflight.target_topics import prepare_topics
+from tests.alignment.deletions.deletion_site import AdjustableClock
+from tests.relay.fake_pair import FLOW, FakePair
+
+_HOUR_MS = 60 * 60 * 1000
+
+
+class Target:
+    """A flow of all topics, what it does on the target, and the copy ``paris.t`` of topic ``t``."""
+
+    def __init__(self, pair: FakePair, stack: ExitStack) -> None:
+        self.pair, self.clock, self.naming, self.more = pair, AdjustableClock(), "prefix", ""
+        pair.target.add_topic(inventory_topic_of(FLOW))
+        self.source, self.target = (
+            stack.enter_context(Admin({"bootstrap.servers": each.bootstrap})) for each in (pair.source, pair.target)
+        )
+        options = {"bootstrap.servers": pair.target.bootstrap}
+        self.alignment = Alignment(FLOW, self.source, self.target, options, rules_of(self.flow()), self.clock)
+        stack.callback(self.alignment.close)
+
+    def flow(self) -> FlowConfig:
+        text = (
+            f'[clusters.paris]\n"bootstrap.servers" = "a:1"\n[clusters.berlin]\n"bootstrap.servers" = "b:1"\n'
+            f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\nnaming = "{self.naming}"\n{self.more}'
+        )
+        if "\ntopics =" not in text:
+            text += 'topics = [".*"]\n'
+        return load(Path("mirror.toml"), environ={}, text=text.encode()).flows[FLOW]
+
+    def rounds(self, number: int = 3) -> list[AlignmentReport]:
+        """As many as a stream does beside its copies, an hour after one another."""
+        self.alignment.rules = rules_of(self.flow())
+        found = []
+        for _ in range(number):
+            self.clock.shift_ms += _HOUR_MS
+            found.append(self.alignment.round(beside_copies=True))
+        return found
+
+    def partitions(self, topic: str) -> int:
+        return len(self.pair.target.topics[topic].partitions)
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    with ExitStack() as stack:
+        yield Target(FakePair(monkeypatch), stack)
+
+
+def copied(target: Target) -> None:
+    """The copy has records and progress, and the inventory has begun."""
+    target.pair.write(b"1", b"2", b"3")
+    assert target.pair.copy().outcome.value == "complete"
+    target.rounds()
+
+
+def made_again(target: Target) -> None:
+    target.pair.source.add_topic("t")
+
+
+@pytest.mark.parametrize("before", [lambda _: None, made_again])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"retention.ms": "1"},
+        {"retention.bytes": "0"},
+        {"cleanup.policy": "compact"},
+        {"cleanup.policy": "compact,delete"},
+        {"delete.retention.ms": "1"},
+    ],
+)
+def test_the_source_does_not_empty_the_copy(
+    target: Target, before: Callable[[Target], None], config: dict[str, str]
+) -> None:
+    copied(target)
+    before(target)
+    target.pair.source.topics["t"].configs |= config
+    reports = target.rounds()
+    assert target.pair.target.topics["paris.t"].configs == {}
+    held = {one.reason.value for report in reports for one in report.differences if one.reason is not None}
+    assert held <= {"over-limit", "source-recreated", "waits-for-restart"}
+    assert held
+    assert not reports[-1].is_in_step
+
+
+def test_a_retention_that_keeps_a_day_is_followed_at_once(target: Target) -> None:
+    copied(target)
+    for days in (30, 3, 1):
+        value = str(days * 24 * _HOUR_MS)
+        target.pair.source.topics["t"].configs["retention.ms"] = value
+        (report,) = target.rounds(1)
+        assert (report.changed, target.pair.target.topics["paris.t"].configs) == (1, {"retention.ms": value})
+
+
+def test_a_limit_of_the_file_is_one_for_each_hour_after_two_rounds(target: Target) -> None:
+    target.more = "max-deletions = 1\n"
+    copied(target)
+    target.pair.source.topics["t"].configs["retention.ms"] = "1"
+    reports = target.rounds(2)
+    assert [report.changed for report in reports] == [0, 1]
+    assert reports[0].differences[0].reason is not None
+    assert reports[0].differences[0].reason.value == "waits-for-second-round"
+    target.clock.shift_ms -= _HOUR_MS - 20_000
+    target.pair.source.topics["t"].configs["retention.bytes"] = "1"
+    (held,) = target.rounds(1)[0].held
+    assert held.reason is not None
+    assert (held.key, held.reason.value) == ("retention.bytes", "over-limit")
+    assert held.detail.startswith(
+        "1 to delete, 1 deleted within the last hour, and the limit is 1: mirror apply --flow"
+    )
+
+
+def test_a_topic_of_the_target_s_own_is_not_configured(target: Target) -> None:
+    target.naming = "identity"
+    for cluster in (target.pair.source, target.pair.target):
+        cluster.add_topic("payroll")
+    target.pair.target.log("payroll").append_values(b"own")
+    target.rounds()
+    target.pair.source.topics["payroll"].configs |= {"retention.ms": str(48 * _HOUR_MS), "retention.bytes": "1"}
+    reports = target.rounds()
+    assert target.pair.target.topics["payroll"].configs == {}
+    assert [report.changed for report in reports] == [0, 0, 0]
+    assert {one.reason for one in reports[-1].differences if one.topic == "payroll"} == {"not-owned"}
+
+
+def test_a_topic_of_the_target_s_own_gets_no_partitions_and_no_records(target: Target) -> None:
+    target.naming = "identity"
+    target.pair.target.add_topic("payroll", 1)
+    target.pair.target.log("payroll").append_values(b"own")
+    target.pair.source.add_topic("payroll", 3)
+    for number in range(3):
+        target.pair.source.log("payroll", number).append_values(b"FORGED")
+    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    assert target.partitions("payroll") == 1
+    assert "target topic payroll holds records" in targets.obstacles["payroll"].reason
+    plan = make_plan(PlanRequest(flow=target.flow(), now_ms=0, targets=targets), target.source, target.target)
+    assert [one for one in plan.ranges if one.topic == "payroll"] == []
+    failed = [one for one in plan.results_without_task if one.topic == "payroll"]
+    assert {(one.outcome.value, one.error) for one in failed} == {("failed", targets.obstacles["payroll"].reason)}
+
+
+def test_an_empty_topic_of_others_is_copied_into_as_it_is_and_not_extended(target: Target) -> None:
+    target.naming = "identity"
+    for name, has in (("enough", 2), ("few", 1)):
+        target.pair.target.add_topic(name, has)
+        target.pair.source.add_topic(name, 2)
+    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    assert (targets.copyable["enough"], targets.copyable["few"]) == (2, 0)
+    assert target.partitions("few") == 1
+    reason = targets.obstacles["few"].reason
+    assert reason.startswith("target topic few has 1 partition, 2 are needed, and nothing shows that it is flow")
+    assert f"mirror apply --flow {FLOW} --adopt few" in reason
+
+
+def test_topics_of_brokers_are_never_extended(target: Target) -> None:
+    target.naming, target.more = "identity", "topics-exclude = []\n"
+    names = ("__consumer_offsets", "__transaction_state", "__share_group_state", "mirror-progress.other.internal")
+    for name in names:
+        target.pair.target.topics.pop(name, None)
+        target.pair.target.add_topic(name, 5)
+        target.pair.source.topics.pop(name, None)
+        target.pair.source.add_topic(name, 6)
+    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    assert targets.copyable.keys() & set(names) == set()
+    assert {name: target.partitions(name) for name in names} == dict.fromkeys(names, 5)
+    for name in names:
+        assert target.flow().left_out(name) is not None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["__consumer_offsets", "orders|__transaction_state", r"mirror-progress\\.f\\.internal", "x.internal"]
+)
+def test_a_file_that_spells_out_such_a_topic_is_not_valid(target: Target, pattern: str) -> None:
+    target.more = f'topics = ["{pattern}"]\n'
+    if pattern == "x.internal":  # whose copy would be the progress topic of flow x
+        text = (
+            '[clusters.mirror-progress]\n"bootstrap.servers" = "a:1"\n[clusters.b]\n"bootstrap.servers" = "b:1"\n'
+            f'[flows.f]\nsource = "mirror-progress"\ntarget = "b"\ntopics = ["{pattern}"]\n'
+        )
+        with pytest.raises(ConfigError, match=r"flows.f.topics = .*which no flow writes"):
+            load(Path("mirror.toml"), environ={}, text=text.encode())
+    else:
+        with pytest.raises(ConfigError, match=r"flows.flow.topics = .*which no flow copies"):
+            target.flow()
+
+
+def test_what_costs_the_target_s_brokers_is_not_followed(target: Target) -> None:
+    harm = {
+        "flush.messages": "1",
+        "segment.ms": "1",
+        "segment.bytes": "1048576",
+        "segment.index.bytes": "2147483647",
+        "preallocate": "true",
+        "index.interval.bytes": "0",
+        "compression.zstd.level": "22",
+        "max.compaction.lag.ms": "1",
+        "min.cleanable.dirty.ratio": "0",
+        "file.delete.delay.ms": "9223372036854775807",
+        "max.message.bytes": "2147483647",
+        "errors.of.a.vendor": "x",
+    }
+    rules = rules_of(target.flow()).configs
+    assert rules.wanted(harm) == {}
+    followed = {"segment.ms": "600000", "segment.bytes": "10485760", "max.message.bytes": "134217728"}
+    assert rules.wanted(followed) == followed
+
+
+@pytest.mark.parametrize("mark", [b'[[],"b"]', b'[{},"b"]', b"[[1]]", b"7"])
+def test_no_record_of_the_inventory_ends_the_rounds(target: Target, mark: bytes) -> None:
+    value = b'{"v":1,"id":"i","created":true,"configs":{"a":' + mark + b"}}"
+    with Producer({"bootstrap.servers": target.pair.target.bootstrap}) as producer:
+        for key in (
+            b'{"topic":"paris.t"}',
+            b'{"adopted":"paris.t"}',
+            b'{"reduced":"paris.t"}',
+            b'{"created":"paris.t"}',
+        ):
+            producer.send(inventory_topic_of(FLOW), 0, key=key, value=value).result()
+    (report,) = target.rounds(1)
+    assert report.problems == ()
+
+
+def test_limits_are_kept_and_the_rest_is_named(target: Target) -> None:
+    target.more = "max-new-topics = 3\nmax-partitions = 250\n"
+    del target.pair.target.topics["paris.t"], target.pair.source.topics["t"]
+    for number in range(5):
+        target.pair.source.add_topic(f"junk-{number}", 100)
+    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    assert sum(name.startswith("paris.junk-") for name in target.pair.target.topics) == 2
+    assert targets.obstacles.keys() == {"junk-2", "junk-3", "junk-4"}
+    assert "max-new-topics = 3, max-partitions = 250" in targets.obstacles["junk-2"].reason

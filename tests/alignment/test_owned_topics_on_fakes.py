@@ -1,0 +1,93 @@
+"""What shows a target topic to be a flow's own, on a cluster in memory, and what the evidence costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mirror.alignment.owned_topics import OwnedTopics, adopt
+from mirror.alignment.ownership import Standing
+from mirror.client import Admin
+from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.wire.api import Api
+from tests.relay.fake_pair import FLOW, FakePair
+
+COPY = "paris.t"
+
+
+class Seen:
+    """The standing of ``paris.t``, as a run that begins now sees it."""
+
+    def __init__(self, pair: FakePair) -> None:
+        self.pair = pair
+        self.options: dict[str, Any] = {"bootstrap.servers": pair.target.bootstrap, "default.api.timeout.ms": 5_000}
+        self.admin = Admin(self.options)
+        pair.target.add_topic(inventory_topic_of(FLOW))
+
+    def standing(self, owned: OwnedTopics | None = None) -> Standing:
+        topics = self.admin.describe_topics([COPY])
+        return (owned or OwnedTopics(FLOW, self.options)).standings(self.admin, topics)[COPY]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Seen]:
+    made = Seen(FakePair(monkeypatch))
+    yield made
+    made.admin.close()
+
+
+def test_a_topic_without_records_is_empty_and_one_with_records_of_others_foreign(seen: Seen) -> None:
+    assert seen.standing() is Standing.EMPTY
+    seen.pair.log().append_values(b"of others")
+    assert seen.standing() is Standing.FOREIGN
+
+
+def test_a_topic_that_others_have_emptied_held_records(seen: Seen) -> None:
+    seen.pair.log().append_values(b"of others", b"too")
+    seen.pair.log().delete_before(2)
+    assert seen.standing() is Standing.FOREIGN
+
+
+def test_progress_makes_it_the_flow_s_until_it_is_made_again(seen: Seen) -> None:
+    seen.pair.write(b"1")
+    seen.pair.copy()
+    assert seen.standing() is Standing.OWNED
+    seen.pair.made_again(offsets_too=False)
+    seen.pair.log().append_values(b"of others")
+    assert seen.standing() is Standing.FOREIGN
+
+
+def test_a_flow_that_lost_its_committed_offsets_stays_the_owner(seen: Seen) -> None:
+    seen.pair.write(b"1")
+    seen.pair.copy()
+    seen.pair.target.groups.clear()
+    assert seen.standing() is Standing.OWNED, "the progress topic has it"
+
+
+def test_what_only_a_killed_first_attempt_has_appended_is_no_record(seen: Seen) -> None:
+    seen.pair.aborted_write(b"aborted")
+    assert seen.standing() is Standing.EMPTY
+    seen.pair.log().append_values(b"of others")
+    assert seen.standing() is Standing.FOREIGN
+
+
+def test_a_person_adopts_the_topic_that_there_is(seen: Seen) -> None:
+    seen.pair.log().append_values(b"of others")
+    adopt(seen.options, FLOW, seen.admin.describe_topics([COPY]))
+    assert seen.standing() is Standing.OWNED
+    seen.pair.made_again()
+    assert seen.standing() is Standing.EMPTY
+
+
+def test_what_is_owned_is_asked_about_once(seen: Seen) -> None:
+    seen.pair.write(b"1")
+    seen.pair.copy()
+    owned = OwnedTopics(FLOW, seen.options)
+    assert seen.standing(owned) is Standing.OWNED
+    before = len(seen.pair.target.calls(Api.OFFSET_FETCH)), len(seen.pair.target.calls(Api.FETCH))
+    assert seen.standing(owned) is Standing.OWNED
+    assert (len(seen.pair.target.calls(Api.OFFSET_FETCH)), len(seen.pair.target.calls(Api.FETCH))) == before
+    seen.pair.made_again()
+    assert seen.standing(owned) is Standing.EMPTY, "an id is never another topic's"

@@ -1,0 +1,86 @@
+"""Whose a target topic is, by evidence about its id. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.alignment.config_bounds import reduces
+from mirror.alignment.deletions.records import CreatedTopic, Creations, SourceTopic, adopted_record
+from mirror.alignment.ownership import Evidence, Standing, claimed_ids, is_owned, standing
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.target_log import TargetMark
+
+PROGRESS = Progress(
+    offset=7, leader_epoch=0, source_cluster_id="a", topic_id="s", target=TargetMark(topic_id="x", end=7)
+)
+CREATED = CreatedTopic(topic_id="x", source=SourceTopic(name="t", topic_id="s", cluster_id="a"))
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("evidence", "owned"),
+    [
+        (Evidence(topic_id="x"), False),
+        (Evidence(topic_id="x", claimed_ids={"x"}), True),
+        (Evidence(topic_id="y", claimed_ids={"x"}), False),
+        (Evidence(topic_id="x", progress=[PROGRESS]), True),
+        (Evidence(topic_id="y", progress=[PROGRESS]), False),
+        (Evidence(topic_id="", progress=[PROGRESS]), True),
+        (Evidence(topic_id="x", progress=[replace(PROGRESS, target=TargetMark(topic_id="", end=7))]), True),
+        (Evidence(topic_id="x", progress=[replace(PROGRESS, target=None)]), True),
+        (Evidence(topic_id="", claimed_ids={"x"}), False),
+    ],
+)
+def test_only_evidence_of_the_present_id_counts(evidence: Evidence, owned: bool) -> None:
+    assert is_owned(evidence) is owned
+    foreign = {True: Standing.FOREIGN, False: Standing.EMPTY}
+    for has_records in (True, False):
+        expected = Standing.OWNED if owned else foreign[has_records]
+        assert standing(replace(evidence, has_records=has_records)) is expected
+
+
+def test_the_inventory_claims_what_was_created_or_adopted() -> None:
+    known = Creations()
+    assert claimed_ids(known, "a.t") == frozenset()
+    known.put("a.t", CREATED)
+    assert claimed_ids(known, "a.t") == {"x"}
+    known.take(*adopted_record("a.t", "y"))
+    known.take(*adopted_record("a.u", "z"))
+    assert claimed_ids(known, "a.t") == {"x", "y"}
+    assert claimed_ids(known, "a.u") == {"z"}
+    known.take(b'{"adopted":"a.u"}', b'{"v":2,"topic_id":"z"}')
+    known.clear()
+    assert claimed_ids(known, "a.t") == claimed_ids(known, "a.u") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("key", "target", "wanted", "deletes"),
+    [
+        ("retention.ms", None, "1", True),
+        ("retention.ms", str(9 * DAY_MS), str(DAY_MS), False),
+        ("retention.ms", str(9 * DAY_MS), str(DAY_MS - 1), True),
+        ("retention.ms", "-1", str(DAY_MS - 1), True),
+        ("retention.ms", "1000", "2000", False),
+        ("retention.ms", "1000", "-1", False),
+        ("retention.ms", "1000", None, False),
+        ("retention.ms", "1000", "many", True),
+        ("retention.bytes", None, "999999999999", True),
+        ("retention.bytes", "5", "-1", False),
+        ("retention.bytes", "5", None, False),
+        ("cleanup.policy", None, "compact", True),
+        ("cleanup.policy", "compact", "compact,delete", True),
+        ("cleanup.policy", "compact", None, True),
+        ("cleanup.policy", "compact,delete", "delete , compact", False),
+        ("cleanup.policy", "compact,delete", "delete", False),
+        ("delete.retention.ms", None, "0", True),
+        ("min.compaction.lag.ms", "5000", "1", True),
+        ("min.compaction.lag.ms", None, "1", False),
+        ("max.compaction.lag.ms", None, "700000", True),
+        ("segment.ms", None, "600000", False),
+        ("max.message.bytes", "9", "5", False),
+    ],
+)
+def test_what_makes_brokers_delete_records(key: str, target: str | None, wanted: str | None, deletes: bool) -> None:
+    assert reduces(key, target, wanted, DAY_MS) is deletes
