@@ -160,7 +160,7 @@ def test_drift_is_left_until_it_is_adopted(site: Site) -> None:
         status, flow = site.ask("apply", *arguments)
         assert (status, flow["configs"]["differences"][0]["reason"]) == (3, reason)
         assert site.target == {"retention.ms": "5"}
-        assert flow["done"] == ["on berlin: topic paris.t was adopted"] * len(arguments[-1:])
+        assert ("on berlin: topic paris.t was adopted" in flow["done"]) is bool(arguments)
     assert site.ask("apply", "--adopt")[0] == 0
     assert site.target == {"retention.ms": "7"}
 
