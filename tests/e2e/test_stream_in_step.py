@@ -105,8 +105,8 @@ def test_a_stream_keeps_topics_configurations_and_acls_of_both_sides_in_step(
     size: dict[str, Any] = {"max.message.bytes": "2000000"}
     west.create(f"{topic}-2", 3, **size)
     for at, (side, guarded) in enumerate(zip(sides, (topic, f"{topic}-2"), strict=True)):
-        _set(side, topic, f"{at + 5}00000")
-        _await_configs(sides, topic, f"{at + 5}00000")
+        _set(side, topic, f"{at + 7}00000")
+        _await_configs(sides, topic, f"{at + 7}00000")
         side.acl(ResourceType.TOPIC, guarded, AclOperation.READ, AclPermissionType.ALLOW)
         _await_acls(sides, topic, at + 1)
     eventually(lambda: f"{topic}-2" in east.topics(), within_s=SOON_S, what="the new topic")
