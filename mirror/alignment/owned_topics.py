@@ -56,6 +56,8 @@ class OwnedTopics:
         self._progress: Final = None if target_options is None else ProgressTopic(target_options, flow)
         self._owned: Final[set[tuple[str, str]]] = set()
         """Names and ids."""
+        self._searched: Final[set[tuple[str, str]]] = set()
+        """Names and ids of those that the progress topic did not show to be owned."""
 
     def standings(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, Standing]:
         """Return what each of these topics of the target is to the flow. Raises KafkaError."""
@@ -75,6 +77,20 @@ class OwnedTopics:
     def owned(self, target: Admin, topics: Mapping[str, TopicDescription], known: Creations) -> set[str]:
         """Return which of these topics of the target are owned, by the inventory as it was read. Raises KafkaError."""
         return topics.keys() - self._without_owned(target, self._unknown(topics), known).keys()
+
+    def recorded(self, target: Admin, topics: Mapping[str, TopicDescription], known: Creations) -> set[str]:
+        """Return which of these topics are :meth:`owned`, also by the progress topic; the log is not read.
+
+        The progress topic is read once for each topic: what copies into a topic later commits progress, too. Raises
+        KafkaError.
+        """
+        owned = self.owned(target, topics, known)
+        left = {name: one for name, one in topics.items() if name not in owned}
+        left = {name: one for name, one in left.items() if (name, _id(one)) not in self._searched}
+        found = {name: left[name] for name, one in self._restorable(left).items() if is_owned(one)} if left else {}
+        self._searched.update((name, _id(one)) for name, one in left.items())
+        self._keep(found)
+        return owned | found.keys()
 
     def add(self, topics: Mapping[str, TopicDescription]) -> None:
         """Take these topics, which the flow has just created, for owned."""

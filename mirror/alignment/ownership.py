@@ -55,7 +55,8 @@ def standing(evidence: Evidence) -> Standing:
 def claimed_ids(known: Creations, topic: str) -> frozenset[str]:
     """Return the ids under which the inventory says that the target topic of this name is the flow's."""
     created = known.topics.get(topic)
-    return frozenset({"" if created is None else created.topic_id, known.adopted.get(topic, "")} - {""})
+    ids = {"" if created is None else created.topic_id, known.configured.get(topic, ""), known.adopted.get(topic, "")}
+    return frozenset(ids - {""})
 
 
 def _is_of(progress: Progress, topic_id: str) -> bool:

@@ -56,6 +56,11 @@ def notices(config: MirrorConfig, flow: FlowConfig) -> list[str]:
             for key in ("configs-include", "configs-exclude", "configs-overrides")
             if key.replace("-", "_") in flow.model_fields_set
         ]
+    if flow.acls.sync and flow.acls.groups and not flow.groups.sync:
+        found.append(
+            f"{dotted(('flows', flow.name, 'acls', 'groups'))} has no effect: only groups get ACLs whose positions the"
+            f" flow keeps; add the table [flows.{flow.name}.groups]"
+        )
     found += _names_left_out(flow)
     found += _doubtful_patterns(flow)
     found += _flows_missing(config, flow)

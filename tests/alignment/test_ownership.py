@@ -51,7 +51,11 @@ def test_the_inventory_claims_what_was_created_or_adopted() -> None:
     assert claimed_ids(known, "a.t") == {"x", "y"}
     assert claimed_ids(known, "a.u") == {"z"}
     known.take(b'{"adopted":"a.u"}', b'{"v":2,"topic_id":"z"}')
+    for number, created in enumerate(("true", "false")):
+        known.take(b'{"topic":"a.%d"}' % number, b'{"v":1,"id":"w","created":%s,"configs":{}}' % created.encode())
+    assert [claimed_ids(known, f"a.{number}") for number in range(2)] == [{"w"}, frozenset()]
     known.clear()
+    assert claimed_ids(known, "a.0") == frozenset()
     assert claimed_ids(known, "a.t") == claimed_ids(known, "a.u") == frozenset()
 
 

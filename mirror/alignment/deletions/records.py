@@ -73,6 +73,8 @@ class Creations:
         """By target topic: the id under which a person has made it the flow's."""
         self.reductions: dict[str, Reduction] = {}
         """By target topic."""
+        self.configured: dict[str, str] = {}
+        """By target topic: the id under which the record of its configurations has it as created by the flow."""
         self.known: set[str] = set()
         """Target topics that the flow keeps in step, created by it or not."""
 
@@ -82,6 +84,7 @@ class Creations:
         self.intents.clear()
         self.adopted.clear()
         self.reductions.clear()
+        self.configured.clear()
         self.known.clear()
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
@@ -98,6 +101,7 @@ class Creations:
             _put(self.reductions, reduced, _parse_reduction(value))
         elif topic := stored.text(fields.get(_TOPIC)):
             (self.known.discard if value is None else self.known.add)(topic)
+            _put(self.configured, topic, _parse_configured(value))
 
     def put(self, topic: str, created: CreatedTopic | None) -> None:
         """Set what is known about a target topic; None: nothing."""
@@ -166,6 +170,12 @@ def _parse_created(value: bytes | None) -> CreatedTopic | None:
 def _parse_adopted(value: bytes | None) -> str | None:
     fields = stored.parse_object(value)
     return stored.text(fields.get("topic_id")) or None if fields.get("v") == _VERSION else None
+
+
+def _parse_configured(value: bytes | None) -> str | None:
+    fields = stored.parse_object(value)
+    is_own = fields.get("v") == _VERSION and fields.get("created") is True
+    return stored.text(fields.get("id")) or None if is_own else None
 
 
 def _parse_reduction(value: bytes | None) -> Reduction | None:

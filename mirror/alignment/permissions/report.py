@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mirror.alignment.permissions.decision import AclDifference, Change, Reason
-from mirror.cluster.acls import AclBinding, PatternType
-from mirror.errors import printable
+from mirror.cluster.acls import AclBinding, PatternType, ResourceType
+from mirror.errors import named, printable
 
 _SIGNS: Final = {Change.CREATE: "+", Change.DELETE: "-", None: "="}
+_NOT_OWN: Final = {
+    ResourceType.TOPIC: "the flow has not created it and copies nothing into it",
+    ResourceType.GROUP: "the flow keeps no position of it",
+}
 _SHOWN: Final = 3
 """Refused ACLs that a warning names one by one."""
 
@@ -31,6 +35,8 @@ class AclReport:
     deleted: int = 0
     changing: int = 0
     """How many of the source's ACLs are left out, in whole or in part, because they allow to change something."""
+    left_out: Mapping[ResourceType, tuple[str, ...]] = field(default_factory=dict)
+    """The topics and groups of the target that the source's ACLs are about, and that are not the flow's."""
     time_ms: int = 0
     """When the round ended, in ms since 1970."""
 
@@ -56,6 +62,8 @@ class AclReport:
         if self.changing:
             count = f"{self.changing} ACL{'s' if self.changing > 1 else ''} of the source"
             yield f"= {count} that allow more than reading: that is left out (write = false)"
+        for kind, names in self.left_out.items():
+            yield printable(f"= ACLs of {named(kind.name.lower(), names)} are left out: {_NOT_OWN[kind]}")
         if self.off:
             yield f"= {self.off}"
 
@@ -93,6 +101,7 @@ class AclReport:
             "created": self.created,
             "deleted": self.deleted,
             "left_out": self.changing,
+            "not_own": {kind.name.lower(): len(names) for kind, names in self.left_out.items()},
             "in_step": self.is_in_step,
             "not_in_step": self.by_reason(),
             "off": self.off or None,

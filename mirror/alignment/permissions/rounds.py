@@ -2,22 +2,24 @@
 
 ::
 
-    1 ACLs and topics of both sides ─┬─► wanted ─┐
-    2 inventory topic ───────────────┴───────────┴─► decide ─► inventory, stored ─► changes ─► inventory, settled
+    1 ACLs and topics of both sides ───────┬─► wanted ─┐
+    2 inventory, progress, kept groups ────┴───────────┴─► decide ─► inventory, stored ─► changes ─► inventory, settled
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from mirror.alignment.changes import TIMEOUT_MS
+from mirror.alignment.deletions.records import Creations
 from mirror.alignment.inventory_topic import InventoryTopic
+from mirror.alignment.owned_topics import OwnedTopics
 from mirror.alignment.permissions.changes import change
 from mirror.alignment.permissions.decision import Change, Known, Mark, decide, keep_for_others, limit
 from mirror.alignment.permissions.inventory import StoredAcls, encode_acls, encode_key
 from mirror.alignment.permissions.report import AclReport
-from mirror.alignment.permissions.selection import AclRules, Sides, wanted
+from mirror.alignment.permissions.selection import AclRules, Sides, is_copy, wanted
 from mirror.client import AclBinding, AclFilter, Admin, ResourceType
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, inventory_topic_of
@@ -47,11 +49,13 @@ class AclAlignment:
         rules: AclRules,
         clock: Clock,
         others: Collection[str] = (),
+        kept_groups: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """``source`` and ``target`` are the names of the clusters, for users, and their clients.
 
         ``target_options`` are dotted keys, of which those of the cluster are used. ``others`` are the other flows that
-        bring ACLs to this target: what they want is not deleted. Raises ConfigError.
+        bring ACLs to this target: what they want is not deleted. ``kept_groups`` returns the groups whose positions
+        the flow keeps on the target; it may raise KafkaError. Raises ConfigError.
         """
         self._source: Final = source
         self._target: Final = target
@@ -60,6 +64,9 @@ class AclAlignment:
         self._clock: Final = clock
         self._topic: Final = InventoryTopic(target_options, flow, transactional_id(flow), clock, TIMEOUT_MS)
         self._stored: Final = StoredAcls()
+        self._creations: Final = Creations()
+        self._owned: Final = OwnedTopics(flow, target_options)
+        self._kept_groups: Final = kept_groups
         self._others: Final = {flow: FlowTopic(target_options, inventory_topic_of(flow)) for flow in others}
 
     def close(self) -> None:
@@ -111,12 +118,14 @@ class AclAlignment:
         if write and not has_inventory:
             raise KafkaError(f"there is no topic {self._topic.name} on the target, so no ACLs are brought in step")
         known = self._stored.known()
+        copies = {name: one for name, one in topics.items() if is_copy(self.rules, name)}
         sides = Sides(
             source=at_source,
             source_topics=self._source[1].list_topics(timeout_ms=TIMEOUT_MS),
             target_topics=topics,
+            owned_topics=self._owned.recorded(self._target[1], copies, self._creations),
             source_groups=self._groups(),
-            known=known,
+            kept_groups=() if self.rules.takes_group is None else self._kept_groups(),
         )
         found = wanted(self.rules, sides)
         plan = decide(found, at_target, known, adopt=adopt)
@@ -144,6 +153,7 @@ class AclAlignment:
             created=created,
             deleted=deleted,
             changing=found.changing,
+            left_out={kind: tuple(sorted(names)) for kind, names in found.left_out.items()},
             time_ms=self._clock.unix_ms(),
         )
 
@@ -168,10 +178,18 @@ class AclAlignment:
     def _read_inventory(self, topics: Mapping[str, object]) -> bool:
         """Read what is new in the inventory topic; return whether there is one."""
         if self._topic.name not in topics:
-            self._stored.clear()
+            self._clear()
             return False
-        self._topic.follow(clear=self._stored.clear, take=self._stored.take)
+        self._topic.follow(clear=self._clear, take=self._take)
         return True
+
+    def _clear(self) -> None:
+        self._stored.clear()
+        self._creations.clear()
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        self._stored.take(key, value)
+        self._creations.take(key, value)
 
     def _store(self, known: Known) -> None:
         """Store what the inventory does not have yet. Raises KafkaError, Fenced."""

@@ -1,14 +1,16 @@
 """Says which ACLs the target is to have, by those of the source. Pure.
 
-On a copied topic the target grants what the source grants on its topic, or less; on all others nothing. So an ACL
-about all topics, or about those with a prefix, is applied to the copied ones alone. It stays a prefix where every topic
-of the target that has it is a copy; else each copied topic gets an ACL of its own.
+On a topic that the flow owns, the target grants what the source grants on its topic, or less; on all others nothing.
+So an ACL about all topics, or about those with a prefix, is applied to the copied ones alone. It stays a prefix where
+all topics that have it are the flow's, now and when more are created; else each one that the flow owns gets an ACL of
+its own. Of groups, those get ACLs whose positions the flow keeps.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +27,8 @@ _OF_ALL: Final = (AclOperation.READ, AclOperation.DESCRIBE_CONFIGS)
 """What of ALL is reading. READ includes DESCRIBE."""
 _EVERY_NAME: Final = re.compile(r"((?:[A-Za-z0-9_-]|\\?\.|\\-|\\_)*?)\.[*+]")
 """A regular expression of topics that matches every name with a plain prefix, or all but the prefix alone."""
+_PLAIN: Final = re.compile(r"(?:(?:[A-Za-z0-9_-]|\\[._-])(?![*?{]))*")
+"""The beginning of a regular expression that stands for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class AclRules:
     """Whether permissions to change topics and groups are, too."""
     most: int = 10_000
     """How many ACLs the flow has created on the target at most."""
+    others: tuple[str, ...] = ()
+    """What the names of the topics begin with that other flows may make on the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +61,11 @@ class Sides:
     source: Sequence[AclBinding] = ()
     source_topics: Collection[str] = ()
     target_topics: Collection[str] = ()
+    owned_topics: Collection[str] = ()
+    """Those of the target that are the flow's."""
     source_groups: Collection[str] = ()
-    known: Collection[AclBinding] = ()
-    """The ACLs of the target that the inventory has."""
+    kept_groups: Collection[str] = ()
+    """The groups whose positions the flow keeps on the target."""
 
 
 @dataclass(slots=True)
@@ -71,7 +79,15 @@ class Wanted:
     unknown: list[AclBinding] = field(default_factory=list)
     """Those of the source with a type or an operation that this version does not know."""
     topics: frozenset[str] = frozenset()
-    """The target topics that are copies."""
+    """The target topics that get ACLs."""
+    left_out: dict[ResourceType, set[str]] = field(default_factory=dict)
+    """What is the flow's by its name alone, as on the target: ACLs of the source about it are left out."""
+
+
+def beginnings_of(patterns: Iterable[str]) -> tuple[str, ...]:
+    """Return what the names begin with that the regular expressions ``patterns`` match; empty: with anything."""
+    found = (None if "|" in pattern else _PLAIN.match(pattern) for pattern in patterns)
+    return tuple(dict.fromkeys("" if one is None else one.group().replace("\\", "") for one in found))
 
 
 def prefixes_of(patterns: Iterable[str]) -> tuple[str, ...]:
@@ -97,6 +113,8 @@ def wanted(rules: AclRules, sides: Sides) -> Wanted:
             result.unknown.append(acl)
             continue
         operations = _operations(acl, write=rules.write)
+        if operations and (left_out := set(place.left_out(acl))):
+            result.left_out.setdefault(acl.resource_type, set()).update(left_out)
         if at_target and operations != (acl.operation,):
             result.changing += 1
         for one in at_target:
@@ -120,12 +138,14 @@ def _operations(acl: AclBinding, *, write: bool) -> tuple[AclOperation, ...]:
 class _Place:
     """The resources of one type: where the ACLs of the source are on the target."""
 
-    def __init__(self, names: dict[str, str]) -> None:
+    def __init__(self, names: Mapping[str, str], foreign: Mapping[str, str]) -> None:
         self.names: Final = names
-        """The target's names of what is brought there, by the source's."""
+        """The target's names of what gets ACLs there, by the source's."""
+        self.foreign: Final = foreign
+        """The same of what is the flow's by its name alone."""
 
     def literal(self, acl: AclBinding) -> str | None:
-        """Return the target's name for that of ``acl``; None if it is not brought there."""
+        """Return the target's name for that of ``acl``; None if it gets no ACL there."""
         return self.names.get(acl.name)
 
     def prefixed(self, prefix: str, permission: AclPermission) -> Iterator[tuple[str, str]]:
@@ -135,13 +155,12 @@ class _Place:
 
     def of(self, acl: AclBinding) -> Iterator[AclBinding]:
         """Yield the ACLs of the target."""
-        every = acl.pattern is PatternType.LITERAL and acl.name == WILDCARD
-        if acl.pattern is PatternType.LITERAL and not every:
+        prefix = _prefix(acl)
+        if prefix is None:
             name = self.literal(acl)
             if name is not None:
                 yield acl._replace(name=name)
             return
-        prefix = "" if every else acl.name
         covered = tuple(self.prefixed(prefix, acl.permission))
         for _, name in covered:
             yield acl._replace(name=name, pattern=PatternType.PREFIXED)
@@ -149,53 +168,100 @@ class _Place:
             if source.startswith(prefix) and not source.startswith(tuple(one for one, _ in covered)):
                 yield acl._replace(name=name, pattern=PatternType.LITERAL)
 
+    def left_out(self, acl: AclBinding) -> Iterator[str]:
+        """Yield the target's names of what ``acl`` is about, and what gets no ACL there."""
+        prefix = _prefix(acl)
+        for source, name in self.foreign.items():
+            if source == acl.name if prefix is None else source.startswith(prefix):
+                yield name
+
 
 class _Topics(_Place):
     def __init__(self, rules: AclRules, sides: Sides) -> None:
         self._rules: Final = rules
-        self._foreign: Final = [name for name in sides.target_topics if not _is_copy(rules, name)]
-        super().__init__(_copied(rules, sides))
+        self._at_target: Final = frozenset(sides.target_topics)
+        owned = {name for name in sides.owned_topics if is_copy(rules, name)}
+        self._foreign: Final = sorted(self._at_target - owned)
+        copies = _copies(rules, sides, owned)
+        names = {
+            source: name
+            for source, name in copies.items()
+            if name in owned or (name not in self._at_target and self._is_free(name))
+        }
+        foreign = {source: name for source, name in copies.items() if name in self._at_target and name not in owned}
+        super().__init__(names, foreign)
+        patterns = ((acl, _prefix(acl)) for acl in sides.source if acl.resource_type is ResourceType.TOPIC)
+        self._allowed: Final = {
+            one
+            for acl, prefix in patterns
+            if prefix is not None and acl.permission is not AclPermission.DENY
+            for one in self._longest(prefix)
+            if self._is_alone(one)
+        }
+        """The prefixes that what is allowed keeps."""
 
     def literal(self, acl: AclBinding) -> str | None:
         """Return the target's name. What is denied is also about excluded topics: a prefix may cover their names."""
+        name = self._rules.namespace + acl.name
         covered = acl.permission is AclPermission.DENY and acl.name.startswith(self._rules.prefixes)
-        return self._rules.namespace + acl.name if covered else super().literal(acl)
+        return name if covered and name not in self._at_target and self._is_free(name) else super().literal(acl)
 
     def prefixed(self, prefix: str, permission: AclPermission) -> Iterator[tuple[str, str]]:
-        """Yield prefixes that the flow copies as a whole.
+        """Yield prefixes that the flow copies as a whole, and in which every topic of the target is its own.
 
-        What is allowed by a prefix must not cover a topic of the target that is no copy. What is denied may: that is
-        about names that stand for topics of the source, and a copy that is created later must not be readable at once.
+        What is denied by another prefix is also denied by those that keep what is allowed: a topic that is created
+        later must not be readable at once.
         """
-        longest = {
+        for one in sorted(self._longest(prefix)):
+            if self._is_alone(one):
+                yield one, self._rules.namespace + one
+            elif permission is AclPermission.DENY:
+                yield from (
+                    (longer, self._rules.namespace + longer)
+                    for longer in sorted(self._allowed)
+                    if longer.startswith(one)
+                )
+
+    def _longest(self, prefix: str) -> set[str]:
+        """Return the prefixes, as on the source, that ``prefix`` and the flow's have in common; none covers another."""
+        found = {
             max(prefix, one, key=len)
             for one in self._rules.prefixes
             if one.startswith(prefix) or prefix.startswith(one)
         }
-        for one in sorted(longest):
-            name = self._rules.namespace + one
-            nested = any(one.startswith(other) for other in longest - {one})
-            clear = permission is AclPermission.DENY or not any(each.startswith(name) for each in self._foreign)
-            if clear and not nested:
-                yield one, name
+        return {one for one in found if not any(one.startswith(other) for other in found - {one})}
+
+    def _is_alone(self, prefix: str) -> bool:
+        """Return whether all topics that have, or get, a name with this prefix on the target are the flow's."""
+        name = self._rules.namespace + prefix
+        others = any(one.startswith(name) or name.startswith(one) for one in self._rules.others)
+        at = bisect_left(self._foreign, name)  # the first in order that may begin with it
+        return not others and not any(each.startswith(name) for each in self._foreign[at : at + 1])
+
+    def _is_free(self, name: str) -> bool:
+        """Return whether a topic of the target that does not exist can only become the flow's, by its name."""
+        return bool(self._rules.namespace) and not name.startswith(self._rules.others)
 
 
-def _is_copy(rules: AclRules, name: str) -> bool:
+def _prefix(acl: AclBinding) -> str | None:
+    """Return the beginning of the names that ``acl`` is about; None if it is about one name."""
+    if acl.pattern is PatternType.LITERAL:
+        return "" if acl.name == WILDCARD else None
+    return acl.name
+
+
+def is_copy(rules: AclRules, name: str) -> bool:
     """Return whether the target's topic has the name of a copy."""
     return name.startswith(rules.namespace) and rules.target_topic(name.removeprefix(rules.namespace)) == name
 
 
-def _copied(rules: AclRules, sides: Sides) -> dict[str, str]:
-    """Return the target topics by source topic.
+def _copies(rules: AclRules, sides: Sides, owned: Iterable[str]) -> dict[str, str]:
+    """Return the target topics that have the name of a copy, by source topic, also those that do not exist yet.
 
-    A copy whose source topic is gone, or is not visible for a moment, keeps its ACLs. A topic that only ACLs of
-    the source name gets them before it is created, unless the target has one of that name: this is no copy.
+    A copy whose source topic is gone, or is not visible for a moment, keeps its ACLs.
     """
-    at_target = set(sides.target_topics)
-    named = _literal_names(sides.source, ResourceType.TOPIC)
-    names = {*sides.source_topics, *(name for name in named if rules.target_topic(name) not in at_target)}
-    kept = _literal_names(sides.known, ResourceType.TOPIC) & at_target
-    names |= {name.removeprefix(rules.namespace) for name in kept if _is_copy(rules, name)}
+    names = {*sides.source_topics, *_literal_names(sides.source, ResourceType.TOPIC)}
+    names.update(name.removeprefix(rules.namespace) for name in owned)
     found = ((name, rules.target_topic(name)) for name in sorted(names))
     return {name: target for name, target in found if target is not None}
 
@@ -205,10 +271,9 @@ class _Groups(_Place):
 
     def __init__(self, rules: AclRules, sides: Sides) -> None:
         assert rules.takes_group is not None  # noqa: S101 - else there is no such place
-        names = set(sides.source_groups)
-        for acls in (sides.source, sides.known):
-            names |= _literal_names(acls, ResourceType.GROUP)
-        super().__init__({name: name for name in sorted(names) if rules.takes_group(name)})
+        kept = {name: name for name in sorted(sides.kept_groups) if rules.takes_group(name)}
+        names = {*sides.source_groups, *_literal_names(sides.source, ResourceType.GROUP)}
+        super().__init__(kept, {name: name for name in sorted(names - kept.keys()) if rules.takes_group(name)})
 
 
 def _literal_names(acls: Iterable[AclBinding], kind: ResourceType) -> set[str]:

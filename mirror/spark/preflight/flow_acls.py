@@ -6,9 +6,10 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from mirror.alignment.permissions.rounds import AclAlignment
-from mirror.alignment.permissions.selection import AclRules, prefixes_of
+from mirror.alignment.permissions.selection import AclRules, beginnings_of, prefixes_of
 from mirror.client import Admin
 from mirror.config.flow_rules import target_options
+from mirror.groups.kept_groups import KeptGroups
 from mirror.groups.own_groups import is_own_group
 from mirror.mirrormaker.names import DefaultPolicy
 from mirror.runtime.clock import SystemClock
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
 
 
-def acl_rules(flow: FlowConfig) -> AclRules:
+def acl_rules(config: MirrorConfig, flow: FlowConfig) -> AclRules:
     """Return which ACLs ``flow`` brings to the target."""
     prefixed = flow.naming == "prefix"
 
@@ -32,7 +33,13 @@ def acl_rules(flow: FlowConfig) -> AclRules:
         target_topic=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
         namespace=DefaultPolicy().remote_topic(flow.source, "") if prefixed else "",
         prefixes=prefixes_of(flow.topics) if prefixed else (),
-        takes_group=takes_group if flow.acls.groups else None,
+        takes_group=takes_group if flow.acls.groups and flow.groups.sync else None,
+        others=tuple(
+            other.target_topic(beginning)
+            for other in config.flows.values()
+            if other.target == flow.target and other.name != flow.name
+            for beginning in beginnings_of(other.topics)
+        ),
         write=flow.acls.write,
         most=flow.max_acls,
     )
@@ -48,7 +55,11 @@ def acls_of(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin
         for other in config.flows.values()
         if other.acls.sync and other.target == flow.target and other.name != flow.name
     ]
-    with closing(AclAlignment(flow.name, *sides, options, acl_rules(flow), SystemClock(), others)) as rounds:
+    rules, clock = acl_rules(config, flow), SystemClock()
+    with (
+        closing(KeptGroups(options, flow.name, clock)) as kept,
+        closing(AclAlignment(flow.name, *sides, options, rules, clock, others, kept.names)) as rounds,
+    ):
         yield rounds
 
 

@@ -24,15 +24,15 @@ def allows(
     return any(acl.permission is AclPermission.ALLOW and acl.operation in enough for acl in about)
 
 
-def _concerns(acl: AclBinding, kind: ResourceType, name: str, principal: str, host: str) -> bool:
+def is_about(acl: AclBinding, kind: ResourceType, name: str) -> bool:
+    """Whether ``acl`` is about a resource, whoever asks."""
     prefixed = acl.pattern is PatternType.PREFIXED and name.startswith(acl.name)
     literal = acl.pattern is PatternType.LITERAL and acl.name in {name, "*"}
-    return (
-        acl.resource_type is kind
-        and (prefixed or literal)
-        and acl.principal in {principal, "User:*"}
-        and acl.host in {host, "*"}
-    )
+    return acl.resource_type is kind and (prefixed or literal)
+
+
+def _concerns(acl: AclBinding, kind: ResourceType, name: str, principal: str, host: str) -> bool:
+    return is_about(acl, kind, name) and acl.principal in {principal, "User:*"} and acl.host in {host, "*"}
 
 
 def topic(

@@ -56,7 +56,7 @@ class Pair:
         given = properties(source, target, ".*", exactly_once=False, tasks=1)
         return mirrormaker(self._folder, {**given, **_OFTEN, **settings})
 
-    def apply(self, naming: str = "prefix") -> dict[str, int]:
+    def apply(self, naming: str = "prefix", *arguments: str) -> dict[str, int]:
         """What is not in step after the flow has brought ACLs to the target, by reason."""
         source, target = self.clusters
         file = self._folder / "mirror.toml"
@@ -66,7 +66,7 @@ class Pair:
             f'[flows.f]\nsource = "o"\ntarget = "b"\ntopics = [".*"]\nnaming = "{naming}"\nconfigs = "create"\n'
             "[flows.f.acls]\n"
         )
-        result = CliRunner().invoke(app, ["apply", "--config", str(file), "--json"])
+        result = CliRunner().invoke(app, ["apply", "--config", str(file), "--json", *arguments])
         assert result.exit_code in {0, 3}, result.output
         (flow,) = json.loads(result.stdout)["flows"]
         not_in_step: dict[str, int] = flow["acls"]["not_in_step"]
@@ -101,6 +101,8 @@ def test_an_acl_of_all_topics_under_the_source_s_names(
         become(other, "*", {every_topic})  # now this user may read every topic of the target
     delete(pair.target, AclFilter())
     assert pair.apply("identity") == {}
+    assert entries(other, name) == set(), "MirrorMaker 2 has created the topic"
+    assert pair.apply("identity", "--flow", "f", "--adopt", name) == {}
     become(other, name, {("alice", "READ", ALLOWED), every_topic})
     assert entries(other, "*") == set()
 

@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.client import AclBinding, AclFilter, AclOperation, Admin, ResourceType
+from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.sandbox.cluster import Cluster
 from tests.alignment.permissions.authorizer import group, topic
 from tests.alignment.permissions.guarded import Acl, acls, add_topic, create, delete
+from tests.alignment.permissions.kept_groups import keep_positions
 from tests.topic_creation import await_topics
 
 pytestmark = [pytest.mark.brokers, pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -44,7 +46,7 @@ class BothFlows:
             name = f"flows.{self.prefix}-{source}{target}"
             tables.append(
                 f'[{name}]\nsource = "{source}"\ntarget = "{target}"\ntopics = ["{pattern}"]\n'
-                f'configs = "create"\n{naming}\n[{name}.acls]\n{acls_table}\n'
+                f'configs = "create"\n{naming}\n[{name}.groups]\n[{name}.acls]\n{acls_table}\n'
             )
         self._file.write_text("".join(tables))
 
@@ -52,6 +54,19 @@ class BothFlows:
         """How many ACLs both flows have created and deleted."""
         flows = self._run("apply")
         return sum(flow["acls"]["created"] + flow["acls"]["deleted"] for flow in flows)
+
+    def adopt(self, way: str, topic: str) -> None:
+        """Make a topic that a user has created on the target of a flow the flow's, as its first progress does."""
+        name = f"{self.prefix}-{way}"
+        result = CliRunner().invoke(app, ["apply", "--config", str(self._file), "--flow", name, "--adopt", topic])
+        assert result.exit_code in {0, 3}, result.output
+
+    def keep_positions(self, topic: str, group_name: str) -> None:
+        """Both flows have committed positions of a group."""
+        for way, admin, cluster in zip(("ba", "ab"), (self.one, self.other), self.clusters, strict=True):
+            flow = f"{self.prefix}-{way}"
+            add_topic(admin, group_topic_of(flow))
+            keep_positions(cluster.bootstrap_servers, flow, topic, group_name)
 
     def settle(self) -> None:
         """Apply until nothing is changed, which takes one more round than a change has to go."""
@@ -98,6 +113,10 @@ def test_under_the_same_names_both_sides_get_the_same_and_deletions_reach_both(b
     of_other = [topic(name, principal="User:carol"), topic(name, deny=True, principal="User:bob", host="10.1.2.3")]
     create(both.one, of_one)
     create(both.other, of_other)
+    both.keep_positions(name, group_name)
+    both.settle()
+    assert {_row(acl) for acl in of_other}.isdisjoint(both.found()[0]), "nothing shows that the topic is the flow's"
+    both.adopt("ba", name)
     both.settle()
     everything = {_row(acl) for acl in (*of_one, *of_other)}
     assert both.found() == (everything, everything)

@@ -15,12 +15,13 @@ from mirror.cli.app import app
 from mirror.client import AclBinding, AclOperation, Admin, ResourceType
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
-from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of
 from mirror.spark.driver import batch_flow
 from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.ledger.results import FlowReport
 from mirror.wire.api import Api
 from tests.alignment.permissions.authorizer import group, topic
+from tests.alignment.permissions.kept_groups import keep_positions
 from tests.fakes import errors
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
@@ -33,6 +34,7 @@ class Site:
 
     def __init__(self, pair: FakePair, file: Path) -> None:
         self.pair, self.file = pair, file
+        del pair.target.topics["paris.t"]
         self.source = Admin({"bootstrap.servers": pair.source.bootstrap})
         self.write("[flows.flow.acls]")
 
@@ -88,9 +90,16 @@ def test_a_difference_is_shown_and_brought_in_step(site: Site) -> None:
 
 def test_the_flow_s_keys_say_what_is_brought(site: Site) -> None:
     site.source.create_acls([topic("t"), topic("x-", prefixed=True), group("g"), group("mirror.flow.1")])
-    site.write("[flows.flow.acls]\ngroups = true\nwrite = true", topics=".*")
+    site.write("[flows.flow.groups]\n[flows.flow.acls]\ngroups = true\nwrite = true", topics=".*")
+    site.pair.target.add_topic(group_topic_of(FLOW))
+    keep_positions(site.pair.target.bootstrap, FLOW, "paris.t", "g", "mirror.flow.1")
     site.ask("apply")
     assert site.at_target() == {topic("paris.t"), topic("paris.x-", prefixed=True), group("g")}
+    site.write("[flows.flow.acls]\ngroups = true", topics=".*")
+    assert (
+        "acls.groups has no effect: only groups get ACLs whose positions the flow keeps" in site.invoke("apply").stderr
+    )
+    assert site.at_target() == {topic("paris.t"), topic("paris.x-", prefixed=True)}
     site.write('naming = "identity"\n[flows.flow.acls]', topics=".*")
     site.ask("apply")
     assert site.at_target() == {topic("t")}, "what the flow has created before is not wanted any more"

@@ -21,7 +21,7 @@ from mirror.alignment.permissions.decision import (
 )
 from mirror.alignment.permissions.selection import AclRules, Sides, Wanted, prefixes_of, wanted
 from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, ResourceType
-from tests.alignment.permissions.authorizer import allows, group, topic
+from tests.alignment.permissions.authorizer import allows, group, is_about, topic
 
 READ = topic("paris.t")
 DENIED = topic("paris.t", AclOperation.READ, deny=True)
@@ -189,12 +189,13 @@ def test_nothing_is_allowed_that_the_source_denies_or_does_not_allow(
         source = data.draw(_sets(NAMES))
         topics = data.draw(st.sets(_names))
         there = {*data.draw(st.sets(st.sampled_from(_names_at(namespace))))}
-        sides = Sides(source=source, source_topics=topics, target_topics=there, known=known)
+        owned = {name for name in there if data.draw(st.booleans())}
+        sides = Sides(source=source, source_topics=topics, target_topics=there, owned_topics=owned)
         made = decide(wanted(rules, sides), at_target, known)
         created = _carry_out(made, at_target)
         assert set(of_others) <= set(at_target), "what others have created stays"
         known = {acl: Mark.MADE if acl in created else mark for acl, mark in made.known.items() if acl in at_target}
-        _check(rules, source, at_target, of_others, there)
+        _check(rules, source, at_target, of_others, there, owned)
 
 
 def _carry_out(made: Plan, at_target: dict[AclBinding, None]) -> set[AclBinding]:
@@ -215,8 +216,11 @@ def _check(
     at_target: Collection[AclBinding],
     of_others: Collection[AclBinding],
     there: set[str],
+    owned: set[str],
 ) -> None:
     """``there`` are the topics of the target; all others may be created after the round."""
+    for name in there - owned:
+        assert not [acl for acl in at_target if acl not in of_others and is_about(acl, ResourceType.TOPIC, name)]
     askers = itertools.product(_names_at(rules.namespace), ("User:alice", "User:bob", "User:x"), ("10.0.0.1", "x"))
     for (name, principal, host), operation in itertools.product(askers, _ASKED):
         if not allows(at_target, ResourceType.TOPIC, name, principal, host, operation):

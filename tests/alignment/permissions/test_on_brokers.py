@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.client import AclFilter, AclOperation, Admin
+from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.sandbox.cluster import Cluster
 from tests.alignment.permissions.authorizer import group, topic
 from tests.alignment.permissions.guarded import add_topic, create, delete, shows
+from tests.alignment.permissions.kept_groups import keep_positions
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
 
@@ -68,7 +70,9 @@ def test_groups_and_names_that_stay(flow: Flow, other: Cluster) -> None:
         flow.source,
         [topic(flow.prefix, prefixed=True), topic(f"{flow.prefix}-t", WRITE), group(f"{flow.prefix}-g"), group("*")],
     )
-    flow.write('naming = "identity"\n[flows.f.acls]\ngroups = true\nwrite = true')
+    flow.write('naming = "identity"\n[flows.f.groups]\n[flows.f.acls]\ngroups = true\nwrite = true')
+    add_topic(flow.target, group_topic_of("f"))
+    keep_positions(other.bootstrap_servers, "f", f"{flow.prefix}-t", f"{flow.prefix}-g")
     assert flow.run("apply")[0] == 0
     read = ("TOPIC", "LITERAL", f"{flow.prefix}-t", "User:alice", "READ", "ALLOW")
     write = ("TOPIC", "LITERAL", f"{flow.prefix}-t", "User:alice", "WRITE", "ALLOW")

@@ -58,6 +58,7 @@ def test_lines_and_values() -> None:
         "created": 1,
         "deleted": 0,
         "left_out": 0,
+        "not_own": {},
         "in_step": False,
         "not_in_step": {"removed-on-target": 1},
         "off": None,

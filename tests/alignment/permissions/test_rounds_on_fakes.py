@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
+from mirror.alignment.owned_topics import adopt
 from mirror.alignment.permissions import changes, rounds
 from mirror.alignment.permissions.changes import change
 from mirror.alignment.permissions.report import AclReport
@@ -35,6 +36,8 @@ class Site:
         pair.target.add_topic(inventory_topic_of(FLOW))
         self.source, self.target = (Admin({"bootstrap.servers": each.bootstrap}) for each in (pair.source, pair.target))
         self.takes_group: Callable[[str], bool] | None = None
+        self.kept_groups: set[str] = set()
+        self.own("t")
         self._open: list[AclAlignment] = []
 
     def close(self) -> None:
@@ -43,12 +46,18 @@ class Site:
         self.source.close()
         self.target.close()
 
+    def own(self, topic: str) -> None:
+        """The copy of this topic, as it is now, is the flow's."""
+        copy = f"paris.{topic}"
+        adopt({"bootstrap.servers": self.pair.target.bootstrap}, FLOW, self.target.describe_topics([copy]))
+
     def alignment(self, flow: str = FLOW, others: Collection[str] = ()) -> AclAlignment:
         """As of a run that begins now."""
         rules = AclRules(lambda name: f"paris.{name}", "paris.", ("",), self.takes_group)
         options = {"bootstrap.servers": self.pair.target.bootstrap}
         sides = ("paris", self.source), ("berlin", self.target)
-        self._open.append(AclAlignment(flow, *sides, options, rules, SystemClock(), others))
+        made = AclAlignment(flow, *sides, options, rules, SystemClock(), others, lambda: self.kept_groups)
+        self._open.append(made)
         return self._open[-1]
 
     def round(self, *, write: bool = True, adopt: bool = False) -> AclReport:
@@ -160,6 +169,8 @@ def test_a_look_changes_nothing(site: Site) -> None:
 
 
 def test_a_look_needs_no_inventory_topic_and_a_change_does(site: Site) -> None:
+    site.pair.write(b"1")
+    assert site.pair.copy().outcome.value == "complete"
     del site.pair.target.topics[inventory_topic_of(FLOW)]
     site.source.create_acls([topic("t")])
     assert reasons(site.round(write=False)) == {COPY: "create"}
@@ -248,8 +259,7 @@ def test_a_change_that_was_interrupted_is_continued(site: Site, monkeypatch: pyt
 def test_what_another_flow_of_the_file_wants_stays(site: Site) -> None:
     """Two flows bring the ACLs of groups, which have the same names: the first has created it."""
     site.pair.target.add_topic(inventory_topic_of("other"))
-    site.takes_group = lambda _: True
-    site.pair.source.admin.groups["billing"] = FakeGroup()
+    site.takes_group, site.kept_groups = lambda _: True, {"billing"}
     site.source.create_acls([group("billing")])
     first, second = site.alignment(others=["other"]), site.alignment("other", others=[FLOW])
     assert (first.round().created, second.round().created) == (1, 0)
@@ -266,8 +276,7 @@ def test_what_another_flow_of_the_file_wants_stays(site: Site) -> None:
 def test_two_flows_that_have_created_an_acl_do_not_keep_it_for_each_other(site: Site) -> None:
     """Both had begun before it was there, so each has it in its inventory as created."""
     site.pair.target.add_topic(inventory_topic_of("other"))
-    site.takes_group = lambda _: True
-    site.pair.source.admin.groups["billing"] = FakeGroup()
+    site.takes_group, site.kept_groups = lambda _: True, {"billing"}
     site.source.create_acls([group("billing")])
     first, second = site.alignment(others=["other"]), site.alignment("other", others=[FLOW])
     assert first.round().created == 1
@@ -293,18 +302,37 @@ def test_a_source_that_shows_no_topics_for_a_moment_loses_no_acl(site: Site) -> 
     assert on(site.pair.target) == {COPY}
 
 
-def test_groups_are_brought_if_asked(site: Site) -> None:
-    site.pair.source.admin.groups["books"] = FakeGroup()
+def test_groups_whose_positions_the_flow_keeps_are_brought_if_asked(site: Site) -> None:
+    site.kept_groups = {"books", "billing"}
+    site.pair.source.admin.groups["bins"] = FakeGroup()
     site.source.create_acls([group("billing"), group("b", prefixed=True), group("other")])
     assert (site.round().acls, on(site.pair.target)) == (0, set())
     site.takes_group = lambda name: name.startswith("b")
-    site.round()
+    line = "= ACLs of group bins are left out: the flow keeps no position of it"
+    assert line in site.round().lines()
     assert on(site.pair.target) == {group("billing"), group("books")}
-    site.pair.source.admin.groups.clear()
-    assert site.round().differences == ()
+    site.kept_groups.remove("books")
+    site.round()
+    assert on(site.pair.target) == {group("billing")}
     site.pair.source.admin.acls = []
     site.round()
     assert on(site.pair.target) == set()
+
+
+def test_a_topic_that_others_have_made_again_loses_the_flow_s_acls(site: Site) -> None:
+    """Its owner has not asked for them. Those of a copy whose progress only the progress topic has stay."""
+    site.source.create_acls([topic("t"), topic("t", deny=True, principal="User:*")])
+    assert site.round().created == 2
+    site.pair.target.add_topic("paris.t")
+    report = site.round()
+    assert (report.deleted, on(site.pair.target)) == (2, set())
+    line = "= ACLs of topic paris.t are left out: the flow has not created it and copies nothing into it"
+    assert list(report.lines())[-1] == line
+    assert report.summary()["not_own"] == {"topic": 1}
+    site.pair.write(b"1")
+    assert site.pair.copy().outcome.value == "complete"
+    site.pair.target.groups.clear()
+    assert (site.round().created, len(on(site.pair.target))) == (2, 2)
 
 
 def test_an_earlier_run_is_fenced_and_changes_nothing(site: Site) -> None:

@@ -34,7 +34,7 @@ class AclRounds:
 
     def round(self) -> AclReport:
         """Bring what differs in step. Raises KafkaError, Fenced, ConfigError."""
-        self._alignment.rules = acl_rules(self._load()[1])
+        self._alignment.rules = acl_rules(*self._load())
         return self._alignment.round()
 
     def has_news(self) -> bool:
