@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mirror.alignment.owned_topics import adopt
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport
 from mirror.client import AclBinding, AclOperation, Admin
@@ -55,6 +56,7 @@ def test_acls_of_the_source_come_and_go_while_a_stream_runs_and_those_of_others_
         def become(*expected: AclBinding) -> None:
             eventually(lambda: set(target.describe_acls()) == set(expected), within_s=WITHIN_S, what=f"{expected}")
 
+        adopt({"bootstrap.servers": pair.target.bootstrap}, FLOW, target.describe_topics(["paris.t"]))
         target.create_acls([others])
         rounds = PeriodicRounds(
             lambda: AclRounds(both), INTERVAL_MS, reports.append, warned.append, AclReports(), wait_first=True
