@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import KafkaError, is_outage
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.spark.control_decision import Decision, fences
@@ -204,9 +204,10 @@ class EpochPlanner:
         try:
             decision = self._read_control(client) if self._options.run else client.sync()
         except KafkaError as error:
-            self._add_message_once(
-                f"whether another run copies this flow, and whether this run is to stop, cannot be read: {error}"
-            )
+            if not (self._options.run and is_outage(error)):  # the driver of a run follows the record, too
+                self._add_message_once(
+                    f"whether another run copies this flow, and whether this run is to stop, cannot be read: {error}"
+                )
             return False
         if decision.took_over is not None:
             self._add_message_once(takeover_message(decision.took_over))

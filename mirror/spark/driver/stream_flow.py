@@ -29,6 +29,7 @@ from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.telemetry_bridge import record_epoch
+from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import AWAITS_CLUSTER, PLANNED_AGAIN, Ledger
 from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.obstacles import TargetTopics
@@ -116,6 +117,7 @@ class StreamFlow:
         runner.align(self._flow, self.report)
         runner.align_acls(self._flow, self.report)
         self._on_prepared(targets)
+        self._learn_addresses()
         self._claim()
         self._consoles.progress(self._prefixed("planning"))
         options = self._options.to_spark()
@@ -251,6 +253,13 @@ class StreamFlow:
         assert self._start is not None  # noqa: S101 - of start()
         self._starts += 1
         self._query = self._start()
+
+    def _learn_addresses(self) -> None:
+        """Have a later outage name its cluster. Raises KafkaError."""
+        with open_admins(self._config, self._flow) as admins:
+            for name, admin in zip((self._flow.source, self._flow.target), admins, strict=True):
+                brokers = admin.describe_cluster().brokers
+                self._outages.learn(name, [f"{broker.host}:{broker.port}" for broker in brokers])
 
     def _claim(self) -> None:
         """Claim the flow before the query starts, because its planner would do so only seconds later."""

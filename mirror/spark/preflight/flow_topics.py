@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, ConfigResource, NewTopic
-from mirror.errors import BrokerError, KafkaError
+from mirror.errors import BrokerError, KafkaError, is_outage
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.topic_config import readable
 from mirror.relay.origin.records import REGISTRY_TOPIC
@@ -133,8 +133,8 @@ def _registry(replication_factor: int) -> FlowTopic:
 def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = False) -> tuple[list[NewTopic], list[str]]:
     """Create the missing ``topics`` and wait until they are described; return those, and the warnings.
 
-    A failure is only a warning: without these topics records are copied, until the target forgets progress
-    (offsets.retention.minutes).
+    A refusal is only a warning: without these topics records are copied, until the target forgets progress
+    (offsets.retention.minutes). Raises ConnectionFailed and KafkaTimeout if no broker answers.
     """
     created: list[NewTopic] = []
     warnings: list[str] = []
@@ -150,9 +150,12 @@ def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = Fals
                 new = replace(new, replication_factor=replicas_without_default(admin))
             new, lines = _create(new, admin, validate_only=validate_only)
             warnings += [f"topic {line}" for line in lines]
+            warnings += topic_compare.flow_topic_warnings(topic.name, new.configs, topic.contents)
             if not validate_only:
                 _await(topic.name, admin)
         except KafkaError as error:
+            if is_outage(error):  # the next topic would wait as long, for the same reason
+                raise
             if not isinstance(error, BrokerError) or error.code != TOPIC_ALREADY_EXISTS:
                 warnings.append(
                     f"topic {topic.name} cannot be prepared, so {topic.lost}: {error} (the topic needs one partition"

@@ -75,6 +75,15 @@ def test_clusters_are_told_apart() -> None:
     assert flow.printed[-1].startswith("cluster a answers again, after 0 s")
 
 
+def test_an_error_that_names_an_advertised_address_is_of_that_cluster() -> None:
+    flow = Flow()
+    flow.outages.learn("b", ["b1.internal:9092"])
+    flow.outages.learn("a", ["1.internal:9092", "internal:909"])
+    flow.fail(GROUPS, KafkaTimeout("reading offsets did not succeed: broker 1 at b1.internal:9092: connection refused"))
+    flow.fail(CONFIGS, away("1.internal:9092"))
+    assert [line.partition(" does not")[0] for line in flow.printed] == ["cluster b", "cluster a"]
+
+
 @pytest.mark.parametrize("error", [BrokerError("refused", 44), KafkaError("strange")])
 def test_what_a_broker_has_answered_is_no_outage(error: KafkaError) -> None:
     flow = Flow()

@@ -18,7 +18,7 @@ from mirror.broker_settings import (
 )
 from mirror.client import EARLIEST, LATEST, OffsetResult, TopicPartition
 from mirror.cluster.types import Outcomes
-from mirror.errors import AuthorizationFailed, FlowError
+from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
@@ -28,7 +28,7 @@ from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.history import RunHistory
 from mirror.spark.planning.snapshot import FAR_BEHIND_BYTES, PlanRequest, make_plan
-from mirror.spark.preflight.target_topics import prepare_topics
+from mirror.spark.preflight.target_topics import prepare_own_topics, prepare_topics
 from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
 from tests.spark.planning.test_range_planner import flow
 
@@ -235,6 +235,32 @@ def test_own_topics_are_created_without_the_configurations_that_a_policy_refuses
     )
 
 
+def test_an_own_topic_that_is_created_uncompacted_is_a_warning_at_once(pair: PlannerHarness) -> None:
+    pair.a.add_topic("orders", [1])
+    pair.b.set_moods({"refused_configs": json.dumps({"cleanup.policy": "no"})})
+    first, again = ({line for line in pair.prepare(flow()) if "has cleanup.policy = delete" in line} for _ in range(2))
+    assert len(first) == 2
+    assert first == again
+
+
+def test_an_own_topic_whose_cluster_does_not_answer_is_an_error_and_no_warning(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a stream beside a cluster that is away would warn for each of its topics, each time after 60 s."""
+    pair.a.add_topic("orders", [1])
+    asked: list[str] = []
+
+    def away(self: Admin, names: Iterable[str], **options: object) -> object:
+        del self, options
+        asked.extend(names)
+        raise KafkaTimeout("describing topics did not succeed within 60000 ms: broker 1 at b:9092: connection refused")
+
+    monkeypatch.setattr(Admin, "describe_topics", away)
+    with pytest.raises(KafkaTimeout):
+        prepare_own_topics(flow(), pair.source, pair.target)
+    assert len(asked) == 1
+
+
 def test_own_topics_that_a_policy_refuses_altogether_are_warnings(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.set_moods({"refused": json.dumps({topic_of("f"): "no owner"})})
@@ -244,22 +270,22 @@ def test_own_topics_that_a_policy_refuses_altogether_are_warnings(pair: PlannerH
 
 
 @pytest.mark.parametrize(
-    ("setting", "harmful", "harmless"),
+    ("setting", "harmful", "harmless", "beside"),
     [
-        (TRANSACTION_REPLICAS, "3", "1"),
-        (OFFSETS_REPLICAS, "3", "1"),
-        (OFFSET_METADATA, "100", "4096"),
-        (CONNECTIONS, "10", "2147483647"),
+        (TRANSACTION_REPLICAS, "3", "1", ", and 1 broker runs"),
+        (OFFSETS_REPLICAS, "3", "1", ", and 1 broker runs"),
+        (OFFSET_METADATA, "100", "4096", ""),
+        (CONNECTIONS, "10", "2147483647", ""),
     ],
 )
 def test_settings_of_brokers_that_a_flow_cannot_work_with_are_warnings(
-    pair: PlannerHarness, setting: BrokerSetting, harmful: str, harmless: str
+    pair: PlannerHarness, setting: BrokerSetting, harmful: str, harmless: str, beside: str
 ) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.set_moods({"broker_settings": json.dumps({setting.key: harmless})})
     assert pair.prepare(flow()) == []
     pair.b.set_moods({"broker_settings": json.dumps({setting.key: harmful})})
-    assert pair.prepare(flow()) == [f"the target's {setting.key} is {harmful}: {setting.words}"]
+    assert pair.prepare(flow()) == [f"the target's {setting.key} is {harmful}{beside}: {setting.words}"]
 
 
 def test_an_internal_topic_that_is_there_needs_no_more_replicas(pair: PlannerHarness) -> None:

@@ -57,8 +57,8 @@ def _group_line(held: HeldGroup) -> str:
     return f"  {brief(held.group, _MAX_CHARACTERS)}: {held.words}{age}{detail}"
 
 
-def flow_table(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> Table:
-    """Return a table with one line per partition and a total.
+def flow_table(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> Group:
+    """Return a table with one line per partition and a total, and lines about several partitions below it.
 
     A partition's rate is per second of copying, the total's per second of the flow. At most ``most`` partitions are
     shown (None: all): the worst, then those that copied most.
@@ -80,14 +80,12 @@ def flow_table(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> T
     lines += way_notes(
         PartitionWay(f"{each.topic}-{each.partition}", each.way, each.way_reason) for each in report.partitions
     )
-    if lines:
-        table.caption, table.caption_justify = Text("\n".join(lines)), "left"
     texts = [remarks(result) for result in shown]
     if any(texts):
         table.add_column("error" if any(result.error for result in shown) else "remarks", overflow="fold")
     for result, text in zip(shown, texts, strict=True):
         table.add_row(*_cells(result), *([Text(text)] if any(texts) else []))
-    return table
+    return Group(table, *map(Text, lines))
 
 
 def _worst(results: list[RangeResult], most: int | None) -> list[RangeResult]:

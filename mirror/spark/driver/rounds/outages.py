@@ -5,6 +5,7 @@ All that a flow does beside its copies fails then, each with an error of its own
 
 from __future__ import annotations
 
+import re
 import threading
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.errors import brief, is_outage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _FIRST_PAUSE_S: Final = 60.0
 _GROWTH: Final = 2
@@ -66,14 +67,22 @@ class Outages:
         now_s: Callable[[], float],
     ) -> None:
         """``addresses`` are the ``bootstrap.servers`` of the clusters, by name."""
-        self._addresses: Final = {
-            address.strip(): f"cluster {name}" for name, each in addresses.items() for address in each.split(",")
-        }
         self._warn: Final = warn
         self._report: Final = report
         self._now_s: Final = now_s
         self._lock: Final = threading.Lock()
         self._outages: Final = dict[str, Outage]()
+        self._addresses: Final = dict[str, str]()
+        for name, each in addresses.items():
+            self.learn(name, each.split(","))
+
+    def learn(self, cluster: str, addresses: Iterable[str]) -> None:
+        """Take errors that name one of the ``addresses`` (``host:port``) for errors of ``cluster``.
+
+        Brokers advertise other addresses than those of ``bootstrap.servers``, and errors name these.
+        """
+        with self._lock:
+            self._addresses.update((address.strip(), f"cluster {cluster}") for address in addresses)
 
     def failed(self, subject: str, error: BaseException) -> bool:
         """Note that ``subject`` has failed; return whether that is because a cluster is away, and is reported here."""
@@ -81,8 +90,8 @@ class Outages:
             self.recovered(subject)
             return False
         text = str(error)
-        cluster = next((name for address, name in self._addresses.items() if address in text), UNKNOWN)
         with self._lock:
+            cluster = next((name for address, name in self._addresses.items() if _names(text, address)), UNKNOWN)
             if cluster == UNKNOWN and len(self._outages) == 1:
                 (cluster,) = self._outages  # a timeout of a call that got no connection names no address
             elif UNKNOWN in self._outages and cluster not in self._outages:
@@ -105,6 +114,11 @@ class Outages:
         for line in filter(None, lines):
             self._report(line)
         return waited
+
+
+def _names(text: str, address: str) -> bool:
+    """Return whether ``text`` names ``address``, and not another one that begins or ends with it."""
+    return re.search(rf"(?<![\w.-]){re.escape(address)}(?!\d)", text) is not None
 
 
 def _minutes(seconds: float) -> str:
