@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _MAX_INTERVAL_MS: Final = 15_000
 """Lags are measured this often, or more often if ``OTEL_METRIC_EXPORT_INTERVAL`` is shorter."""
 _MAX_LOAD_FRACTION: Final = 50
-"""A reading takes at most a fiftieth of the time: 10,000 partitions are read about every half minute."""
+"""A reading takes at most a fiftieth of the time: 10,000 partitions are read about every half minute. One that fails
+takes at most half of it: it has waited for a cluster, which the next one is to notice soon when it is back."""
 _JOIN_S: Final = 5.0
 
 
@@ -100,7 +101,7 @@ class LagMonitor:
                 took_ms = 0 if first else self._clock.now() - began_ms  # The first reading opens the connections.
                 first = False
                 interval_ms = min(measure_interval_ms, self._listener.interval_ms)
-                wait_s = max(interval_ms, took_ms * _MAX_LOAD_FRACTION) / 1000
+                wait_s = pause_ms(interval_ms, took_ms, failed=status is None) / 1000
 
     def _measure(self, status: FlowStatus | None) -> None:
         if self._report_dir is not None:
@@ -110,6 +111,11 @@ class LagMonitor:
         else:
             record_lags(self._telemetry, status)
         self._telemetry.export_metrics()
+
+
+def pause_ms(interval_ms: int, took_ms: int, *, failed: bool) -> int:
+    """Return the pause after a reading that took ``took_ms``."""
+    return max(interval_ms, took_ms if failed else took_ms * _MAX_LOAD_FRACTION)
 
 
 def record_last_evidence(telemetry: RunTelemetry, report_dir: Path, flow: str) -> None:

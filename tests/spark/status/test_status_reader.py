@@ -18,7 +18,7 @@ from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.last_errors import LastError
 from mirror.spark.status import observation, status_reader
 from mirror.spark.status.flow_status import FlowStatus
-from mirror.spark.status.lag_monitor import LagMonitor
+from mirror.spark.status.lag_monitor import LagMonitor, pause_ms
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 from tests.spark.flow_harness import configuration
@@ -386,3 +386,9 @@ def test_an_unexpected_error_does_not_end_the_monitor(
     with run_telemetry(tmp_path, Consoles()) as telemetry, LagMonitor(config, config.flows["f"], telemetry, Listener()):
         assert found.get(timeout=30) == "RuntimeError: a bug"
         assert isinstance(found.get(timeout=30), FlowStatus)
+
+
+def test_the_pause_after_a_failed_reading_does_not_outlast_the_outage() -> None:
+    assert pause_ms(1_000, 10, failed=False) == 1_000
+    assert pause_ms(1_000, 600, failed=False) == 30_000, "reading takes a fiftieth of the time"
+    assert pause_ms(1_000, 10_000, failed=True) == 10_000, "not 500 s"
