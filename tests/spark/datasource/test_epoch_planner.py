@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from mirror.errors import ConfigError
+from mirror.errors import BrokerError, ConfigError, ConnectionFailed, KafkaError
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
 from mirror.runtime.clock import SystemClock
@@ -17,6 +18,7 @@ from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.planning import unknown_origin
+from mirror.spark.run_control import RunControlClient
 from tests.polling import eventually
 from tests.spark.epochs_harness import CONFIG, EpochsHarness, answer
 from tests.spark.fakes import Admin, Cluster
@@ -97,6 +99,25 @@ def test_the_first_plan_does_not_claim_the_flow_from_a_later_run(site: EpochsHar
     result = site.orders().read()
     assert result is not None
     assert result.run == "run-2"
+
+
+@pytest.mark.parametrize("has_driver", [True, False])
+@pytest.mark.parametrize("error", [ConnectionFailed("broker 1 at b:1: refused"), BrokerError("not now", 15)])
+def test_a_control_record_that_cannot_be_read_is_reported_by_a_driver_if_the_cluster_is_away(
+    site: EpochsHarness, monkeypatch: pytest.MonkeyPatch, error: KafkaError, *, has_driver: bool
+) -> None:
+    site.a.add_topic("orders", [5])
+
+    def fails(client: RunControlClient) -> None:
+        raise error
+
+    monkeypatch.setattr(RunControlClient, "read", fails)
+    monkeypatch.setattr(RunControlClient, "sync", fails)
+    epochs = site.epochs if has_driver else _without_driver(site)
+    with contextlib.suppress(KafkaError):
+        epochs.plan(2, drains=False)
+    lines = [line for line in site.ledger.messages() if "cannot be read" in line]
+    assert len(lines) == (0 if has_driver and isinstance(error, ConnectionFailed) else 1)
 
 
 @pytest.mark.parametrize("by", ["stop", "another run"])
