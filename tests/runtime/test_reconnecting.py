@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import Callable, Iterator
 
@@ -81,3 +82,26 @@ def test_reconnect_and_connection_setup_timeouts_grow_and_reset_on_real_sockets(
     desk.until(attempted)
     for number, at_ms in enumerate(seen):
         assert at_ms >= 80 * (2**number - 1), seen
+
+
+@pytest.mark.parametrize("hang_up", [True, False])
+def test_the_next_attempt_begins_at_the_next_address(
+    network: Callable[..., SelectorNetwork], responder: Responder, monkeypatch: pytest.MonkeyPatch, *, hang_up: bool
+) -> None:
+    """A name has the address of a host that is another service's now, which accepts and hangs up, or is silent."""
+    other = Listener(hang_up=hang_up)
+    ports = [int(one.address.rpartition(":")[2]) for one in (other, responder)]
+
+    def look_up(host: str, *_: object, flags: int = 0, **__: object) -> list[tuple[object, ...]]:
+        if flags:
+            raise OSError(f"{host} is a name")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in ports]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    net = network("several.example:9092", **{"request.timeout.ms": 300, "reconnect.backoff.ms": 10})
+    desk = Desk(net, SystemClock(), responder)
+    try:
+        desk.until(lambda: desk.ready(-1))
+        assert other.accepted == 1
+    finally:
+        other.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -44,6 +44,7 @@ class Resolver:
     def __init__(self, background: Background) -> None:
         self._background = background
         self._pending: dict[tuple[str, int], Future[list[SocketAddress]]] = {}
+        self._avoided: dict[tuple[str, int], list[SocketAddress]] = {}
 
     def look_up(self, host: str, port: int) -> Future[list[SocketAddress]]:
         """Return the addresses of ``host`` in the order of the system; the future fails with OSError.
@@ -63,6 +64,19 @@ class Resolver:
             self._pending[host, port] = future
             return future
         return numeric
+
+    def avoid(self, host: str, port: int, address: SocketAddress) -> None:
+        """Have the next connection try ``address`` last: it accepts connections, but no broker answers there.
+
+        Java's client, too, begins its next connection at the next address (``ClusterConnectionStates``).
+        """
+        avoided = [each for each in self._avoided.get((host, port), []) if each != address]
+        self._avoided[host, port] = [*avoided, address]
+
+    def in_order(self, host: str, port: int, addresses: Iterable[SocketAddress]) -> list[SocketAddress]:
+        """Return ``addresses`` in the order in which to try them: those to avoid last, the latest last of all."""
+        avoided = self._avoided.get((host, port), [])
+        return sorted(addresses, key=lambda each: avoided.index(each) if each in avoided else -1)
 
 
 def _addresses(host: str, port: int, flags: int) -> list[SocketAddress]:

@@ -67,6 +67,8 @@ class Connection:
         self._wrap = wrap
         self._lookup: Future[list[SocketAddress]] | None = None
         self._addresses: list[SocketAddress] = []
+        self.tried: SocketAddress | None = None
+        """The address to which it connects, or is connected."""
         self._transport: Transport | None = None
 
     # --- connecting
@@ -82,11 +84,11 @@ class Connection:
         """Whether :meth:`connect` can be called."""
         return self.stage is ConnectionStage.RESOLVING and self._lookup is not None and self._lookup.done()
 
-    def take_addresses(self) -> None:
+    def take_addresses(self, resolver: Resolver) -> None:
         """Use the result of the lookup. Raises ConnectionFailed."""
         assert self._lookup is not None  # noqa: S101 - it is resolved
         try:
-            self._addresses = list(self._lookup.result())
+            self._addresses = resolver.in_order(*self.address, self._lookup.result())
         except OSError as error:
             raise self.unreachable(f"the name was not found: {_text(error)}") from error
         if not self._addresses:
@@ -96,7 +98,7 @@ class Connection:
         """Start to connect to the next address (KIP-302). Raises ConnectionFailed if none is left."""
         while True:
             self.close_socket()
-            family, address = self._addresses.pop(0)
+            self.tried = family, address = self._addresses.pop(0)
             try:
                 self.sock = socket.socket(family, socket.SOCK_STREAM)
                 self.sock.setblocking(False)

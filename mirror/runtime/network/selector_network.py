@@ -220,7 +220,7 @@ class SelectorNetwork:
                 setup_ms = self._states.setup_timeout_ms(connection.node)
                 connection.begin(self._resolver, deadline(now, setup_ms))
             if connection.resolved:
-                connection.take_addresses()
+                connection.take_addresses(self._resolver)
                 self._connect(connection)
             if connection.stage is ConnectionStage.CONNECTED:
                 connection.session.advance(now)
@@ -352,6 +352,8 @@ class SelectorNetwork:
     def _fail(self, connection: Connection, error: KafkaError, now: int) -> None:
         """Close a connection that broke; the next one to its node is delayed by the backoff."""
         self._states.failed(connection.attempt, now, error)
+        if connection.tried is not None and connection.session.versions is None:
+            self._resolver.avoid(*connection.address, connection.tried)
         suspicion = connection.suspicion()
         if suspicion is not None:
             self._suspicions[connection.node] = suspicion
