@@ -21,7 +21,8 @@ from tests.security.certificates import Authority, Identity
 from tests.security.tokens import AUDIENCE, Issuer, TokenEndpoint
 
 USER = "mirror"
-PASSWORD = 'pa,ss=wo"rd-ölwechsel'
+PASSWORD = 'pa,ss=wo"rd-ölwechsel-①'
+"""Its last character is one that RFC 4013 would replace, and brokers do not."""
 CLIENT_ID = "mirror-client"
 CLIENT_SECRET = "client-credential-7"
 TOPIC = "secured"

@@ -32,13 +32,14 @@ class Scram:
         self._proof_sent = False
 
     def first(self) -> bytes:
-        """Return name and nonce. The library prepares both texts by RFC 4013; Kafka's own client does not."""
-        try:
-            self._client = ScramClient([self.name], self._username, self._password, c_nonce=self._nonce)
-            return str(self._client.get_client_first()).encode()
-        except ScramException:
-            # Its text may quote characters of the password.
-            raise ValueError("the user name or password has characters that SCRAM does not allow (RFC 4013)") from None
+        """Return name and nonce.
+
+        Brokers and Kafka's own tools take both texts as they are (``ScramFormatter.normalize``). The library would
+        prepare them by RFC 4013, which replaces some characters and refuses others.
+        """
+        self._client = ScramClient([self.name], "-", "-", c_nonce=self._nonce)
+        self._client.username.username, self._client.password.password = self._username, self._password
+        return str(self._client.get_client_first()).encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
         """Return the client's proof; then check the broker's."""
