@@ -17,7 +17,7 @@ from cryptography import x509
 from mirror.backoff import Backoff
 from mirror.cluster.auth.security import Security, TlsSettings
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import AuthenticationFailed
+from mirror.errors import AuthenticationFailed, ConfigError
 from mirror.runtime.network.background import Background
 from mirror.runtime.network.credentials import Credentials
 from tests.security.certificates import Authority, Identity
@@ -241,3 +241,15 @@ def test_new_cas_are_trusted_once_they_are_in_the_file(tmp_path: Path, authority
         assert connect(client, server.port) == b"!"
     finally:
         server.close()
+
+
+def test_a_key_store_without_the_clients_key_or_certificate_is_named(authority: Authority, tmp_path: Path) -> None:
+    client, path = authority.identity("client"), tmp_path / "mounted.pem"
+    key = client.path.read_text().removesuffix(client.chain)
+    for text, reason in [
+        (client.chain, "it contains no private key"),
+        (key + authority.pem + client.chain, "the first certificate is not that of the key"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=rf"mounted.pem': not usable \({reason}\)"):
+            credentials(TlsSettings(keystore_location=str(path)))

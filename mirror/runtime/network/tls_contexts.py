@@ -95,7 +95,13 @@ def _inline_trust(tls: TlsSettings) -> str:
 
 def _load_key(context: ssl.SSLContext, path: str, password: str) -> None:
     # Without a password OpenSSL would prompt for one at the terminal.
-    context.load_cert_chain(path, password=password)
+    try:
+        context.load_cert_chain(path, password=password)
+    except ssl.SSLError as error:
+        if b"PRIVATE KEY-----" in Path(path).read_bytes():
+            raise
+        error.reason = "it contains no private key"
+        raise
 
 
 @contextlib.contextmanager
@@ -115,7 +121,9 @@ def _key_reason(error: ssl.SSLError) -> str:
     reason = (error.reason or "").lower().replace("_", " ")
     if "decrypt" in reason or not reason:
         return "ssl.key.password is missing or wrong"
-    return "the key is not the certificate's" if "mismatch" in reason else reason
+    if "mismatch" in reason or reason == "no certificate assigned":
+        return "the first certificate is not that of the key"
+    return reason
 
 
 @contextlib.contextmanager
