@@ -47,6 +47,12 @@ CONNECTIONS: Final = BrokerSetting(
     "brokers close each further connection of a host before they answer",
     "raise max.connections.per.ip or lower connections.per.broker of the target: a worker needs that many and two more",
 )
+TRANSACTION_TIME: Final = BrokerSetting(
+    "transaction.max.timeout.ms",
+    "brokers refuse transactions that may be open for longer, and each copy begins with one",
+    "raise it to the sum of delivery.timeout.ms, request.timeout.ms and commit-interval-ms, 151000 by default, or lower"
+    " these",
+)
 SEGMENT_BYTES: Final = BrokerSetting(
     "segment.bytes",
     "no batch may be larger than a segment of the topic's log",
@@ -63,6 +69,8 @@ CONTROLLERS: Final = BrokerSetting(
     "set bootstrap.servers to listeners of brokers",
 )
 
+REFUSING_POLICY: Final = "a create.topic.policy.class.name that refuses that topic has the same effect"
+"""Brokers send the configurations of their internal topics to the policy, too."""
 COORDINATOR_OF: Final = {"group": OFFSETS_REPLICAS, "transactional id": TRANSACTION_REPLICAS}
 """The setting without which keys of a type have no coordinator."""
 BY_ERROR: Final = {12: OFFSET_METADATA, 18: SEGMENT_BYTES}

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from mirror.backoff import Backoff
-from mirror.broker_settings import COORDINATOR_OF
+from mirror.broker_settings import COORDINATOR_OF, REFUSING_POLICY
 from mirror.cluster.request_state import KeyStates
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
@@ -112,7 +112,7 @@ class Coordinators:
             )
             if answer.error_code == COORDINATOR_NOT_AVAILABLE:
                 setting = COORDINATOR_OF[_kind(kind)]
-                error.args = (f"{error}; if this stays so: {setting.words}",)
+                error.args = (f"{error}; if this stays so: {setting.words}; {REFUSING_POLICY}",)
             if verdict(answer.error_code) is ErrorAction.FATAL:
                 self._refused[kind, answer.key] = error
                 self._resolve(kind, answer.key)

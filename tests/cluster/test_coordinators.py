@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mirror.broker_settings import OFFSETS_REPLICAS, TRANSACTION_REPLICAS, BrokerSetting
+from mirror.broker_settings import OFFSETS_REPLICAS, REFUSING_POLICY, TRANSACTION_REPLICAS, BrokerSetting
 from mirror.cluster.coordinators import Coordinators, KeyType
 from mirror.cluster.requests import Request
 from mirror.errors import AuthorizationFailed, ConnectionFailed
@@ -168,4 +168,6 @@ def test_a_coordinator_that_is_not_there_names_the_setting_that_may_keep_it_away
     assert asked.node("a", kind) is None
     (request,) = asked.requests()
     asked.answer(request, _at("a", -1, 15))
-    assert str(asked.coordinators.why_unknown(kind, "a")).endswith(f"; if this stays so: {setting.words}")
+    assert str(asked.coordinators.why_unknown(kind, "a")).endswith(
+        f"; if this stays so: {setting.words}; {REFUSING_POLICY}"
+    )

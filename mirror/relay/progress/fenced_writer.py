@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mirror.client import Producer
-from mirror.errors import KafkaError
+from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue
 
 _COMPRESSION: Final = "zstd"
@@ -36,20 +36,32 @@ class FencedWriter:
         """Fence earlier writers, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
         if self._producer is not None:
             return
-        producer = Producer(
-            {
-                **self._topic.options,
-                "transactional.id": self._id,
-                "compression.type": _COMPRESSION,
-                "max.block.ms": self._timeout_ms,
-            }
-        )
+        producer = Producer(self.options)
         try:
             producer.init_transactions(self._timeout_ms)
-        except KafkaError:
+        except KafkaError as error:
             producer.close(timeout_ms=0)
-            raise
+            raise self._error_of("fencing earlier writers of", error) from error.__cause__
         self._producer = producer
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The dotted keys of the producer, with the shortest timeouts: a call that ends late closes it.
+
+        With the defaults, brokers would have to allow transactions of 150 s (``transaction.max.timeout.ms``).
+        """
+        request_ms = min(self._topic.settings.request_timeout_ms, self._timeout_ms)
+        delivery_ms = request_ms + self._topic.settings.retry_backoff_ms
+        return {
+            **self._topic.options,
+            "transactional.id": self._id,
+            "compression.type": _COMPRESSION,
+            "linger.ms": 0,
+            "max.block.ms": self._timeout_ms,
+            "request.timeout.ms": request_ms,
+            "delivery.timeout.ms": delivery_ms,
+            "transaction.timeout.ms": delivery_ms + request_ms,
+        }
 
     def write(self, records: Iterable[KeyValue]) -> list[int]:
         """Store these records, all or none, and return at which offsets they are. Raises KafkaError, Fenced."""
@@ -61,9 +73,16 @@ class FencedWriter:
             sent = [producer.send(*self._topic.tp, key=record.key, value=record.value) for record in records]
             producer.commit_transaction(self._timeout_ms)
             return [future.result().offset for future in sent]
-        except KafkaError:
+        except KafkaError as error:
             self.close()
-            raise
+            raise self._error_of("storing records in", error) from error.__cause__
+
+    def _error_of(self, doing: str, error: KafkaError) -> KafkaError:
+        """Return ``error``; of a timeout without the advice for callers of the producer, which is closed now."""
+        if type(error) is not KafkaTimeout:
+            return error
+        why = "" if error.__cause__ is None else f": {error.__cause__}"
+        return KafkaTimeout(f"{doing} {self._topic.tp.topic} did not succeed within {self._timeout_ms} ms{why}")
 
     def close(self) -> None:
         """Release the producer."""

@@ -11,10 +11,12 @@ from mirror.broker_settings import (
     OFFSET_METADATA,
     OFFSETS_REPLICAS,
     TRANSACTION_REPLICAS,
+    TRANSACTION_TIME,
     BrokerSetting,
 )
 from mirror.client import ConfigResource
 from mirror.errors import KafkaError
+from mirror.producer.settings import PRODUCER_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
 
 _OFFSETS_RETENTION: Final = "offsets.retention.minutes"
+_TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+_DELIVERY_TIMEOUT: Final = "delivery.timeout.ms"
 _ID_EXPIRATION: Final = "transactional.id.expiration.ms"
 _KAFKA_DEFAULT_MINUTES: Final = 7 * 24 * 60
 _RECOMMIT_FRACTION: Final = 7
@@ -33,7 +37,7 @@ _INTERNAL_TOPICS: Final = {"__consumer_offsets": OFFSETS_REPLICAS, "__transactio
 _KEYS: Final = (
     _OFFSETS_RETENTION,
     _ID_EXPIRATION,
-    *(one.key for one in (OFFSETS_REPLICAS, TRANSACTION_REPLICAS, OFFSET_METADATA, CONNECTIONS)),
+    *(one.key for one in (OFFSETS_REPLICAS, TRANSACTION_REPLICAS, OFFSET_METADATA, CONNECTIONS, TRANSACTION_TIME)),
 )
 _MINUTE_MS: Final = 60_000
 _CLUSTER_CALL_TIMEOUT_MS: Final = 10_000
@@ -57,8 +61,8 @@ def warnings(flow: FlowConfig, target: Admin) -> list[str]:
         )
         return [line]
     found = [
-        f"the target's {setting.key} is {settings[setting.key]}: {setting.words}"
-        for setting in [*_without_coordinator(settings, target), *_too_small(settings)]
+        *_without_coordinator(settings, target),
+        *(f"the target's {one.key} is {settings[one.key]}: {one.words}" for one in _too_small(settings, flow)),
     ]
     expiration_ms = int(settings.get(_ID_EXPIRATION) or _SHORTEST_ID_EXPIRATION_MS)
     uses_fences = flow.delivery == "exactly-once" and flow.exactly_once_by != "transactions"
@@ -72,8 +76,8 @@ def warnings(flow: FlowConfig, target: Admin) -> list[str]:
     return [*found, line]
 
 
-def _without_coordinator(settings: Mapping[str, str | None], target: Admin) -> list[BrokerSetting]:
-    """Return the settings because of which the target cannot create its internal topics. Raises KafkaError."""
+def _without_coordinator(settings: Mapping[str, str | None], target: Admin) -> list[str]:
+    """Return a line for each setting because of which the target cannot create an internal topic. Raises KafkaError."""
     brokers = len(target.describe_cluster().brokers)
     wanted = {
         topic: setting
@@ -81,12 +85,26 @@ def _without_coordinator(settings: Mapping[str, str | None], target: Admin) -> l
         if int(settings.get(setting.key) or 0) > brokers  # the default of 3 is listed, too
     }
     present = target.describe_topics(sorted(wanted), partial=True) if wanted else {}
-    return [setting for topic, setting in wanted.items() if topic not in present]
+    has = "1 broker runs" if brokers == 1 else f"{brokers} brokers run"
+    return [
+        f"the target's {one.key} is {settings[one.key]}, and {has}: {one.words}"
+        for topic, one in wanted.items()
+        if topic not in present
+    ]
 
 
-def _too_small(settings: Mapping[str, str | None]) -> list[BrokerSetting]:
+def _too_small(settings: Mapping[str, str | None], flow: FlowConfig) -> list[BrokerSetting]:
     least = {OFFSET_METADATA: LEAST_METADATA_BYTES, CONNECTIONS: LEAST_CONNECTIONS}
+    if flow.exactly_once:
+        least[TRANSACTION_TIME] = _least_transaction_ms(flow)
     return [setting for setting, needed in least.items() if int(settings.get(setting.key) or needed) < needed]
+
+
+def _least_transaction_ms(flow: FlowConfig) -> int:
+    """Return what transactions of ``flow`` take at least, whatever ``request.timeout.ms`` its cluster's table has."""
+    wanted = flow.producer.get(_TRANSACTION_TIMEOUT)
+    delivery = flow.producer.get(_DELIVERY_TIMEOUT, PRODUCER_KEYS[_DELIVERY_TIMEOUT].default)
+    return wanted if isinstance(wanted, int) else int(str(delivery)) + flow.commit_interval_ms
 
 
 def _retention_minutes(settings: Mapping[str, str | None]) -> int:

@@ -6,7 +6,7 @@ Pure: takes descriptions and configurations, returns lines. Topics with the same
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mirror.broker_settings import SEGMENT_BYTES
 from mirror.errors import named
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mirror.client import TopicDescription
+
+_LOG_OVERHEAD: Final = 12
+"""Kafka's default of ``max.message.bytes`` is 1 MiB and the offset and size of a batch (``Records.LOG_OVERHEAD``).
+Segments of 1 MiB are common, and not worth a warning for that."""
 
 
 def warnings(
@@ -33,7 +37,7 @@ def warnings(
         if min_isr > replicas:
             unwritable[min_isr, replicas].append(name)
         sizes = [int(configs.get(name, {}).get(key, "0")) for key in (SEGMENT_BYTES.key, "max.message.bytes")]
-        if 0 < sizes[0] < sizes[1]:
+        if 0 < sizes[0] < sizes[1] - _LOG_OVERHEAD:
             segments[sizes[0], sizes[1]].append(name)
         if len(topic.partitions) > sources.get(name, len(topic.partitions)):
             wider.append(name)

@@ -14,6 +14,7 @@ from mirror.broker_settings import (
     OFFSET_METADATA,
     OFFSETS_REPLICAS,
     TRANSACTION_REPLICAS,
+    TRANSACTION_TIME,
     BrokerSetting,
 )
 from mirror.client import EARLIEST, LATEST, OffsetResult, TopicPartition
@@ -276,6 +277,7 @@ def test_own_topics_that_a_policy_refuses_altogether_are_warnings(pair: PlannerH
         (OFFSETS_REPLICAS, "3", "1", ", and 1 broker runs"),
         (OFFSET_METADATA, "100", "4096", ""),
         (CONNECTIONS, "10", "2147483647", ""),
+        (TRANSACTION_TIME, "60000", "900000", ""),
     ],
 )
 def test_settings_of_brokers_that_a_flow_cannot_work_with_are_warnings(

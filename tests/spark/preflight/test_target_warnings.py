@@ -58,7 +58,11 @@ def test_a_target_topic_with_more_partitions_than_its_source() -> None:
 
 
 def test_a_segment_below_the_largest_batch_is_a_warning() -> None:
-    configs = {"a": {"segment.bytes": "1000", "max.message.bytes": "2000"}, "b": {"segment.bytes": "2000"}}
-    assert said(topic("a"), topic("b"), configs=configs) == [
+    configs = {
+        "a": {"segment.bytes": "1000", "max.message.bytes": "2000"},
+        "b": {"segment.bytes": "2000"},
+        "mebibyte": {"segment.bytes": "1048576", "max.message.bytes": "1048588"},
+    }
+    assert said(*map(topic, configs), configs=configs) == [
         f"target topic a: segment.bytes = 1000, below max.message.bytes = 2000: {SEGMENT_BYTES.words}"
     ]
