@@ -108,6 +108,17 @@ def test_a_group_in_step_is_ready(site: Site) -> None:
     assert site.invoke().stdout.startswith("READY: 1 group, 0 records not arrived\n")
 
 
+def test_a_topic_whose_copy_would_have_too_long_a_name_is_an_obstacle_and_no_error(site: Site) -> None:
+    site.round()
+    site.configure(f"[flows.{FLOW}.groups]", topics="t+")
+    site.pair.source.add_topic("t" * 249)
+    site.pair.source.log("t" * 249).append_values(b"x")
+    status, found = site.ask()
+    assert status == 3
+    (obstacle,) = (one for one in found["obstacles"] if one["name"] == f"{'t' * 249}-0")
+    assert "its target topic's name would have 255 characters" in obstacle["reason"]
+
+
 def test_groups_of_other_programs_are_listed_and_decide_nothing(site: Site) -> None:
     site.round()
     for name in ("connect", "sr"):

@@ -291,6 +291,8 @@ def _of_result(
     if waiting is not None:
         return _forecast(waiting, Action.WAIT, sizes, path, result.error)
     action = Action.FAIL if result.outcome is Outcome.FAILED else Action.NOTHING
+    if action is Action.FAIL and path[0] is CopyPath.UNKNOWN:
+        path = CopyPath.UNKNOWN, []  # the error says why there is no target topic
     return _forecast(result, action, sizes, path, result.error)
 
 

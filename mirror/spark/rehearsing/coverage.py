@@ -10,6 +10,7 @@ from mirror.groups.own_groups import is_own_group
 from mirror.groups.reader import GroupReader
 from mirror.rehearsal.coverage import Flows, ReadingGroup, of_others, old_only, target_only, uncovered
 from mirror.runtime.clock import SystemClock
+from mirror.spark.ledger.obstacles import too_long
 from mirror.spark.planning.range_planner import select_topics, source_topic_for
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 
@@ -38,7 +39,9 @@ def coverage(
     groups = reading_groups(source)
     yield from uncovered((one for one in groups if not only or one.group in only), _flows(config, flow))
     wanted = {TopicPartition(flow.target_topic(tp.topic), tp.partition) for tp in partitions}
-    topics = target.describe_topics({tp.topic for tp in wanted}, partial=True, timeout_ms=CALL_TIMEOUT_MS)
+    names = {tp.topic for tp in partitions}
+    possible = {flow.target_topic(name) for name in names - too_long(flow, names).keys()}
+    topics = target.describe_topics(possible, partial=True, timeout_ms=CALL_TIMEOUT_MS)
     there = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
     bounds = log_bounds(target, there - wanted)
     yield from target_only(_sizes(there - wanted, bounds), flow.source, flow.target)

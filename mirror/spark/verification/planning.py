@@ -11,6 +11,7 @@ from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.relay.model.ranges import Range
 from mirror.relay.progress.committed import ProgressStore
+from mirror.spark.ledger.obstacles import too_long
 from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
 from mirror.spark.planning.packing import pack
 from mirror.spark.planning.range_planner import NO_LEADER, select_topics
@@ -94,7 +95,8 @@ def make_plan(request: VerifyRequest, source: Admin, target: Admin) -> VerifyPla
         request.proof.check_flow(flow.name, plan.source_cluster_id, plan.target_cluster_id)
     all_topics = source.list_topics()
     topics = {name: all_topics[name] for name in select_topics(flow, all_topics)}
-    offsets = SourceOffsets(flow, topics, source)
+    unnamed = too_long(flow, topics)
+    offsets = SourceOffsets(flow, {name: topic for name, topic in topics.items() if name not in unnamed}, source)
     wanted = offsets.target_partitions()
     progress = ProgressStore(target, flow.name).read(wanted)
     logs = _target_logs(target, wanted)
@@ -106,6 +108,13 @@ def make_plan(request: VerifyRequest, source: Admin, target: Admin) -> VerifyPla
     decisions = _decisions(request, places)
     if not request.checks:
         decisions += map(decide_target_only, _target_only(partitions, logs, both))
+        decisions += [
+            PartitionResult(
+                topic=topic, target_topic=flow.target_topic(topic), partition=one.partition, error=obstacle.reason
+            )
+            for topic, obstacle in unnamed.items()
+            for one in topics[topic].partitions
+        ]
     plan.results.extend(one for one in decisions if isinstance(one, PartitionResult))
     plan.ranges.extend(one for one in decisions if isinstance(one, VerifyRange))
     return replace(plan, sizes=record_sizes(source, partitions)) if plan.ranges else plan

@@ -125,6 +125,22 @@ def test_flow_that_never_ran_is_not_compared(audit_of: Callable[..., Audit]) -> 
     assert not proved_ranges(results)
 
 
+def test_topic_whose_copy_would_have_too_long_a_name_keeps_no_other_from_being_compared(
+    audit_of: Callable[..., Audit],
+) -> None:
+    audit = audit_of()
+    audit.configure("topics-exclude = []")
+    text = audit.config.read_text(encoding="utf-8")
+    audit.config.write_text(text.replace('topics = ["t"]', 'topics = ["t+"]'), encoding="utf-8")
+    audit.pair.source.add_topic("t" * 249)
+    audit.pair.write(*_values(0, 5))
+    audit.pair.copy_all()
+    long, compared = sorted(audit.verify(), key=lambda one: one.outcome == "equal")
+    assert (compared.topic, compared.outcome) == ("t", "equal")
+    assert (long.topic, long.partition) == ("t" * 249, 0)
+    assert "its target topic's name would have 255 characters" in long.error
+
+
 def test_target_whose_records_were_all_deleted_is_not_compared(audit_of: Callable[..., Audit]) -> None:
     audit = audit_of()
     audit.pair.write(*_values(0, 500))
