@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import resource
 import shutil
 import tempfile
 from pathlib import Path
@@ -34,6 +35,8 @@ _LONGEST_FOLDER_BYTES: Final = 60
 """The path of a socket has at most 107 bytes, of which Spark's names take 42."""
 _SOCKET_PREFIX: Final = "mirror-spark-"
 _PY_FILES: Final = ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")
+_LEAST_FILES: Final = 1_024
+"""The JVM opens Spark's jars, about 260, and raises its own limit to the hard one. With 256 it did not start."""
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -73,8 +76,19 @@ def _clear_errors() -> Iterator[None]:
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        words = jvm_words(logged)
-        raise FlowError(f"Spark's JVM did not start{f': {words}' if words else ', its stderr says why'}") from error
+        _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        raise FlowError(start_failure(jvm_words(logged), most_files)) from error
+
+
+def start_failure(words: str, most_files: int) -> str:
+    """Return the line about a JVM that ended with these ``words``, and could open ``most_files`` (-1: any number)."""
+    line = f"Spark's JVM did not start{f': {words}' if words else ', its stderr says why'}"
+    if not 0 <= most_files < _LEAST_FILES:
+        return line
+    # Of a jar that it cannot open it says that a class is missing.
+    return (
+        f"{line}; it may open {most_files:,} files, and needs up to {_LEAST_FILES:,}: raise the hard limit (ulimit -Hn)"
+    )
 
 
 def _log_size() -> int:

@@ -81,3 +81,11 @@ def test_a_jvm_that_does_not_start_is_reported_in_its_own_words(
         " absolute: ?/.ivy2.5.2/local"
     )
     assert "basedir" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("most_files", "named"), [(256, True), (1_024, False), (-1, False)])
+def test_a_jvm_that_may_open_too_few_files_says_that_a_class_is_missing(most_files: int, *, named: bool) -> None:
+    words = 'Exception in thread "main" java.lang.NoClassDefFoundError: org/apache/spark/deploy/SparkSubmitUtils$'
+    line = session.start_failure(words, most_files)
+    assert line.startswith(f"Spark's JVM did not start: {words}")
+    assert line.endswith("; it may open 256 files, and needs up to 1,024: raise the hard limit (ulimit -Hn)") is named

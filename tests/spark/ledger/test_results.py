@@ -20,6 +20,7 @@ from mirror.relay.model.timeline import CopyTimeline
 from mirror.relay.readback.result import Difference, DifferenceKind, ReadBackResult
 from mirror.spark.driver.output.progress_bar import copied
 from mirror.spark.driver.output.tables import flow_table, remarks
+from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import MAX_RUNS, Ledger, PlanningError
@@ -370,6 +371,10 @@ def test_partitions_that_go_another_way_than_the_others_are_named_below_the_tabl
     text = shown(report(result(0, **young), result(1, **old)), width=200)
     line = "1 partition goes in transactions, because records are older than 12 h: [red]t-1"
     assert line in " ".join(text.split())
+    compacted = {**old, "way_reason": "the source topic is compacted"}
+    several = io.StringIO()
+    Terminal(several).print(flow_table(report(result(0, **old), result(1, **compacted))))
+    assert several.getvalue().count("\n1 partition goes in transactions, because ") == 2
     assert "goes in" not in shown(report(result(0, **young), result(1, **young)))
     configured: dict[str, Any] = {"way": "transactions", "way_reason": 'exactly-once-by = "transactions"'}
     assert "goes in" not in shown(report(result(0, **configured)))
