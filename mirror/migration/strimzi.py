@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,6 +21,8 @@ _CONNECTORS: Final = (
     (CHECKPOINT, "checkpointConnector"),
     (HEARTBEAT, "heartbeatConnector"),
 )
+_MIRROR_FIELD: Final = re.compile(r"spec\.mirrors\[\d+\]\.(?!\w+Connector\b|source\b)")
+"""Where a mirror has a field of its own. Such a field that nothing reads is none of the resource's definition."""
 _PATTERNS: Final = {
     "topics": ("topicsPattern",),
     "topics.exclude": ("topicsExcludePattern", "topicsBlacklistPattern"),
@@ -134,6 +137,9 @@ class Resource:
 def unread(part: Reader) -> Finding:
     """Return what is said of a part of a resource that no connector has."""
     setting = part.setting("")
+    if _MIRROR_FIELD.search(part.path):
+        meaning = "a mirror has no such field, and Kubernetes drops it, so that the connectors have their defaults"
+        return about(Kind.IGNORED, setting, meaning, f"write it under {', '.join(field for _, field in _CONNECTORS)}")
     if ".config" in part.path and part.node.text is None:
         return about(Kind.REFUSED, setting, "a list or mapping is no value of a setting", "write a text, with commas")
     if ".authentication" in part.path or ".tls" in part.path:

@@ -166,7 +166,7 @@ class UnusedSettings:
             near = nearest(alias, self._clusters)
             hint = f", did you mean {near}?" if near else ""
             return f"{alias} is not in clusters{hint}", "correct the name, or add it to clusters"
-        return self._unknown(key, known_keys.CONNECTORS)
+        return self._unknown(key, known_keys.CONNECTORS | {"clusters"})
 
     def _unknown(self, key: str, known: frozenset[str]) -> tuple[str, str]:
         self._suggestions += 1

@@ -42,6 +42,7 @@ def test_a_file_without_a_fault_has_no_findings() -> None:
         ("b->a.topics = x", Kind.IGNORED, "b->a is not enabled"),
         ("c.bootstrap.servers = c:9092", Kind.IGNORED, "c is not in clusters"),
         ("topics.blacklist = x", Kind.IGNORED, "write topics.exclude"),
+        ("cluster = A, B", Kind.IGNORED, "did you mean clusters?"),
         ("replication.facter = 3", Kind.IGNORED, "did you mean replication.factor?"),
         ("refresh.topics.interval.second = 3", Kind.IGNORED, "did you mean"),
         ("a->b.producer.linger.ms = 5", Kind.OTHER_EFFECT, "offset syncs"),

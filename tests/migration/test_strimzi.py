@@ -143,6 +143,17 @@ def leaves(value: object, path: str = "") -> Iterator[str]:
         yield path
 
 
+@pytest.mark.parametrize("field", [{"config": {"replication.factor": 3}}, {"tasksMax": 8}])
+def test_a_field_that_a_mirror_has_not_is_dropped_and_named_as_that(field: dict[str, Any]) -> None:
+    (key,) = field
+    found = imported({}, **field)
+    (finding,) = (one for one in found.findings if one.key == f"spec.mirrors[0].{key}")
+    assert finding.kind is Kind.IGNORED
+    assert finding.meaning.startswith("a mirror has no such field, and Kubernetes drops it")
+    assert found.file is not None
+    assert "replication-factor = 3" not in found.file.text
+
+
 def test_every_value_of_generated_resources_is_used_or_named() -> None:
     rng = random.Random(7)
     written = 0
