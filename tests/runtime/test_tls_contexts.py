@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from mirror.backoff import Backoff
 from mirror.cluster.auth.security import Security, TlsSettings
@@ -20,7 +21,7 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.errors import AuthenticationFailed, ConfigError
 from mirror.runtime.network.background import Background
 from mirror.runtime.network.credentials import Credentials
-from tests.security.certificates import Authority, Identity
+from tests.security.certificates import Authority, Identity, key_pem
 from tests.security.tokens import Issuer, TokenEndpoint
 
 WAIT_S: Final = 30.0
@@ -246,9 +247,11 @@ def test_new_cas_are_trusted_once_they_are_in_the_file(tmp_path: Path, authority
 def test_a_key_store_without_the_clients_key_or_certificate_is_named(authority: Authority, tmp_path: Path) -> None:
     client, path = authority.identity("client"), tmp_path / "mounted.pem"
     key = client.path.read_text().removesuffix(client.chain)
+    of_rsa = key_pem(rsa.generate_private_key(65537, 2048))
     for text, reason in [
         (client.chain, "it contains no private key"),
         (key + authority.pem + client.chain, "the first certificate is not that of the key"),
+        (of_rsa + client.chain, "the first certificate is not that of the key"),
     ]:
         path.write_text(text)
         with pytest.raises(ConfigError, match=rf"mounted.pem': not usable \({reason}\)"):

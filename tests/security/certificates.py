@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 _DAY = dt.timedelta(days=1)
@@ -26,7 +26,7 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def key_pem(key: ec.EllipticCurvePrivateKey, password: str = "") -> str:
+def key_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, password: str = "") -> str:
     how: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password:
         how = serialization.BestAvailableEncryption(password.encode())
