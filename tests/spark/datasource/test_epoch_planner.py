@@ -108,7 +108,7 @@ def test_a_control_record_that_cannot_be_read_is_reported_by_a_driver_if_the_clu
 ) -> None:
     site.a.add_topic("orders", [5])
 
-    def fails(client: RunControlClient) -> None:
+    def fails(_: RunControlClient) -> None:
         raise error
 
     monkeypatch.setattr(RunControlClient, "read", fails)
