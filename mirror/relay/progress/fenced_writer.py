@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NoReturn
 
 from mirror.client import Producer
-from mirror.errors import KafkaError, KafkaTimeout
+from mirror.errors import KafkaError, KafkaTimeout, NeedsAbort
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue
 
 _COMPRESSION: Final = "zstd"
@@ -41,7 +41,7 @@ class FencedWriter:
             producer.init_transactions(self._timeout_ms)
         except KafkaError as error:
             producer.close(timeout_ms=0)
-            raise self._error_of("fencing earlier writers of", error) from error.__cause__
+            self._fail("fencing earlier writers of", error)
         self._producer = producer
 
     @property
@@ -75,14 +75,17 @@ class FencedWriter:
             return [future.result().offset for future in sent]
         except KafkaError as error:
             self.close()
-            raise self._error_of("storing records in", error) from error.__cause__
+            self._fail("storing records in", error)
 
-    def _error_of(self, doing: str, error: KafkaError) -> KafkaError:
-        """Return ``error``; of a timeout without the advice for callers of the producer, which is closed now."""
-        if type(error) is not KafkaTimeout:
-            return error
-        why = "" if error.__cause__ is None else f": {error.__cause__}"
-        return KafkaTimeout(f"{doing} {self._topic.tp.topic} did not succeed within {self._timeout_ms} ms{why}")
+    def _fail(self, doing: str, error: KafkaError) -> NoReturn:
+        """Raise ``error`` without the advice for callers of the producer, which is closed now."""
+        why = error.__cause__
+        if isinstance(error, NeedsAbort) and isinstance(why, KafkaError):
+            raise why
+        if type(error) is KafkaTimeout:
+            late = f"{doing} {self._topic.tp.topic} did not succeed within {self._timeout_ms} ms"
+            raise KafkaTimeout(late if why is None else f"{late}: {why}") from why
+        raise error
 
     def close(self) -> None:
         """Release the producer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.errors import KafkaTimeout
+from mirror.errors import DeliveryTimeout, KafkaTimeout, NeedsAbort, is_outage
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.progress.fenced_writer import FencedWriter
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
@@ -32,3 +32,14 @@ def test_its_transactions_are_short_enough_for_strict_brokers(own: dict[str, obj
     topic = FlowTopic({"bootstrap.servers": "any:1", **own}, inventory_topic_of("f"))
     options = FencedWriter(topic, "mirror.f.inventory", timeout_ms=20_000).options
     assert ProducerSettings.parse(options).transaction_timeout_ms <= 60_000
+
+
+def test_a_batch_that_expired_is_the_error_of_its_transaction() -> None:
+    """It shows an outage; an error that only asks for an abort shows none."""
+    writer = FencedWriter(FlowTopic({"bootstrap.servers": "any:1"}, inventory_topic_of("f")), "id", timeout_ms=20_000)
+    expired = DeliveryTimeout("a batch of 1 records was not acknowledged within 10100 ms")
+    failed = NeedsAbort(f"the transaction failed, call abort_transaction(): {expired}")
+    failed.__cause__ = expired
+    with pytest.raises(DeliveryTimeout) as raised:
+        writer._fail("storing records in", failed)
+    assert is_outage(raised.value)
