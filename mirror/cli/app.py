@@ -13,6 +13,7 @@ import typer
 from typer._click.exceptions import NoSuchOption  # Typer has no public name for it
 from typer.core import TyperCommand, TyperGroup
 
+from mirror.cli.bounded import bounded
 from mirror.cli.console import print_error
 from mirror.spark.driver.launch.unfailing_output import replace_standard_streams
 from mirror.version import VERSION
@@ -50,6 +51,9 @@ _COMMANDS: Final = {
     "demo": _Lazy("demo", "demo", "Copy generated data between two sandbox clusters."),
     "sandbox": _Lazy("sandbox", "app", "Start and stop real Kafka clusters on this machine."),
 }
+
+_SPARK_JOBS: Final = frozenset({"run", "stream", "verify"})
+"""Their time depends on the data, and they handle signals, which only the main thread can."""
 
 
 class LazyGroup(TyperGroup):
@@ -96,7 +100,7 @@ def _load(name: str) -> Any:
     if isinstance(found, typer.Typer):
         return typer.main.get_group(found)
     single = typer.Typer(add_completion=False)
-    single.command(name)(found)
+    single.command(name)(found if name in _SPARK_JOBS else bounded(found))
     return typer.main.get_command(single)
 
 

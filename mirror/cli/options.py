@@ -22,7 +22,8 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         min=0.1,
-        help="Seconds that each call to a cluster may take at most; by default its default.api.timeout.ms (60 s).",
+        help="Seconds that the command (with --watch: a reading) may take; a cluster that has not answered after half"
+        " of them counts as away.  [default: no bound; default.api.timeout.ms, 60 s, for each call]",
     ),
 ]
 AsJson = Annotated[bool, typer.Option(job_options.JSON.name, help=job_options.JSON.help)]

@@ -444,10 +444,13 @@ class MirrorConfig(BaseModel):
         raise ConfigError([Problem("", "flow", shown(flow), allowed)])
 
     def with_timeout(self, seconds: float | None) -> MirrorConfig:
-        """Return a copy in which each call to a cluster takes ``seconds`` at most; None: as it is configured."""
+        """Return a copy for a command that may take ``seconds``; None: as it is configured.
+
+        Each call takes half of them at most: the rest is for what the clusters that answer say.
+        """
         if seconds is None:
             return self
-        timeout = {"default.api.timeout.ms": max(1, round(seconds * 1000))}
+        timeout = {"default.api.timeout.ms": max(1, round(seconds * 500))}
         clusters = {
             name: one.model_copy(update={"options": one.options | timeout}) for name, one in self.clusters.items()
         }

@@ -18,7 +18,7 @@ from mirror.groups.back_positions import BackPosition, BackReason
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
-from tests.spark.flow_harness import FlowHarness
+from tests.spark.flow_harness import FlowHarness, use_fakes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,6 +113,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
     monkeypatch.setattr(Sync, "report", GroupsReport())
     monkeypatch.setattr(Sync, "resumed", [])
     monkeypatch.setattr(Sync, "meanwhile", [])
+    use_fakes(tmp_path, monkeypatch)
     return FlowHarness(tmp_path)
 
 

@@ -13,7 +13,7 @@ from mirror.cli.commands import offsets as command
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
-from tests.spark.flow_harness import FlowHarness
+from tests.spark.flow_harness import FlowHarness, use_fakes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +65,7 @@ class Translator:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
     monkeypatch.setattr(command, "OffsetTranslator", Translator)
+    use_fakes(tmp_path, monkeypatch)
     return FlowHarness(tmp_path)
 
 

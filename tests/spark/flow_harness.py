@@ -10,6 +10,7 @@ from mirror.cli.app import app
 from mirror.client import TopicPartition
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress, group_of, to_offset
+from mirror.spark import contact
 from tests.spark import fakes
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ configs = "create"
 def use_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
     """Have ``modules`` ask the clusters in ``folder``."""
     monkeypatch.setenv(fakes.FOLDER, str(folder))
-    for module in modules:
+    for module in (contact, *modules):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
 
 

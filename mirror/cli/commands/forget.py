@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from mirror.cli.console import print_warning
+from mirror.cli.console import print_notice, print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.config.load import load
 from mirror.spark import forgetting
+from mirror.spark.contact import check_answers
 from mirror.spark.driver.output.terminal import Terminal
 
 
@@ -31,6 +32,7 @@ def forget(
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     (found,) = loaded.select(flow)
+    check_answers(loaded, (found.target,), print_notice)
     forgotten = forgetting.forget(loaded, found, dry_run=dry_run, force=force)
     if as_json:
         print(json.dumps(forgotten.to_json(), indent=2))

@@ -14,7 +14,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from mirror.cli.console import print_warning
+from mirror.cli.console import print_notice, print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.cli.views.groups_view import LogEnds, View, view_of
 from mirror.cli.views.watching import show_repeatedly
@@ -25,6 +25,7 @@ from mirror.errors import FlowError, KafkaError, printable
 from mirror.groups.sync import GroupSync
 from mirror.groups.way_back import WayBack
 from mirror.runtime.clock import SystemClock
+from mirror.spark.contact import check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, partners_of, rules_of
@@ -84,6 +85,8 @@ def groups(
     if resume is not None:
         _check_resumed(resume, chosen, rules, reverse=reverse)
     rules = only_groups(rules, group or ())
+    if not watch:
+        check_answers(loaded, (chosen.source, chosen.target), print_notice)
     clients = (chosen.name, source_options(loaded, chosen), target_options(loaded, chosen), chosen.copy_policy())
     if reverse:
         feeding = feeding_flow(loaded, chosen), also_fed(loaded, chosen)

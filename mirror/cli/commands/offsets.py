@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from mirror.cli.console import print_warning
+from mirror.cli.console import print_notice, print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.cli.views.place_texts import MEANINGS
 from mirror.client import TopicPartition
@@ -17,6 +17,7 @@ from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.relay.offsets.index import Place, Translation
 from mirror.relay.offsets.translator import OffsetTranslator
+from mirror.spark.contact import check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
 
@@ -45,6 +46,7 @@ def offsets(
     (copied,) = loaded.select(flow)
     source = TopicPartition(topic, partition)
     target = TopicPartition(copied.target_topic(topic), partition)
+    check_answers(loaded, (copied.source, copied.target), print_notice)
     clusters = source_options(loaded, copied), target_options(loaded, copied)
     with OffsetTranslator(copied.name, *clusters, copied.copy_policy()) as translator:
         found = translator.open({source: target})[source]

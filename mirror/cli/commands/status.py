@@ -70,7 +70,11 @@ def status(
             print(json.dumps({"flows": [status_.to_json() for status_ in statuses], "errors": errors}, indent=2))
         else:
             Terminal().print(status_view.once(statuses, None if all_partitions else MAX_PARTITIONS_SHOWN))
-        away = {f"cluster {name}: {line}": None for status_ in statuses for name, line in status_.away.items()}
+        away = {
+            line if line.startswith(f"cluster {name} ") else f"cluster {name}: {line}": None
+            for status_ in statuses
+            for name, line in status_.away.items()
+        }
         for line in (*away, *errors.values()):
             print_error(FlowError(line), debug=False)
         raise typer.Exit(COULD_NOT_READ if away or errors else READ)

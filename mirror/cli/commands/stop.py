@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mirror.cli.console import print_notice
 from mirror.cli.options import AsJson, Config, Flow, SecretsDir, Timeout
 from mirror.client import Admin
 from mirror.config.load import load
 from mirror.errors import MirrorError, printable
+from mirror.spark.contact import contact
 from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 _POLL_INTERVAL_S = 0.5
 pause = time.sleep
 """Waits between two polls; tests replace it."""
+_WAITED = 0.8
+"""The share of ``--timeout`` after which it is not waited any longer: what was sent is still reported."""
 _SPARK_SHUTDOWN_S = 10.0
 """The time that Spark may take to end after a flow's shutdown-timeout-ms."""
 
@@ -41,12 +46,15 @@ def stop(
     has died; the command does not wait for it.
 
     Exit status: 0 all have ended, or nothing ran; 1 the command could not be sent; 3 sent, but a run has not ended
-    within shutdown-timeout-ms and 10 seconds.
+    within shutdown-timeout-ms and 10 seconds, or --timeout.
     """
+    until_s = math.inf if timeout is None else time.monotonic() + _WAITED * timeout
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
+    flows = loaded.select(flow)
+    away = contact(loaded, (one.target for one in flows), print_notice)
     with ExitStack() as stack:
         # The command is sent to all flows before waiting for any of them.
-        requests = [_StopRequest(stack, loaded, flow_config) for flow_config in loaded.select(flow)]
+        requests = [_StopRequest(stack, loaded, one, away.get(one.target), until_s) for one in flows]
         outcomes = [request.outcome(wait=wait) for request in requests]
     if as_json:
         print(json.dumps(outcomes, indent=2))
@@ -59,12 +67,17 @@ def stop(
 class _StopRequest:
     """A stop command to the run of one flow, which is sent when this is created."""
 
-    def __init__(self, stack: ExitStack, config: MirrorConfig, flow: FlowConfig) -> None:
+    def __init__(
+        self, stack: ExitStack, config: MirrorConfig, flow: FlowConfig, away: MirrorError | None, until_s: float
+    ) -> None:
+        """``away`` is why the target does not answer. The end is awaited until ``until_s``, in monotonic seconds."""
         self._flow = flow
-        self._deadline_s = time.monotonic() + flow.shutdown_timeout_ms / 1000 + _SPARK_SHUTDOWN_S
-        self._error: MirrorError | None = None
+        self._deadline_s = min(until_s, time.monotonic() + flow.shutdown_timeout_ms / 1000 + _SPARK_SHUTDOWN_S)
+        self._error: MirrorError | None = away
         self._found: RunControl | None = None
         self._silent_ms: int | None = None
+        if away is not None:
+            return
         try:
             admin = stack.enter_context(Admin(config.clusters[flow.target].client_options()))
             self._control = RunControlClient(admin, flow.name)

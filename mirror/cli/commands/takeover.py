@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mirror.cli.console import print_warning
-from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.cli.console import print_notice, print_warning
+from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.client import Admin, TopicPartition
 from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError, printable
+from mirror.spark.contact import check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
@@ -100,6 +101,7 @@ def takeover(
         ),
     ] = False,
     secrets_dir: SecretsDir = None,
+    timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Begin where MirrorMaker 2 has stopped, in the same target topics: no record is lost, and none copied again.
@@ -112,10 +114,12 @@ def takeover(
 
     Exit status: 0 all partitions are taken over, 3 some are left out, 1 could not take over, 2 wrong usage.
     """
-    loaded = load(config, secrets_dir=secrets_dir)
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     (copied,) = loaded.select(flow)
     options = source_options(loaded, copied), target_options(loaded, copied)
     positions_options = None if offsets_cluster is None else _cluster(loaded, offsets_cluster).client_options()
+    others = () if offsets_cluster is None else (offsets_cluster,)
+    check_answers(loaded, (copied.source, copied.target, *others), print_notice)
     request = TakeoverRequest(
         flow=copied.name,
         deployment=Deployment(

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from mirror.cli.commands.run import Master, submit
+from mirror.cli.console import print_notice
 from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir
 from mirror.config.load import load
+from mirror.spark.contact import contact
 from mirror.spark.driver import verify_options
 from mirror.spark.driver.launch.submission import DEFAULT_MASTER
 from mirror.spark.driver.verify_options import DEFAULT_VERIFY_DIR, VerifyOptions, check_options
@@ -25,6 +27,11 @@ _Hex = Annotated[bool, typer.Option(verify_options.HEX.name, help=verify_options
 _Strict = Annotated[bool, typer.Option(verify_options.STRICT.name, help=verify_options.STRICT.help)]
 _All = Annotated[bool, typer.Option(verify_options.ALL.name, help=verify_options.ALL.help)]
 
+_Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", min=0.1, help="Seconds within which the command fails if the clusters do not answer."),
+]
+
 
 def verify(
     config: Config,
@@ -39,6 +46,7 @@ def verify(
     excerpts: _Hex = False,
     strict: _Strict = False,
     all_partitions: _All = False,
+    timeout: _Timeout = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -69,5 +77,9 @@ def verify(
     if options.wrong_usage:
         raise typer.BadParameter(options.wrong_usage)
     # What can be said without Spark is said now.
-    check_options(options, load(config, secrets_dir=secrets_dir))
+    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
+    flows = check_options(options, loaded).flows
+    away = contact(loaded, (name for one in flows for name in (one.source, one.target)), print_notice)
+    if away and all({one.source, one.target} & away.keys() for one in flows):
+        raise next(iter(away.values()))
     submit(options, master, script="verify.py")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from mirror.client import Admin
 from mirror.config import cycles
 from mirror.config.notices import notices
-from mirror.errors import FlowError, KafkaTimeout, MirrorError
+from mirror.errors import FlowError, MirrorError
 from mirror.spark.concurrent_calls import call_concurrently
+from mirror.spark.contact import describe_named
 from mirror.spark.planning.range_planner import (
     no_topics,
     select_topics,
@@ -31,7 +32,6 @@ from mirror.spark.preflight.old_brokers import read_versions, topics_without_ids
 from mirror.spark.preflight.transform_check import why_not_loaded
 
 if TYPE_CHECKING:
-    from mirror.client import ClusterDescription
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.wire.versions import BrokerVersions
 
@@ -128,7 +128,7 @@ def describe_clusters(
 
     def describe(name: str) -> ClusterTopics:
         with Admin(config.clusters[name].client_options()) as admin:
-            cluster = _describe_cluster(name, admin)
+            cluster = describe_named(name, admin)
             versions = read_versions(admin, cluster.brokers)
             topics = admin.list_topics()
         without_ids = frozenset(topic for topic, one in topics.items() if one.topic_id is None)
@@ -302,13 +302,3 @@ def _find_clashes(
                 f" {first.target} ({origin[first.name]}, {origin[second.name]}); exclude it from one of them{advice}"
             )
     return problems, warnings
-
-
-def _describe_cluster(cluster: str, admin: Admin) -> ClusterDescription:
-    """Describe the cluster. This is the first call to it, so its timeout is reported with the configured name."""
-    try:
-        return admin.describe_cluster()
-    except KafkaTimeout as error:
-        raise FlowError(
-            f"cluster {cluster} does not answer: {error}; check its bootstrap.servers, and that it runs"
-        ) from error

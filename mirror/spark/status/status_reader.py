@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from mirror.client import Admin, TopicPartition
@@ -19,7 +18,7 @@ from mirror.errors import KafkaError, MirrorError
 from mirror.relay.model.way_notes import configured_reason
 from mirror.relay.progress.gaps import Gap, GapKind
 from mirror.runtime.clock import SystemClock
-from mirror.spark.concurrent_calls import call_concurrently
+from mirror.spark.contact import contact
 from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.spark.status.index_size import read_index_size
@@ -283,20 +282,15 @@ def read_statuses(
     ``on_waiting`` is called with a line about a cluster that has not answered yet. Returns the statuses, and by flow
     the errors of those that could not be read. Raises FlowError if a flow matches no topic.
     """
-
-    def describe(name: str) -> None:
-        with Admin(config.clusters[name].client_options()) as admin:
-            admin.describe_cluster()
-
-    names = sorted({name for flow in flows for name in (flow.source, flow.target)})
-    answers = call_concurrently("cluster", {name: partial(describe, name) for name in names}, on_waiting)
+    answers = contact(config, {name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
     statuses: list[FlowStatus] = []
     errors: dict[str, MirrorError] = {}
     for flow in flows:
-        away = [(name, error) for name in (flow.source, flow.target) if (error := answers[name]) is not None]
+        away = [(name, error) for name in (flow.source, flow.target) if (error := answers.get(name)) is not None]
+        if len(away) > 1:
+            errors[flow.name] = away[0][1]
+            continue
         try:
-            if len(away) > 1:
-                raise away[0][1]
             with StatusReader(config, flow, report_dir=report_dir) as reader:
                 statuses.append(reader.read_alone(*away[0]) if away else reader.read())
         except KafkaError as error:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import pickle
-import re
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from typer.testing import CliRunner
 
-from mirror.cli.app import app
 from mirror.client import ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
@@ -32,11 +28,9 @@ from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.e2e.site import errors_in
 from tests.spark import fakes
-from tests.spark.flow_harness import configuration
 from tests.spark.planning.test_range_planner import flow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -215,35 +209,6 @@ def test_a_cluster_that_does_not_answer_is_named_during_the_wait(folder: Path, m
     config = config_of(flow())
     check_flows(config, config.select(), waiting)
     assert "cluster b has not answered for 0 s; still waiting" in said
-
-
-@pytest.mark.parametrize("command", ["plan", "drift", "rehearse"])
-def test_a_command_names_the_cluster_that_it_waits_for(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    answers, notices, options = threading.Event(), list[str](), list[dict[str, object]]()
-
-    class Slow(fakes.Admin):
-        def __init__(self, given: Mapping[str, object]) -> None:
-            options.append(dict(given))
-            super().__init__(given)
-
-        def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-            assert answers.wait(60)
-            return super().describe_cluster(timeout_ms=timeout_ms)
-
-    def print_notice(line: str) -> None:
-        notices.append(line)
-        answers.set()
-
-    module = importlib.import_module(f"mirror.cli.commands.{command}")
-    monkeypatch.setattr(checks, "Admin", Slow)
-    monkeypatch.setattr(module, "print_notice", print_notice)
-    monkeypatch.setattr(concurrent_calls, "_FIRST_NOTICE_S", 0.05)
-    (folder / "mirror.toml").write_text(configuration())
-    CliRunner().invoke(app, [command, "--config", str(folder / "mirror.toml"), "--timeout", "2"])
-    assert re.fullmatch("cluster [ab] has not answered for 0 s; still waiting", notices[0])
-    assert {one["default.api.timeout.ms"] for one in options} == {2_000}
 
 
 def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:

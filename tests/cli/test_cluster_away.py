@@ -1,0 +1,141 @@
+"""Every command says after some seconds which cluster it waits for, and ends within its ``--timeout``."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import typer
+
+from mirror.cli import bounded
+from mirror.cli.app import _COMMANDS, _load
+from mirror.errors import FlowError, MirrorError
+from mirror.spark import concurrent_calls
+from tests.runtime.listener import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMEOUT_S: Final = 1.0
+GRACE_S: Final = 1.0
+WITHOUT_CLUSTERS: Final = {"report", "check-config", "import", "lint", "demo", "sandbox"}
+"""Commands that contact no configured cluster."""
+WAITING: Final = {"run", "stream"}
+"""They begin Spark beside the check that prints the line (tests/spark/driver/test_flows_waiting.py), and a stream waits
+for its clusters; no --timeout bounds how long records are copied."""
+
+CONFIGURATION = """
+[clusters.{name}-a]
+"bootstrap.servers" = "{source}"
+[clusters.{name}-b]
+"bootstrap.servers" = "{target}"
+[flows.f]
+source = "{name}-a"
+target = "{name}-b"
+topics = ["orders"]
+[flows.f.groups]
+"""
+
+
+@pytest.fixture(params=["refuse", "never answer"])
+def servers(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """Two addresses that refuse connections, or accept them and never answer."""
+    with contextlib.ExitStack() as stack:
+        if request.param == "refuse":
+            ports = [stack.enter_context(contextlib.closing(socket.socket())) for _ in range(2)]
+            for port in ports:
+                port.bind(("127.0.0.1", 0))  # nothing listens there, and nothing else can
+            source, target = (f"127.0.0.1:{port.getsockname()[1]}" for port in ports)
+        else:
+            source, target = (stack.enter_context(contextlib.closing(Listener())).address for _ in range(2))
+        yield source, target
+
+
+def arguments(command: Any, name: str, config: Path) -> list[str]:
+    """Return a command line with a value for each required parameter of ``command``."""
+    values = {"config": str(config), "file": str(config), "flow": "f", "partition": "0", "wanted": "0"}
+    options, others = list[str](), list[str]()
+    for one in command.params:
+        if one.required:
+            value = values.get(one.name, "orders")
+            if one.param_type_name == "option":
+                options += [one.opts[0], value]
+            else:
+                others.append(value)
+    report = (
+        ["--report-dir", str(config.parent / name)] if any("--report-dir" in one.opts for one in command.params) else []
+    )
+    return [*options, *report, "--timeout", f"{TIMEOUT_S}", "--", *others]
+
+
+class Call:
+    """A command in a thread of its own."""
+
+    def __init__(self, name: str, folder: Path, servers: tuple[str, str]) -> None:
+        self.name = name
+        config = folder / f"{name}.toml"
+        config.write_text(CONFIGURATION.format(name=name, source=servers[0], target=servers[1]))
+        self._command = _load(name)
+        self._arguments = arguments(self._command, name, config)
+        self.seconds = float("inf")
+        self.outcome: object = "still running"
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        began_s = time.monotonic()
+        try:
+            self.outcome = self._command.main(self._arguments, standalone_mode=False)
+        except (MirrorError, typer.Exit, SystemExit) as error:
+            self.outcome = error
+        self.seconds = time.monotonic() - began_s
+
+
+def test_each_command_names_the_cluster_and_ends_in_time(
+    tmp_path: Path, servers: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(concurrent_calls, "_FIRST_NOTICE_S", 0.2)
+    calls = [Call(name, tmp_path, servers) for name in _COMMANDS if name not in WITHOUT_CLUSTERS | WAITING]
+    for call in calls:
+        call.thread.start()
+    for call in calls:
+        call.thread.join(30)
+    err = capsys.readouterr().err
+    assert {call.name: call.seconds for call in calls if call.seconds > TIMEOUT_S + GRACE_S} == {}
+    silent = [call.name for call in calls if f"cluster {call.name}-b has not answered for 0 s" not in err]
+    assert silent == [], err
+    assert [call.name for call in calls if call.outcome in {0, None}] == [], "none has succeeded"
+
+
+def test_commands_without_clusters_take_no_configuration() -> None:
+    taking = {
+        name for name in _COMMANDS if any("--config" in one.opts for one in getattr(_load(name), "params", ()))
+    } - {"check-config", "demo"}
+    assert taking == _COMMANDS.keys() - WITHOUT_CLUSTERS
+
+
+def test_a_command_that_waits_for_something_else_ends_in_time() -> None:
+    ended = threading.Event()
+
+    def command(*, timeout: float | None = None, watch: bool = False) -> None:
+        del timeout, watch
+        ended.wait(30)
+
+    began_s = time.monotonic()
+    with pytest.raises(FlowError, match=r"has not ended within --timeout 0\.2; repeat it with more seconds"):
+        bounded.bounded(command)(timeout=0.2)
+    ended.set()
+    assert time.monotonic() - began_s < 10
+    bounded.bounded(command)(timeout=0.2, watch=True)
+
+
+def test_what_a_bounded_command_raises_is_passed_on() -> None:
+    def command(*, timeout: float) -> None:
+        raise TimeoutError(f"its own, not {timeout}")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        bounded.bounded(command)(timeout=30)
