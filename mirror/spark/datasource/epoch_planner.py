@@ -159,7 +159,19 @@ class EpochPlanner:
         return self._registry
 
     def _record(self, plan: Plan, *, drains: bool) -> None:
+        """Write ``plan`` into the ledger, without which a stream goes on. Raises OSError if the query drains."""
+        try:
+            self._write(plan, drains=drains)
+        except OSError:
+            if drains:
+                raise
         failed = [result for result in plan.results_without_task if result.outcome is Outcome.FAILED]
+        self._idle = [] if plan.tasks else plan.results_without_task
+        if failed and not drains:
+            first = failed[0]
+            self._add_message_once(f"{len(failed)} partitions cannot be copied, such as {_tp(first)}: {first.error}")
+
+    def _write(self, plan: Plan, *, drains: bool) -> None:
         if plan.tasks:
             self._ledger.write_plan(plan)
         elif drains and plan.results_without_task:
@@ -168,10 +180,6 @@ class EpochPlanner:
             self._ledger.write_attempts([], plan.epoch)
         elif plan.results_without_task != self._idle:
             self._ledger.write_idle_plan(plan)
-        self._idle = [] if plan.tasks else plan.results_without_task
-        if failed and not drains:
-            first = failed[0]
-            self._add_message_once(f"{len(failed)} partitions cannot be copied, such as {_tp(first)}: {first.error}")
 
     def _warn_of_open_transactions(self, plan: Plan) -> None:
         """Warn once of each transaction that holds back a last stable offset."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -90,12 +91,14 @@ class RangesStreamWriter(DataSourceStreamArrowWriter):
         return copy_rows(self.options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002  (PySpark's)
-        """As :meth:`RangesWriter.commit`."""
-        record(self.options, messages)
+        """As :meth:`RangesWriter.commit`, but a folder without room must not end the stream: its driver says so."""
+        with contextlib.suppress(OSError):
+            record(self.options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002  (PySpark's)
-        """As :meth:`RangesWriter.abort`."""
-        record(self.options, messages)
+        """As :meth:`commit`."""
+        with contextlib.suppress(OSError):
+            record(self.options, messages)
 
 
 def copy_rows(options: FlowOptions, iterator: Iterator[RecordBatch]) -> TaskResults:

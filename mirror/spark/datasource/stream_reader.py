@@ -84,7 +84,8 @@ class RangesStreamReader(TaskRows, DataSourceStreamReader, SupportsTriggerAvaila
         try:
             plan = self._early_plan(epoch) or self._planner.plan(epoch, drains=self._drains)
         except Exception as error:
-            self._ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
+            with contextlib.suppress(OSError):
+                self._ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
             if self._drains or not isinstance(error, MirrorError):
                 raise
             self._failures += 1

@@ -189,10 +189,12 @@ def register(spark: SparkSession) -> None:
 def use_cheap_checkpoints(spark: SparkSession) -> None:
     """Switch off checksums and file modes of a stream's checkpoint, because nothing is copied between two epochs.
 
-    The checkpoint is deleted with its run. By default Spark writes a checksum file for each of its files, and starts a
-    process to set its mode (measured on a loaded machine: 190 ms between two epochs instead of 45).
+    The checkpoint is deleted with its query, and only its last batches are kept: each has the ends of all partitions.
+    By default Spark writes a checksum file for each of its files, and starts a process to set its mode (measured on a
+    loaded machine: 190 ms between two epochs instead of 45).
     """
     spark.conf.set("spark.sql.streaming.checkpoint.fileChecksum.enabled", "false")
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
     with contextlib.suppress(Py4JError):  # another version of Spark may not have this class
         spark.sparkContext._jvm.java.lang.Class.forName(_FILE_MANAGER)  # type: ignore[union-attr]  # noqa: SLF001
         spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)

@@ -20,6 +20,7 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.driver.checkpoint import checkpoint_folder
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds
@@ -86,7 +87,7 @@ class StreamFlow:
         self._options: Final = options
         self._consoles: Final = consoles
         self._telemetry: Final = telemetry
-        self._ledger: Final = Ledger(options.ledger)
+        self.ledger: Final = Ledger(options.ledger)
         self._totals: Final = StreamTotals()
         self._collected = self._messages = self._planned = 0
         clusters = {
@@ -113,7 +114,7 @@ class StreamFlow:
         self._watch = self._resources.enter_context(runner.open_watch(self._flow))
         self._watch.check()
         targets = runner.prepare(self._flow)
-        self._ledger.write_targets(targets)
+        self.ledger.write_targets(targets)
         runner.align(self._flow, self.report)
         runner.align_acls(self._flow, self.report)
         self._on_prepared(targets)
@@ -123,9 +124,8 @@ class StreamFlow:
         options = self._options.to_spark()
         ranges = spark.readStream.format(SOURCE_FORMAT).options(**options).load()
         # The checkpoint is of this run only: the progress is on the target.
-        sink = ranges.writeStream.format(SINK_FORMAT).options(
-            **options, checkpointLocation=(self._ledger.path / "checkpoint").as_uri()
-        )
+        checkpoint = self._resources.enter_context(checkpoint_folder())
+        sink = ranges.writeStream.format(SINK_FORMAT).options(**options, checkpointLocation=checkpoint.as_uri())
         sink = sink.queryName(f"mirror {self._flow.name}: {self._flow.source} to {self._flow.target}")
         sink = sink.trigger(availableNow=True) if available_now else sink.trigger(processingTime=_TRIGGER)
         self._start = sink.start
@@ -134,17 +134,17 @@ class StreamFlow:
         def prepare(
             config: MirrorConfig, flow: FlowConfig, topics: Mapping[str, TopicDescription], gone: Collection[str]
         ) -> TargetTopics:
-            before = targets = self._ledger.targets() or TargetTopics()
+            before = targets = self.ledger.targets() or TargetTopics()
             if topics:
                 targets = runner.prepare_again(config, flow, before, topics)
             if (targets := targets.without(gone)) != before:
-                self._ledger.write_targets(targets)
+                self.ledger.write_targets(targets)
             self._on_prepared(targets)
             return targets
 
         monitor = StreamMonitor(
             self._options,
-            self._ledger,
+            self.ledger,
             prepare,
             runner.compare,
             self._warn,
@@ -217,7 +217,7 @@ class StreamFlow:
         state = self.report.sync_state
         with self._telemetry.metrics.lock:
             record_sync(self._telemetry.metrics, self._flow.name, state)
-        self._ledger.write_sync(state)
+        self.ledger.write_sync(state)
 
     def _acl_rounds(self) -> PeriodicRounds[AclReport]:
         """Return the rounds that keep ACLs in step, after the one of the start."""
@@ -247,7 +247,7 @@ class StreamFlow:
         with self._telemetry.metrics.lock:
             record_groups(self._telemetry.metrics, self._flow.name, summary)
         self._telemetry.export_metrics()
-        self._ledger.write_groups(summary)
+        self.ledger.write_groups(summary)
 
     def _start_query(self) -> None:
         assert self._start is not None  # noqa: S101 - of start()
@@ -300,21 +300,21 @@ class StreamFlow:
             error = None if self._query is None else self._query.exception()
         except (Py4JError, OSError):
             return False
-        return _WORKER_TIMEOUT in str(error) and self._ledger.last_planned_epoch() is None
+        return _WORKER_TIMEOUT in str(error) and self.ledger.last_planned_epoch() is None
 
     def poll(self) -> bool:
         """Collect the results of completed epochs, and return whether there were any."""
-        for line in self._ledger.messages(self._messages):
+        for line in self.ledger.messages(self._messages):
             self._messages += 1
             self._on_message(line)
         self._show_plan()
-        last, before = self._ledger.last_completed_epoch() or 0, self._collected
+        last, before = self.ledger.last_completed_epoch() or 0, self._collected
         while self._collected < last:
             self._collected += 1
             self._collect(self._collected)
-        idle_ns = self._ledger.idle_plan_ns()
+        idle_ns = self.ledger.idle_plan_ns()
         is_new = self._collected != before or idle_ns != self._idle_ns
-        if idle_ns != self._idle_ns and (idle := self._ledger.idle_plan()) is not None:
+        if idle_ns != self._idle_ns and (idle := self.ledger.idle_plan()) is not None:
             # A plan without tasks has no epoch that would report its results.
             self._totals.add(idle.results_without_task)
             self.report.partitions = self._totals.results()
@@ -332,27 +332,27 @@ class StreamFlow:
             self._warn(line)
 
     def _show_plan(self) -> None:
-        epoch = self._ledger.last_planned_epoch() or 0
-        if epoch > self._planned and (plan := self._ledger.plan(epoch)) is not None:
+        epoch = self.ledger.last_planned_epoch() or 0
+        if epoch > self._planned and (plan := self.ledger.plan(epoch)) is not None:
             self._planned = epoch
             self._progress.on_plan(plan, follows=any(range_.open_ended for range_ in plan.ranges))
 
     def _collect(self, epoch: int) -> None:
-        plan = self._ledger.plan(epoch)
-        attempts = self._ledger.attempts(epoch)
-        if plan is None:
-            return
+        plan = self.ledger.plan(epoch)
+        attempts = self.ledger.attempts(epoch)
+        if plan is None or not self.ledger.has_results(epoch):
+            return  # there was no room for it
         results = join_results(plan, attempts)
         self._totals.add(results)
         if (rate := catch_up_rate(results)) is not None:
-            self._ledger.add_rate(*rate)
+            self.ledger.add_rate(*rate)
         self.report.partitions = self._totals.results()
         with self._sync_lock, contextlib.suppress(OSError):
             self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
         self._consoles.print_table(f"{at} {self._prefixed(f'epoch {epoch}: {_epoch_line(results)}')}")
         self._consoles.write_json(epoch_json(self._flow.name, epoch, results))
-        record_epoch(self._telemetry, self._flow, self._ledger, plan, attempts, results)
+        record_epoch(self._telemetry, self._flow, self.ledger, plan, attempts, results)
         for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
             self._consoles.traceback(trace)
 
@@ -381,20 +381,31 @@ class StreamFlow:
         """The line about a MirrorMaker 2 that copies again, once it does."""
         return None if self._watch is None else self._watch.resumed
 
-    def wind_up(self, now_s: float) -> None:
-        """After a stop, end the query once its epoch has ended in order, or when the time for that is over."""
+    def wind_up(self, now_s: float, *, recorded: bool = True) -> None:
+        """After a stop, end the query once its epoch has ended in order, or when the time for that is over.
+
+        ``recorded``: the ledger says whether it has; otherwise it cannot be written, and Spark says it.
+        """
         if not (self.running and self._stop_requested):
             return
         self._deadline_s = min(self._deadline_s, now_s + self._flow.shutdown_timeout_ms / 1000)
         self._stop_received_s = min(self._stop_received_s, now_s + _STOP_RECEIVED_S)
         # If all planned epochs have results, nothing is lost; but tasks that still run first receive the stop command.
-        if (self._ledger.last_completed_epoch() or 0) >= (
-            self._ledger.last_planned_epoch() or 0
-        ) and now_s >= self._stop_received_s:
+        if now_s >= self._stop_received_s and (self._has_results() if recorded else self._is_idle()):
             self.kill()
         elif now_s >= self._deadline_s:
             self.report.cut_short = True
             self.kill()
+
+    def _has_results(self) -> bool:
+        return (self.ledger.last_completed_epoch() or 0) >= (self.ledger.last_planned_epoch() or 0)
+
+    def _is_idle(self) -> bool:
+        """Return whether Spark runs no epoch of the query."""
+        try:
+            return self._query is None or not self._query.status["isDataAvailable"]
+        except (Py4JError, OSError):
+            return False
 
     def kill(self) -> None:
         """End the query now, whatever it does. If the JVM has died, the query has ended already."""
@@ -419,7 +430,7 @@ class StreamFlow:
         target_options = self._config.clusters[self._flow.target].client_options()
         with contextlib.suppress(MirrorError), Admin(target_options) as target:
             RunControlClient(target, self._flow.name, record=self._record).end()
-        remove_socket(self._ledger.path)  # Spark may have killed the planner
+        remove_socket(self.ledger.path)  # Spark may have killed the planner
         remove_folder(self._options.run)  # and the tasks' processes
         self.report.ended = datetime.now(UTC)
         return failure
@@ -431,7 +442,7 @@ class StreamFlow:
             error = None if self._query is None else self._query.exception()
         except (Py4JError, OSError):
             return FlowError("Spark ended before its stream; see Spark's log for the reason")
-        if error is not None and (planning := self._ledger.error()) is not None:
+        if error is not None and (planning := self.ledger.error()) is not None:
             return FlowError(planning.line)
         if self._worker_timed_out():
             return FlowError(

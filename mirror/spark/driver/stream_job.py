@@ -35,6 +35,7 @@ from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
+from mirror.spark.ledger.retention import FolderCheck
 from mirror.spark.run_control import new_run_id
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class _Stream:
         self._summary: Final = summary
         self._report: Final = report
         self._runs: Final = list[StreamFlow]()
+        self._folder: Final = FolderCheck(options.report_dir, consoles.warning, consoles.progress)
         self._shutdown_reported = False
 
     def run(self) -> int:
@@ -190,6 +192,7 @@ class _Stream:
 
     def _follow(self) -> None:
         while running := [run for run in self._runs if run.report.ended is None]:
+            self._folder.check([run.ledger for run in running], time.monotonic())
             for run in running:
                 if run.poll():
                     self._summarize()
@@ -197,7 +200,7 @@ class _Stream:
                 if self._shutdown.signum is not None:
                     self._report_shutdown(self._shutdown.signum)
                     run.stop()
-                run.wind_up(time.monotonic())
+                run.wind_up(time.monotonic(), recorded=self._folder.why_not is None)
                 if run.ended():
                     self._finish(run)
             time.sleep(_POLL_S)

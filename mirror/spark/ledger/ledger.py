@@ -1,6 +1,7 @@
 """The ledger: files by which the source's planner, the sink's commit and the driver's script exchange their results.
 
-These three are processes that share no memory, but a file system (planner and commit run on the driver's host). The
+A stream goes on while it cannot be written, and records nothing then; a scheduled run fails. These three are
+processes that share no memory, but a file system (planner and commit run on the driver's host). The
 ledger is for information only: the committed progress is on the target. Every file is written atomically.
 
 ::
@@ -43,6 +44,7 @@ from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.parquet import from_parquet, results_file, task_reports_file, write_results
 from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.retention import bound_folder
 from mirror.telemetry.task_report import TaskReport
 
 if TYPE_CHECKING:
@@ -104,13 +106,25 @@ class Ledger:
             copy.unlink(missing_ok=True)  # A stream of an earlier version left it; it may hold secrets.
         for old in sorted(folder.iterdir())[:-MAX_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
+        bound_folder(report_dir)
         return cls(path)
 
     def check_writable(self) -> None:
         """Raise FlowError if nothing can be written: the disk is full or read-only, or permission is missing."""
         with _writable(self.path):
-            write_atomically(self.path / _PROBE, bytes(_PROBE_BYTES))
-            (self.path / _PROBE).unlink()
+            self._probe()
+
+    def why_not_writable(self) -> str | None:
+        """Try to write as much as a small run does, and return why that fails; None if it does not."""
+        try:
+            self._probe()
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
+
+    def _probe(self) -> None:
+        write_atomically(self.path / _PROBE, bytes(_PROBE_BYTES))
+        (self.path / _PROBE).unlink()
 
     @classmethod
     def runs(cls, report_dir: Path, flow: str) -> list[Ledger]:
@@ -224,6 +238,10 @@ class Ledger:
         """Record the results of an epoch's tasks, one row per range and attempt."""
         write_results(self.path, attempts, epoch)
 
+    def has_results(self, epoch: int = 0) -> bool:
+        """Return whether the results of ``epoch`` are recorded: without room for them, a stream goes on."""
+        return self._results(epoch).exists()
+
     def attempts(self, epoch: int = 0) -> list[Attempt]:
         """Return all recorded attempts; none if the sink neither committed nor aborted."""
         path = self._results(epoch)
@@ -270,10 +288,11 @@ class Ledger:
         return float(values["bytes"]), float(values["seconds"])
 
     def add_message(self, line: str) -> None:
-        """Add a line that the driver's script shows to the user."""
-        messages = open_own(self.path / _MESSAGES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        with os.fdopen(messages, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        """Add a line that the driver's script shows to the user. Ignores OSError: planning must not fail for it."""
+        with contextlib.suppress(OSError):
+            messages = open_own(self.path / _MESSAGES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            with os.fdopen(messages, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
 
     def messages(self, after: int = 0) -> list[str]:
         """Return all messages but the first ``after``."""

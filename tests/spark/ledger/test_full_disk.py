@@ -15,12 +15,15 @@ from mirror.cli import console as cli_console
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import Outcome
 from mirror.runtime.clock import SystemClock
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.datasource.sink import RangesStreamWriter, RangesWriter, TaskResults
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.ledger.atomic_write import write_atomically
+from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
@@ -28,6 +31,8 @@ from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
+from tests.spark.driver.test_stream_flow import run_of
+from tests.spark.epochs_harness import answer, new_epochs_harness
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
@@ -135,3 +140,60 @@ def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
 
 def test_checking_a_writable_ledger_leaves_no_file(tmp_path: Path) -> None:
     assert list(Ledger.open(tmp_path, "f", "run").path.iterdir()) == []
+
+
+@pytest.mark.parametrize("drains", [False, True])
+def test_an_epoch_of_a_stream_is_planned_without_room_for_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drains: bool
+) -> None:
+    site = new_epochs_harness(tmp_path, monkeypatch)
+    monkeypatch.setattr(os, "fsync", _full)
+    if drains:
+        with pytest.raises(OSError, match=FULL):
+            site.epochs.plan(1, drains=True)
+    else:
+        plan = site.epochs.plan(1, drains=False)
+        assert plan is not None
+        assert plan.tasks
+        assert site.ledger.plan(1) is None
+    site.epochs.close()
+
+
+@pytest.mark.usefixtures("full")
+def test_an_epoch_of_a_stream_ends_without_room_for_its_results(tmp_path: Path) -> None:
+    options = FlowOptions(tmp_path / "mirror.toml", "f", tmp_path / "ledger")
+    messages: list[Any] = [TaskResults(CopiedTask([Attempt(0, 0, result(0))], 1, None))]
+    RangesStreamWriter(options).commit(messages, 1)
+    RangesStreamWriter(options).abort(messages, 1)
+    with pytest.raises(OSError, match=FULL):
+        RangesWriter(options).commit(messages)
+
+
+def test_a_stream_says_nothing_of_an_epoch_without_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = new_epochs_harness(tmp_path, monkeypatch)
+    monkeypatch.setattr("mirror.spark.driver.stream_flow.record_epoch", lambda *_: None)
+    run = run_of(site)
+    plans = [site.epochs.plan(epoch, drains=False) for epoch in (1, 2)]
+    assert plans[1] is not None
+    answer(site.ledger, plans[1], records=3)
+    assert run.poll()
+    assert {one.outcome for one in run.report.partitions} == {Outcome.COMPLETE}
+    site.epochs.close()
+
+
+def test_a_stream_ends_in_order_when_spark_is_idle_if_nothing_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = new_epochs_harness(tmp_path, monkeypatch)
+    run, status = run_of(site), {"isDataAvailable": True}
+    site.epochs.plan(1, drains=False)
+    query = SimpleNamespace(isActive=True, status=status)
+    query.stop = lambda: setattr(query, "isActive", False)
+    run._query, run._monitor = cast("Any", query), cast("Any", SimpleNamespace(stop_requested=True))
+    for recorded, now_s in ((True, 0.0), (True, 5.0), (False, 5.0)):
+        run.wind_up(now_s, recorded=recorded)
+        assert query.isActive, "its epoch has no results, and Spark copies"
+    status["isDataAvailable"] = False
+    run.wind_up(5.0, recorded=False)
+    assert (query.isActive, run.report.cut_short) == (False, False)
+    site.epochs.close()
