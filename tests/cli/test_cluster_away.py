@@ -118,6 +118,19 @@ def test_commands_without_clusters_take_no_configuration() -> None:
     assert taking == _COMMANDS.keys() - WITHOUT_CLUSTERS
 
 
+def test_the_timeout_of_the_command_line_bounds_what_waits_for_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr("mirror.cli.commands.forget.check_answers", lambda *_: ended.wait(30))
+    call = Call("forget", tmp_path, ("a:1", "b:1"))
+    call.thread.start()
+    call.thread.join(10)
+    ended.set()
+    assert isinstance(call.outcome, FlowError)
+    assert "has not ended within --timeout 1" in str(call.outcome)
+
+
 def test_a_command_that_waits_for_something_else_ends_in_time() -> None:
     ended = threading.Event()
 

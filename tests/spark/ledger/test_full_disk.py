@@ -169,7 +169,9 @@ def test_an_epoch_of_a_stream_ends_without_room_for_its_results(tmp_path: Path) 
         RangesWriter(options).commit(messages)
 
 
-def test_a_stream_says_nothing_of_an_epoch_without_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_says_nothing_of_an_epoch_without_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = new_epochs_harness(tmp_path, monkeypatch)
     monkeypatch.setattr("mirror.spark.driver.stream_flow.record_epoch", lambda *_: None)
     run = run_of(site)
@@ -178,6 +180,9 @@ def test_a_stream_says_nothing_of_an_epoch_without_results(tmp_path: Path, monke
     answer(site.ledger, plans[1], records=3)
     assert run.poll()
     assert {one.outcome for one in run.report.partitions} == {Outcome.COMPLETE}
+    shown = capsys.readouterr().out
+    assert "epoch 2: 6 records" in shown
+    assert "epoch 1" not in shown
     site.epochs.close()
 
 
