@@ -108,7 +108,7 @@ def _each(
     errors: dict[str, str] = {}
     for one in flows:
         try:
-            if error := findings.unreachable.get(one.name):
+            if error := findings.errors.get(one.name):
                 raise error
             found.append(compare(loaded, one))
         except MirrorError as error:

@@ -80,7 +80,7 @@ def plan(
 
 
 def _forecast(config: MirrorConfig, flow: FlowConfig, findings: Findings, report_dir: Path) -> FlowForecast:
-    if error := findings.unreachable.get(flow.name):
+    if error := findings.errors.get(flow.name):
         raise error
     return forecast(config, flow, wall_ms=SystemClock().unix_ms(), ledger=report_dir / "ledger" / flow.name)
 

@@ -103,7 +103,7 @@ def rehearse(
             waivers=waivers,
         )
         try:
-            if error := findings.unreachable.get(one.name):
+            if error := findings.errors.get(one.name):
                 raise error
             found.append(rehearse_back(request) if reverse else rehearse_ahead(request))
         except MirrorError as error:

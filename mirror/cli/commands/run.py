@@ -15,7 +15,7 @@ from mirror.config.load import load
 from mirror.sandbox import die_with_owner
 from mirror.sandbox.folders import cache_folder
 from mirror.sandbox.java import find_java
-from mirror.spark.driver.job_options import ALL, AVAILABLE_NOW, DEFAULT_REPORT_DIR, JobOptions
+from mirror.spark.driver.job_options import ALL, AVAILABLE_NOW, DEFAULT_REPORT_DIR, WAIT, JobOptions
 from mirror.spark.driver.launch.class_archive import ClassArchive
 from mirror.spark.driver.launch.master_check import check_master
 from mirror.spark.driver.launch.submission import DEFAULT_MASTER, Submission, is_local
@@ -27,6 +27,10 @@ STREAM: Final = "stream.py"
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs the tasks.")]
 AllPartitions = Annotated[bool, typer.Option(ALL.name, help=ALL.help)]
 AvailableNow = Annotated[bool, typer.Option(AVAILABLE_NOW.name, help=AVAILABLE_NOW.help)]
+
+Wait = Annotated[
+    float | None, typer.Option(WAIT.name, metavar="SECONDS", min=0, help=f"{WAIT.help}  [default: no bound]")
+]
 
 
 def run(
@@ -65,6 +69,7 @@ def stream(
     secrets_dir: SecretsDir = None,
     master: Master = DEFAULT_MASTER,
     available_now: AvailableNow = False,
+    wait: Wait = None,
     all_partitions: AllPartitions = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -84,6 +89,7 @@ def stream(
         report_dir=report_dir,
         secrets_dir=secrets_dir,
         available_now=available_now,
+        wait=wait,
         all_partitions=all_partitions,
         as_json=as_json,
         debug=debug,

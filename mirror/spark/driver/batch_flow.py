@@ -259,7 +259,7 @@ class FlowRunner:
 
     def prepare(self, flow: FlowConfig) -> TargetTopics:
         """Prepare the target topics and print the warnings. Raises MirrorError if the flow cannot run."""
-        if error := self._findings.unreachable.get(flow.name):
+        if error := self._findings.errors.get(flow.name):
             raise error
         self._consoles.progress(f"flow {flow.name}: preparing its topics on cluster {flow.target}")
         for line in self._findings.warnings.get(flow.name, []):

@@ -139,15 +139,17 @@ def warn_of_exposed_credentials(config: MirrorConfig, flows: Sequence[FlowConfig
 
 
 def check(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary, consoles: Consoles) -> Findings:
-    """Check all flows against their clusters. Raises FlowsRefused, after writing the problems into the summary."""
+    """Check all flows against their clusters.
+
+    Raises FlowsRefused if none may run, after writing the problems into the summary.
+    """
     names = dict.fromkeys(name for flow in flows for name in (flow.source, flow.target))
     consoles.progress(f"checking the clusters {', '.join(names)}")
     try:
         findings = check_flows(config, flows, consoles.progress)
     except FlowsRefused as refused:
         now = datetime.now(UTC)
-        others = f"not started: refused with flow {', '.join(refused.problems)}"
-        errors = {flow.name: "; ".join(refused.problems.get(flow.name, [others])) for flow in flows}
+        errors = {name: "; ".join(lines) for name, lines in refused.problems.items()}
         summary.write([FlowReport(name, now, now, error=error) for name, error in errors.items()])
         raise
     for flow in flows:

@@ -32,6 +32,7 @@ FLOW: Final = Option("--flow", "Only this flow (default: all).")
 REPORT_DIR: Final = Option("--report-dir", "Folder of the runs: summary.json, report.html, ledger and Spark's log.")
 SECRETS_DIR: Final = Option("--secrets-dir", "Folder with one file per secret (else MIRROR_SECRETS_DIR).")
 AVAILABLE_NOW: Final = Option("--available-now", "Copy what is there now, epoch by epoch, and end.")
+WAIT: Final = Option("--wait", "Seconds that a flow waits at the start for a cluster that is away; 0: it fails.")
 ALL: Final = Option("--all", f"Show all partitions at the end, not only the {MAX_PARTITIONS_SHOWN} worst.")
 JSON: Final = Option("--json", "Print JSON, and nothing else, on stdout.")
 DEBUG: Final = Option("--debug", "Show tracebacks of errors.")
@@ -47,6 +48,8 @@ class JobOptions:
     secrets_dir: Path | None = None
     available_now: bool = False
     """Of a stream only."""
+    wait: float | None = None
+    """Of a stream only, in seconds; None: for as long as it takes."""
     all_partitions: bool = False
     as_json: bool = False
     debug: bool = False
@@ -61,6 +64,7 @@ class JobOptions:
         parser.add_argument(SECRETS_DIR.name, type=Path, help=SECRETS_DIR.help)
         if stream:
             parser.add_argument(AVAILABLE_NOW.name, action="store_true", help=AVAILABLE_NOW.help)
+            parser.add_argument(WAIT.name, type=float, metavar="SECONDS", help=WAIT.help)
         parser.add_argument(ALL.name, dest="all_partitions", action="store_true", help=ALL.help)
         parser.add_argument(JSON.name, dest="as_json", action="store_true", help=JSON.help)
         parser.add_argument(DEBUG.name, action="store_true", help=DEBUG.help)
@@ -68,7 +72,13 @@ class JobOptions:
 
     def to_arguments(self) -> list[str]:
         """Return the arguments that :meth:`parse` turns into these options."""
-        values = {CONFIG: self.config, FLOW: self.flow, REPORT_DIR: self.report_dir, SECRETS_DIR: self.secrets_dir}
+        values = {
+            CONFIG: self.config,
+            FLOW: self.flow,
+            REPORT_DIR: self.report_dir,
+            SECRETS_DIR: self.secrets_dir,
+            WAIT: self.wait,
+        }
         flags = {AVAILABLE_NOW: self.available_now, ALL: self.all_partitions, JSON: self.as_json, DEBUG: self.debug}
         return as_arguments(values, flags)
 

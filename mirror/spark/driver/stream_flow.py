@@ -427,9 +427,10 @@ class StreamFlow:
         if self.ended_in_order and (why := self._progress.why_behind()) is not None:
             self.report.behind = why
             self._consoles.error(self._prefixed(f"it ends behind: {why}"))
-        target_options = self._config.clusters[self._flow.target].client_options()
-        with contextlib.suppress(MirrorError), Admin(target_options) as target:
-            RunControlClient(target, self._flow.name, record=self._record).end()
+        if self._start is not None:  # otherwise it has claimed nothing, and the target may be away
+            target_options = self._config.clusters[self._flow.target].client_options()
+            with contextlib.suppress(MirrorError), Admin(target_options) as target:
+                RunControlClient(target, self._flow.name, record=self._record).end()
         remove_socket(self.ledger.path)  # Spark may have killed the planner
         remove_folder(self._options.run)  # and the tasks' processes
         self.report.ended = datetime.now(UTC)

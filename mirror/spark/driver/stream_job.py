@@ -8,9 +8,11 @@ flow has taken over; 130 or 143 interrupted: a signal stopped it, and it did not
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
@@ -19,6 +21,7 @@ from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.runtime.memory.malloc_tuning import collect_rarely
 from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.driver.awaited_flow import AwaitedFlow, is_away
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.batch_job import (
     check,
@@ -36,6 +39,7 @@ from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.ledger.retention import FolderCheck
+from mirror.spark.preflight.flow_checks import check_flows
 from mirror.spark.run_control import new_run_id
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.errors import MirrorError
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.telemetry.run import RunTelemetry
 
@@ -131,6 +136,7 @@ class _Stream:
         self._summary: Final = summary
         self._report: Final = report
         self._runs: Final = list[StreamFlow]()
+        self._awaited: Final = dict[StreamFlow, AwaitedFlow]()
         self._folder: Final = FolderCheck(options.report_dir, consoles.warning, consoles.progress)
         self._shutdown_reported = False
 
@@ -138,6 +144,8 @@ class _Stream:
         """Run until all queries have ended. Raises MirrorError if no flow may run, or if Spark has too few slots."""
         warn_of_exposed_credentials(self._config, self._flows, self._consoles)
         findings = check(self._config, self._flows, self._summary, self._consoles)
+        if not any(self._may_run(findings, flow) for flow in self._flows):
+            return self._refuse(findings)
         with run_telemetry(self._options.report_dir, self._consoles) as telemetry:
             self._consoles.progress("starting the Spark session")
             spark = start_session()
@@ -145,7 +153,7 @@ class _Stream:
             self._shutdown.listen()
             try:
                 self._begin(spark, findings, telemetry)
-                self._follow()
+                self._follow(spark, telemetry)
             finally:
                 for run in self._runs:
                     self._finish(run)
@@ -162,6 +170,45 @@ class _Stream:
                 " (--master), or select one flow with --flow"
             )
             raise FlowError(msg)
+        for flow in self._flows:
+            name = new_run_id()
+            ledger = Ledger.open(self._options.report_dir, flow.name, name)
+            secrets_dir = self._options.secrets_dir.absolute() if self._options.secrets_dir else None
+            flow_options = FlowOptions(
+                self._options.config.absolute(), flow.name, ledger.path, secrets_dir, slots // len(self._flows), name
+            )
+            report = FlowReport(flow.name, datetime.now(UTC), run=name)
+            run = StreamFlow(flow, self._config, flow_options, report, consoles=self._consoles, telemetry=telemetry)
+            self._runs.append(run)
+            if (error := findings.errors.get(flow.name)) is not None and self._may_run(findings, flow):
+                self._await(flow, run, error)
+            else:
+                self._start(run, spark, findings, telemetry)
+        self._summarize()
+
+    def _refuse(self, findings: Findings) -> int:
+        """Report why no flow runs, and return the exit status."""
+        now = datetime.now(UTC)
+        reports = []
+        for name, error in findings.errors.items():
+            line = self._consoles.report(error, debug=self._options.debug, prefix=f"flow {name}: ")
+            reports.append(FlowReport(name, now, now, error=line))
+        self._summary.write(reports)
+        return EXIT_COULD_NOT_RUN
+
+    def _may_run(self, findings: Findings, flow: FlowConfig) -> bool:
+        """Return whether ``flow`` can start now, or waits for a cluster."""
+        error = findings.errors.get(flow.name)
+        waits = not self._options.available_now and self._options.wait != 0
+        return error is None or (waits and is_away(error))
+
+    def _await(self, flow: FlowConfig, run: StreamFlow, error: MirrorError) -> None:
+        self._consoles.warning(f"flow {flow.name}: {error}; it starts once the cluster answers")
+        give_up_s = math.inf if self._options.wait is None else time.monotonic() + self._options.wait
+        check = partial(check_flows, self._config, [flow])
+        self._awaited[run] = AwaitedFlow(flow.name, check, give_up_s=give_up_s)
+
+    def _start(self, run: StreamFlow, spark: SparkSession, findings: Findings, telemetry: RunTelemetry) -> None:
         runner = FlowRunner(
             lambda: spark.sparkContext,
             self._config,
@@ -173,27 +220,33 @@ class _Stream:
             report_dir=self._options.report_dir,
             debug=self._options.debug,
         )
-        for flow in self._flows:
-            name = new_run_id()
-            ledger = Ledger.open(self._options.report_dir, flow.name, name)
-            secrets_dir = self._options.secrets_dir.absolute() if self._options.secrets_dir else None
-            flow_options = FlowOptions(
-                self._options.config.absolute(), flow.name, ledger.path, secrets_dir, slots // len(self._flows), name
-            )
-            report = FlowReport(flow.name, datetime.now(UTC), run=name)
-            run = StreamFlow(flow, self._config, flow_options, report, consoles=self._consoles, telemetry=telemetry)
-            self._runs.append(run)
-            try:
-                run.start(spark, runner, available_now=self._options.available_now)
-            except Exception as error:  # noqa: BLE001 - a flow that cannot start does not stop the others
-                self._report_error(run, error)
-                self._finish(run)
-        self._summarize()
+        try:
+            run.start(spark, runner, available_now=self._options.available_now)
+        except Exception as error:  # noqa: BLE001 - a flow that cannot start does not stop the others
+            self._give_up(run, error)
 
-    def _follow(self) -> None:
+    def _give_up(self, run: StreamFlow, error: Exception) -> None:
+        self._report_error(run, error)
+        self._finish(run)
+
+    def _follow_awaited(self, run: StreamFlow, spark: SparkSession, telemetry: RunTelemetry) -> None:
+        """Start a flow whose clusters have answered, or give up one that is to wait no longer."""
+        awaited = self._awaited[run]
+        if awaited.findings is not None:
+            del self._awaited[run]
+            self._start(run, spark, awaited.findings, telemetry)
+        elif self._shutdown.signum is not None or time.monotonic() >= awaited.give_up_s:
+            awaited.end()
+            del self._awaited[run]
+            self._give_up(run, FlowError("not started: a cluster has not answered"))
+
+    def _follow(self, spark: SparkSession, telemetry: RunTelemetry) -> None:
         while running := [run for run in self._runs if run.report.ended is None]:
             self._folder.check([run.ledger for run in running], time.monotonic())
             for run in running:
+                if run in self._awaited:
+                    self._follow_awaited(run, spark, telemetry)
+                    continue
                 if run.poll():
                     self._summarize()
                     self._report.write_if_due()

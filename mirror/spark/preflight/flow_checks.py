@@ -2,8 +2,8 @@
 
 ::
 
-    config ──describe_clusters──► ClusterTopics ──find_problems────────► problems: every flow is refused
-           ──look_up_all──► FlowPermissions ──missing_permissions──┘     warnings, and unreachable: of a flow alone
+    config ──describe_clusters──► ClusterTopics ──find_problems────────► problems, warnings, and errors of clusters
+           ──look_up_all──► FlowPermissions ──missing_permissions──┘     that do not answer: each of one flow
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class Findings:
     """The result of the checks, by flow."""
 
     problems: dict[str, list[str]] = field(default_factory=dict)
-    """If any flow has one, no flow runs."""
+    """A flow with one must not run. One that concerns several flows is a problem of each."""
     warnings: dict[str, list[str]] = field(default_factory=dict)
     left_out: dict[str, dict[str, str]] = field(default_factory=dict)
     """The topics that a flow's patterns match, and that it does not copy, with the reason."""
-    unreachable: dict[str, MirrorError] = field(default_factory=dict)
-    """These flows fail; the others run."""
+    errors: dict[str, MirrorError] = field(default_factory=dict)
+    """Why flows cannot run: they are refused, or a cluster does not answer. The others run."""
 
 
 def check_flows(
@@ -89,7 +89,8 @@ def check_flows(
     """Check ``flows`` against their clusters and against the configuration's other flows.
 
     Takes as long as the slowest cluster. ``on_waiting`` is called now and then with a line about a cluster that has not
-    answered yet. Raises FlowsRefused with every problem of every flow.
+    answered yet. Raises FlowsRefused with every problem of every flow if all of them are refused; otherwise those that
+    are have it as their error.
     """
     clusters = describe_clusters(config, {name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
     # A flow that is not to run may still own a topic. Only the sources of flows that could own one are described.
@@ -107,10 +108,10 @@ def check_flows(
         if missing.problems:
             findings.problems.setdefault(name, []).extend(missing.problems)
         findings.warnings.setdefault(name, []).extend(missing.warnings)
-    if findings.problems:
-        raise FlowsRefused(
-            {flow.name: findings.problems[flow.name] for flow in flows if flow.name in findings.problems}
-        )
+    refused = {flow.name: findings.problems[flow.name] for flow in flows if flow.name in findings.problems}
+    if len(refused) == len(flows):
+        raise FlowsRefused(refused)
+    findings.errors |= {name: FlowsRefused({name: lines}) for name, lines in refused.items()}
     return findings
 
 
@@ -158,7 +159,7 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: C
         source, target = clusters[flow.source], clusters[flow.target]
         for cluster in (source, target):
             if isinstance(cluster, MirrorError):
-                findings.unreachable.setdefault(flow.name, cluster)
+                findings.errors.setdefault(flow.name, cluster)
         if not isinstance(source, ClusterTopics):
             continue
         if left_out := topics_left_out(flow, source.topics):

@@ -147,7 +147,7 @@ def test_a_cluster_that_does_not_answer_stops_only_its_own_flow() -> None:
     dead = ConnectionFailed("c:1 does not answer")
     findings = found(flow(), IDENTITY, c=dead)
     assert findings.problems == {}
-    assert findings.unreachable == {"g": dead}
+    assert findings.errors == {"g": dead}
     (line,) = findings.warnings["f"]
     assert line == "it could not be checked whether flow g also copies into topic a.orders: c:1 does not answer"
 
@@ -178,7 +178,7 @@ def test_only_the_clusters_that_matter_are_described(folder: Path) -> None:
     # d is no flow's that is to run, and could not write a topic of f's: that it is missing concerns no flow.
     config = config_of(flow(), flow("h", "d", topics=["clicks"]), IDENTITY)
     findings = check_flows(config, config.select("f"))
-    assert findings.unreachable == {}
+    assert findings.errors == {}
     (line,) = findings.warnings["f"]
     assert line.startswith("it could not be checked whether flow g also copies into topic a.orders: no broker of c:1")
     fakes.Cluster("c:1", folder).make().add_topic("a.orders", [1])
@@ -214,13 +214,22 @@ def test_a_cluster_that_does_not_answer_is_named_during_the_wait(folder: Path, m
 def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     fakes.Cluster("b:1", folder).make()
-    config = config_of(flow(), flow("g", topics=["x"]))
+    config = config_of(flow(topics=["y"]), flow("g", topics=["x"]))
     with pytest.raises(FlowsRefused):
         job.check(config, config.select(), Summary(folder / "report", pytest.fail), Consoles())
     flows = json.loads((folder / "report" / "summary.json").read_text())["flows"]
     assert [(each["flow"], each["outcome"]) for each in flows] == [("f", "failed"), ("g", "failed")]
-    assert flows[0]["error"] == "not started: refused with flow g"
-    assert "none of the 1 topics" in flows[1]["error"]
+    assert all("none of the 1 topics" in each["error"] for each in flows)
+
+
+def test_a_flow_that_is_refused_stops_no_other_one(folder: Path) -> None:
+    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+    fakes.Cluster("b:1", folder).make()
+    config = config_of(flow(), flow("g", topics=["x"]))
+    findings = job.check(config, config.select(), Summary(folder / "report", pytest.fail), Consoles())
+    assert list(findings.errors) == ["g"]
+    assert isinstance(findings.errors["g"], FlowsRefused)
+    assert "none of the 1 topics" in str(findings.errors["g"])
 
 
 class NoSpark(SparkStart):
@@ -238,12 +247,12 @@ def test_a_refused_configuration_does_not_wait_for_spark(
     path = folder / "mirror.toml"
     clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{name}:1"' for name in "ab"]
     ends = 'source = "a"\ntarget = "b"'
-    flows = [f"[flows.{name}]\n{ends}\ntopics = [{topics}]" for name, topics in [("f", "'orders'"), ("g", "'x', 'y'")]]
+    flows = [f"[flows.{name}]\n{ends}\ntopics = [{topics}]" for name, topics in [("f", "'z'"), ("g", "'x', 'y'")]]
     path.write_text("\n".join([*clusters, *flows]))
     monkeypatch.setattr(job, "catch_signals", lambda: None)
     monkeypatch.setattr(job, "SparkStart", NoSpark)
     assert job.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
-    (line,) = errors_in(capsys.readouterr().err).splitlines()
+    _, line = errors_in(capsys.readouterr().err).splitlines()
     assert line.startswith("mirror: flow g: none of the 1 topics of cluster a matches topics = ['x', 'y']")
 
 
