@@ -14,6 +14,7 @@ Kind = Literal["str", "int", "bool", "list", "secret", "callable"]
 
 INT_MAX: Final = 2**31 - 1
 HIDDEN: Final = "***"
+NOT_SET: Final = "(not set)"
 
 
 @dataclass(frozen=True, slots=True)

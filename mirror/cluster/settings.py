@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from mirror.cluster.auth.security import SECURITY_KEYS, Security, read_security
-from mirror.cluster.keys import HIDDEN, Key, read_keys
+from mirror.cluster.keys import HIDDEN, NOT_SET, Key, read_keys
 from mirror.errors import ConfigError, Problem
 from mirror.timing import FOREVER_MS
 
@@ -188,5 +188,5 @@ def _addresses(servers: tuple[str, ...], where: str) -> tuple[tuple[Address, ...
         else:
             problems.append(Problem(where, "bootstrap.servers", repr(server), "must be host:port"))
     if not servers:
-        problems.append(Problem(where, "bootstrap.servers", "''", "must name at least one host:port"))
+        problems.append(Problem(where, "bootstrap.servers", NOT_SET, "must name at least one host:port"))
     return tuple(found), problems

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from mirror.cluster.auth.security import SECURITY_KEYS
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.naming import KeyPath, is_secret, nearest
-from mirror.config.problems import HIDDEN, without_credentials
+from mirror.config.problems import HIDDEN, NOT_SET, without_credentials
 from mirror.config.schema import CLIENT_KEYS, CLUSTER_KEYS, is_cluster_key
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ConfigError, Problem
@@ -148,6 +148,6 @@ def _located(problem: Problem, path: KeyPath, sources: Sources) -> Problem:
     """Return a client's problem with its place in the file."""
     here = (*path, problem.key)
     located = sources.problem(here, None, problem.allowed)
-    return Problem(
-        located.where, located.key, HIDDEN if is_secret(here) else without_credentials(problem.value), problem.allowed
-    )
+    hidden = is_secret(here) and problem.value != NOT_SET
+    value = HIDDEN if hidden else without_credentials(problem.value)
+    return Problem(located.where, located.key, value, problem.allowed)

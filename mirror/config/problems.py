@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
+from mirror.cluster import keys
 from mirror.config.naming import KeyPath, dotted, is_secret, suggestion
 from mirror.errors import Problem, printable
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-HIDDEN: Final = "***"
-NOT_SET: Final = "(not set)"
+HIDDEN: Final = keys.HIDDEN
+NOT_SET: Final = keys.NOT_SET
 
 _WORD: Final = re.compile(r"[^\s\"',/]+")
 """Words are matched whole: a pattern for the part before an ``@`` takes quadratic time on a long text without one."""

@@ -22,7 +22,7 @@ def test_a_secured_cluster(read: Load) -> None:
 
 def test_a_missing_security_key_is_named_in_the_cluster_s_table(problems: Problems) -> None:
     (problem,) = problems(CLUSTERS + SCRAM + FLOW)
-    assert problem.endswith('clusters.berlin."sasl.password" = ***: required with SCRAM-SHA-512')
+    assert problem.endswith('clusters.berlin."sasl.password" = (not set): required with SCRAM-SHA-512')
 
 
 def test_security_belongs_to_the_cluster(problems: Problems) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from mirror.cluster.auth.jaas import EXTENSION, JaasLine, parse_jaas
-from mirror.cluster.keys import HIDDEN, Key
+from mirror.cluster.keys import HIDDEN, NOT_SET, Key
 from mirror.errors import Problem
 
 TokenCallback = Callable[[], tuple[str, int]]
@@ -117,10 +117,13 @@ def read_security(values: Mapping[str, Any], given: frozenset[str], where: str) 
     sasl: SaslSettings | None = None
     if not problems:
         wrong = _wrong_tls(values)
-        problems += [Problem(where, key, SECURITY_KEYS[key].show(values[key]), allowed) for key, allowed in wrong]
+        problems += [
+            Problem(where, key, SECURITY_KEYS[key].show(values[key]) if key in given else NOT_SET, allowed)
+            for key, allowed in wrong
+        ]
     if not problems and protocol.startswith("SASL_"):
         sasl, unfit = _sasl(values)
-        problems += [Problem(where, key, HIDDEN, allowed) for key, allowed in unfit]
+        problems += [Problem(where, key, HIDDEN if key in given else NOT_SET, allowed) for key, allowed in unfit]
     tls = TlsSettings(
         truststore_location=values["ssl.truststore.location"],
         truststore_certificates=values["ssl.truststore.certificates"],

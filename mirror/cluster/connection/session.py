@@ -45,6 +45,7 @@ LONGEST_THROTTLE_MS: Final = 300_000
 WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
 NO_TLS: Final = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 _NO_KAFKA: Final = "is this a Kafka listener, of this security.protocol?"
+_SILENT: Final = f"is the broker frozen or overloaded, or {_NO_KAFKA}"
 CLOSED_IN_HANDSHAKE: Final = "the broker closed the connection in the TLS handshake"
 
 
@@ -380,7 +381,7 @@ class BrokerSession:
             return " (not connected yet)"
         if self.known_broker:
             return " (it has not said yet which versions it speaks)"
-        return f"; it does not say which versions it speaks: {_NO_KAFKA}"
+        return f"; it does not say which versions it speaks: {_SILENT}"
 
     def why_overdue(self) -> str:
         """Return during what there was no response, for the error that ends the connection."""
@@ -388,7 +389,7 @@ class BrokerSession:
         if self.ready:
             return f"silent{silence}"
         stranger = self.phase is SessionPhase.NEGOTIATING and not self.known_broker
-        return f"silent while {self.phase.value}{silence}" + (f": {_NO_KAFKA}" if stranger else "")
+        return f"silent while {self.phase.value}{silence}" + (f": {_SILENT}" if stranger else "")
 
     def _timed_out(self, request: Request, why: str) -> KafkaTimeout:
         return KafkaTimeout(f"{self.label}: no answer to {request.api.label} within {request.timeout_ms} ms{why}")

@@ -442,7 +442,10 @@ class StreamFlow:
         try:
             error = None if self._query is None else self._query.exception()
         except (Py4JError, OSError):
-            return FlowError("Spark ended before its stream; see Spark's log for the reason")
+            return FlowError(
+                "Spark ended before its stream: Spark's log has the reason; without one there it was killed, usually"
+                " because memory has run out"
+            )
         if error is not None and (planning := self.ledger.error()) is not None:
             return FlowError(planning.line)
         if self._worker_timed_out():

@@ -228,6 +228,23 @@ def test_a_child_that_never_listens_is_explained_by_its_log(tmp_path: Path) -> N
         made.run()
 
 
+@pytest.mark.parametrize(
+    ("signum", "line"),
+    [
+        (
+            signal.SIGKILL,
+            r"^Spark was killed by signal 9 \(SIGKILL\), usually because memory has run out: .*spark\.log$",
+        ),
+        (signal.SIGSEGV, r"^Spark was killed by signal 11 \(Segmentation fault\); its log is .*spark\.log$"),
+    ],
+)
+def test_a_child_that_is_killed_is_explained_by_its_signal(tmp_path: Path, signum: signal.Signals, line: str) -> None:
+    program = f"import os; print('a WARN of Spark', flush=True); os.kill(os.getpid(), {signum.value})"
+    with pytest.raises(FlowError, match=line) as caught:
+        Scripted([], "local", tmp_path, program).run()
+    assert "WARN" not in str(caught.value), "the last line of the log has nothing to do with it"
+
+
 def test_a_report_folder_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "report").write_text("a file")
     with pytest.raises(FlowError, match=r"the report folder .* cannot be used: File exists"):

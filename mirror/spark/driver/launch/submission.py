@@ -197,7 +197,9 @@ class Submission:
             self.archive.keep(whole=status in _JVM_HAS_EXITED and signals.received is None)
         if signals.received is not None and (self.stream_grace_s is None or status < 0):
             return 128 + signals.received
-        if status < 0 or (status > 0 and not err.connected):
+        if status < 0:
+            raise FlowError(f"{process} was killed by {_signal(-status)}; its log is {self.log}")
+        if status > 0 and not err.connected:
             raise FlowError(f"spark-submit ended with status {status}: {self._last_log_line()}; its log is {self.log}")
         return status
 
@@ -215,6 +217,16 @@ class Submission:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         messages = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", " "))]
         return messages[-1] if messages else "it printed nothing"
+
+
+def _signal(number: int) -> str:
+    """Return the name of a signal that has killed a job, with the usual cause and what to do if it has one."""
+    if number == signal.SIGKILL:
+        return (
+            "signal 9 (SIGKILL), usually because memory has run out: give the host or the container more, or Spark"
+            " fewer cores (--master 'local[2,4]')"
+        )
+    return f"signal {number} ({signal.strsignal(number)})"
 
 
 def _supervise(
