@@ -56,7 +56,7 @@ class EpochPlanner:
         self._options: Final = options
         self._ledger: Final = ledger
         self._clock: Final = clock
-        self._live_config: Final = LiveConfig(options, self._add_message_once)
+        self._live_config: Final = LiveConfig(options, self._add_message_once, ledger.add_message)
         self._resources = ExitStack()
         self._admins: tuple[Admin, Admin] | None = None
         self._heartbeat: Heartbeat | None = None

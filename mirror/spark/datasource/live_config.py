@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from mirror.config.naming import dotted
 from mirror.errors import ConfigError, Problem
 from mirror.relay.model.way import Way
+from mirror.spark.ledger.ledger import REREAD
 from mirror.spark.ledger.live_config_store import LiveConfigStore
 
 if TYPE_CHECKING:
@@ -18,14 +20,18 @@ if TYPE_CHECKING:
 
 _KEPT: Final = ("source", "target", "naming", "delivery", "origin", "origin_from", "register_producers")
 
+_OF_TOPICS: Final = ("topics", "topics-exclude")
+"""What they add is prepared on the target first, by the driver, which loads the configuration this often."""
+
 
 class LiveConfig:
-    """Loads the file again at each call, and reports an invalid edit with ``warn``."""
+    """Loads the file again at each call, and reports an invalid edit with ``warn``, a valid one with ``tell``."""
 
-    def __init__(self, options: FlowOptions, warn: Callable[[str], None]) -> None:
+    def __init__(self, options: FlowOptions, warn: Callable[[str], None], tell: Callable[[str], None]) -> None:
         self._options: Final = options
         self._store: Final = LiveConfigStore(options.ledger)
         self._warn: Final = warn
+        self._tell: Final = tell
         self._text: bytes | None = None
         self._valid: tuple[MirrorConfig, FlowConfig] | None = None
 
@@ -53,6 +59,8 @@ class LiveConfig:
                     f"tasks read the configuration file themselves, even after an invalid edit: no socket: {error}"
                 )
             self._text = text
+            if self._valid is not None and (changes := reread_line(self._valid[0], loaded[0], loaded[1].name)):
+                self._tell(changes)
         self._valid = loaded
         return loaded
 
@@ -87,3 +95,28 @@ class LiveConfig:
             # By sequences the next attempts compare what was appended with what they would write.
             allowed = f'was "{before.transform}" when the stream began: stop the stream, and start it again'
             raise ConfigError([Problem("", f"flows.{flow.name}.transform", f'"{flow.transform}"', allowed)])
+
+
+def reread_line(before: MirrorConfig, after: MirrorConfig, name: str) -> str | None:
+    """Return the line about what an edit has changed for flow ``name``, without values, and when that takes effect.
+
+    None if it has changed nothing of this flow. Added and removed flows are in the line of the first one.
+    Pure.
+    """
+    flow, other = before.flows[name], after.flows[name]
+    fields = type(flow).model_fields.items()
+    keys = [str(field.alias) for key, field in fields if getattr(flow, key) != getattr(other, key)]
+    of_topics = [key for key in keys if key in _OF_TOPICS]
+    now = [key for key in keys if key not in _OF_TOPICS]
+    for cluster in (flow.source, flow.target):
+        was, wanted = before.clusters[cluster].options, after.clusters[cluster].options
+        changed = sorted(key for key in was.keys() | wanted.keys() if was.get(key) != wanted.get(key))
+        now += [dotted(("clusters", cluster, key)) for key in changed]
+    parts = []
+    if now:
+        parts.append(f"{', '.join(now)} from this epoch on")
+    if of_topics:
+        parts.append(f"{', '.join(of_topics)} within {other.refresh_ms / 1000:g} s (refresh-ms)")
+    if name == next(iter(before.flows)) and (flows := sorted(before.flows.keys() ^ after.flows.keys())):
+        parts.append(f"flows that are added or removed ({', '.join(flows)}) once the stream is started again")
+    return REREAD + "; ".join(parts) if parts else None

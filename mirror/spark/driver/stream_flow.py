@@ -31,7 +31,7 @@ from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.flow_admins import open_admins
-from mirror.spark.ledger.ledger import AWAITS_CLUSTER, PLANNED_AGAIN, Ledger
+from mirror.spark.ledger.ledger import AWAITS_CLUSTER, PLANNED_AGAIN, REREAD, Ledger
 from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
@@ -326,7 +326,9 @@ class StreamFlow:
     def _on_message(self, line: str) -> None:
         """Show a line of the process that plans: that a cluster is away with what else waits for that."""
         _, waits, error = line.partition(AWAITS_CLUSTER)
-        if waits:
+        if line.startswith(REREAD):
+            self._tell(line)
+        elif waits:
             self._outages.failed(_PLANNING, KafkaTimeout(error))
         elif not (line.endswith(PLANNED_AGAIN) and self._outages.recovered(_PLANNING)):
             self._warn(line)

@@ -77,6 +77,8 @@ class PlanningError:
 
 AWAITS_CLUSTER: Final = " cannot be planned before the cluster answers: "
 """Before the error in the message about an epoch that cannot be planned because a cluster is away."""
+REREAD: Final = "its configuration was read again: "
+"""The beginning of the message about an edit of the file."""
 PLANNED_AGAIN: Final = " failed attempts"
 """The end of the message about an epoch that was planned at last."""
 

@@ -113,8 +113,8 @@ class TargetTopics:
 
 
 NOT_PREPARED: Final = (
-    "it appeared after the flow's target topics were prepared: a stream prepares its target topic within seconds,"
-    " a scheduled flow at its next run"
+    "its target topic is not prepared yet, because the partition is new on the source or in the flow: a stream prepares"
+    " it while it runs, a scheduled flow at its next run"
 )
 
 

@@ -209,12 +209,12 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
         ),
     ),
     "not prepared": (
-        r"it appeared after the flow's target topics were prepared",
+        r"its target topic is not prepared yet",
         Advice(
             Level.NOTE,
-            "New on the source",
-            "The partition was created while the flow ran, and its target topic was not ready when the epoch was"
-            " planned.",
+            "New on the source or in the flow",
+            "The partition was created, or added to the flow, while the flow ran, and its target topic was not ready"
+            " when the epoch was planned.",
             (AdviceStep("A stream copies it as soon as it has prepared the topic; otherwise the next run copies it."),),
         ),
     ),

@@ -188,6 +188,33 @@ def test_an_invalid_edit_is_reported_once_and_the_last_valid_configuration_is_ke
     assert site.epochs.epoch_ms == 9_000
 
 
+def test_a_valid_edit_is_one_line_that_says_what_takes_effect_when(site: EpochsHarness) -> None:
+    more = '[flows.g]\nsource = "b"\ntarget = "a"\ntopics = ["x"]\n'
+    password = '"bootstrap.servers" = "a:1"', '"bootstrap.servers" = "a:1"\n"client.id" = "secret"'
+    site.epochs.plan(1, drains=False)
+    for epoch, text in enumerate(
+        [
+            CONFIG + "# a comment\n",
+            CONFIG.replace(*password).replace('topics = ["orders"]', 'topics = ["orders", "clicks"]')
+            + "epoch-ms = 9000\nrefresh-ms = 5000\n",
+            CONFIG + more,
+            CONFIG,
+            CONFIG + more,
+        ],
+        start=2,
+    ):
+        site.config.write_text(text)
+        site.epochs.plan(epoch, drains=False)
+        site.epochs.plan(epoch, drains=False)
+    read = "its configuration was read again: "
+    flows = "flows that are added or removed (g) once the stream is started again"
+    back = 'epoch-ms, refresh-ms, clusters.a."client.id" from this epoch on; topics within'
+    first, second, third, fourth = site.ledger.messages()
+    assert first == f"{read}{back} 5 s (refresh-ms)"
+    assert second == f"{read}{back} 60 s (refresh-ms); {flows}"
+    assert third == fourth == read + flows
+
+
 @pytest.mark.parametrize("edit", [('source = "a"', 'source = "c"'), ('target = "b"', 'target = "c"')])
 def test_a_running_flow_keeps_its_source_target_and_naming(site: EpochsHarness, edit: tuple[str, str]) -> None:
     """Offsets of one cluster mean nothing in another: the planner and the tasks must not differ about it."""
