@@ -127,6 +127,9 @@ def _arguments(document: Any) -> list[list[str]]:
         (container,) = document["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
         return [container["args"][container["args"].index("--config") - 1 :]]
     template = document["spec"]["template"]
+    if document["kind"] == "Deployment":
+        (container,) = template["spec"]["containers"]
+        return [container["args"][container["args"].index("--config") - 1 :]]
     return [[template["mainApplicationFile"], *template["arguments"]]]
 
 
@@ -134,8 +137,8 @@ def test_each_command_line_is_one_that_our_commands_take() -> None:
     seen = []
     for name, (what, *arguments) in command_lines():
         kind = Path(what).stem
-        if kind in {"run", "replicate"}:
-            options = JobOptions.parse(arguments, script=name, description="", stream=False)
+        if kind in {"run", "replicate", "stream"}:
+            options = JobOptions.parse(arguments, script=name, description="", stream=kind == "stream")
             assert options.config.parent == Path("/etc/mirror")
         else:
             assert kind == "verify", (name, what)
@@ -146,10 +149,12 @@ def test_each_command_line_is_one_that_our_commands_take() -> None:
         ("cronjob.yaml", "replicate"),
         ("cronjob.yaml", "verify"),
         ("mirror-run@.service", "run"),
+        ("mirror-stream@.service", "stream"),
         ("mirror-verify@.service", "verify"),
         ("mirror.crontab", "run"),
         ("mirror.crontab", "verify"),
         ("scheduledsparkapplication.yaml", "replicate"),
+        ("stream.yaml", "stream"),
     ]
 
 
@@ -181,7 +186,7 @@ def test_the_operator_has_the_settings_of_a_copy_on_kubernetes() -> None:
 
 
 def test_the_document_names_each_file_and_each_file_says_what_to_change() -> None:
-    document = (ROOT / "jobs" / "README.md").read_text(encoding="utf-8")
+    document = "".join((ROOT / "jobs" / name).read_text(encoding="utf-8") for name in ("README.md", "OPERATE.md"))
     for path in FILES:
         assert f"schedules/{path.relative_to(SCHEDULES)}" in document, path
         assert "CHANGE" in path.read_text(encoding="utf-8") or path == SLOT, path

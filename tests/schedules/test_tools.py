@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 CRONTAB = SCHEDULES / "cron" / "mirror.crontab"
 CRONJOB = SCHEDULES / "kubernetes" / "cronjob.yaml"
+STREAM = SCHEDULES / "kubernetes" / "stream.yaml"
 APPLICATION = SCHEDULES / "kubernetes" / "scheduledsparkapplication.yaml"
 VERSIONS = ("1.29", "1.31", "1.37")
 """The oldest that has what the file uses, the first in which it is stable, and the newest."""
@@ -48,6 +49,12 @@ def test_cron_runs_each_line(python: Path, tmp_path: Path) -> None:
     assert check(python, "cron", CRONTAB) == (0, "")
     assert check(python, "cron", changed(CRONTAB, tmp_path, "7 * * * *", "67 * * * *"))[0] == 1
     assert check(python, "cron", changed(CRONTAB, tmp_path, "/report", "/report-%d"))[0] == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_accepts_the_stream(python: Path, tmp_path: Path, version: str) -> None:
+    assert check(python, "kubernetes", STREAM, version) == (0, "")
+    assert check(python, "kubernetes", changed(STREAM, tmp_path, "replicas: 1", 'replicas: "1"'), version)[0] == 1
 
 
 @pytest.mark.parametrize("version", VERSIONS)
