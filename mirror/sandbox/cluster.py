@@ -26,6 +26,7 @@ from mirror.sandbox.node import (
     Node,
     excerpt,
     format_command,
+    read_node,
     render,
     run_command,
     settings,
@@ -190,6 +191,22 @@ class Cluster:
             process.stop([node.process], _STOP_TIMEOUT_S)
         self._launch(node)
         self._await_ready([node], frozenset({broker_id}))
+
+    def start_dead(self, directory: Path, processes: Mapping[int, process.Process]) -> None:
+        """Start the nodes of the cluster in ``directory`` that no longer run, with their old ports and data.
+
+        ``processes`` are those of its record, by node id. Raises SandboxError as :meth:`start` does; what runs goes on.
+        """
+        self._directory = directory
+        self._java = find_java()
+        self._class_path = class_path(self._distribution.jars(self._on_progress))
+        folders = sorted(path.parent for path in directory.glob("*/server.properties"))
+        self._nodes = [read_node(folder, processes) for folder in folders]
+        dead = [node for node in self._nodes if not node.alive()]
+        for node in dead:
+            self._launch(node)
+        brokers = [node for node in dead if node.broker]
+        self._await_ready(brokers, frozenset(node.node_id for node in brokers))
 
     def _new_directory(self) -> Path:
         if self._wanted_directory is None:

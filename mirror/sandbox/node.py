@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mirror.errors import SandboxError
 from mirror.sandbox.ports import HOST
 from mirror.sandbox.process import Process
 
@@ -61,6 +62,19 @@ def excerpt(output: str, lines: int = 10) -> str:
     relevant = [line for line in output.splitlines() if line.strip() and not line.startswith("\t")]
     errors = [line for line in relevant[:-lines] if re.search(r"\b(ERROR|FATAL|Error|Exception)\b", line)]
     return "\n".join(errors[:1] + relevant[-lines:])
+
+
+def read_node(folder: Path, processes: Mapping[int, Process]) -> Node:
+    """Return the node of a KRaft cluster that :func:`settings` has described in ``folder``. Raises SandboxError."""
+    try:
+        lines = (folder / "server.properties").read_text(encoding="ascii").splitlines()
+        values = dict(line.split("=", 1) for line in lines)
+        roles, node_id = values["process.roles"].split(","), int(values["node.id"])
+        addresses = (address.split("://") for address in values["listeners"].split(","))
+        ports = {name: int(place.rpartition(":")[2]) for name, place in addresses}
+    except (OSError, ValueError, LookupError) as error:
+        raise SandboxError(f"{folder / 'server.properties'} cannot be read: {error}") from error
+    return Node(node_id, "broker" in roles, "controller" in roles, folder, ports, processes.get(node_id))
 
 
 def settings(

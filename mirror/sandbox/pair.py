@@ -59,15 +59,24 @@ def up(
 ) -> list[ClusterStatus]:
     """Start both clusters, with ``brokers`` brokers each, and leave them running.
 
-    Their folders are ``source`` and ``target`` in ``directory``. A pair there that no longer runs is replaced. Raises
-    SandboxError if a pair runs there already or cannot start. On every failure, including Ctrl-C and SIGTERM,
-    everything that was started is stopped and deleted.
+    Their folders are ``source`` and ``target`` in ``directory``. Of a pair there of which only some processes run, the
+    others are started again, with their data; one that no longer runs at all is replaced. Raises SandboxError if a pair
+    runs there already or cannot start. On every failure of a new pair, including Ctrl-C and SIGTERM, everything that was
+    started is stopped and deleted.
     """
     with locked(directory), _termination_raises():
-        if any(node.running for cluster in _statuses(directory) for node in cluster.nodes):
-            raise SandboxError(
-                f"a sandbox runs already in {directory}: stop it (mirror sandbox down) or give another folder"
-            )
+        found = _statuses(directory)
+        if any(node.running for cluster in found for node in cluster.nodes):
+            dead = [cluster for cluster in found if not cluster.running]
+            if not dead or len(found) < len(NAMES):
+                raise SandboxError(
+                    f"a sandbox runs already in {directory}: stop it (mirror sandbox down) or give another folder"
+                )
+            for broken in dead:
+                on_progress(f"starting {broken.name} again, with its data")
+                again = Cluster(outlives_owner=True, on_progress=on_progress)
+                again.start_dead(broken.directory, {node.node_id: node.process for node in broken.nodes})
+            return _statuses(directory)
         _remove(directory)
         started: list[Cluster] = []
         try:

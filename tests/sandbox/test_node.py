@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from mirror.errors import SandboxError
 from mirror.sandbox.node import (
+    CONTROLLER_ID,
     Node,
     excerpt,
     format_command,
+    read_node,
     render,
     run_command,
     settings,
     zookeeper_broker_settings,
     zookeeper_settings,
 )
+from mirror.sandbox.process import Process
 
 
 def node_settings(brokers: int, **properties: str) -> dict[str, str]:
@@ -89,3 +93,19 @@ def test_excerpt_is_the_first_error_and_the_end_without_stack_traces() -> None:
     assert excerpt(log, lines=2) == "[..] ERROR the cause (x)\nINFO c\nINFO d"
     assert excerpt("INFO a\n", lines=2) == "INFO a"
     assert excerpt("") == ""
+
+
+def test_a_node_is_read_back_from_its_settings(tmp_path: Path) -> None:
+    controller = Node(CONTROLLER_ID, broker=False, controller=True, folder=tmp_path / "c", ports={"CONTROLLER": 9093})
+    broker = Node(2, broker=True, controller=False, folder=tmp_path / "b", ports={"PLAINTEXT": 9092, "SASL": 9094})
+    processes = {2: Process(4711, "then")}
+    for node in (controller, broker):
+        node.folder.mkdir()
+        values = settings(node, brokers=3, controller=controller, listeners={"SASL": "SASL_PLAINTEXT"}, properties={})
+        node.settings.write_text(render(values), encoding="ascii")
+        found = read_node(node.folder, processes)
+        assert (found.node_id, found.broker, found.controller) == (node.node_id, node.broker, node.controller)
+        assert (found.ports, found.process) == (node.ports, processes.get(node.node_id))
+    broker.settings.write_text("nonsense\n")
+    with pytest.raises(SandboxError, match=r"server\.properties cannot be read"):
+        read_node(broker.folder, processes)

@@ -38,6 +38,8 @@ def up(
 ) -> None:
     """Start both clusters in the background, and print the variables that direct a configuration to them.
 
+    If only a part of them runs, because some were killed, the others are started again with their data.
+
     Nothing else is printed on stdout: eval "$(mirror sandbox up)". With --json it has the output of `status --json`.
     """
     folder = _folder(directory)
