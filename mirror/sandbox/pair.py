@@ -61,7 +61,7 @@ def up(
 
     Their folders are ``source`` and ``target`` in ``directory``. Of a pair there of which only some processes run, the
     others are started again, with their data; one that no longer runs at all is replaced. Raises SandboxError if a pair
-    runs there already or cannot start. On every failure of a new pair, including Ctrl-C and SIGTERM, everything that was
+    runs there already or cannot start. When a new pair fails, also by Ctrl-C or SIGTERM, everything that was
     started is stopped and deleted.
     """
     with locked(directory), _termination_raises():
