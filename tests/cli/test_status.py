@@ -311,6 +311,19 @@ def test_a_flow_that_cannot_be_read_hides_no_other_and_is_retried(site: StatusHa
     assert "flow f: a to b; 10 behind, 1 not begun" in once.stdout, "and the other flow is shown"
 
 
+def test_a_flow_without_topics_hides_no_other(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [10])
+    with site.config.open("a") as file:
+        file.write('[flows.h]\nsource = "a"\ntarget = "b"\ntopics = ["invoices"]\n')
+    once = site.status()
+    assert once.exit_code == 1
+    assert "flow h: none of the 1 topics of cluster a matches" in once.stderr
+    assert "flow f: a to b; 10 behind" in once.stdout
+    site.looks = 1
+    (document,) = map(json.loads, site.status("--watch", "--json").stdout.splitlines())
+    assert ([each["flow"] for each in document["flows"]], list(document["errors"])) == (["f"], ["h"])
+
+
 def test_of_one_cluster_that_answers_all_is_shown_that_it_knows(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100])
     site.b.add_topic("a.orders", [40]).add_topic("others", [7])

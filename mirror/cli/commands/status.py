@@ -19,7 +19,7 @@ from mirror.cli.options import AsJson, Config, Flow, ReportDir, SecretsDir, Time
 from mirror.cli.views import status_view
 from mirror.cli.views.watching import show_repeatedly
 from mirror.config.load import load
-from mirror.errors import FlowError, KafkaError
+from mirror.errors import FlowError, MirrorError
 from mirror.spark.driver.job_options import ALL, DEFAULT_REPORT_DIR, MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader, read_statuses
@@ -105,14 +105,14 @@ def readable(report_dir: Path) -> Path | None:
         return report_dir
 
 
-def _read(readers: Sequence[StatusReader]) -> tuple[list[FlowStatus], dict[str, KafkaError]]:
-    """Return the statuses, and the errors by flow of the clusters that did not answer: --watch continues after them."""
+def _read(readers: Sequence[StatusReader]) -> tuple[list[FlowStatus], dict[str, MirrorError]]:
+    """Return the statuses, and the errors by flow of those that could not be read: --watch continues after them."""
     statuses: list[FlowStatus] = []
-    errors: dict[str, KafkaError] = {}
+    errors: dict[str, MirrorError] = {}
     for reader in readers:
         try:
             statuses.append(reader.read())
-        except KafkaError as error:
+        except MirrorError as error:
             errors[reader.flow.name] = error
     return statuses, errors
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mirror.alignment.sync_state import KindState
-    from mirror.errors import KafkaError
+    from mirror.errors import MirrorError
     from mirror.relay.progress.control import RunControl
     from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
     from mirror.telemetry.lag.lags import LagTotals
@@ -225,7 +225,7 @@ def _once(flow: FlowStatus, most: int | None) -> Table:
 
 def live(
     statuses: Sequence[FlowStatus],
-    errors: Mapping[str, KafkaError],
+    errors: Mapping[str, MirrorError],
     before: Mapping[str, FlowStatus],
     most: int | None,
     width: int,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from mirror.client import Admin, TopicPartition
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import KafkaError, MirrorError
+from mirror.errors import MirrorError
 from mirror.relay.model.way_notes import configured_reason
 from mirror.relay.progress.gaps import Gap, GapKind
 from mirror.runtime.clock import SystemClock
@@ -280,7 +280,7 @@ def read_statuses(
     """Read the status of each flow once, without rates; of one side if the other one does not answer.
 
     ``on_waiting`` is called with a line about a cluster that has not answered yet. Returns the statuses, and by flow
-    the errors of those that could not be read. Raises FlowError if a flow matches no topic.
+    the errors of those that could not be read.
     """
     answers = contact(config, {name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
     statuses: list[FlowStatus] = []
@@ -293,7 +293,7 @@ def read_statuses(
         try:
             with StatusReader(config, flow, report_dir=report_dir) as reader:
                 statuses.append(reader.read_alone(*away[0]) if away else reader.read())
-        except KafkaError as error:
+        except MirrorError as error:  # also of a flow that matches no topic
             errors[flow.name] = error
     return statuses, errors
 
