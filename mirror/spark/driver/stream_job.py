@@ -32,13 +32,13 @@ from mirror.spark.driver.batch_job import (
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_results
+from mirror.spark.driver.report.folder_check import FolderCheck
 from mirror.spark.driver.report.report_file import ReportFile
 from mirror.spark.driver.session import start_session, use_cheap_checkpoints
 from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
-from mirror.spark.ledger.retention import FolderCheck
 from mirror.spark.preflight.flow_checks import check_flows
 from mirror.spark.run_control import new_run_id
 

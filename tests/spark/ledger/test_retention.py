@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.spark.driver.report.folder_check import FolderCheck
 from mirror.spark.ledger import retention
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.retention import FolderCheck, bound_folder
+from mirror.spark.ledger.retention import bound_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
