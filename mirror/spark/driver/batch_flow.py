@@ -117,7 +117,7 @@ class FlowRunner:
 
     def open_watch(self, flow: FlowConfig) -> MirrorMakerWatch:
         """Return the watch of the MirrorMaker 2 that a flow was taken over from. Raises MirrorError."""
-        if error := self._findings.unreachable.get(flow.name):
+        if error := self._findings.errors.get(flow.name):
             raise error
         with Admin(self._options_of(flow.target)) as target:
             return open_watch(self._config, flow, target, partial(self._warn, flow))
