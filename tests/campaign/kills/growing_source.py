@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from tests.e2e.broker_side import CODECS, FIRST_MS, Side
+from tests.polling import eventually
 
 WITHIN_S: Final = 60.0
 SERIAL: Final = "serial"
@@ -79,6 +81,25 @@ class GrowingTopic:
         for partition in range(len(self.truth)):
             kind = self._rng.choice((self._small, self._large, self._huge, self._transactions, self._nothing))
             kind(partition)
+        self._await_markers()
+
+    def _await_markers(self) -> None:
+        """Wait until consumers can read what was committed: brokers write the markers after the producer has returned.
+
+        Otherwise a copy is ordered up to a last stable offset that rises after it.
+        """
+        left_open = {partition for _, partition, _ in self._open}
+        ended = [TopicPartition(self.topic, n) for n in range(len(self.truth)) if n not in left_open]
+
+        def ends(isolation: IsolationLevel) -> list[int]:
+            asked = self._side.admin.list_offsets({tp: OffsetSpec.latest() for tp in ended}, isolation_level=isolation)  # type: ignore[no-untyped-call]
+            return [int(asked[tp].result(WITHIN_S).offset) for tp in ended]
+
+        eventually(
+            lambda: not ended or ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
+            within_s=WITHIN_S,
+            what=f"the markers of {self.topic}",
+        )
 
     def settle(self) -> None:
         """End all open transactions."""

@@ -16,7 +16,7 @@ from mirror.errors import FlowError
 from mirror.spark.driver import session
 from mirror.spark.driver.launch import host_user
 from mirror.spark.driver.launch.host_user import java_options, temporary_folder
-from mirror.spark.driver.launch.submission import Submission
+from mirror.spark.driver.launch.submission import SAFE_PATH, Submission
 
 TMP = host_user._JAVA_TEMPORARY
 REFUSED = """WARNING: Using incubator modules: jdk.incubator.vector
@@ -72,6 +72,7 @@ def test_a_jvm_that_does_not_start_is_reported_in_its_own_words(
         os.write(2, REFUSED.encode())
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
+    monkeypatch.setenv(SAFE_PATH, "1")  # start_context sets it: other tests of this process start modules of tests
     monkeypatch.setattr(SparkContext, "_ensure_initialized", exits)
     os.write(2, b"java.lang.Exception: of an earlier run\n")
     with pytest.raises(FlowError) as failed:
