@@ -116,6 +116,22 @@ def test_marker_may_be_written_more_than_once(site: CopySite, by: str) -> None:
     site.finish()
 
 
+def test_attempt_that_dies_at_the_marker_of_its_data_has_committed_its_progress(site: CopySite) -> None:
+    """Retention deletes the data on both sides before the next attempt: only the progress shows that it was copied."""
+    site.flow_is_configured("transactions")
+    site.source_grows([2, 1], 0)
+    site.target.control.add(lambda call: Action(delay_ms=1_000) if call.api is Api.END_TXN else None)
+    attempt = site.attempt()
+    site.simulation.run(until=lambda: any(one.is_control for one in site.log.batches()), ms=60_000)
+    assert not attempt.ended, "the marker is there, and the answer to EndTxn is not"
+    attempt.kill()
+    for log in (site.log, site.source_log):
+        log.delete_before(log.high_watermark)
+    site.source_grows([1], 0)
+    site.finish()
+    assert site.results[-1].error is None
+
+
 @pytest.mark.parametrize("site", [1], indirect=True)  # version 2 needs other numbers of attempts
 def test_copy_that_starts_over_does_not_look_where_the_other_log_was_searched(site: CopySite) -> None:
     """With nothing to copy, its first attempt fences in the new topic before it compares the two.
