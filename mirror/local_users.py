@@ -5,9 +5,12 @@ data folder, with room for volumes and groups:
 
 - A new one is for this user alone (0700).
 - One that exists belongs to this user or to root: its owner could replace everything in it. That also holds for a
-  symbolic link to it.
+  symbolic link to it. Where a server decides who owns a file (NFS with ``all_squash``, access points of EFS, CIFS with
+  ``uid=``), whatever has the owner of this process's new files is this user's.
 - Users outside its group may not write to it, unless it is sticky: then they cannot replace what is ours, and what they
   put there before is refused when it is opened. A folder of this user loses the permission; one of root's is refused.
+  The mode of a sticky folder is not changed, since all users of the host need that of ``/tmp``; nor is one that a file
+  system without modes (vfat, drvfs) refuses to change.
 - The group may write to it. Nothing gives a group that by default, so its owner has decided it; Kubernetes makes
   volumes of root and ``fsGroup``, with mode 2775.
 - A mount point is accepted as it is: whoever mounts a volume decides who may use it. An ``emptyDir`` has mode 0777, and
@@ -19,12 +22,15 @@ No permission is changed of what does not belong to this user.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pwd
+import re
 import socket
 import stat
 import struct
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +42,10 @@ _CREDENTIALS: Final = struct.Struct("3i")
 _OTHERS: Final = 0o007
 _OTHERS_MAY_WRITE: Final = 0o002
 _READ: Final = 0o055
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_MOUNT_POINT: Final = 4
+"""The field of a line (proc(5)). Blanks and backslashes in it are octal numbers."""
+_OCTAL: Final = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 def own_folder(path: Path, *, mode: int = 0o700, others: int = 0) -> None:
@@ -46,15 +56,18 @@ def own_folder(path: Path, *, mode: int = 0o700, others: int = 0) -> None:
     """
     path.mkdir(mode=mode, parents=True, exist_ok=True)
     found = path.stat()
-    if os.path.ismount(path.resolve()):
+    if _is_mount_point(path.resolve()):
         return
-    for each in (path.lstat(), found):
-        if not _is_ours(each):
+    for each, folder in ((path.lstat(), path.parent), (found, path)):
+        if not _is_ours(each, folder):
             raise _refused(path, f"it belongs to {_name(each.st_uid)}, who could replace what is in it", "its owner")
-    if found.st_uid == os.geteuid():
-        if found.st_mode & _OTHERS & ~others:
-            path.chmod(stat.S_IMODE(found.st_mode) & ~(_OTHERS & ~others))
-    elif found.st_mode & _OTHERS_MAY_WRITE and not found.st_mode & stat.S_ISVTX:
+    excess = found.st_mode & _OTHERS & ~others
+    if not excess or found.st_mode & stat.S_ISVTX:
+        return
+    if _belongs_to_this_user(found, path):
+        with contextlib.suppress(PermissionError):
+            path.chmod(stat.S_IMODE(found.st_mode) & ~excess)
+    elif excess & _OTHERS_MAY_WRITE:
         raise _refused(path, "every user could replace what is in it", "its mode (chmod o-w)")
 
 
@@ -87,10 +100,11 @@ def _check_file(path: Path, descriptor: int, mode: int) -> None:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise _refused(path, "it is not a file")
-    if not _is_ours(found):
+    if not _is_ours(found, path.parent):
         raise _refused(path, f"it belongs to {_name(found.st_uid)}")
-    if found.st_uid == os.geteuid() and found.st_mode & 0o777 & ~mode:
-        os.fchmod(descriptor, found.st_mode & mode)
+    if found.st_mode & 0o777 & ~mode and _belongs_to_this_user(found, path.parent):
+        with contextlib.suppress(PermissionError):
+            os.fchmod(descriptor, found.st_mode & mode)
 
 
 def is_private(found: os.stat_result) -> bool:
@@ -113,8 +127,36 @@ def all_may_read(path: Path) -> bool:
         return False
 
 
-def _is_ours(found: os.stat_result) -> bool:
-    return found.st_uid in {os.geteuid(), 0}
+def _is_mount_point(real: Path) -> bool:
+    if os.path.ismount(real):
+        return True
+    try:  # Of a mount from the same device, such as one that Docker binds, only the kernel's list knows.
+        lines = _MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return False
+    wanted = os.fsencode(real)
+    return any(
+        _OCTAL.sub(lambda found: bytes([int(found[1], 8)]), line.split()[_MOUNT_POINT]) == wanted for line in lines
+    )
+
+
+def _is_ours(found: os.stat_result, folder: Path) -> bool:
+    return found.st_uid == 0 or _belongs_to_this_user(found, folder)
+
+
+def _belongs_to_this_user(found: os.stat_result, folder: Path) -> bool:
+    if found.st_uid in {os.geteuid(), 0}:
+        return found.st_uid == os.geteuid()
+    return found.st_uid == _owner_of_new_files(folder)
+
+
+def _owner_of_new_files(folder: Path) -> int | None:
+    """Return the user to whom the file system gives what this process creates; None if it can create nothing there."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as fresh:
+            return os.fstat(fresh.fileno()).st_uid
+    except OSError:
+        return None
 
 
 def _name(uid: int) -> str:

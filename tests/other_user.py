@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+from mirror import local_users
+
 NOBODY: Final = 65534
 
 _CLIENT: Final = """
@@ -61,3 +63,4 @@ class OtherUser:
     def _become(self) -> None:
         if self._me != 0:
             self._monkeypatch.setattr(os, "geteuid", lambda: self._me + 1)
+            self._monkeypatch.setattr(local_users, "_owner_of_new_files", lambda _: self._me + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from mirror import local_users
 from mirror.local_users import all_may_read, is_same_user, open_own, own_folder, readers_of
-from tests.other_user import OtherUser
+from tests.other_user import NOBODY, OtherUser
 
 
 @pytest.fixture
@@ -28,6 +30,29 @@ def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as path:
         Path(path).chmod(0o755)
         yield Path(path)
+
+
+@pytest.fixture
+def squashed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on a server that gives all files to one user, who is neither this process's nor root."""
+    me = os.geteuid()
+    owner = me or NOBODY
+    os.chown(folder, owner, -1)
+    os.seteuid(owner)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    yield folder
+    os.seteuid(me)
+
+
+@pytest.fixture
+def without_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that refuses to change modes, such as vfat."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    monkeypatch.setattr(os, "fchmod", refuse)
 
 
 def mode(path: Path) -> int:
@@ -76,6 +101,46 @@ def test_a_folder_of_this_user_loses_what_others_must_not_do(
     assert mode(path) == after
 
 
+def test_a_sticky_folder_keeps_its_mode(tmp_path: Path) -> None:
+    """All users of the host need that of /tmp, which is a folder of this user if that is root."""
+    path = tmp_path / "tmp"
+    path.mkdir()
+    path.chmod(0o1777)
+    own_folder(path)
+    assert mode(path) == 0o1777
+
+
+def test_a_sticky_folder_of_another_user_is_refused(tmp_path: Path, other: OtherUser) -> None:
+    """Who owns it may replace what is in it."""
+    path = tmp_path / "tmp"
+    path.mkdir()
+    path.chmod(0o1777)
+    other.owns(path)
+    with pytest.raises(PermissionError, match="it belongs to"):
+        own_folder(path)
+
+
+def test_a_folder_whose_owner_the_server_decides_is_this_users(squashed: Path) -> None:
+    path = squashed / "report"
+    for _ in range(2):
+        own_folder(path)
+    assert path.stat().st_uid != os.geteuid()
+    path.chmod(0o777)
+    own_folder(path)
+    assert mode(path) == 0o770
+    link = squashed / "link"
+    link.symlink_to(path)
+    own_folder(link)
+
+
+@pytest.mark.usefixtures("without_modes")
+def test_a_folder_of_this_user_is_used_where_there_are_no_modes(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    path.mkdir(mode=0o755)
+    own_folder(path)
+    assert mode(path) == 0o755
+
+
 def roots(bits: int) -> os.stat_result:
     """The status of a folder of root with these permissions."""
     return os.stat_result((stat.S_IFDIR | bits, 1, 1, 2, 0, 0, 0, 0, 0, 0))
@@ -101,6 +166,31 @@ def test_a_volume_is_used_as_it_was_mounted(tmp_path: Path, monkeypatch: pytest.
     _see(monkeypatch, roots(0o777))
     monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path.resolve())
     own_folder(tmp_path)
+
+
+def test_a_mount_from_the_same_device_is_a_volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emptyDir in another one, or a folder of the host of which Docker binds two: st_dev does not tell."""
+    volume, beside = tmp_path / "a \\volume", tmp_path / "a "
+    for path in (volume, beside):
+        path.mkdir()
+        path.chmod(0o777)
+    name = str(volume).replace("\\", r"\134").replace(" ", r"\040")
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"29 1 254:0 / / rw - ext4 /dev/vda rw\n36 29 254:0 /b {name} rw shared:1 - ext4 /dev/vda rw\n")
+    monkeypatch.setattr(local_users, "_MOUNTS", mounts)
+    (tmp_path / "link").symlink_to(volume)
+    own_folder(tmp_path / "link")
+    own_folder(beside)
+    assert (mode(volume), mode(beside)) == (0o777, 0o770)
+
+
+def test_without_the_list_of_mounts_only_other_devices_are_volumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_users, "_MOUNTS", tmp_path / "none")
+    tmp_path.chmod(0o777)
+    own_folder(tmp_path)
+    assert mode(tmp_path) == 0o770
 
 
 def _see(monkeypatch: pytest.MonkeyPatch, found: os.stat_result) -> None:
@@ -156,6 +246,24 @@ def test_a_file_of_another_user_is_refused_and_nothing_of_it_changed(tmp_path: P
     with pytest.raises(PermissionError, match=r"it belongs to .*: remove it"):
         open_own(path, os.O_RDWR | os.O_CREAT)
     assert (path.read_text(), mode(path)) == ("theirs", 0o666)
+
+
+def test_a_file_whose_owner_the_server_decides_is_this_users(squashed: Path) -> None:
+    path = squashed / "run.lock"
+    os.close(open_own(path, os.O_RDWR | os.O_CREAT))
+    assert path.stat().st_uid != os.geteuid()
+    path.chmod(0o644)
+    os.close(open_own(path, os.O_RDWR))
+    assert mode(path) == 0o600
+
+
+@pytest.mark.usefixtures("without_modes")
+def test_a_file_of_this_user_is_used_where_there_are_no_modes(tmp_path: Path) -> None:
+    path = tmp_path / "run.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    os.close(descriptor)
+    os.close(open_own(path, os.O_RDWR))
+    assert mode(path) == 0o644
 
 
 @pytest.mark.parametrize("flags", [os.O_RDWR, os.O_WRONLY])
