@@ -7,6 +7,7 @@ import contextlib
 import os
 import resource
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,8 +32,8 @@ DAEMON_MODULE: Final = "mirror.spark.worker_daemon"
 SAFE_PATH_SETTING: Final = f"spark.executorEnv.{SAFE_PATH}"
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 SOCKET_FOLDER: Final = "spark.python.unix.domain.socket.dir"
-_LONGEST_FOLDER_BYTES: Final = 60
-"""The path of a socket has at most 107 bytes, of which Spark's names take 42."""
+_LONG_NAME: Final = f".{'probe':_<45}"
+"""Longer than the names of Spark, which have 42 bytes: the path of a socket has at most 107."""
 _SOCKET_PREFIX: Final = "mirror-spark-"
 _PY_FILES: Final = ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")
 _LEAST_FILES: Final = 1_024
@@ -142,15 +143,31 @@ def socket_settings(given: Mapping[str, str]) -> dict[str, str]:
     Every user of the host can connect to the TCP ports that they replace. Spark does not ask who connects to a socket:
     they are in a folder that only this user may enter, which is removed at the end. For a local master only: on a
     cluster the path of a temporary folder may be too long for a socket. Settings that the user has ``given`` are kept.
+    There are none, so that Spark uses TCP, if neither the temporary folder nor ``/tmp`` can hold sockets: it may not be
+    writable, have too long a path, or be on a file system without them.
     """
     if given.keys() & {UNIX_SOCKETS, SOCKET_FOLDER}:
         return {}
-    folder = tempfile.mkdtemp(prefix=_SOCKET_PREFIX)
-    if len(os.fsencode(folder)) > _LONGEST_FOLDER_BYTES:
-        Path(folder).rmdir()
-        folder = tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir="/tmp")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return {UNIX_SOCKETS: "true", SOCKET_FOLDER: folder}
+    for parent in (None, "/tmp"):  # noqa: S108 - the folder within is private (mkdtemp)
+        with contextlib.suppress(OSError):
+            folder = tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=parent)
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            if _has_sockets(Path(folder)):
+                return {UNIX_SOCKETS: "true", SOCKET_FOLDER: folder}
+            Path(folder).rmdir()
+    return {}
+
+
+def _has_sockets(folder: Path) -> bool:
+    """Return whether a socket can be made in the folder, under a name as long as those of Spark."""
+    probe = folder / _LONG_NAME
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(probe))
+        probe.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def worker_settings(given: Mapping[str, str]) -> dict[str, str]:

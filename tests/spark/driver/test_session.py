@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import uuid
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
@@ -71,6 +73,23 @@ def test_the_sockets_of_workers_are_in_a_short_folder_of_this_user(
     assert len(str(folder / f".{uuid.uuid4()}.sock")) <= 107
     folder.rmdir()
     assert list(temporary.iterdir()) == []
+
+
+def refuse(code: int) -> NoReturn:
+    raise OSError(code, os.strerror(code))
+
+
+@pytest.mark.parametrize(
+    ("refused", "code"), [((tempfile, "mkdtemp"), errno.EROFS), ((socket.socket, "bind"), errno.EOPNOTSUPP)]
+)
+def test_workers_are_on_tcp_where_no_folder_can_have_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: tuple[object, str], code: int
+) -> None:
+    """A temporary folder with a long path and no /tmp, or file systems without sockets."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(*refused, lambda *_, **__: refuse(code))
+    assert socket_settings({"spark.master": "local"}) == {}
+    assert list(tmp_path.iterdir()) == []
 
 
 SAFE_PATH = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
