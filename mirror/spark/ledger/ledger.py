@@ -102,12 +102,13 @@ class Ledger:
             own_folder(report_dir, others=REPORT_READERS)
             own_folder(ledgers, mode=readers_of(report_dir))
         cls(path).check_writable()
-        for older in folder.iterdir():
-            remove_socket(older)  # A stream that was killed leaves its socket.
-        for copy in folder.glob("*/config.toml"):
-            copy.unlink(missing_ok=True)  # A stream of an earlier version left it; it may hold secrets.
-        for old in sorted(folder.iterdir())[:-MAX_RUNS]:
-            shutil.rmtree(old, ignore_errors=True)
+        with _writable(folder):
+            for older in folder.iterdir():
+                remove_socket(older)  # A stream that was killed leaves its socket.
+            for copy in folder.glob("*/config.toml"):
+                copy.unlink(missing_ok=True)  # A stream of an earlier version left it; it may hold secrets.
+            for old in sorted(folder.iterdir())[:-MAX_RUNS]:
+                shutil.rmtree(old, ignore_errors=True)
         bound_folder(report_dir)
         return cls(path)
 

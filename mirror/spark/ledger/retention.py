@@ -21,18 +21,23 @@ _KEPT: Final = 2
 def bound_folder(report_dir: Path, *, ledger_bytes: int = MAX_LEDGER_BYTES, log_bytes: int = MAX_LOG_BYTES) -> None:
     """Remove the oldest epochs until the ledger has ``ledger_bytes`` at most, and the first half of a longer log.
 
-    Ignores OSError: another process may remove the same file.
+    Ignores OSError: another process may remove the same file or folder, and a stream goes on without its report folder.
     """
-    files = [path for path in (report_dir / "ledger").glob("*/*/*") if path.is_file()]
-    excess = sum(map(_size, files)) - ledger_bytes
+    with contextlib.suppress(OSError):
+        _bound_ledger(report_dir / "ledger", ledger_bytes)
+    with contextlib.suppress(OSError):
+        _shorten(report_dir / "spark.log", log_bytes)
+
+
+def _bound_ledger(ledger: Path, most: int) -> None:
+    files = [path for path in ledger.glob("*/*/*") if path.is_file()]
+    excess = sum(map(_size, files)) - most
     for path in sorted(_removable(files), key=_modified_ns):
         if excess <= 0:
             break
         excess -= _size(path)
         with contextlib.suppress(OSError):
             path.unlink()
-    with contextlib.suppress(OSError):
-        _shorten(report_dir / "spark.log", log_bytes)
 
 
 def _removable(files: Iterable[Path]) -> Iterator[Path]:

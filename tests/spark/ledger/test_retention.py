@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.errors import FlowError
 from mirror.spark.driver.report.folder_check import FolderCheck
 from mirror.spark.ledger import retention
 from mirror.spark.ledger.ledger import Ledger
@@ -54,6 +55,24 @@ def test_a_long_log_keeps_its_last_lines_and_its_writers_continue_behind_them(tm
     lines = log.read_text().splitlines()
     assert lines[0] == "line 0951", "a line that was cut goes, too"
     assert lines[-2:] == ["line 0999", "the next"]
+
+
+def test_a_file_whose_status_cannot_be_read_ends_neither_a_run_nor_a_stream(tmp_path: Path) -> None:
+    """Such as one of which the server has lost the handle; here a link whose target has too long a name."""
+    fill(tmp_path, "f", "1", range(1, 6), age_s=1_000)
+    (tmp_path / "ledger" / "f" / "1" / "plan-00000009.json").symlink_to("n" * 300)
+    (tmp_path / "spark.log").write_text("line\n" * 100)
+    bound_folder(tmp_path, ledger_bytes=0, log_bytes=100)
+    assert (tmp_path / "spark.log").stat().st_size < 100
+    said: list[str] = []
+    FolderCheck(tmp_path, said.append, said.append).check([Ledger.open(tmp_path, "f", "2")], 100.0)
+    assert said == []
+
+
+def test_what_an_earlier_run_has_left_and_cannot_be_removed_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "ledger" / "f" / "1" / "config.toml").mkdir(parents=True)
+    with pytest.raises(FlowError, match=r"the ledger .* cannot be written: Is a directory"):
+        Ledger.open(tmp_path, "f", "2")
 
 
 def test_a_run_that_begins_bounds_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
