@@ -7,6 +7,7 @@ folder. Each batch replaces an older one there, so a file system in memory has r
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _PREFIX: Final = "mirror-checkpoint-"
 IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder within is private (mkdtemp)
 
+_TRIES: Final = 10
+"""Each fails only if another stream starts between two system calls."""
+
 
 @contextlib.contextmanager
 def checkpoint_folder(parent: Path = IN_MEMORY) -> Iterator[Path]:
@@ -32,12 +36,24 @@ def checkpoint_folder(parent: Path = IN_MEMORY) -> Iterator[Path]:
     for left in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError), _locked(left):
             shutil.rmtree(left)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    with _locked(folder):
+    with contextlib.ExitStack() as stack:
+        folder = _new_folder(parent, stack)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_folder(parent: Path, stack: contextlib.ExitStack) -> Path:
+    """Return a new folder that ``stack`` keeps locked. Raises OSError."""
+    for _ in range(_TRIES):
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        # Another stream that starts may find it before it is locked, and remove it.
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            stack.enter_context(_locked(folder))
+            folder.lstat()
+            return folder
+    raise BlockingIOError(errno.EAGAIN, "other processes remove each new folder; start again", str(parent))
 
 
 @contextlib.contextmanager

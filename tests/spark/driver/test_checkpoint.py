@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+import pytest
 
 from mirror.spark.driver.checkpoint import checkpoint_folder
 
@@ -37,3 +43,36 @@ def test_folders_of_killed_processes_are_removed_and_those_of_living_ones_stay(t
         assert left.is_dir()
         with checkpoint_folder(tmp_path) as mine:
             assert list(tmp_path.iterdir()) == [mine]
+
+
+@pytest.mark.parametrize("moment", ["before it is opened", "before it is locked", "while it is locked"])
+def test_a_new_folder_that_another_stream_removes_before_it_is_locked_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    made: list[Path] = []
+    mkdtemp, flock = tempfile.mkdtemp, fcntl.flock
+
+    def make(prefix: str, dir: Path) -> str:  # noqa: A002 - the name of the parameter
+        made.append(Path(mkdtemp(prefix=prefix, dir=dir)))
+        if moment == "before it is opened" and len(made) == 1:
+            made[0].rmdir()
+        return str(made[-1])
+
+    def lock(handle: int, how: int) -> None:
+        if len(made) == 1 and made[0].exists():
+            made[0].rmdir()
+            if moment == "while it is locked":
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        flock(handle, how)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make)
+    monkeypatch.setattr(fcntl, "flock", lock)
+    with checkpoint_folder(tmp_path) as folder:
+        assert list(tmp_path.iterdir()) == [folder]
+        assert made[1:] == [folder]
+
+
+def test_a_folder_that_is_always_removed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(tmp_path / "none"))
+    with pytest.raises(BlockingIOError, match="other processes remove each new folder"), checkpoint_folder(tmp_path):
+        pass
