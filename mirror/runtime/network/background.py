@@ -74,9 +74,16 @@ class Resolver:
         self._avoided[host, port] = [*avoided, address]
 
     def in_order(self, host: str, port: int, addresses: Iterable[SocketAddress]) -> list[SocketAddress]:
-        """Return ``addresses`` in the order in which to try them: those to avoid last, the latest last of all."""
-        avoided = self._avoided.get((host, port), [])
-        return sorted(addresses, key=lambda each: avoided.index(each) if each in avoided else -1)
+        """Return ``addresses`` in the order in which to try them: those to avoid last, the latest last of all.
+
+        Addresses that the host no longer has are forgotten: a broker with a new one after each restart would fill the
+        memory.
+        """
+        found = list(addresses)
+        avoided = [each for each in self._avoided.pop((host, port), []) if each in found]
+        if avoided:
+            self._avoided[host, port] = avoided
+        return sorted(found, key=lambda each: avoided.index(each) if each in avoided else -1)
 
 
 def _addresses(host: str, port: int, flags: int) -> list[SocketAddress]:
