@@ -108,8 +108,15 @@ def test_metadata_of_a_hundred_thousand_topics_with_the_longest_names_is_read() 
 def test_the_lists_of_a_response_are_bounded_together() -> None:
     """It has less than its bytes may be, and would hold the network thread: refused once there are too many items."""
     hand, probe, correlation_id = asked(Api.METADATA, ALL_TOPICS)
-    one = topic("n", 200)
-    assert 7_000 * len(one) < 64 * MIB
-    with pytest.raises(ProtocolError, match=r"a list of 200 items .* may have at most 2500000 in all"):
-        hand.feed(metadata(correlation_id, one * 7_000, 7_000), 2)
+    one = topic("n", 4_000)
+    assert 1_000 * len(one) < 64 * MIB
+    with pytest.raises(ProtocolError, match=r"a list of 4000 items .* may have at most 8000000 in all"):
+        hand.feed(metadata(correlation_id, one * 1_000, 1_000), 2)
     assert probe.responses == []
+
+
+def test_metadata_of_half_a_million_partitions_is_read() -> None:
+    """With three replicas they are 3.5 million items; here in few topics with many replicas, which are read faster."""
+    hand, probe, correlation_id = asked(Api.METADATA, ALL_TOPICS)
+    hand.feed(metadata(correlation_id, topic("n", 4_000) * 440, 440), 2)
+    assert len(probe.responses[0].topics) == 440

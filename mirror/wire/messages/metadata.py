@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mirror.wire.messages.base import OPERATIONS_NOT_TOLD, Message
 
@@ -67,6 +68,9 @@ class MetadataTopic(Message):
 @dataclass(slots=True)
 class MetadataResponse(Message):
     """The cluster as the responding broker sees it."""
+
+    most_items: ClassVar[int] = 8_000_000
+    """A partition with three replicas has 7, so this is more than a million of them."""
 
     brokers: tuple[MetadataBroker, ...]
     cluster_id: str | None = None
