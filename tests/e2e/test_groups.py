@@ -87,6 +87,7 @@ def test_a_consumer_continues_on_the_target_after_a_run(
         "not_in_step": {},
         "longest_seconds": 0.0,
         "committed": 1,
+        "passed": 0,
         "read_again": 0,
         "problems": [],
         "worst": [],
