@@ -204,7 +204,7 @@ def test_plain_tuples_and_generators_will_do(consumer: Any) -> None:
 def test_a_generator_of_partitions_is_answered_in_full(consumer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[TopicPartition] = set()
 
-    def call(_core: object, event: Any, _stuck_ms: int | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+    def call(_core: object, event: Any, **_options: object) -> dict[TopicPartition, OffsetAndMetadata]:
         asked.update(event.tps)
         return {TP: OffsetAndMetadata(3)}
 

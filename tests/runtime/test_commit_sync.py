@@ -60,9 +60,9 @@ def test_both_of_its_steps_share_one_timeout(
     events: list[CompletableEvent[Any]] = []
     call = consumer._thread.call
 
-    def late(core: object, event: CompletableEvent[Any]) -> Any:
+    def late(core: object, event: CompletableEvent[Any], **options: Any) -> Any:
         events.append(event)
-        answer = call(core, event)
+        answer = call(core, event, **options)
         cluster.clock.advance(5_000)
         return answer
 
