@@ -95,24 +95,25 @@ class TopicReader:
         found = self._admin.list_offsets(dict.fromkeys(tps, LATEST), isolation=isolation)
         return {tp: found[tp].offset for tp in tps}
 
-    def since(self, topic: str, starts: Mapping[TopicPartition, int]) -> tuple[list[Record], dict[TopicPartition, int]]:
-        """Return the committed records from ``starts`` on, and the ends up to which they were read. Raises KafkaError.
+    def since(
+        self, topic: str, starts: Mapping[TopicPartition, int]
+    ) -> tuple[Iterator[Record], dict[TopicPartition, int]]:
+        """Return the committed records from ``starts`` on, read as they are iterated over, and the ends of the logs.
 
         A partition without a start is read from its beginning, and so is one whose log ends in front of it: the topic
-        was deleted and made again. If there is no such topic, both are empty.
+        was deleted and made again. If there is no such topic, both are empty. Raises KafkaError, also the iterator.
         """
-        if topic not in self._admin.describe_topics([topic]):
-            return [], {}
-        ends = self.ends(topic, stable=True)
+        ends = self.ends(topic, stable=True) if topic in self._admin.describe_topics([topic]) else {}
+        return self._since(starts, ends), ends
+
+    def _since(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Iterator[Record]:
         grown = {tp: end for tp, end in ends.items() if end != starts.get(tp, 0)}
         firsts = self._admin.list_offsets(dict.fromkeys(grown, EARLIEST))
-        records: list[Record] = []
         for tp, end in grown.items():
             start = starts.get(tp, 0)
             start = firsts[tp].offset if start > end else max(start, firsts[tp].offset)
             for fetched in self._read(tp, start, end, "read_committed"):
-                records += (one for one in fetched.records() if start <= one.offset < end)
-        return records, ends
+                yield from (one for one in fetched.records() if start <= one.offset < end)
 
     def records(self, topic: str, reach: Reach = Reach.ALL_COMMITTED) -> Iterator[Record]:
         """Yield the records up to the present ends. Raises KafkaError; KafkaTimeout if a transaction does not end."""

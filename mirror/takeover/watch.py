@@ -21,6 +21,9 @@ INTERVAL_MS: Final = 10_000
 _RETRY_MS: Final = 60_000
 """What cannot be read is tried again after so long: a cluster that does not answer must not delay what shares the
 thread."""
+_STORE_MS: Final = 3_600_000
+"""How often the ends that were reached are stored while a flow runs, so that the next run does not begin at the takeover:
+a Connect cluster whose other connectors copy 1,000 partitions stores 1.4 million positions a day."""
 _CALL_MS: Final = 5_000
 """The time-out of each call, for the same reason."""
 
@@ -92,6 +95,7 @@ class MirrorMakerWatch:
         if not record.resumed:
             sign = connector.read(self._copies)
             if not sign:
+                self._store_ends(connector)
                 return None
             record = connector.record = replace(record, resumed=sign)
             try:
@@ -99,6 +103,18 @@ class MirrorMakerWatch:
             except KafkaError as error:
                 self._warn(f"that MirrorMaker 2 copies again could not be stored for the next run: {error}")
         return resumption(record, record.resumed, self._flow)
+
+    def _store_ends(self, connector: _Connector) -> None:
+        """Store how far the topics were read without a sign, if that is due."""
+        ends = connector.ends()
+        if ends == connector.record.ends or self._clock.now() < connector.store_due_ms:
+            return
+        connector.store_due_ms = self._clock.now() + _STORE_MS
+        connector.record = replace(connector.record, ends=ends)
+        try:
+            self._topic.write(connector.record, _CALL_MS)
+        except KafkaError as error:
+            self._warn(f"how far MirrorMaker 2's topics were read could not be stored for the next run: {error}")
 
 
 class _Topics:
@@ -124,12 +140,18 @@ class _Connector:
 
     def __init__(self, record: TakeoverRecord, topics: _Topics) -> None:
         self.record = record
+        self.store_due_ms = 0
+        """When the ends may be stored: at first at once, since a scheduled run is short."""
         self._reader: Final = topics.reader
         self._ends: dict[str, Mapping[TopicPartition, int]] = {
             topic: {tp: end for tp, end in record.ends.items() if tp.topic == topic}
             for topic in (record.key.offsets_topic, record.status_topic)
             if topic
         }
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Return up to where the topics were read; a topic that is gone has no partitions."""
+        return {tp: end for ends in self._ends.values() for tp, end in ends.items()}
 
     def read(self, copies: Callable[[str], bool]) -> str:
         """Return what shows that it copies again; empty for nothing. Raises KafkaError: it is read again then."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import KafkaError, MirrorMakerResumed
+from mirror.mirrormaker.source_offsets import SourceOffsetKey, partition_of
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.progress.flow_topic import takeover_topic_of
 from mirror.takeover.decision import Outcome
+from mirror.takeover.takeover_topic import TakeoverTopic
 from mirror.takeover.watch import INTERVAL_MS
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -157,6 +161,57 @@ def test_one_whose_topic_was_made_again_meanwhile_is_seen(mm2: FakeMirrorMaker) 
         mm2.store(2)
         mm2.pair.target.clock.advance(INTERVAL_MS)
         assert "it has stored offset 2 of t-0" in str(watch.read())
+
+
+def _stored_ends(mm2: FakeMirrorMaker) -> Mapping[TopicPartition, int]:
+    (record,) = TakeoverTopic({"bootstrap.servers": mm2.pair.target.bootstrap}, FLOW).read(30_000)
+    return record.ends
+
+
+def _partition_of(topic: str) -> int:
+    return partition_of(SourceOffsetKey(CONNECTOR, "paris", TopicPartition(topic, 0)).to_bytes())
+
+
+def test_nothing_is_read_behind_the_first_sign(mm2: FakeMirrorMaker) -> None:
+    mm2.run()
+    later = next(name for number in range(100) if _partition_of(name := f"other-{number}") > _partition_of("t"))
+    mm2.store(11)
+    mm2.store(3, topic=later)
+    tp = TopicPartition(POSITIONS, _partition_of(later))
+    mm2.pair.target.control.on(Api.FETCH, Action(errors={tp: errors.TOPIC_AUTHORIZATION_FAILED}), times=None)
+    assert "it has stored offset 11 of t-0" in str(_seen(mm2))
+    assert mm2.warned == []
+
+
+def test_the_next_run_reads_only_what_was_not_read_before(mm2: FakeMirrorMaker) -> None:
+    """A Connect cluster whose other connectors go on stores millions of positions after the takeover."""
+    tp = TopicPartition(POSITIONS, _partition_of("other"))
+    mm2.run()
+    first = _stored_ends(mm2)[tp]
+    with mm2.watch() as watch:
+        mm2.store(3, topic="other")
+        watch.check()
+        assert _stored_ends(mm2)[tp] == first + 1
+        mm2.store(4, topic="other")
+        mm2.pair.target.clock.advance(INTERVAL_MS)
+        watch.check()
+        assert _stored_ends(mm2)[tp] == first + 1, "a stream writes once an hour"
+        mm2.pair.target.clock.advance(3_600_000)
+        watch.check()
+        assert _stored_ends(mm2)[tp] == first + 2
+    assert _seen(mm2) is None
+    mm2.store(11)
+    assert "it has stored offset 11 of t-0" in str(_seen(mm2))
+
+
+def test_ends_that_cannot_be_stored_are_a_warning(mm2: FakeMirrorMaker) -> None:
+    mm2.run()
+    mm2.store(3, topic="other")
+    tp = TopicPartition(takeover_topic_of(FLOW), 0)
+    mm2.pair.target.control.on(Api.PRODUCE, Action(errors={tp: errors.TOPIC_AUTHORIZATION_FAILED}), times=None)
+    assert _seen(mm2) is None
+    (line,) = mm2.warned
+    assert line.startswith("how far MirrorMaker 2's topics were read could not be stored for the next run: ")
 
 
 def test_a_flow_that_was_handed_back_watches_nothing(mm2: FakeMirrorMaker) -> None:
