@@ -116,14 +116,14 @@ def hand_back(
         )
         if not request.dry_run:
             try:
-                _end_watch(sides, request, places, complete=report.is_complete)
+                _end_watch(sides, request, places, clock.unix_ms(), complete=report.is_complete)
             except KafkaError as error:
                 line = f"runs of the flow still watch MirrorMaker 2, repeat the command before it starts: {error}"
                 return replace(report, warnings=[*report.warnings, line])
         return report
 
 
-def _end_watch(sides: Sides, request: TakeoverRequest, places: Places, *, complete: bool) -> None:
+def _end_watch(sides: Sides, request: TakeoverRequest, places: Places, now_ms: int, *, complete: bool) -> None:
     """Have the flow no longer watch MirrorMaker 2, unless it keeps some partitions. Raises KafkaError."""
     topic = TakeoverTopic(sides.target_options, request.flow)
     key = TakeoverKey(request.deployment.source, places.connector, places.offsets_topic)
@@ -132,7 +132,7 @@ def _end_watch(sides: Sides, request: TakeoverRequest, places: Places, *, comple
             topic.remove(key, TIMEOUT_MS)
         elif record.key == key:
             # The positions that were just written are not MirrorMaker 2's.
-            topic.write(replace(record, ends=sides.ends_of(places)), TIMEOUT_MS)
+            topic.write(replace(record, ends=sides.ends_of(places), time_ms=now_ms), TIMEOUT_MS)
 
 
 def _write(options: Mapping[str, object], topic: str, positions: Sequence[StoredPosition]) -> None:

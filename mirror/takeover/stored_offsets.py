@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -96,24 +97,33 @@ class TopicReader:
         return {tp: found[tp].offset for tp in tps}
 
     def since(
-        self, topic: str, starts: Mapping[TopicPartition, int]
+        self, topic: str, starts: Mapping[TopicPartition, int], time_ms: int
     ) -> tuple[Iterator[Record], dict[TopicPartition, int]]:
         """Return the committed records from ``starts`` on, read as they are iterated over, and the ends of the logs.
 
-        A partition without a start is read from its beginning, and so is one whose log ends in front of it: the topic
-        was deleted and made again. If there is no such topic, both are empty. Raises KafkaError, also the iterator.
+        A partition without a start, or whose log ends in front of it, is read from its beginning: the topic was made
+        again, or an election cut the log. Only its records after ``time_ms`` (ms since 1970) are returned then, because
+        the others may be those in front of the start. If there is no such topic, both are empty. Raises KafkaError,
+        also the iterator.
         """
         ends = self.ends(topic, stable=True) if topic in self._admin.describe_topics([topic]) else {}
-        return self._since(starts, ends), ends
+        return self._since(starts, ends, time_ms), ends
 
-    def _since(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Iterator[Record]:
+    def _since(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], time_ms: int
+    ) -> Iterator[Record]:
         grown = {tp: end for tp, end in ends.items() if end != starts.get(tp, 0)}
         firsts = self._admin.list_offsets(dict.fromkeys(grown, EARLIEST))
         for tp, end in grown.items():
-            start = starts.get(tp, 0)
-            start = firsts[tp].offset if start > end else max(start, firsts[tp].offset)
+            first, start = firsts[tp].offset, starts.get(tp)
+            if start is None or start > end:
+                start, after_ms = first, time_ms
+            else:
+                start, after_ms = max(start, first), -math.inf
             for fetched in self._read(tp, start, end, "read_committed"):
-                yield from (one for one in fetched.records() if start <= one.offset < end)
+                for one in fetched.records():
+                    if start <= one.offset < end and one.timestamp_ms > after_ms:
+                        yield one
 
     def records(self, topic: str, reach: Reach = Reach.ALL_COMMITTED) -> Iterator[Record]:
         """Yield the records up to the present ends. Raises KafkaError; KafkaTimeout if a transaction does not end."""

@@ -22,8 +22,8 @@ _RETRY_MS: Final = 60_000
 """What cannot be read is tried again after so long: a cluster that does not answer must not delay what shares the
 thread."""
 _STORE_MS: Final = 3_600_000
-"""How often the ends that were reached are stored while a flow runs, so that the next run does not begin at the takeover:
-a Connect cluster whose other connectors copy 1,000 partitions stores 1.4 million positions a day."""
+"""How often the ends that were reached are stored while a flow runs, so that the next run does not begin at the
+takeover: a Connect cluster whose other connectors copy 1,000 partitions stores 1.4 million positions a day."""
 _CALL_MS: Final = 5_000
 """The time-out of each call, for the same reason."""
 
@@ -156,7 +156,7 @@ class _Connector:
     def read(self, copies: Callable[[str], bool]) -> str:
         """Return what shows that it copies again; empty for nothing. Raises KafkaError: it is read again then."""
         for topic, starts in self._ends.items():
-            records, ends = self._reader.since(topic, starts)
+            records, ends = self._reader.since(topic, starts, self.record.time_ms)
             is_status = topic == self.record.status_topic
             sign = running_task(self.record, records) if is_status else stored_position(self.record, records, copies)
             if sign:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from mirror.client import TopicPartition
@@ -12,7 +10,7 @@ from mirror.mirrormaker.source_offsets import SourceOffsetKey, partition_of
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.progress.flow_topic import takeover_topic_of
 from mirror.takeover.decision import Outcome
-from mirror.takeover.takeover_topic import TakeoverTopic
+from mirror.takeover.takeover_topic import TakeoverRecord, TakeoverTopic
 from mirror.takeover.watch import INTERVAL_MS
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -145,8 +143,8 @@ def test_one_that_makes_its_topics_again_is_seen(mm2: FakeMirrorMaker) -> None:
     with mm2.watch() as watch:
         watch.check()
         mm2.pair.target.add_topic(POSITIONS, 25)
-        mm2.store(2)
         mm2.pair.target.clock.advance(INTERVAL_MS)
+        mm2.store(2)
         assert "it has stored offset 2 of t-0" in str(watch.read())
     assert mm2.warned == []
 
@@ -158,14 +156,48 @@ def test_one_whose_topic_was_made_again_meanwhile_is_seen(mm2: FakeMirrorMaker) 
     with mm2.watch() as watch:
         watch.check()
         mm2.pair.target.add_topic(POSITIONS, 25)
-        mm2.store(2)
         mm2.pair.target.clock.advance(INTERVAL_MS)
+        mm2.store(2)
         assert "it has stored offset 2 of t-0" in str(watch.read())
 
 
-def _stored_ends(mm2: FakeMirrorMaker) -> Mapping[TopicPartition, int]:
+def test_a_log_that_an_election_has_cut_is_no_sign(mm2: FakeMirrorMaker) -> None:
+    """The positions in front of the takeover are still there."""
+    mm2.store(6)
+    mm2.run()
+    mm2.pair.target.log(POSITIONS, _partition_of("t")).truncate(1)
+    with mm2.watch() as watch:
+        watch.check()
+        mm2.pair.target.clock.advance(INTERVAL_MS)
+        mm2.store(7)
+        assert "it has stored offset 7 of t-0" in str(watch.read())
+
+
+def test_a_topic_that_a_broker_does_not_know_for_a_while_is_no_sign(mm2: FakeMirrorMaker) -> None:
+    mm2.run()
+    unknown = Action(errors={POSITIONS: errors.UNKNOWN_TOPIC_OR_PARTITION})
+    with mm2.watch() as watch:
+        mm2.pair.target.control.add(lambda call: unknown if call.api is Api.METADATA else None)
+        watch.check()
+        mm2.pair.target.control.clear()
+        mm2.pair.target.clock.advance(INTERVAL_MS)
+        watch.check()
+    assert mm2.warned == []
+
+
+def test_a_sign_is_seen_in_a_log_that_was_cut_between_two_runs(mm2: FakeMirrorMaker) -> None:
+    mm2.store(6)
+    mm2.run()
+    mm2.pair.target.log(POSITIONS, _partition_of("t")).truncate(1)
+    mm2.pair.target.clock.advance(INTERVAL_MS)
+    assert _seen(mm2) is None
+    mm2.store(7)
+    assert "it has stored offset 7 of t-0" in str(_seen(mm2))
+
+
+def _stored(mm2: FakeMirrorMaker) -> TakeoverRecord:
     (record,) = TakeoverTopic({"bootstrap.servers": mm2.pair.target.bootstrap}, FLOW).read(30_000)
-    return record.ends
+    return record
 
 
 def _partition_of(topic: str) -> int:
@@ -187,18 +219,18 @@ def test_the_next_run_reads_only_what_was_not_read_before(mm2: FakeMirrorMaker) 
     """A Connect cluster whose other connectors go on stores millions of positions after the takeover."""
     tp = TopicPartition(POSITIONS, _partition_of("other"))
     mm2.run()
-    first = _stored_ends(mm2)[tp]
+    first = _stored(mm2).ends[tp]
     with mm2.watch() as watch:
         mm2.store(3, topic="other")
         watch.check()
-        assert _stored_ends(mm2)[tp] == first + 1
+        assert _stored(mm2).ends[tp] == first + 1
         mm2.store(4, topic="other")
         mm2.pair.target.clock.advance(INTERVAL_MS)
         watch.check()
-        assert _stored_ends(mm2)[tp] == first + 1, "a stream writes once an hour"
+        assert _stored(mm2).ends[tp] == first + 1, "a stream writes once an hour"
         mm2.pair.target.clock.advance(3_600_000)
         watch.check()
-        assert _stored_ends(mm2)[tp] == first + 2
+        assert _stored(mm2).ends[tp] == first + 2
     assert _seen(mm2) is None
     mm2.store(11)
     assert "it has stored offset 11 of t-0" in str(_seen(mm2))
@@ -235,9 +267,12 @@ def test_positions_that_a_hand_back_has_written_are_not_taken_for_mirrormakers(
     mm2.run()
     mm2.pair.copy_all()
     mm2.pair.target.log("paris.t", 1).truncate(3)
+    before_ms = _stored(mm2).time_ms
+    mm2.pair.target.clock.advance(INTERVAL_MS)
     report = mm2.hand_back()
     assert [one.outcome.value for one in report.decisions] == ["handed-back", "left-out"]
     assert _seen(mm2) is None
+    assert _stored(mm2).time_ms >= before_ms + INTERVAL_MS, "they are not, either, if the log is cut"
     mm2.store(11, partition=1)
     assert _seen(mm2) is not None
 
