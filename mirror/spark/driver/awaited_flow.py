@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from mirror.errors import MirrorError, is_outage
+from mirror.errors import ConnectionFailed, FlowError, KafkaTimeout, MirrorError, is_outage
 from mirror.spark.preflight.flow_checks import Findings
 
 if TYPE_CHECKING:
@@ -20,12 +20,16 @@ def is_away(error: BaseException) -> bool:
     return is_outage(error) or (error.__cause__ is not None and is_outage(error.__cause__))
 
 
+def may_start_later(error: BaseException) -> bool:
+    """Whether a flow was not started because brokers are away, or answer that a partition has no leader yet."""
+    return any(isinstance(one, ConnectionFailed | KafkaTimeout) for one in (error, error.__cause__))
+
+
 class AwaitedFlow:
     """Checks a flow in a thread of its own until its clusters answer; the check may then refuse it."""
 
-    def __init__(self, flow: str, check: Callable[[], Findings], *, give_up_s: float) -> None:
-        """``check`` raises MirrorError if the flow must not run. ``give_up_s`` is in monotonic seconds."""
-        self.give_up_s: Final = give_up_s
+    def __init__(self, flow: str, check: Callable[[], Findings]) -> None:
+        """``check`` raises MirrorError if the flow must not run; any other exception refuses the flow, too."""
         self.findings: Findings | None = None
         """The result of the check that every cluster has answered."""
         self._flow: Final = flow
@@ -45,8 +49,9 @@ class AwaitedFlow:
     def _checked(self) -> Findings:
         try:
             return self._check()
-        except MirrorError as error:
-            return Findings(errors={self._flow: error})
+        except Exception as error:  # noqa: BLE001 - without this thread the flow would wait for ever
+            known = error if isinstance(error, MirrorError) else FlowError(f"{type(error).__name__}: {error}")
+            return Findings(errors={self._flow: known})
 
     def end(self) -> None:
         """Check no more."""

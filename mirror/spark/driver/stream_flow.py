@@ -13,7 +13,7 @@ from rich.filesize import decimal
 
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
 from mirror.client import Admin
-from mirror.errors import MAX_NAMES_SHOWN, FlowError, KafkaTimeout, MirrorError, MirrorMakerResumed
+from mirror.errors import MAX_NAMES_SHOWN, FlowError, KafkaError, KafkaTimeout, MirrorError, MirrorMakerResumed
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
@@ -255,8 +255,8 @@ class StreamFlow:
         self._query = self._start()
 
     def _learn_addresses(self) -> None:
-        """Have a later outage name its cluster. Raises KafkaError."""
-        with open_admins(self._config, self._flow) as admins:
+        """Have a later outage name its cluster. That is for messages only: an error is no reason not to start."""
+        with contextlib.suppress(KafkaError), open_admins(self._config, self._flow) as admins:
             for name, admin in zip((self._flow.source, self._flow.target), admins, strict=True):
                 brokers = admin.describe_cluster().brokers
                 self._outages.learn(name, [f"{broker.host}:{broker.port}" for broker in brokers])

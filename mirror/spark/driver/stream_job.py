@@ -21,7 +21,7 @@ from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.runtime.memory.malloc_tuning import collect_rarely
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.driver.awaited_flow import AwaitedFlow, is_away
+from mirror.spark.driver.awaited_flow import AwaitedFlow, is_away, may_start_later
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.batch_job import (
     check,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.errors import MirrorError
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.telemetry.run import RunTelemetry
 
@@ -137,6 +136,10 @@ class _Stream:
         self._report: Final = report
         self._runs: Final = list[StreamFlow]()
         self._awaited: Final = dict[StreamFlow, AwaitedFlow]()
+        self._give_up_s = math.inf
+        """Until when flows wait for their clusters, in monotonic seconds."""
+        self._parallelism = 1
+        self._warned: Final = set[str]()
         self._folder: Final = FolderCheck(options.report_dir, consoles.warning, consoles.progress)
         self._shutdown_reported = False
 
@@ -170,21 +173,27 @@ class _Stream:
                 " (--master), or select one flow with --flow"
             )
             raise FlowError(msg)
+        self._parallelism = slots // len(self._flows)
+        if self._options.wait is not None:
+            self._give_up_s = time.monotonic() + self._options.wait
         for flow in self._flows:
-            name = new_run_id()
-            ledger = Ledger.open(self._options.report_dir, flow.name, name)
-            secrets_dir = self._options.secrets_dir.absolute() if self._options.secrets_dir else None
-            flow_options = FlowOptions(
-                self._options.config.absolute(), flow.name, ledger.path, secrets_dir, slots // len(self._flows), name
-            )
-            report = FlowReport(flow.name, datetime.now(UTC), run=name)
-            run = StreamFlow(flow, self._config, flow_options, report, consoles=self._consoles, telemetry=telemetry)
+            run = self._new_run(flow, telemetry)
             self._runs.append(run)
-            if (error := findings.errors.get(flow.name)) is not None and self._may_run(findings, flow):
-                self._await(flow, run, error)
+            if (error := findings.errors.get(flow.name)) is not None and self._may_wait and is_away(error):
+                self._await(run, error)
             else:
                 self._start(run, spark, findings, telemetry)
         self._summarize()
+
+    def _new_run(self, flow: FlowConfig, telemetry: RunTelemetry) -> StreamFlow:
+        name = new_run_id()
+        ledger = Ledger.open(self._options.report_dir, flow.name, name)
+        secrets_dir = self._options.secrets_dir.absolute() if self._options.secrets_dir else None
+        options = FlowOptions(
+            self._options.config.absolute(), flow.name, ledger.path, secrets_dir, self._parallelism, name
+        )
+        report = FlowReport(flow.name, datetime.now(UTC), run=name)
+        return StreamFlow(flow, self._config, options, report, consoles=self._consoles, telemetry=telemetry)
 
     def _refuse(self, findings: Findings) -> int:
         """Report why no flow runs, and return the exit status."""
@@ -199,14 +208,19 @@ class _Stream:
     def _may_run(self, findings: Findings, flow: FlowConfig) -> bool:
         """Return whether ``flow`` can start now, or waits for a cluster."""
         error = findings.errors.get(flow.name)
-        waits = not self._options.available_now and self._options.wait != 0
-        return error is None or (waits and is_away(error))
+        return error is None or (self._may_wait and is_away(error))
 
-    def _await(self, flow: FlowConfig, run: StreamFlow, error: MirrorError) -> None:
-        self._consoles.warning(f"flow {flow.name}: {error}; it starts once the cluster answers")
-        give_up_s = math.inf if self._options.wait is None else time.monotonic() + self._options.wait
-        check = partial(check_flows, self._config, [flow])
-        self._awaited[run] = AwaitedFlow(flow.name, check, give_up_s=give_up_s)
+    @property
+    def _may_wait(self) -> bool:
+        return not self._options.available_now and self._options.wait != 0 and time.monotonic() < self._give_up_s
+
+    def _await(self, run: StreamFlow, error: Exception) -> None:
+        line = f"flow {run.report.flow}: {error}; it starts once the cluster answers"
+        if line not in self._warned:
+            self._consoles.warning(line)
+        self._warned.add(line)
+        check = partial(check_flows, self._config, [self._config.flows[run.report.flow]])
+        self._awaited[run] = AwaitedFlow(run.report.flow, check)
 
     def _start(self, run: StreamFlow, spark: SparkSession, findings: Findings, telemetry: RunTelemetry) -> None:
         runner = FlowRunner(
@@ -223,7 +237,17 @@ class _Stream:
         try:
             run.start(spark, runner, available_now=self._options.available_now)
         except Exception as error:  # noqa: BLE001 - a flow that cannot start does not stop the others
-            self._give_up(run, error)
+            if self._may_wait and may_start_later(error):
+                self._await_again(run, error, telemetry)
+            else:
+                self._give_up(run, error)
+
+    def _await_again(self, run: StreamFlow, error: Exception, telemetry: RunTelemetry) -> None:
+        """Replace a run whose clusters answered its check but not its start: what it has opened is closed."""
+        run.end()
+        fresh = self._new_run(self._config.flows[run.report.flow], telemetry)
+        self._runs[self._runs.index(run)] = fresh
+        self._await(fresh, error)
 
     def _give_up(self, run: StreamFlow, error: Exception) -> None:
         self._report_error(run, error)
@@ -232,10 +256,10 @@ class _Stream:
     def _follow_awaited(self, run: StreamFlow, spark: SparkSession, telemetry: RunTelemetry) -> None:
         """Start a flow whose clusters have answered, or give up one that is to wait no longer."""
         awaited = self._awaited[run]
-        if awaited.findings is not None:
+        if awaited.findings is not None and self._shutdown.signum is None:
             del self._awaited[run]
             self._start(run, spark, awaited.findings, telemetry)
-        elif self._shutdown.signum is not None or time.monotonic() >= awaited.give_up_s:
+        elif self._shutdown.signum is not None or time.monotonic() >= self._give_up_s:
             awaited.end()
             del self._awaited[run]
             self._give_up(run, FlowError("not started: a cluster has not answered"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.config.load import load
+from mirror.errors import BrokerError, KafkaTimeout
 from mirror.spark.driver import awaited_flow, batch_job, stream_job
 from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.output.console import Consoles
@@ -20,6 +21,7 @@ from mirror.spark.driver.stream_job import ShutdownSignal, _Stream
 from mirror.spark.ledger.results import Summary
 from mirror.spark.preflight import acl_lookup, flow_checks
 from mirror.spark.preflight.flow_checks import Findings
+from mirror.wire.error_codes import LEADER_NOT_AVAILABLE
 from tests.spark import fakes
 from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, use_fakes
 
@@ -45,6 +47,7 @@ class Site(FlowHarness):
         self.a.add_topic("orders", [1])
         self.shutdown = ShutdownSignal()
         self.started: list[str] = []
+        self.runs: list[str | None] = []
         self.sessions = 0
         self.on_start: Callable[[], object] = dict
         site = self
@@ -54,6 +57,7 @@ class Site(FlowHarness):
             if error := runner._findings.errors.get(run.report.flow):
                 raise error
             site.started.append(run.report.flow)
+            site.runs.append(run.report.run)
             site.on_start()
 
         def session() -> Any:
@@ -132,6 +136,58 @@ def test_a_flow_that_is_refused_once_its_cluster_answers_does_not_start(site: Si
     assert site.run() == 1
     assert site.started == []
     assert "none of the 1 topics" in (site.errors()["f"] or "")
+
+
+def test_a_check_that_fails_unexpectedly_ends_the_waiting(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (site.folder / "b-1.json").unlink()
+
+    def check(*_: object) -> Findings:
+        raise ZeroDivisionError("what")
+
+    monkeypatch.setattr(stream_job, "check_flows", check)
+    assert site.run(wait=20) == 1
+    assert site.errors() == {"f": "ZeroDivisionError: what"}
+
+
+def test_a_flow_whose_cluster_does_not_answer_its_start_starts_later_as_another_run(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def on_start() -> None:
+        if len(site.started) < 3:
+            raise KafkaTimeout("no partition has a leader") from BrokerError("no leader", LEADER_NOT_AVAILABLE)
+
+    site.on_start = on_start
+    assert site.run() == 0
+    assert site.started == ["f", "f", "f"]
+    assert len(set(site.runs)) == 3
+    assert site.errors() == {"f": None}
+    err = " ".join(capsys.readouterr().err.split())
+    assert err.count("flow f: no partition has a leader; it starts once the cluster answers") == 1
+
+
+def test_a_flow_whose_cluster_never_answers_its_start_is_given_up_in_time(site: Site) -> None:
+    def on_start() -> None:
+        raise KafkaTimeout("no partition has a leader")
+
+    site.on_start = on_start
+    assert site.run(wait=0.5) == 1
+    assert len(site.started) > 1
+    assert site.errors()["f"] in {"no partition has a leader", "not started: a cluster has not answered"}
+
+
+def test_a_flow_whose_cluster_answers_after_a_signal_does_not_start(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site.folder / "b-1.json").unlink()
+
+    def check(*_: object) -> Findings:
+        site.shutdown.signum = 15
+        return Findings()
+
+    monkeypatch.setattr(stream_job, "check_flows", check)
+    assert site.run() == 1
+    assert site.started == []
+    assert site.errors() == {"f": "not started: a cluster has not answered"}
 
 
 def test_runs_and_streams_name_a_cluster_that_has_not_answered(

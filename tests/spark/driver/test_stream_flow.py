@@ -13,7 +13,7 @@ from mirror.alignment.deletions import decision as deletion
 from mirror.alignment.deletions.report import Deletion, DeletionReport
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport, Difference
-from mirror.errors import MirrorMakerResumed
+from mirror.errors import ConnectionFailed, MirrorMakerResumed
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.driver.output.console import Consoles
@@ -73,6 +73,18 @@ def test_query_whose_planning_process_starts_too_late_is_started_for_two_minutes
         assert run._failure() is not None
     assert len(starts) == 12
     assert "too short 12 times: this machine is too busy" in str(run._failure())
+
+
+def test_addresses_that_cannot_be_read_do_not_keep_a_stream_from_starting(
+    site: EpochsHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are for messages only."""
+
+    def fail(*_: object) -> None:
+        raise ConnectionFailed("away")
+
+    monkeypatch.setattr("mirror.spark.driver.stream_flow.open_admins", fail)
+    run_of(site)._learn_addresses()
 
 
 def test_a_stream_that_ends_because_mirrormaker_copies_again_has_failed(site: EpochsHarness) -> None:
