@@ -15,6 +15,7 @@ import yaml
 
 from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.verify_options import VerifyOptions
+from mirror.spark.ledger.results import EXIT_INCOMPLETE, EXIT_MIRRORMAKER
 from tests.schedules.tools import ROOT, SCHEDULES
 
 SLOT = SCHEDULES / "cron" / "slot.sh"
@@ -98,6 +99,14 @@ def test_systemd_accepts_each_unit(tmp_path: Path, unit: Path) -> None:
     done = subprocess.run(verify, capture_output=True, text=True, check=False)
     ours = [line for line in done.stderr.splitlines() if "mirror" in line]
     assert (done.returncode, ours) == (0, [])
+
+
+def test_systemd_does_not_restart_a_stream_that_a_person_must_attend_to() -> None:
+    unit = (SCHEDULES / "systemd" / "mirror-stream@.service").read_text(encoding="utf-8")
+    statuses = f"2 {EXIT_INCOMPLETE} {EXIT_MIRRORMAKER}"
+    assert f"\nRestartPreventExitStatus={statuses}\n" in unit
+    table = (ROOT / "jobs" / "OPERATE.md").read_text(encoding="utf-8")
+    assert all(f"\n| {status} | " in table for status in statuses.split())
 
 
 def test_systemd_understands_when_the_timers_elapse() -> None:
