@@ -103,6 +103,7 @@ class StreamFlow:
         self._query: StreamingQuery | None = None
         self._start: Callable[[], StreamingQuery] | None = None
         self._starts = 0
+        self._unrecorded = False
         self._monitor: StreamMonitor | None = None
         self._watch: MirrorMakerWatch | None = None
         self._record: Final = RunRecord(self._options.run)
@@ -386,14 +387,17 @@ class StreamFlow:
     def wind_up(self, now_s: float, *, recorded: bool = True) -> None:
         """After a stop, end the query once its epoch has ended in order, or when the time for that is over.
 
-        ``recorded``: the ledger says whether it has; otherwise it cannot be written, and Spark says it.
+        Spark says whether it has, or the ledger: but the plan of a running epoch may be missing there once it could not
+        be written (not ``recorded``), and the results of one that has ended.
         """
+        self._unrecorded = self._unrecorded or not recorded
         if not (self.running and self._stop_requested):
             return
         self._deadline_s = min(self._deadline_s, now_s + self._flow.shutdown_timeout_ms / 1000)
         self._stop_received_s = min(self._stop_received_s, now_s + _STOP_RECEIVED_S)
         # If all planned epochs have results, nothing is lost; but tasks that still run first receive the stop command.
-        if now_s >= self._stop_received_s and (self._has_results() if recorded else self._is_idle()):
+        has_ended = self._is_idle() or (not self._unrecorded and self._has_results())
+        if now_s >= self._stop_received_s and has_ended:
             self.kill()
         elif now_s >= self._deadline_s:
             self.report.cut_short = True

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.config.models import FlowConfig
+    from mirror.spark.driver.stream_flow import StreamFlow
 
 FULL = "No space left on device"
 
@@ -186,19 +187,38 @@ def test_a_stream_says_nothing_of_an_epoch_without_results(
     site.epochs.close()
 
 
+@pytest.mark.parametrize(
+    "recorded", [(True, False), (False, True), (True, True)], ids=["full", "free again", "full between two checks"]
+)
 def test_a_stream_ends_in_order_when_spark_is_idle_if_nothing_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: tuple[bool, bool]
 ) -> None:
     site = new_epochs_harness(tmp_path, monkeypatch)
     run, status = run_of(site), {"isDataAvailable": True}
     site.epochs.plan(1, drains=False)
+    query = stoppable(run, status)
+    for each, now_s in zip(recorded, (0.0, 5.0), strict=True):
+        run.wind_up(now_s, recorded=each)
+        assert query.isActive, "its epoch has no results, and Spark copies"
+    status["isDataAvailable"] = False
+    run.wind_up(5.0, recorded=recorded[1])
+    assert (query.isActive, run.report.cut_short) == (False, False)
+    site.epochs.close()
+
+
+def test_an_epoch_whose_plan_is_not_recorded_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = new_epochs_harness(tmp_path, monkeypatch)
+    run = run_of(site)
+    query = stoppable(run, {"isDataAvailable": True})
+    for recorded, now_s in ((False, 0.0), (True, 5.0)):
+        run.wind_up(now_s, recorded=recorded)
+        assert query.isActive, "Spark copies"
+    site.epochs.close()
+
+
+def stoppable(run: StreamFlow, status: dict[str, bool]) -> Any:
+    """Returns the query of a stream that is asked to end; ``status`` is Spark's."""
     query = SimpleNamespace(isActive=True, status=status)
     query.stop = lambda: setattr(query, "isActive", False)
     run._query, run._monitor = cast("Any", query), cast("Any", SimpleNamespace(stop_requested=True))
-    for recorded, now_s in ((True, 0.0), (True, 5.0), (False, 5.0)):
-        run.wind_up(now_s, recorded=recorded)
-        assert query.isActive, "its epoch has no results, and Spark copies"
-    status["isDataAvailable"] = False
-    run.wind_up(5.0, recorded=False)
-    assert (query.isActive, run.report.cut_short) == (False, False)
-    site.epochs.close()
+    return query
