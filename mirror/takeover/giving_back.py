@@ -132,7 +132,8 @@ def _end_watch(sides: Sides, request: TakeoverRequest, places: Places, now_ms: i
             topic.remove(key, TIMEOUT_MS)
         elif record.key == key:
             # The positions that were just written are not MirrorMaker 2's.
-            topic.write(replace(record, ends=sides.ends_of(places), time_ms=now_ms), TIMEOUT_MS)
+            ends, _ = sides.ends_of(places)
+            topic.write(replace(record, ends=ends, time_ms=now_ms), TIMEOUT_MS)
 
 
 def _write(options: Mapping[str, object], topic: str, positions: Sequence[StoredPosition]) -> None:

@@ -155,10 +155,17 @@ class Sides:
         found = [one for one in last_of_keys(self.position_topics.records(places.status_topic)) if one.key == own]
         return Status.parse(found[-1].value) if found else None
 
-    def ends_of(self, places: Places) -> dict[TopicPartition, int]:
-        """Return the last stable offsets of the topics that a MirrorMaker 2 writes which runs. Raises KafkaError."""
-        existing = self.positions.describe_topics([places.offsets_topic, places.status_topic or places.offsets_topic])
-        return {tp: end for topic in existing for tp, end in self.position_topics.ends(topic, stable=True).items()}
+    def ends_of(self, places: Places) -> tuple[dict[TopicPartition, int], KafkaError | None]:
+        """Return the last stable offsets of the topics that a MirrorMaker 2 writes which runs.
+
+        Those of the status topic are missing if it cannot be described, as the error says then. Raises KafkaError.
+        """
+        wanted = [places.offsets_topic, places.status_topic or places.offsets_topic]
+        found = self.positions.describe_topics(wanted, partial=True, timeout_ms=TIMEOUT_MS)
+        if error := found.failed.get(places.offsets_topic):
+            raise error
+        ends = {tp: end for topic in found for tp, end in self.position_topics.ends(topic, stable=True).items()}
+        return ends, found.failed.get(places.status_topic)
 
     def existing_targets(self) -> list[TopicPartition]:
         """Return the flow's target partitions that exist. Raises KafkaError."""

@@ -104,7 +104,13 @@ class Takeover:
         ids = self._known_ids(places.group, positions.connector)
         if ids and not request.dry_run:
             fence(sides.target_options, ids, TIMEOUT_MS)
-        ends = sides.ends_of(places)
+        ends, status_error = sides.ends_of(places)
+        if status_error is not None:
+            self._warnings.append(
+                "whether a task of MirrorMaker 2 is started again cannot be read; a position that it stores is seen:"
+                f" {status_error}"
+            )
+            places = places._replace(status_topic="")
         # What its last transactions have stored is known only now.
         named = replace(request.deployment, offsets_topic=positions.topic, connector=positions.connector)
         reach = Reach.STABLE if request.dry_run else Reach.ALL_COMMITTED

@@ -14,7 +14,7 @@ from mirror.takeover.takeover_topic import TakeoverRecord, TakeoverTopic
 from mirror.takeover.watch import INTERVAL_MS
 from mirror.wire.api import Api
 from tests.fakes import errors
-from tests.fakes.control import Action
+from tests.fakes.control import Action, ServerCall
 from tests.relay.fake_pair import FLOW
 from tests.takeover.fake_mirrormaker import CONNECTOR, POSITIONS, FakeMirrorMaker, only
 
@@ -254,6 +254,24 @@ def test_a_flow_that_was_handed_back_watches_nothing(mm2: FakeMirrorMaker) -> No
     assert _seen(mm2) is not None, "nothing was handed back yet"
     assert mm2.hand_back().is_complete
     assert _seen(mm2) is None
+
+
+def test_states_that_may_not_be_read_do_not_stop_a_takeover(mm2: FakeMirrorMaker) -> None:
+    """MirrorMaker 2 is fenced before: a takeover that fails then leaves neither of both to copy."""
+    refused = Action(errors={STATES: errors.TOPIC_AUTHORIZATION_FAILED})
+
+    def refuse(call: ServerCall) -> Action | None:
+        is_named = call.api is Api.METADATA and STATES in str(call.body)  # a list of all topics leaves it out
+        return refused if is_named else None
+
+    mm2.pair.target.control.add(refuse)
+    report = mm2.run()
+    assert only(report).outcome is Outcome.SETTLED
+    assert any("is started again cannot be read" in line and STATES in line for line in report.warnings)
+    assert _stored(mm2).status_topic == ""
+    mm2.store(11)
+    assert "it has stored offset 11 of t-0" in str(_seen(mm2))
+    assert mm2.warned == []
 
 
 def test_positions_that_a_hand_back_has_written_are_not_taken_for_mirrormakers(
