@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -115,14 +114,12 @@ class TopicReader:
         grown = {tp: end for tp, end in ends.items() if end != starts.get(tp, 0)}
         firsts = self._admin.list_offsets(dict.fromkeys(grown, EARLIEST))
         for tp, end in grown.items():
-            first, start = firsts[tp].offset, starts.get(tp)
-            if start is None or start > end:
-                start, after_ms = first, time_ms
-            else:
-                start, after_ms = max(start, first), -math.inf
+            start = starts.get(tp)
+            is_known = start is not None and start <= end
+            start = max(start or 0, firsts[tp].offset) if is_known else firsts[tp].offset
             for fetched in self._read(tp, start, end, "read_committed"):
                 for one in fetched.records():
-                    if start <= one.offset < end and one.timestamp_ms > after_ms:
+                    if start <= one.offset < end and (is_known or one.timestamp_ms > time_ms):
                         yield one
 
     def records(self, topic: str, reach: Reach = Reach.ALL_COMMITTED) -> Iterator[Record]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,7 +31,7 @@ _CALL_MS: Final = 5_000
 
 
 class MirrorMakerWatch:
-    """The watch of one flow. Its calls wait for the clusters; for one thread at a time."""
+    """The watch of one flow. Its calls wait for the clusters, and for one another; for any thread."""
 
     def __init__(
         self,
@@ -52,8 +54,10 @@ class MirrorMakerWatch:
         self._copies: Final = copies
         self._warn: Final = warn
         self._clock: Final = clock
-        self._due_ms = clock.now()
-        self._warned: str | None = None
+        self._lock: Final = threading.Lock()
+        """A scheduled run reads in its own thread again while its heartbeat's last reading may still last."""
+        self._due_ms: float = clock.now()
+        self._warned: set[str] = set()
         with ExitStack() as stack:
             self._connectors: Final = [
                 _Connector(record, stack.enter_context(_Topics(options, clock))) for record, options in records
@@ -64,7 +68,9 @@ class MirrorMakerWatch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._clients.close()
+        with self._lock:
+            self._due_ms = math.inf
+            self._clients.close()
 
     def check(self) -> None:
         """Raise MirrorMakerResumed if MirrorMaker 2 copies again."""
@@ -74,26 +80,27 @@ class MirrorMakerWatch:
     def read(self) -> str | None:
         """Return the line about a MirrorMaker 2 that copies again, once it does; topics are read when that is due.
 
-        What cannot be read is a warning, and is tried again: it stops no copy.
+        What cannot be read is a warning, and is tried again: it stops no copy, and hides nothing else.
         """
-        if self.resumed is None and self._clock.now() >= self._due_ms:
-            try:
-                self.resumed = next((line for one in self._connectors if (line := self._read(one))), None)
-                self._due_ms, self._warned = self._clock.now() + INTERVAL_MS, None
-            except KafkaError as error:
-                self._due_ms = self._clock.now() + _RETRY_MS
-                self._warn_once(f"whether MirrorMaker 2 copies again what was taken over cannot be read: {error}")
-        return self.resumed
+        with self._lock:
+            if self.resumed is None and self._clock.now() >= self._due_ms:
+                errors: list[KafkaError] = []
+                self.resumed = next((line for one in self._connectors if (line := self._read(one, errors))), None)
+                self._due_ms = self._clock.now() + (_RETRY_MS if errors else INTERVAL_MS)
+                self._warn_of(errors)
+            return self.resumed
 
-    def _warn_once(self, line: str) -> None:
-        if line != self._warned:
+    def _warn_of(self, errors: Sequence[KafkaError]) -> None:
+        """Warn of what could not be read, unless that was so the last time."""
+        lines = {f"whether MirrorMaker 2 copies again what was taken over cannot be read: {error}" for error in errors}
+        for line in sorted(lines - self._warned):
             self._warn(line)
-        self._warned = line
+        self._warned = lines
 
-    def _read(self, connector: _Connector) -> str | None:
+    def _read(self, connector: _Connector, errors: list[KafkaError]) -> str | None:
         record = connector.record
         if not record.resumed:
-            sign = connector.read(self._copies)
+            sign = connector.read(self._copies, errors)
             if not sign:
                 self._store_ends(connector)
                 return None
@@ -153,12 +160,18 @@ class _Connector:
         """Return up to where the topics were read; a topic that is gone has no partitions."""
         return {tp: end for ends in self._ends.values() for tp, end in ends.items()}
 
-    def read(self, copies: Callable[[str], bool]) -> str:
-        """Return what shows that it copies again; empty for nothing. Raises KafkaError: it is read again then."""
+    def read(self, copies: Callable[[str], bool], errors: list[KafkaError]) -> str:
+        """Return what shows that it copies again; empty for nothing. What cannot be read is added to ``errors``."""
         for topic, starts in self._ends.items():
-            records, ends = self._reader.since(topic, starts, self.record.time_ms)
-            is_status = topic == self.record.status_topic
-            sign = running_task(self.record, records) if is_status else stored_position(self.record, records, copies)
+            try:
+                records, ends = self._reader.since(topic, starts, self.record.time_ms)
+                is_status = topic == self.record.status_topic
+                sign = (
+                    running_task(self.record, records) if is_status else stored_position(self.record, records, copies)
+                )
+            except KafkaError as error:
+                errors.append(error)
+                continue
             if sign:
                 return sign
             self._ends[topic] = ends

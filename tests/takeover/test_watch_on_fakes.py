@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from mirror.client import TopicPartition
@@ -10,7 +12,7 @@ from mirror.mirrormaker.source_offsets import SourceOffsetKey, partition_of
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.progress.flow_topic import takeover_topic_of
 from mirror.takeover.decision import Outcome
-from mirror.takeover.takeover_topic import TakeoverRecord, TakeoverTopic
+from mirror.takeover.takeover_topic import TakeoverKey, TakeoverRecord, TakeoverTopic
 from mirror.takeover.watch import INTERVAL_MS
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -313,6 +315,50 @@ def test_topics_that_cannot_be_read_are_a_warning_and_are_read_later(mm2: FakeMi
         mm2.pair.target.control.clear()
         mm2.pair.target.clock.advance(60_000)
         assert watch.read() is not None
+
+
+def test_what_cannot_be_read_hides_no_other_topic_or_connector(mm2: FakeMirrorMaker) -> None:
+    another = TakeoverRecord(
+        key=TakeoverKey("paris", "another", "refused"), cluster=None, status_topic="", ends={}, time_ms=0
+    )
+    TakeoverTopic({"bootstrap.servers": mm2.pair.target.bootstrap}, FLOW).write(another, 30_000)
+    mm2.run()
+    refused = Action(errors=dict.fromkeys([POSITIONS, "refused"], errors.TOPIC_AUTHORIZATION_FAILED))
+    mm2.pair.target.control.add(lambda call: refused if call.api is Api.METADATA else None)
+    with mm2.watch() as watch:
+        assert watch.read() is None
+        mm2.put(STATES, CONNECTOR, "RUNNING", task=0)
+        mm2.pair.target.clock.advance(60_000)
+        assert "its task 0 is RUNNING" in str(watch.read())
+    assert ["'refused'" in line for line in mm2.warned] == [False, True]
+
+
+def test_two_threads_do_not_read_at_once(mm2: FakeMirrorMaker) -> None:
+    """The heartbeat of a scheduled run may still read when the run itself reads for the last time."""
+    mm2.run()
+    mm2.store(3, topic="other")
+    reading, go_on, topics = threading.Event(), threading.Event(), list[str]()
+
+    def copies(topic: str) -> bool:
+        topics.append(topic)
+        reading.set()
+        assert go_on.wait(30)
+        return False
+
+    with mm2.watch(copies) as watch:
+        threads = [threading.Thread(target=watch.read) for _ in range(2)]
+        threads[0].start()
+        assert reading.wait(30)
+        threads[1].start()
+        threads[1].join(0.2)
+        assert threads[1].is_alive(), "it waits for the first one"
+        go_on.set()
+        for thread in threads:
+            thread.join(30)
+    assert topics == ["other"], "the second one is not due any more"
+    mm2.pair.target.clock.advance(INTERVAL_MS)
+    assert watch.read() is None, "it is closed, and reads no more"
+    assert mm2.warned == []
 
 
 def test_nothing_is_taken_over_without_the_record(mm2: FakeMirrorMaker) -> None:
