@@ -1,7 +1,7 @@
 """Decides about changes of configurations that make brokers delete records, as about deletions of topics. Pure.
 
-What such a change deletes is as lost as with its topic. So two rounds in a row have to see the same, the records have
-to be those of the source topic that there is now, and topics count for the limit of deletions.
+What such a change deletes is as lost as with its topic. So two rounds in a row have to see the same values, the records
+have to be those of the source topic that there is now, and topics count for the limit of deletions.
 """
 
 from __future__ import annotations
@@ -34,6 +34,18 @@ class ReductionRules(NamedTuple):
 NO_REDUCTIONS: Final = ReductionRules()
 
 
+class Reducing(NamedTuple):
+    """A target topic whose brokers are to delete records by changes of its configuration."""
+
+    topic_id: str
+    same: bool
+    """Whether its records are :func:`of_same_source`."""
+    now: Mapping[str, str | None]
+    """The values that can be set now, by key; None for the brokers' default."""
+    waiting: Mapping[str, str | None]
+    """Those that a running copy depends on."""
+
+
 class Verdict(NamedTuple):
     """What is done about a topic; with a reason, nothing is."""
 
@@ -44,27 +56,31 @@ class Verdict(NamedTuple):
 
 
 def decide_reductions(
-    topics: Mapping[str, tuple[str, bool]], known: Creations, rules: ReductionRules, flow: str, now_ms: int
+    topics: Mapping[str, Reducing], known: Creations, rules: ReductionRules, flow: str, now_ms: int
 ) -> dict[str, Verdict]:
-    """Decide about target ``topics``: for each its id, and whether its records are :func:`of_same_source`."""
-    records = {name: _record_of(known, name, topic_id) for name, (topic_id, _) in topics.items()}
-    wanted = [name for name, (_, same) in topics.items() if same]
+    """Decide about target ``topics``. What waits for a restart counts, so that the next start is a later round."""
+    wanted = [name for name, one in topics.items() if one.same]
     lately = 0 if rules.by_hand else deleted_lately(known, now_ms)
     fits = within_limit(len(wanted), lately, rules.limit)
     detail = over_limit(flow, len(wanted), lately, rules.limit, "makes the changes")
     found = {}
-    for name, record in records.items():
+    for name, one in topics.items():
+        record = _record_of(known, name, one)
         seen = replace(record, seen_ms=first_seen_ms(record.seen_ms, now_ms))
-        if name not in wanted:
+        if not one.same:
             found[name] = Verdict(
-                replace(record, seen_ms=0), Reason.SOURCE_RECREATED, "the copied records are of another topic"
+                replace(record, seen_ms=0, wanted={}),
+                Reason.SOURCE_RECREATED,
+                "the copied records are of another topic",
             )
         elif not fits:
             found[name] = Verdict(seen, Reason.OVER_LIMIT, detail)
-        elif is_confirmed(record.seen_ms, now_ms):
-            found[name] = Verdict(Reduction(topic_id=record.topic_id, done_ms=now_ms))
-        else:
+        elif not is_confirmed(record.seen_ms, now_ms):
             found[name] = Verdict(seen, Reason.CONFIRMING)
+        elif one.waiting:
+            found[name] = Verdict(replace(seen, done_ms=now_ms) if one.now else seen)
+        else:
+            found[name] = Verdict(Reduction(topic_id=record.topic_id, done_ms=now_ms))
     return found
 
 
@@ -78,6 +94,11 @@ def of_same_source(progress: Collection[Progress], created: CreatedTopic | None,
     return created is not None and created.source.topic_id == source_id
 
 
-def _record_of(known: Creations, name: str, topic_id: str) -> Reduction:
+def _record_of(known: Creations, name: str, one: Reducing) -> Reduction:
+    """Return the record with what is wanted now. If that was not wanted before, no round has seen it."""
+    wanted = {**one.now, **one.waiting}
     found = known.reductions.get(name)
-    return found if found is not None and found.topic_id == topic_id else Reduction(topic_id=topic_id)
+    if found is None or found.topic_id != one.topic_id:
+        return Reduction(topic_id=one.topic_id, wanted=wanted)
+    seen_ms = found.seen_ms if wanted.items() <= found.wanted.items() else 0
+    return replace(found, seen_ms=seen_ms, wanted=wanted)

@@ -19,7 +19,7 @@ from mirror.alignment.deletions.records import CreatedTopic, Creations, Reductio
 from mirror.alignment.inventory import StoredInventory, TopicInventory, encode_key, encode_topic
 from mirror.alignment.inventory_topic import InventoryTopic
 from mirror.alignment.owned_topics import OwnedTopics
-from mirror.alignment.reductions import NO_REDUCTIONS, ReductionRules, decide_reductions, of_same_source
+from mirror.alignment.reductions import NO_REDUCTIONS, Reducing, ReductionRules, decide_reductions, of_same_source
 from mirror.alignment.report import AlignmentReport, Difference
 from mirror.client import Admin, ConfigChange, ConfigOperation, TopicDescription, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout, named
@@ -90,9 +90,13 @@ class _Topic:
             if one.reason is None
         }
 
-    def reducing(self, rules: ConfigRules) -> list[str]:
-        """Return the keys that are to be changed so that brokers delete records."""
-        return [key for key in self.changes() if rules.reduces(key, self.target.get(key), self.wanted.get(key))]
+    def reducing(self, rules: ConfigRules, held: Reason | None = None) -> dict[str, str | None]:
+        """Return the values that are to be set so that brokers delete records, by key; or those ``held`` for this."""
+        return {
+            key: one.wanted
+            for key, one in self.differences.items()
+            if one.reason is held and rules.reduces(key, one.target, one.wanted)
+        }
 
     def inventory(self, settled: Collection[str] = ()) -> TopicInventory:
         """Return what the inventory is to have, after the changes of the ``settled`` keys were made."""
@@ -291,22 +295,30 @@ class Alignment:
     def _limit(self, topics: list[_Topic]) -> None:
         """Hold what makes brokers delete records, unless two rounds have seen it and the limit allows it."""
         rules = self.rules.configs
-        reducing = {topic.name: topic for topic in topics if topic.reducing(rules)}
+        waiting = {topic.name: topic.reducing(rules, Reason.WAITS) for topic in topics}
+        reducing = {topic.name: topic for topic in topics if topic.reducing(rules) or waiting[topic.name]}
         progress: dict[str, list[Progress]] = {name: [] for name in reducing}
         if reducing:
             tps = [tp for topic in reducing.values() for tp in topic.partitions]
             for tp, one in ProgressStore(self._target, self._flow).read(tps).items():
                 progress[tp.topic].append(one)
-        same = {
-            name: (topic.topic_id, of_same_source(progress[name], self._created(topic), topic.source_id))
+        found = {
+            name: Reducing(
+                topic.topic_id,
+                of_same_source(progress[name], self._created(topic), topic.source_id),
+                topic.reducing(rules),
+                waiting[name],
+            )
             for name, topic in reducing.items()
         }
         now_ms = self._clock.unix_ms()
-        for name, verdict in decide_reductions(same, self._known, self.rules.reductions, self._flow, now_ms).items():
+        for name, verdict in decide_reductions(found, self._known, self.rules.reductions, self._flow, now_ms).items():
             topic = reducing[name]
             topic.reduction = verdict.record
             if verdict.reason is not None:
-                for key in topic.reducing(rules):
+                # What a restart alone does not bring in step says so.
+                also = {} if verdict.reason is Reason.CONFIRMING else waiting[name]
+                for key in (*topic.reducing(rules), *also):
                     topic.hold(key, verdict.reason, verdict.detail)
 
     def _created(self, topic: _Topic) -> CreatedTopic | None:
@@ -355,11 +367,12 @@ class Alignment:
         found: dict[str, Reduction | None] = {}
         for topic in topics:
             before = self._known.reductions.get(topic.name)
+            done_ms = 0 if before is None else before.done_ms
             if topic.reduction is not None:
-                held = not topic.reducing(self.rules.configs) and topic.reduction.done_ms
-                found[topic.name] = before if held else topic.reduction
+                refused = topic.reduction.done_ms != done_ms and not topic.reducing(self.rules.configs)
+                found[topic.name] = before if refused else topic.reduction
             elif before is not None and before.seen_ms:
-                found[topic.name] = replace(before, seen_ms=0) if before.done_ms else None
+                found[topic.name] = replace(before, seen_ms=0, wanted={}) if done_ms else None
         return found
 
     def _store(

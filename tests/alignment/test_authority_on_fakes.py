@@ -104,6 +104,61 @@ def test_the_source_does_not_empty_the_copy(
     assert not reports[-1].is_in_step
 
 
+def configs_after(target: Target, start: str, **configs: str) -> tuple[dict[str | None, str | None], dict[str, str]]:
+    """Return why keys are held in the next round, once ``configs`` are set on the source, and the target's values."""
+    target.pair.source.topics["t"].configs |= {key.replace("_", "."): value for key, value in configs.items()}
+    target.alignment.rules = rules_of(target.flow())
+    target.clock.shift_ms += _HOUR_MS
+    report = target.alignment.round(beside_copies=start == "beside")
+    held: dict[str | None, str | None] = {
+        one.key: None if one.reason is None else one.reason.value for one in report.differences
+    }
+    return held, dict(target.pair.target.topics["paris.t"].configs)
+
+
+_SECOND = "waits-for-second-round"
+
+
+def test_both_rounds_see_the_same_values(target: Target) -> None:
+    target.more = "max-deletions = 1\n"
+    copied(target)
+    almost_a_day = str(24 * _HOUR_MS - 1)
+    assert configs_after(target, "start", retention_ms=almost_a_day) == ({"retention.ms": _SECOND}, {})
+    assert configs_after(target, "start", retention_ms="1") == ({"retention.ms": _SECOND}, {})
+    both = {"retention.ms": _SECOND, "cleanup.policy": _SECOND}
+    assert configs_after(target, "start", cleanup_policy="compact") == (both, {})
+    del target.pair.source.topics["t"].configs["cleanup.policy"]
+    assert configs_after(target, "start") == ({"retention.ms": None}, {"retention.ms": "1"})
+    again = ({"cleanup.policy": _SECOND}, {"retention.ms": "1"})
+    assert configs_after(target, "start", cleanup_policy="compact") == again, "a round has seen that it was gone"
+    assert configs_after(target, "start")[1] == {"retention.ms": "1", "cleanup.policy": "compact"}
+
+
+def test_what_was_over_the_limit_for_long_is_not_seen_with_another_value(target: Target) -> None:
+    copied(target)
+    for _ in range(3):
+        assert configs_after(target, "beside", retention_ms="5") == ({"retention.ms": "over-limit"}, {})
+    target.more = "max-deletions = 1\n"
+    assert configs_after(target, "beside", retention_ms="1") == ({"retention.ms": _SECOND}, {})
+    assert configs_after(target, "beside") == ({"retention.ms": None}, {"retention.ms": "1"})
+
+
+def test_a_stream_that_starts_again_compacts(target: Target) -> None:
+    copied(target)
+    over, waits = ({"cleanup.policy": reason} for reason in ("over-limit", "waits-for-restart"))
+    assert configs_after(target, "beside", cleanup_policy="compact") == (over, {}), "a restart would not be enough"
+    target.more = "max-deletions = 1\n"
+    target.pair.source.topics["t"].configs.clear()
+    configs_after(target, "beside")
+    assert configs_after(target, "start", cleanup_policy="compact") == ({"cleanup.policy": _SECOND}, {})
+    for _ in range(2):
+        assert configs_after(target, "beside") == (waits, {})
+    reduced = {"retention.ms": "1"}
+    assert configs_after(target, "beside", retention_ms="1") == (waits | {"retention.ms": _SECOND}, {})
+    assert configs_after(target, "beside") == (waits | {"retention.ms": None}, reduced)
+    assert configs_after(target, "start") == ({"cleanup.policy": None}, reduced | {"cleanup.policy": "compact"})
+
+
 def test_a_retention_that_keeps_a_day_is_followed_at_once(target: Target) -> None:
     copied(target)
     for days in (30, 3, 1):

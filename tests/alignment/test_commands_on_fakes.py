@@ -232,8 +232,9 @@ def test_while_a_run_is_alive_what_its_copies_depend_on_waits(site: Site, monkey
     with Admin({"bootstrap.servers": site.pair.target.bootstrap}) as target:
         run = RunControlClient(target, FLOW, "run")
         run.claim()
-        status, flow = site.ask("apply")
-        assert (status, flow["configs"]["differences"][0]["reason"]) == (3, "waits-for-restart")
+        for options, reason in (((), "over-limit"), (("--max-deletions", "1"), "waits-for-restart")):
+            status, flow = site.ask("apply", *options)
+            assert (status, flow["configs"]["differences"][0]["reason"]) == (3, reason)
         run.end()
     assert site.ask("apply")[0] == 3, "a compaction deletes records"
     assert site.ask("apply", "--max-deletions", "1")[0] == 0

@@ -7,7 +7,8 @@ been created by others: it never counts as the flow's own. What others have crea
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from mirror.relay.progress import stored_json as stored
@@ -56,7 +57,9 @@ class Reduction:
     topic_id: str
     """The id of the target topic."""
     seen_ms: int = 0
-    """When a round first saw that it is to be made, unless a round has seen since that it is not; otherwise 0."""
+    """Since when each round has seen that ``wanted`` is to be set; 0 if the last one has not."""
+    wanted: Mapping[str, str | None] = field(default_factory=dict)
+    """The values that make them do so, by key; None for the brokers' default."""
     done_ms: int = 0
     """When one was last made; 0 for never."""
 
@@ -184,7 +187,13 @@ def _parse_reduction(value: bytes | None) -> Reduction | None:
     if fields.get("v") != _VERSION or not topic_id:
         return None
     times = {name: stored.time_ms(fields.get(name)) or 0 for name in ("seen_ms", "done_ms")}
-    return Reduction(topic_id=topic_id, **times)
+    given = fields.get("wanted")
+    wanted = (
+        {key: value for key, value in given.items() if value is None or isinstance(value, str)}
+        if isinstance(given, dict)
+        else {}
+    )
+    return Reduction(topic_id=topic_id, wanted=wanted, **times)
 
 
 def _parse_source(fields: dict[str, Any]) -> SourceTopic | None:

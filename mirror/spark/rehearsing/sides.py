@@ -18,7 +18,7 @@ _OF_REASON: Final = {
     **dict.fromkeys(("differed-before", "changed-on-target", "not-set-by-flow", "removed-on-target"), _ADOPT),
     "not-owned": "mirror apply --adopt TOPIC, if the flow may change the topic; it does so once it has copied into it",
     "over-limit": "check that the records may go, then mirror apply --max-deletions N",
-    "waits-for-restart": "stop the flow and start it again: a running copy depends on the value",
+    "waits-for-restart": "stop the flow, run mirror apply, and start it again: a running copy depends on the value",
     "waits-for-denial": "remove what keeps the denial from the target",
     "unauthorized": "grant the permission: mirror plan names it",
     "unavailable": "rehearse again once the target answers",
