@@ -28,8 +28,8 @@ class KeptGroups:
         if self._followed is not None:
             self._followed.close()
 
-    def names(self) -> frozenset[str]:
-        """Return the groups of which the flow has committed a position. Raises KafkaError."""
+    def names(self) -> frozenset[str] | None:
+        """Return the groups of which the flow has committed a position; None without the topic. Raises KafkaError."""
         if self._followed is None:
             self._followed = FollowedTopic(self._topic)
         intents = self._intents
@@ -39,4 +39,4 @@ class KeptGroups:
             clear=intents.clear,
             take=lambda record: intents.take(record.key, record.value, record.offset),
         )
-        return frozenset(intents.partitions())
+        return frozenset(intents.partitions()) if self._followed.topic_id else None

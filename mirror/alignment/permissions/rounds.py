@@ -22,7 +22,7 @@ from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.permissions.selection import AclRules, Sides, is_copy, wanted
 from mirror.client import AclBinding, AclFilter, Admin, ResourceType
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout
-from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, inventory_topic_of
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of, inventory_topic_of
 from mirror.timing import Clock, Timer
 
 _FENCED_MS: Final = 10_000
@@ -49,13 +49,13 @@ class AclAlignment:
         rules: AclRules,
         clock: Clock,
         others: Collection[str] = (),
-        kept_groups: Callable[[], Collection[str]] = tuple,
+        kept_groups: Callable[[], Collection[str] | None] = tuple,
     ) -> None:
         """``source`` and ``target`` are the names of the clusters, for users, and their clients.
 
         ``target_options`` are dotted keys, of which those of the cluster are used. ``others`` are the other flows that
         bring ACLs to this target: what they want is not deleted. ``kept_groups`` returns the groups whose positions
-        the flow keeps on the target; it may raise KafkaError. Raises ConfigError.
+        the flow keeps on the target, None if it has no topic of them; it may raise KafkaError. Raises ConfigError.
         """
         self._source: Final = source
         self._target: Final = target
@@ -67,6 +67,7 @@ class AclAlignment:
         self._creations: Final = Creations()
         self._owned: Final = OwnedTopics(flow, target_options)
         self._kept_groups: Final = kept_groups
+        self._group_topic: Final = group_topic_of(flow)
         self._others: Final = {flow: FlowTopic(target_options, inventory_topic_of(flow)) for flow in others}
 
     def close(self) -> None:
@@ -125,7 +126,7 @@ class AclAlignment:
             target_topics=topics,
             owned_topics=self._owned.recorded(self._target[1], copies, self._creations),
             source_groups=self._groups(),
-            kept_groups=() if self.rules.takes_group is None else self._kept_groups(),
+            kept_groups=self._kept(write=write),
         )
         found = wanted(self.rules, sides)
         plan = decide(found, at_target, known, adopt=adopt)
@@ -174,6 +175,13 @@ class AclAlignment:
         if self.rules.takes_group is None:
             return []
         return list(self._source[1].list_groups(kinds=_GROUP_KINDS, timeout_ms=TIMEOUT_MS))
+
+    def _kept(self, *, write: bool) -> Collection[str]:
+        """Return the groups whose positions the flow keeps. Raises KafkaError."""
+        kept = () if self.rules.takes_group is None else self._kept_groups()
+        if kept is None and write:  # a broker may lag: without the groups, all of their ACLs would be deleted
+            raise KafkaError(f"there is no topic {self._group_topic} on the target, so no ACLs are brought in step")
+        return kept or ()
 
     def _read_inventory(self, topics: Mapping[str, object]) -> bool:
         """Read what is new in the inventory topic; return whether there is one."""

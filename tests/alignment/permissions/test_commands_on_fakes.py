@@ -15,6 +15,7 @@ from mirror.cli.app import app
 from mirror.client import AclBinding, AclOperation, Admin, ResourceType
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
+from mirror.errors import KafkaError
 from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of
 from mirror.spark.driver import batch_flow
 from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
@@ -86,6 +87,23 @@ def test_a_difference_is_shown_and_brought_in_step(site: Site) -> None:
     assert (status, found["acls"], found["in_step"], found["differences"]) == (0, 1, True, [])
     site.pair.target.admin.acls = []
     assert (site.ask("apply")[0], site.ask("apply", "--adopt")[0], site.at_target()) == (3, 0, {topic("paris.t")})
+
+
+def test_a_group_topic_that_a_broker_does_not_show_yet_costs_no_acl(site: Site) -> None:
+    site.source.create_acls([group("g")])
+    site.write("[flows.flow.groups]\n[flows.flow.acls]\ngroups = true")
+    assert site.ask("drift")[1]["created"] == 0, "a first look needs no such topic"
+    site.pair.target.add_topic(inventory_topic_of(FLOW))
+    site.pair.target.add_topic(group_topic_of(FLOW))
+    keep_positions(site.pair.target.bootstrap, FLOW, "paris.t", "g")
+    with AclRounds(site.load) as rounds:
+        assert rounds.round().created == 1
+        hidden = site.pair.target.topics.pop(group_topic_of(FLOW))
+        with pytest.raises(KafkaError, match=r"there is no topic mirror-groups\.flow\.internal on the target"):
+            rounds.round()
+        site.pair.target.topics[group_topic_of(FLOW)] = hidden
+        assert rounds.round().is_in_step
+    assert site.at_target() == {group("g")}
 
 
 def test_the_flow_s_keys_say_what_is_brought(site: Site) -> None:
