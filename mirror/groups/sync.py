@@ -100,10 +100,12 @@ class GroupSync:
         listed = self._of_source.list_groups()
         self._names = frozenset(listed)
         intents = self._intents.partitions()
-        wanted, too_many = self._within_limit({name for name in listed if self._rules.includes(name)}, intents)
+        wanted = {name for name in listed if self._rules.includes(name)}
         others = {name for name in wanted if not listed[name].is_supported}
         known = {name for name in intents if self._rules.includes(name)} - others
         committed = self._of_source.offsets(sorted((wanted | known) - others))
+        over = self._over_limit(committed, known & wanted)
+        committed = {name: found for name, found in committed.items() if name not in over}
         # Only now: what the other flow has committed on the source by then, it has stored before.
         unread = tuple(problem for route in self._routes.each if (problem := route.read_theirs()))
         changed = self._changed(committed)
@@ -131,14 +133,16 @@ class GroupSync:
             self._decide(row, route, at_target[row.group], logs.get(row.target))
         written = self._commits.write(rows) if write else 0
         self._conclude(rows, committed, at_target, changed, write=write)
-        kept = wanted | known
-        self._states = {name: state for name, state in self._states.items() if name in kept}
+        self._states = {name: state for name, state in self._states.items() if name in committed}
         for name in others:
             self._states[name] = unsupported_state(listed[name])
-        problems = (*self._of_source.problems("source"), *self._of_target.problems("target"), *unread, *too_many)
+        problems = [*self._of_source.problems("source"), *self._of_target.problems("target"), *unread]
+        if over:
+            left_out = f"{named('group', over)} left out; name fewer in include, or raise it"
+            problems.append(f"max-groups is {self._rules.most}: {left_out}")
         own = (row for route, row in parts if route.is_ahead and self._rules.lists_translated)
         translated = tuple(found for row in own if (found := translated_position(row)) is not None)
-        return GroupsReport(dict(self._states), problems, written, self._clock.unix_ms(), translated, sync=write)
+        return GroupsReport(dict(self._states), tuple(problems), written, self._clock.unix_ms(), translated, sync=write)
 
     def fenced(self, error: Fenced) -> GroupsReport:
         """Return the report of a round that ended with ``error``: another run writes the groups."""
@@ -183,12 +187,21 @@ class GroupSync:
 
     # --- what there is
 
-    def _within_limit(self, wanted: set[str], known: Collection[str]) -> tuple[set[str], list[str]]:
-        """Return the groups that fit into the limit, those first that the flow has written, and a line of the rest."""
-        ordered = sorted(wanted, key=lambda name: (name not in known, name))
-        over = ordered[self._rules.most :]
-        line = f"max-groups is {self._rules.most}: {named('group', over)} left out; name fewer in include, or raise it"
-        return wanted.difference(over), [line] if over else []
+    def _over_limit(self, committed: Mapping[str, Committed | KafkaError], known: Collection[str]) -> list[str]:
+        """Return the groups beyond the limit, of those with offsets in copied topics. The ``known`` ones come first."""
+        if len(committed) <= self._rules.most:
+            return []
+        topics = {
+            name: {tp.topic for tp in found.keys() | found.failed.keys()}
+            for name, found in committed.items()
+            if name not in known and not isinstance(found, KafkaError)
+        }
+        each = self._routes.each
+        copied = {
+            topic for topic in set().union(*topics.values()) if any(one.target_topic(topic) is not None for one in each)
+        }
+        new = sorted(name for name, of_group in topics.items() if of_group & copied)
+        return new[max(0, self._rules.most - len(known)) :]
 
     def _changed(self, committed: Mapping[str, Committed | KafkaError]) -> set[str]:
         """Return the groups to compare with the target: those that changed, or were not in step."""

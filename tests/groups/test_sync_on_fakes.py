@@ -311,3 +311,11 @@ def test_groups_beyond_the_limit_are_left_out_and_named(site: Site) -> None:
     report = site.sync(most=2).round()
     assert {group for group in ("g1", "g2", "g3") if site.at_target(group) is not None} == {"g1", "g2"}
     assert report.problems == ("max-groups is 2: group g3 left out; name fewer in include, or raise it",)
+
+
+def test_groups_without_positions_in_copied_topics_do_not_count_for_the_limit(site: Site) -> None:
+    for number in range(3):
+        site.commit(1, group=f"a{number}", tp=TopicPartition("not-copied", 0))
+    site.commit(137, group="g1")
+    report = site.sync(most=1).round()
+    assert (report.problems, list(report.groups), site.at_target("g1") is None) == ((), ["g1"], False)
