@@ -43,6 +43,9 @@ _DEFAULTS: Final[Mapping[str, float]] = {
 Smaller segments delete nothing by themselves: retention also rolls the active segment."""
 _SIZES: Final = frozenset({"retention.bytes"})
 _DEFAULT_POLICY: Final = "delete"
+_TIERED: Final[Mapping[str, str]] = {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+"""The values with which brokers delete what tiered storage has (KIP-950)."""
+_DEFAULT_TIERED: Final = "false"
 
 
 def why_out_of_bounds(key: str, value: str) -> str:
@@ -60,6 +63,8 @@ def reduces(key: str, target: str | None, wanted: str | None, kept_ms: int) -> b
     """
     if key == CLEANUP_POLICY:
         return bool(_policies(wanted) - _policies(target))
+    if key in _TIERED:
+        return _is_deleting(key, wanted) and not _is_deleting(key, target)
     if key not in _DEFAULTS:
         return False
     before, after = (_DEFAULTS[key] if value is None else _number(value) for value in (target, wanted))
@@ -69,7 +74,13 @@ def reduces(key: str, target: str | None, wanted: str | None, kept_ms: int) -> b
 
 
 def _policies(value: str | None) -> frozenset[str]:
-    return frozenset(item.strip() for item in (value or _DEFAULT_POLICY).split(","))
+    """Return the policies: with an empty value, there is none (KIP-1161)."""
+    given = _DEFAULT_POLICY if value is None else value
+    return frozenset(item.strip() for item in given.split(",") if item.strip())
+
+
+def _is_deleting(key: str, value: str | None) -> bool:
+    return (_DEFAULT_TIERED if value is None else value.strip().lower()) == _TIERED[key]
 
 
 def _number(value: str) -> float | None:
