@@ -295,7 +295,7 @@ def test_the_way_back_is_compared_as_the_flow_that_copies_back_compares_it(site:
     configured = [one for one in found["obstacles"] if one["kind"] == "configuration"]
     assert status == 3
     assert [(one["name"], "retention.ms" in one["reason"]) for one in configured] == [("t", True)], found["obstacles"]
-    assert "mirror apply --adopt TOPIC" in configured[0]["action"], "no flow has copied into t yet"
+    assert "mirror apply --flow back --adopt t, if" in configured[0]["action"], "no flow has copied into t yet"
     assert not any("no flow copies these topics back" in note for note in found["notes"])
 
 

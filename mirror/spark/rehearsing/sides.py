@@ -13,16 +13,26 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.spark.preflight.drift import FlowDrift
 
-_ADOPT: Final = "decide which side is right (mirror drift); mirror apply --adopt takes the source's"
-_OF_REASON: Final = {
-    **dict.fromkeys(("differed-before", "changed-on-target", "not-set-by-flow", "removed-on-target"), _ADOPT),
-    "not-owned": "mirror apply --adopt TOPIC, if the flow may change the topic; it does so once it has copied into it",
-    "over-limit": "check that the records may go, then mirror apply --max-deletions N",
-    "waits-for-restart": "stop the flow, run mirror apply, and start it again: a running copy depends on the value",
-    "waits-for-denial": "remove what keeps the denial from the target",
+_ADOPT: Final = "decide which side is right (mirror drift); mirror apply --flow {flow} --adopt takes the source's"
+_OF_BOTH: Final = {
     "unauthorized": "grant the permission: mirror plan names it",
-    "unavailable": "rehearse again once the target answers",
     "refused": "remove the cause that the target names, or set it there by hand",
+}
+_OF_CONFIG: Final = _OF_BOTH | {
+    **dict.fromkeys(("differed-before", "changed-on-target", "not-set-by-flow"), _ADOPT),
+    "not-owned": "mirror apply --flow {flow} --adopt {topic}, if the flow may change the topic; it does so once it has"
+    " copied into it",
+    "over-limit": "check that the records may go, then mirror apply --flow {flow} --max-deletions N",
+    "waits-for-second-round": "check that the records may go; the next round makes the change",
+    "waits-for-restart": "stop the flow, run mirror apply --flow {flow}, and start it again: a running copy depends on"
+    " the value",
+    "unavailable": "rehearse again once the target answers",
+}
+_OF_ACL: Final = _OF_BOTH | {
+    "removed-on-target": _ADOPT,
+    "creation-interrupted": "mirror apply --flow {flow} --adopt deletes it, unless others need it",
+    "over-limit": "raise max-acls of the flow, or have the source grant prefixes instead of names",
+    "waits-for-denial": "remove what keeps the denial from the target",
 }
 _LOOK: Final = "mirror drift shows it; change one side by hand"
 
@@ -37,10 +47,12 @@ def obstacles_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[Obstacle]:
             kind=Kind.TOPIC, name=topic, reason=reason, action="remove the cause; until then the topic is not copied"
         )
     for one in (*drift.configs.pending, *drift.configs.held):
-        action = apply if one.reason is None else _OF_REASON.get(one.reason.value, _LOOK)
+        action = apply if one.reason is None else _OF_CONFIG.get(one.reason.value, _LOOK)
+        action = action.format(flow=flow.name, topic=one.topic)
         yield Obstacle(kind=Kind.CONFIGURATION, name=one.topic, reason=one.line(), action=action)
     for acl in (*drift.acls.pending, *drift.acls.held):
-        action = apply if acl.reason is None else _OF_REASON.get(acl.reason.value, _LOOK)
+        action = apply if acl.reason is None else _OF_ACL.get(acl.reason.value, _LOOK)
+        action = action.format(flow=flow.name)
         why = f"{acl.reason}" if acl.reason is not None else f"it is to be {acl.change}d"
         yield Obstacle(kind=Kind.ACL, name=describe(acl.acl), reason=why, action=action)
     for problem in drift.configs.problems:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mirror.alignment.decision import Reason
+from mirror.alignment.permissions.decision import Reason as AclReason
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport, Difference
 from mirror.rehearsal.values import Kind
@@ -59,6 +61,18 @@ def test_each_difference_has_a_reason_and_what_to_do() -> None:
     assert "--adopt" in found[3].action
     assert found[4].reason == "it is to be created"
     assert "--adopt" in found[5].action
+
+
+def test_a_reason_of_an_acl_has_its_own_remedy_and_commands_name_the_flow() -> None:
+    unowned = Difference(topic="a.t", key="retention.ms", wanted="1", target="2", reason=Reason.NOT_OWNED)
+    reducing = replace(unowned, reason=Reason.OVER_LIMIT)
+    acl = replace(REMOVED, reason=AclReason.OVER_LIMIT)
+    both = drift(configs=AlignmentReport(differences=(unowned, reducing)), acls=AclReport(differences=(acl, REMOVED)))
+    actions = [one.action for one in obstacles_of(flow(), both)]
+    assert "mirror apply --flow f --adopt a.t," in actions[0]
+    assert "mirror apply --flow f --max-deletions N" in actions[1]
+    assert "max-acls" in actions[2]
+    assert "mirror apply --flow f --adopt takes" in actions[3]
 
 
 def test_what_is_not_compared_is_said() -> None:
