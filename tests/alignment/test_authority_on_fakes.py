@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mirror.alignment.owned_topics import adopt
 from mirror.alignment.report import AlignmentReport
 from mirror.alignment.rounds import Alignment
 from mirror.client import Admin, Producer
@@ -226,6 +227,19 @@ def test_an_empty_topic_of_others_is_copied_into_as_it_is_and_not_extended(targe
     reason = targets.obstacles["few"].reason
     assert reason.startswith("target topic few has 1 partition, 2 are needed, and nothing shows that it is flow")
     assert f"mirror apply --flow {FLOW} --adopt few" in reason
+
+
+def test_an_adopted_topic_with_records_needs_start_over_too(target: Target) -> None:
+    """As its obstacle and the README say."""
+    pair = target.pair
+    pair.log().append_values(b"1")
+    pair.write(b"1", b"2")
+    reason = prepare_topics(target.flow(), target.source, target.target).targets.obstacles["t"].reason
+    assert "start-over = true is also needed, which copies all records again, behind those that it holds" in reason
+    adopt({"bootstrap.servers": pair.target.bootstrap}, FLOW, target.target.describe_topics(["paris.t"]))
+    assert str(pair.copy().error).startswith("progress-lost")
+    assert pair.copy(start_over=True).error is None
+    assert pair.values() == [b"1", b"1", b"2"]
 
 
 def test_topics_of_brokers_are_never_extended(target: Target) -> None:

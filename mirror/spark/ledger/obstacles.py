@@ -178,8 +178,10 @@ def not_owned(flow: FlowConfig, name: str, standing: Standing, *, has: int, need
     if standing is Standing.FOREIGN and not shares:
         return Obstacle(
             f"target topic {name} holds records, or did, that flow {flow.name} has not copied, so that nothing about it"
-            f" is changed: leave the source topic out by topics-exclude, or use another naming; if it is the copy of"
-            f" this topic, {adopt} makes it the flow's, and mirror takeover does where MirrorMaker 2 has copied"
+            " is changed: leave the source topic out by topics-exclude, use another naming, or delete the target topic"
+            " if its records are not needed; if it is the copy of this topic, mirror takeover continues it where"
+            f" MirrorMaker 2 has copied, and else {adopt} lets the flow extend and configure it, and start-over = true"
+            " is also needed, which copies all records again, behind those that it holds"
         )
     if standing is Standing.OWNED or has >= needed:
         return None

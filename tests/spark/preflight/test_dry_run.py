@@ -146,7 +146,8 @@ def test_a_topic_with_records_of_others_is_refused_as_a_whole(pair: PlannerHarne
     assert not any("a.orders" in line for line in (*found.changes, *found.warnings))
     (reason,) = {each.error for each in found.partitions}
     assert reason is not None
-    for words in ("target topic a.orders holds records", "mirror apply --flow f --adopt a.orders", "mirror takeover"):
+    adopt = "mirror apply --flow f --adopt a.orders"
+    for words in ("target topic a.orders holds records", adopt, "start-over = true is also needed", "mirror takeover"):
         assert words in reason
 
 
