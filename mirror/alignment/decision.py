@@ -85,6 +85,8 @@ class Reason(enum.StrEnum):
     """Records would be deleted, in more topics than max-deletions."""
     SOURCE_RECREATED = "source-recreated"
     """Records would be deleted, and they are not of the source topic that there is now."""
+    NOT_COPIED = "not-copied"
+    """Records would be deleted, and the flow has copied none of them."""
     WAITS = "waits-for-restart"
     """A running copy depends on the value: it is changed when the flow starts again."""
     REFUSED = "refused"

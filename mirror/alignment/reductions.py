@@ -32,14 +32,18 @@ class ReductionRules(NamedTuple):
 
 
 NO_REDUCTIONS: Final = ReductionRules()
+_FOREIGN: Final = {
+    Reason.SOURCE_RECREATED: "the copied records are of another topic",
+    Reason.NOT_COPIED: "the flow has copied none of its records",
+}
 
 
 class Reducing(NamedTuple):
     """A target topic whose brokers are to delete records by changes of its configuration."""
 
     topic_id: str
-    same: bool
-    """Whether its records are :func:`of_same_source`."""
+    foreign: Reason | None
+    """:func:`why_foreign` its records are."""
     now: Mapping[str, str | None]
     """The values that can be set now, by key; None for the brokers' default."""
     waiting: Mapping[str, str | None]
@@ -59,7 +63,7 @@ def decide_reductions(
     topics: Mapping[str, Reducing], known: Creations, rules: ReductionRules, flow: str, now_ms: int
 ) -> dict[str, Verdict]:
     """Decide about target ``topics``. What waits for a restart counts, so that the next start is a later round."""
-    wanted = [name for name, one in topics.items() if one.same]
+    wanted = [name for name, one in topics.items() if one.foreign is None]
     lately = 0 if rules.by_hand else deleted_lately(known, now_ms)
     fits = within_limit(len(wanted), lately, rules.limit)
     detail = over_limit(flow, len(wanted), lately, rules.limit, "makes the changes")
@@ -67,12 +71,8 @@ def decide_reductions(
     for name, one in topics.items():
         record = _record_of(known, name, one)
         seen = replace(record, seen_ms=first_seen_ms(record.seen_ms, now_ms))
-        if not one.same:
-            found[name] = Verdict(
-                replace(record, seen_ms=0, wanted={}),
-                Reason.SOURCE_RECREATED,
-                "the copied records are of another topic",
-            )
+        if one.foreign is not None:
+            found[name] = Verdict(replace(record, seen_ms=0, wanted={}), one.foreign, _FOREIGN[one.foreign])
         elif not fits:
             found[name] = Verdict(seen, Reason.OVER_LIMIT, detail)
         elif not is_confirmed(record.seen_ms, now_ms):
@@ -84,14 +84,19 @@ def decide_reductions(
     return found
 
 
-def of_same_source(progress: Collection[Progress], created: CreatedTopic | None, source_id: str) -> bool:
-    """Return whether a target topic's records are those of the source topic with this id, or it has none.
+def why_foreign(progress: Collection[Progress], created: CreatedTopic | None, source_id: str) -> Reason | None:
+    """Return why a target topic's records may not be those of the source topic with this id; None if they are.
 
-    ``progress`` is that of its partitions, ``created`` its record if the flow has created it.
+    ``progress`` is that of its partitions, ``created`` its record if the flow has created it. One without both was
+    adopted.
     """
     if progress:
-        return all(one.topic_id in {"", source_id} for one in progress)
-    return created is not None and created.source.topic_id == source_id
+        ids = {one.topic_id for one in progress} - {""}
+    elif created is not None:
+        ids = {created.source.topic_id}
+    else:
+        return Reason.NOT_COPIED
+    return None if ids <= {source_id} else Reason.SOURCE_RECREATED
 
 
 def _record_of(known: Creations, name: str, one: Reducing) -> Reduction:

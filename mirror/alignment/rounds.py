@@ -19,7 +19,7 @@ from mirror.alignment.deletions.records import CreatedTopic, Creations, Reductio
 from mirror.alignment.inventory import StoredInventory, TopicInventory, encode_key, encode_topic
 from mirror.alignment.inventory_topic import InventoryTopic
 from mirror.alignment.owned_topics import OwnedTopics
-from mirror.alignment.reductions import NO_REDUCTIONS, Reducing, ReductionRules, decide_reductions, of_same_source
+from mirror.alignment.reductions import NO_REDUCTIONS, Reducing, ReductionRules, decide_reductions, why_foreign
 from mirror.alignment.report import AlignmentReport, Difference
 from mirror.client import Admin, ConfigChange, ConfigOperation, TopicDescription, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout, named
@@ -305,7 +305,7 @@ class Alignment:
         found = {
             name: Reducing(
                 topic.topic_id,
-                of_same_source(progress[name], self._created(topic), topic.source_id),
+                why_foreign(progress[name], self._created(topic), topic.source_id),
                 topic.reducing(rules),
                 waiting[name],
             )

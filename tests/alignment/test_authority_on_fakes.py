@@ -237,6 +237,9 @@ def test_an_adopted_topic_with_records_needs_start_over_too(target: Target) -> N
     reason = prepare_topics(target.flow(), target.source, target.target).targets.obstacles["t"].reason
     assert "start-over = true is also needed, which copies all records again, behind those that it holds" in reason
     adopt({"bootstrap.servers": pair.target.bootstrap}, FLOW, target.target.describe_topics(["paris.t"]))
+    target.more = "max-deletions = 1\n"
+    target.rounds()
+    assert configs_after(target, "start", retention_ms="1") == ({"retention.ms": "not-copied"}, {})
     assert str(pair.copy().error).startswith("progress-lost")
     assert pair.copy(start_over=True).error is None
     assert pair.values() == [b"1", b"1", b"2"]

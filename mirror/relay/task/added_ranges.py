@@ -63,18 +63,23 @@ def added_ranges(
     epoch: int,
     task: int,
     selection: Selection,
+    left_out: Callable[[Range], object] = lambda _: None,
 ) -> list[Range]:
     """Return what was added to ``task`` of ``epoch``, from the offsets of the flow's control group.
 
     What another program, run or epoch has committed is left out. So is what the configuration does not select: whoever
-    may commit offsets of that group must not have the flow copy other topics. Never raises.
+    may commit offsets of that group must not have the flow copy other topics; ``left_out`` is called with it.
     """
-    found = (
+    found = [
         _range(flow, tp, stored.parse_object(committed.metadata), run, task)
         for tp, committed in offsets.items()
         if committed.offset == epoch
-    )
-    return [added for added in found if added is not None and selection(added.topic) == added.target_topic]
+    ]
+    selected: list[Range] = []
+    for added in found:
+        if added is not None:
+            (selected.append if selection(added.topic) == added.target_topic else left_out)(added)
+    return selected
 
 
 def _range(flow: str, tp: TopicPartition, metadata: Mapping[str, object], run: str, task: int) -> Range | None:

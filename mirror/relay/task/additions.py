@@ -44,9 +44,19 @@ def load_additions(
     ``read_selection`` returns the topics that the configuration selects now. Raises MirrorError.
     """
     offsets = target.group_offsets(control_partition(flow)[0])
-    added = added_ranges(offsets, flow, policy.run, policy.epoch, policy.task, read_selection())
+    added = added_ranges(offsets, flow, policy.run, policy.epoch, policy.task, read_selection(), _report_left_out)
     new = [copied for copied in added if TopicPartition(copied.target_topic, copied.partition) not in known]
     return Addition(new, read_rules(new) if new else TopicRules({}, {}))
+
+
+def _report_left_out(added: Range) -> None:
+    _log.warning(
+        "new partition %d of topic %s is not copied into %s before the next epoch: the configuration on this host does"
+        " not select it; if its file is older than the driver's, bring it up to date",
+        added.partition,
+        added.topic,
+        added.target_topic,
+    )
 
 
 class Additions:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from mirror.client import OffsetAndMetadata, TopicPartition
+from mirror.client import Admin, OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.futures import done, failed
@@ -17,7 +18,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range
 from mirror.relay.progress.control import RunControl
 from mirror.relay.task.added_ranges import AddedRange, added_ranges
-from mirror.relay.task.additions import Addition, Additions
+from mirror.relay.task.additions import Addition, Additions, load_additions
 from mirror.relay.task.topic_rules import TopicRules
 from tests.relay.copy_harness import made
 from tests.relay.task_harness import TaskHarness
@@ -67,11 +68,18 @@ def test_what_other_programs_have_committed_is_left_out(metadata: str) -> None:
     ("target", "topic"),
     [("attackers-topic", "payroll"), ("a.payroll", "payroll"), ("attackers-topic", "new"), ("a.new", "payroll")],
 )
-def test_what_the_configuration_does_not_select_is_left_out(target: str, topic: str) -> None:
+def test_what_the_configuration_does_not_select_is_left_out(
+    target: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whoever may commit to the control group could have any topic of the source copied into any of the target."""
     forged = replace(RANGE, topic=topic, target_topic=target)
     offsets = {TopicPartition(target, 3): AddedRange("run-1", 7, 1, forged).to_offset()}
     assert added_ranges(offsets, "f", "run-1", 7, 1, selected) == []
+    policy = CopyPolicy(run="run-1", epoch=7, task=1)
+    admin = cast("Admin", SimpleNamespace(group_offsets=lambda _: offsets))
+    assert load_additions(admin, "f", policy, lambda _: RULES, lambda: selected, []).ranges == []
+    (line,) = caplog.messages
+    assert line.startswith(f"new partition 3 of topic {topic} is not copied into {target} before the next epoch")
 
 
 def test_the_longest_name_fits_into_what_brokers_store() -> None:
