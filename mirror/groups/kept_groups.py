@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from typing import Final
 
+from mirror.client import Admin
+from mirror.errors import KafkaError
 from mirror.groups.intents import StoredIntents
+from mirror.groups.reader import GroupReader
 from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
@@ -21,22 +25,40 @@ class KeptGroups:
         self._topic: Final = FlowTopic(target_options, group_topic_of(flow))
         self._clock: Final = clock
         self._intents: Final = StoredIntents()
-        self._followed: FollowedTopic | None = None
+        self._clients: Final = ExitStack()
+        self._opened: tuple[FollowedTopic, GroupReader] | None = None
 
     def close(self) -> None:
         """Close the connections that the calls have opened."""
-        if self._followed is not None:
-            self._followed.close()
+        self._clients.close()
 
-    def names(self) -> frozenset[str] | None:
-        """Return the groups of which the flow has committed a position; None without the topic. Raises KafkaError."""
-        if self._followed is None:
-            self._followed = FollowedTopic(self._topic)
+    def names(self, is_own: Callable[[str], bool], settled: Collection[str]) -> frozenset[str] | None:
+        """Return the groups of which the flow has committed a position, and that have none in topics of others.
+
+        ``is_own`` returns whether a target topic is the flow's. The ``settled`` groups may read others by now. None
+        without the flow's topic. Raises KafkaError.
+        """
+        if self._opened is None:
+            followed = FollowedTopic(self._topic)
+            self._clients.callback(followed.close)
+            admin = self._clients.enter_context(Admin(self._topic.options))
+            self._opened = followed, GroupReader(admin, self._clock, _TIMEOUT_MS)
+        followed, reader = self._opened
         intents = self._intents
-        self._followed.follow(
+        followed.follow(
             self._clock,
             _TIMEOUT_MS,
             clear=intents.clear,
             take=lambda record: intents.take(record.key, record.value, record.offset),
         )
-        return frozenset(intents.partitions()) if self._followed.topic_id else None
+        if not followed.topic_id:
+            return None
+        names = frozenset(intents.partitions())
+        reader.list_groups()  # who coordinates them
+        offsets = reader.offsets(sorted(names.difference(settled)))
+        unclear = {
+            name
+            for name, found in offsets.items()
+            if isinstance(found, KafkaError) or found.failed or not all(is_own(tp.topic) for tp in found)
+        }
+        return names - unclear

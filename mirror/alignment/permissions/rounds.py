@@ -31,6 +31,9 @@ _SECURITY_DISABLED: Final = 54
 _KINDS: Final = [ResourceType.TOPIC, ResourceType.GROUP]
 _GROUP_KINDS: Final = ("classic", "consumer")
 
+FindGroups = Callable[[Callable[[str], bool], Collection[str]], Collection[str] | None]
+"""Returns groups by whether a target topic is the flow's, and by those of which the flow has created ACLs."""
+
 
 def transactional_id(flow: str) -> str:
     """Return the id under which a flow's ACLs are stored. No partition has it: theirs end with a number."""
@@ -49,7 +52,7 @@ class AclAlignment:
         rules: AclRules,
         clock: Clock,
         others: Collection[str] = (),
-        kept_groups: Callable[[], Collection[str] | None] = tuple,
+        kept_groups: FindGroups = lambda *_: (),
     ) -> None:
         """``source`` and ``target`` are the names of the clusters, for users, and their clients.
 
@@ -120,13 +123,14 @@ class AclAlignment:
             raise KafkaError(f"there is no topic {self._topic.name} on the target, so no ACLs are brought in step")
         known = self._stored.known()
         copies = {name: one for name, one in topics.items() if is_copy(self.rules, name)}
+        owned = frozenset(self._owned.recorded(self._target[1], copies, self._creations))
         sides = Sides(
             source=at_source,
             source_topics=self._source[1].list_topics(timeout_ms=TIMEOUT_MS),
             target_topics=topics,
-            owned_topics=self._owned.recorded(self._target[1], copies, self._creations),
+            owned_topics=owned,
             source_groups=self._groups(),
-            kept_groups=self._kept(write=write),
+            kept_groups=self._kept(owned, known, write=write),
         )
         found = wanted(self.rules, sides)
         plan = decide(found, at_target, known, adopt=adopt)
@@ -176,9 +180,13 @@ class AclAlignment:
             return []
         return list(self._source[1].list_groups(kinds=_GROUP_KINDS, timeout_ms=TIMEOUT_MS))
 
-    def _kept(self, *, write: bool) -> Collection[str]:
+    def _kept(self, owned: Collection[str], known: Known, *, write: bool) -> Collection[str]:
         """Return the groups whose positions the flow keeps. Raises KafkaError."""
-        kept = () if self.rules.takes_group is None else self._kept_groups()
+        if self.rules.takes_group is None:
+            return ()
+        made = (acl for acl, mark in known.items() if mark is Mark.MADE)
+        settled = {acl.name for acl in made if acl.resource_type is ResourceType.GROUP}
+        kept = self._kept_groups(owned.__contains__, settled)
         if kept is None and write:  # a broker may lag: without the groups, all of their ACLs would be deleted
             raise KafkaError(f"there is no topic {self._group_topic} on the target, so no ACLs are brought in step")
         return kept or ()

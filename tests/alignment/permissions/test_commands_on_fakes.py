@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mirror.cli.app import app
-from mirror.client import AclBinding, AclOperation, Admin, ResourceType
+from mirror.client import AclBinding, AclOperation, Admin, ResourceType, TopicPartition
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.errors import KafkaError
@@ -24,6 +24,7 @@ from mirror.wire.api import Api
 from tests.alignment.permissions.authorizer import group, topic
 from tests.alignment.permissions.kept_groups import keep_positions
 from tests.fakes import errors
+from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
 from tests.spark.driver.test_batch_flow import runner
@@ -104,6 +105,21 @@ def test_a_group_topic_that_a_broker_does_not_show_yet_costs_no_acl(site: Site) 
         site.pair.target.topics[group_topic_of(FLOW)] = hidden
         assert rounds.round().is_in_step
     assert site.at_target() == {group("g")}
+
+
+def test_a_group_that_reads_topics_of_the_target_s_own_gets_no_acl_unless_it_has_some(site: Site) -> None:
+    """The source has given it a position while it was empty, which does not make it the flow's."""
+    site.source.create_acls([group("ledger"), group("books")])
+    site.write("[flows.flow.groups]\n[flows.flow.acls]\ngroups = true")
+    site.invoke("apply")
+    keep_positions(site.pair.target.bootstrap, FLOW, "paris.t", "ledger", "books")
+    for name, topics in (("ledger", ("paris.t", "payroll")), ("books", ("paris.t",))):
+        site.pair.target.groups[name] |= {TopicPartition(each, 0): GroupOffset(1, 0, "") for each in topics}
+    assert (site.ask("apply")[0], site.at_target()) == (0, {group("books")})
+    site.pair.target.groups["books"][TopicPartition("payroll", 0)] = GroupOffset(1, 0, "")
+    assert (site.ask("apply")[0], site.at_target()) == (0, {group("books")}), "it has switched, and reads more"
+    del site.pair.target.groups["ledger"][TopicPartition("payroll", 0)]
+    assert (site.ask("apply")[0], site.at_target()) == (0, {group("books"), group("ledger")})
 
 
 def test_the_flow_s_keys_say_what_is_brought(site: Site) -> None:

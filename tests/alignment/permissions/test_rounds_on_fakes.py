@@ -56,7 +56,7 @@ class Site:
         rules = AclRules(lambda name: f"paris.{name}", "paris.", ("",), self.takes_group)
         options = {"bootstrap.servers": self.pair.target.bootstrap}
         sides = ("paris", self.source), ("berlin", self.target)
-        made = AclAlignment(flow, *sides, options, rules, SystemClock(), others, lambda: self.kept_groups)
+        made = AclAlignment(flow, *sides, options, rules, SystemClock(), others, lambda *_: self.kept_groups)
         self._open.append(made)
         return self._open[-1]
 
