@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.alignment.changes import TIMEOUT_MS
-from mirror.alignment.permissions.decision import Change, Known, Plan, Reason, forget, hold_back
+from mirror.alignment.permissions.decision import Change, Known, Plan, Reason, forget, hold_back, keep_replaced
 from mirror.client import AclBinding, AclFilter, AclPermission, Admin
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
 
@@ -51,8 +51,9 @@ def change(target: Admin, plan: Plan, known: Known, check: Callable[[], None]) -
                     forget(plan, acl, known)
         return failed
 
-    hold_back(plan, make(Change.CREATE, AclPermission.DENY), known)
-    make(Change.CREATE, AclPermission.ALLOW)
+    denials = make(Change.CREATE, AclPermission.DENY)
+    hold_back(plan, denials, known)
+    keep_replaced(plan, [*denials, *make(Change.CREATE, AclPermission.ALLOW)])
     if make(Change.DELETE, AclPermission.ALLOW):
         for acl in plan.changes(Change.DELETE, AclPermission.DENY):
             plan.hold(acl, Reason.STAYS)

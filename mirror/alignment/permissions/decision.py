@@ -45,7 +45,7 @@ class Reason(enum.StrEnum):
     WAITS = "waits-for-denial"
     """It allows something that an ACL of the source denies, and that one is not on the target."""
     STAYS = "stays-for-now"
-    """A denial that the source has deleted, while something that the source has deleted, too, is still allowed."""
+    """What is to replace it is not on the target; or a denial, while something that it limits stays allowed."""
     CREATION_UNKNOWN = "creation-interrupted"
     """The source does not want it any more, and it is not known whether this flow has created it."""
     OTHER_FLOW = "wanted-by-other-flow"
@@ -143,19 +143,43 @@ def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, ado
 
 
 def limit(plan: Plan, most: int, known: Known) -> None:
-    """Create no more ACLs than ``most`` with those that the flow has created, denials first; name the others.
+    """Allow nothing more than ``most`` ACLs with those that the flow has created; name the others.
 
-    ``known`` is what the inventory had.
+    Denials count, and are created beyond ``most``, too: without one, an ACL that is on the target already would allow
+    what the source denies. ``known`` is what the inventory had.
     """
     created = sum(mark in {Mark.MADE, Mark.UNWANTED} for mark in known.values())
-    new = [acl for acl, one in plan.differences.items() if one.change is Change.CREATE]
-    denials = [acl for acl in new if acl.permission is not AclPermission.ALLOW]
-    allowed = [acl for acl in new if acl.permission is AclPermission.ALLOW]
-    over = [*denials, *allowed][max(0, most - created) :]
+    created += len(plan.changes(Change.CREATE, AclPermission.DENY))
+    over = plan.changes(Change.CREATE, AclPermission.ALLOW)[max(0, most - created) :]
     for acl in over:
         plan.hold(acl, Reason.OVER_LIMIT, f"max-acls is {most}")
         forget(plan, acl, known)
-    hold_back(plan, [acl for acl in over if acl.permission is not AclPermission.ALLOW], known)
+    keep_replaced(plan, over)
+
+
+def keep_replaced(plan: Plan, missing: Iterable[AclBinding]) -> None:
+    """Delete nothing that one of ``missing`` is to replace under another name: they are not on the target.
+
+    A topic of others under a prefix turns an ACL of that prefix into one for each topic. Without these its deletion
+    would take what the source allows, or allow what the source denies.
+    """
+    replacements: dict[AclBinding, list[AclBinding]] = {}
+    for acl in missing:
+        replacements.setdefault(_without_name(acl), []).append(acl)
+    kept = [
+        acl
+        for acl, one in plan.differences.items()
+        if one.change is Change.DELETE
+        if any(_overlap(new, acl) for new in replacements.get(_without_name(acl), ()))
+    ]
+    allowed = [acl for acl in kept if acl.permission is AclPermission.ALLOW]
+    kept += [
+        denial
+        for denial in plan.changes(Change.DELETE, AclPermission.DENY)
+        if any(_limits(denial, acl) for acl in allowed)
+    ]
+    for acl in kept:
+        plan.hold(acl, Reason.STAYS)
 
 
 def hold_back(plan: Plan, denials: Collection[AclBinding], known: Known) -> None:
@@ -205,6 +229,10 @@ def _limits(denial: AclBinding, allowed: AclBinding) -> bool:
         return False
     everyone = _EVERYONE in {denial.principal, allowed.principal}
     return (everyone or denial.principal == allowed.principal) and _overlap(denial, allowed)
+
+
+def _without_name(acl: AclBinding) -> AclBinding:
+    return acl._replace(name="", pattern=PatternType.LITERAL)
 
 
 def _overlap(one: AclBinding, other: AclBinding) -> bool:

@@ -233,16 +233,36 @@ def _check(
         assert allows(source, ResourceType.TOPIC, original, principal, host, operation)
 
 
-def test_beyond_the_limit_nothing_is_created_and_nothing_is_allowed_that_a_missing_denial_limits() -> None:
-    """Denials come first, and those that the flow has created before count."""
+def test_beyond_the_limit_nothing_is_allowed_and_all_is_denied() -> None:
+    """Denials count, as what the flow has created before does. One that is held would allow what is there already."""
     allowed = [topic(f"paris.t{number}") for number in range(3)]
     denied = [topic(f"paris.t{number}", AclOperation.READ, deny=True) for number in range(3)]
     made = plan([*allowed, *denied], [], {})
-    limit(made, 4, {READ: Mark.MADE, topic("paris.u"): Mark.SEEN})
+    limit(made, 5, {READ: Mark.MADE, topic("paris.u"): Mark.SEEN})
     assert [found(made)[acl] for acl in denied] == [Change.CREATE] * 3
-    assert [found(made)[acl] for acl in allowed] == [Reason.OVER_LIMIT] * 3
-    assert allowed[0] not in made.known
-    made = plan([*allowed, *denied], [], {})
-    limit(made, 2, {})
-    assert [found(made)[acl] for acl in denied] == [Change.CREATE, Change.CREATE, Reason.OVER_LIMIT]
+    assert [found(made)[acl] for acl in allowed] == [Change.CREATE, Reason.OVER_LIMIT, Reason.OVER_LIMIT]
+    assert allowed[1] not in made.known
+    made = plan([*allowed, *denied], allowed[:1], {allowed[0]: Mark.MADE})
+    limit(made, 1, {allowed[0]: Mark.MADE})
+    assert [found(made)[acl] for acl in denied] == [Change.CREATE] * 3
     assert made.changes(Change.CREATE, AclPermission.ALLOW) == []
+
+
+def test_a_prefix_stays_until_what_replaces_it_is_within_the_limit() -> None:
+    """A topic of others under the prefix makes it an ACL for each topic: at the limit, users would lose access."""
+    prefix, denial = topic("paris.t", prefixed=True), topic("paris.t0", AclOperation.READ, deny=True)
+    replacements = [topic(f"paris.t{number}") for number in range(3)]
+    revoked = [prefix._replace(principal="User:bob"), prefix._replace(operation=AclOperation.WRITE)]
+    revoked += [prefix._replace(name="paris.u"), prefix._replace(host="10.0.0.1")]
+    there = [prefix, denial, *revoked]
+    known = dict.fromkeys(there, Mark.MADE)
+    made = plan(replacements, there, known)
+    limit(made, len(there) + 2, known)
+    created = dict.fromkeys(replacements[:2], Change.CREATE)
+    gone = dict.fromkeys(revoked, Change.DELETE)
+    kept = {prefix: Reason.STAYS, denial: Reason.STAYS}
+    assert found(made) == created | gone | kept | {replacements[2]: Reason.OVER_LIMIT}
+    assert made.known[prefix] is Mark.MADE, "the next round deletes it"
+    made = plan(replacements, there, known)
+    limit(made, len(there) + 3, known)
+    assert made.changes(Change.DELETE, AclPermission.ALLOW) == [prefix, *revoked]

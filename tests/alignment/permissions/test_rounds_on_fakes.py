@@ -231,6 +231,19 @@ def test_nothing_is_allowed_before_what_limits_it_is_denied(site: Site) -> None:
     assert site.round().deleted == 2
 
 
+@pytest.mark.parametrize("deny", [False, True])
+def test_a_prefix_stays_until_the_target_takes_what_replaces_it(site: Site, deny: bool) -> None:
+    site.source.create_acls([topic("t", deny=deny, prefixed=True)])
+    site.round()
+    assert on(site.pair.target) == {topic("paris.t", deny=deny, prefixed=True)}
+    site.pair.target.add_topic("paris.t-of-others")
+    refused = Action(errors={"paris.t": errors.CLUSTER_AUTHORIZATION_FAILED})
+    site.pair.target.control.on(Api.CREATE_ACLS, refused, times=1)
+    assert reasons(site.round())[topic("paris.t", deny=deny, prefixed=True)] == "stays-for-now"
+    site.round()
+    assert on(site.pair.target) == {topic("paris.t", deny=deny)}
+
+
 @pytest.mark.parametrize("made", [False, True])
 def test_a_change_that_was_interrupted_is_continued(site: Site, monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
     site.source.create_acls([topic("t")])
