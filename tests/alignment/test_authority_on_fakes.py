@@ -245,6 +245,20 @@ def test_an_adopted_topic_with_records_needs_start_over_too(target: Target) -> N
     assert pair.values() == [b"1", b"1", b"2"]
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_of_a_heartbeats_topic_with_many_partitions_the_first_is_copied(target: Target, exists: bool) -> None:
+    target.more = 'topics = ["t"]\nmirrormaker = { heartbeats = true }\n'
+    target.pair.source.add_topic("heartbeats", 3)
+    if exists:
+        target.pair.target.add_topic("paris.heartbeats", 1)
+    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    assert target.partitions("paris.heartbeats") == 1
+    assert (targets.copyable["heartbeats"], targets.obstacles["heartbeats"].first_partition) == (1, 1)
+    plan = make_plan(PlanRequest(flow=target.flow(), now_ms=0, targets=targets), target.source, target.target)
+    failed = {one.partition for one in plan.results_without_task if one.topic == "heartbeats" and one.error}
+    assert failed == {1, 2}
+
+
 def test_topics_of_brokers_are_never_extended(target: Target) -> None:
     target.naming, target.more = "identity", "topics-exclude = []\n"
     names = ("__consumer_offsets", "__transaction_state", "__share_group_state", "mirror-progress.other.internal")

@@ -235,11 +235,6 @@ class _Preparation:
         """Of the topics that were created."""
         self._standings: Final[dict[str, Standing]] = {}
         """Of the target topics that existed."""
-        self.obstacles.update(
-            (name, Obstacle("a topic that is copied for its heartbeats alone has one partition", 1))
-            for name, topic in wanted.items()
-            if flow.carries_only_heartbeats(name) and len(topic.partitions) > 1 and name not in self.obstacles
-        )
         self._source_of: Final = {flow.target_topic(name): name for name in wanted if name not in self.obstacles}
         self.existing: dict[str, TopicDescription] = self._describe(self._source_of)
         """The target topics that exist, by name."""
@@ -481,8 +476,17 @@ class _Preparation:
         made = {
             topic: min(counts[name], self._needed(topic)) for name, topic in self._source_of.items() if name in counts
         }
-        made |= {topic: min(made.get(topic, 0), obstacle.first_partition) for topic, obstacle in self.obstacles.items()}
-        return TargetTopics(copyable=made, obstacles=dict(sorted(self.obstacles.items())))
+        obstacles = self._more_than_heartbeats() | self.obstacles
+        made |= {topic: min(made.get(topic, 0), obstacle.first_partition) for topic, obstacle in obstacles.items()}
+        return TargetTopics(copyable=made, obstacles=dict(sorted(obstacles.items())))
+
+    def _more_than_heartbeats(self) -> dict[str, Obstacle]:
+        """Return the obstacles of partitions that no heartbeats are in: the first one is prepared and copied."""
+        return {
+            name: Obstacle("a topic that is copied for its heartbeats alone has one partition", 1)
+            for name, topic in self._wanted.items()
+            if self._flow.carries_only_heartbeats(name) and len(topic.partitions) > 1
+        }
 
     def warnings(self, topics: Sequence[str]) -> list[str]:
         """Return the warnings about these source topics, whose target topics exist."""
