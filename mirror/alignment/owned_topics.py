@@ -18,7 +18,7 @@ from typing import Final
 from mirror.alignment.deletions.records import Creations, adopted_record
 from mirror.alignment.ownership import Evidence, Standing, claimed_ids, is_owned, standing
 from mirror.client import LATEST, Admin, TopicDescription, TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of, log_bounds
 from mirror.relay.progress.progress_topic import ProgressTopic
@@ -128,10 +128,18 @@ class OwnedTopics:
         return Evidence(topic_id=_id(topic), claimed_ids=claimed, progress=progress)
 
     def _read_inventory(self) -> Creations:
+        """Return what the inventory says; nothing if this client may not read it, which the checks warn of.
+
+        Records are copied without that permission: committed progress still shows what is owned.
+        """
         known = Creations()
-        if self._inventory is not None:
+        if self._inventory is None:
+            return known
+        try:
             for record in self._inventory.records(Timer(SystemClock(), _TIMEOUT_MS)):
                 known.take(record.key, record.value)
+        except AuthorizationFailed:
+            return Creations()
         return known
 
     def _filled(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, TopicDescription]:

@@ -9,9 +9,11 @@ import pytest
 
 from mirror.alignment.owned_topics import OwnedTopics, adopt
 from mirror.alignment.ownership import Standing
-from mirror.client import Admin
+from mirror.client import Admin, TopicPartition
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
 
 COPY = "paris.t"
@@ -91,3 +93,15 @@ def test_what_is_owned_is_asked_about_once(seen: Seen) -> None:
     assert (len(seen.pair.target.calls(Api.OFFSET_FETCH)), len(seen.pair.target.calls(Api.FETCH))) == before
     seen.pair.made_again()
     assert seen.standing(owned) is Standing.EMPTY, "an id is never another topic's"
+
+
+@pytest.mark.parametrize("api", [Api.METADATA, Api.LIST_OFFSETS, Api.FETCH])
+def test_a_flow_that_may_not_read_its_inventory_owns_what_it_has_progress_in(seen: Seen, api: Api) -> None:
+    inventory = inventory_topic_of(FLOW)
+    adopt(seen.options, FLOW, seen.admin.describe_topics([COPY]))
+    denied = {key: errors.TOPIC_AUTHORIZATION_FAILED for key in (inventory, TopicPartition(inventory, 0))}
+    seen.pair.target.control.on(api, Action(errors=denied), times=None)
+    assert seen.standing() is Standing.EMPTY
+    seen.pair.write(b"1")
+    seen.pair.copy()
+    assert seen.standing() is Standing.OWNED
