@@ -47,17 +47,24 @@ class OwnedTopics:
     """The target topics of one flow. Its calls wait for the target; use it in one thread."""
 
     def __init__(self, flow: str, target_options: Mapping[str, object] | None = None) -> None:
-        """``target_options`` are dotted keys, of which those of the cluster are used; None: only the progress counts.
-
-        Raises ConfigError.
-        """
+        """``target_options`` are those of :meth:`use`; None: only committed progress counts. Raises ConfigError."""
         self._flow: Final = flow
-        self._inventory: Final = None if target_options is None else FlowTopic(target_options, inventory_topic_of(flow))
-        self._progress: Final = None if target_options is None else ProgressTopic(target_options, flow)
+        self._inventory: FlowTopic | None = None
+        self._progress: ProgressTopic | None = None
+        if target_options is not None:
+            self.use(target_options)
         self._owned: Final[set[tuple[str, str]]] = set()
         """Names and ids."""
         self._searched: Final[set[tuple[str, str]]] = set()
         """Names and ids of those that the progress topic did not show to be owned."""
+
+    def use(self, target_options: Mapping[str, object]) -> None:
+        """Read the flow's topics with these options from now on: dotted keys, of which those of the cluster are used.
+
+        Raises ConfigError.
+        """
+        self._inventory = FlowTopic(target_options, inventory_topic_of(self._flow))
+        self._progress = ProgressTopic(target_options, self._flow)
 
     def standings(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, Standing]:
         """Return what each of these topics of the target is to the flow. Raises KafkaError."""

@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mirror.alignment.owned_topics import OwnedTopics
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
 from mirror.client import Admin
+from mirror.config.flow_rules import target_options
 from mirror.errors import Fenced, KafkaError, MirrorError
 from mirror.groups.positions import GroupsReport
 from mirror.groups.summary import summary_of
@@ -32,7 +34,7 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.preflight.allowance import Allowance
-from mirror.spark.preflight.flow_alignment import creation_recorder, owned_topics
+from mirror.spark.preflight.flow_alignment import creation_recorder
 from mirror.spark.preflight.flow_registries import begin_registries
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient, RunRecord, new_run_id
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from mirror.alignment.owned_topics import OwnedTopics
     from mirror.client import TopicDescription, TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.control import RunControl
@@ -300,7 +301,8 @@ class FlowRunner:
     ) -> TargetTopics:
         with self._clusters(config, flow) as (source, target):
             recorder = creation_recorder(config, flow)
-            owned, allowance = self._kept.setdefault(flow.name, (owned_topics(config, flow), Allowance()))
+            owned, allowance = self._kept.setdefault(flow.name, (OwnedTopics(flow.name), Allowance()))
+            owned.use(target_options(config, flow))  # the file may have other credentials now
 
             def report(line: str) -> None:
                 self._consoles.progress(f"flow {flow.name}: {line}")
