@@ -26,12 +26,12 @@ from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 
 _TIMEOUT_MS: Final = 20_000
-_SEARCH_MS: Final = 5_000
-"""For each partition. An open transaction is waited for no longer: the next preparation asks again."""
+_SEARCH_MS: Final = 20_000
+"""For all logs that are read to see whether they have only aborted records, of a first attempt that was killed: each
+takes some ms, and of topics that others have filled there may be thousands. The next preparation goes on."""
+_EACH_SEARCH_MS: Final = 5_000
+"""For each partition: an open transaction is waited for no longer."""
 _NO_LEADER: Final = -1
-_SEARCHED: Final = 20
-"""Topics whose log is read to see whether it has only aborted records, of a first attempt that was killed: each takes
-some ms, and of topics that others have filled there may be thousands."""
 
 
 def adopt(target_options: Mapping[str, object], flow: str, topics: Mapping[str, TopicDescription]) -> None:
@@ -57,6 +57,8 @@ class OwnedTopics:
         """Names and ids."""
         self._searched: Final[set[tuple[str, str]]] = set()
         """Names and ids of those that the progress topic did not show to be owned."""
+        self._holding: Final[set[tuple[str, str]]] = set()
+        """Names and ids of those that hold records, or did."""
 
     def use(self, target_options: Mapping[str, object]) -> None:
         """Read the flow's topics with these options from now on: dotted keys, of which those of the cluster are used.
@@ -73,11 +75,12 @@ class OwnedTopics:
             unknown = self._without_owned(target, unknown, self._read_inventory())
         evidence = {name: self._evidence(one) for name, one in unknown.items()}
         filled = self._filled(target, unknown)
+        holding: dict[str, bool | None] = {}
         if filled:
             evidence |= self._restorable(filled)
             filled = {name: one for name, one in filled.items() if not is_owned(evidence[name])}
-            filled = self._with_records(target, filled)
-        found = {name: standing(replace(one, has_records=name in filled)) for name, one in evidence.items()}
+            holding = self._holding_records(target, filled)
+        found = {name: standing(replace(one, has_records=holding.get(name, False))) for name, one in evidence.items()}
         self._keep({name: topics[name] for name, one in found.items() if one is Standing.OWNED})
         return {name: found.get(name, Standing.OWNED) for name in topics}
 
@@ -173,22 +176,30 @@ class OwnedTopics:
                 progress.setdefault(tp.topic, []).append(record.progress)
         return {name: self._evidence(one, progress=progress.get(name, ())) for name, one in topics.items()}
 
-    def _with_records(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, TopicDescription]:
-        """Return the topics without those that have only aborted records: a first attempt was killed."""
-        if self._progress is None or len(topics) > _SEARCHED:
-            return dict(topics)
-        return {name: one for name, one in topics.items() if self._holds_records(target, one, self._progress)}
+    def _holding_records(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, bool | None]:
+        """Return whether these topics hold more than aborted records of a killed first attempt; None if not read."""
+        timer = Timer(SystemClock(), _SEARCH_MS)
+        return {name: self._holds_records(target, one, timer) for name, one in topics.items()}
 
-    def _holds_records(self, target: Admin, topic: TopicDescription, log: ProgressTopic) -> bool:
-        for tp in _partitions({topic.name: topic}):
-            timer = Timer(SystemClock(), _SEARCH_MS)
+    def _holds_records(self, target: Admin, topic: TopicDescription, timer: Timer) -> bool | None:
+        if (topic.name, _id(topic)) in self._holding:
+            return True
+        log = self._progress
+        led = [one.partition for one in topic.partitions if one.leader != _NO_LEADER]
+        for tp in (TopicPartition(topic.name, partition) for partition in led):
+            if timer.expired():
+                return None
+            each = Timer(SystemClock(), min(_EACH_SEARCH_MS, timer.remaining_ms()))
             try:
-                first, end = log_bounds(target, tp, timer)
-                if end and (first or not log.holds_no_records(tp, 0, timer.remaining_ms())):
-                    return True
+                first, end = log_bounds(target, tp, each)
+                holds = end and (first or log is None or not log.holds_no_records(tp, 0, each.remaining_ms()))
             except KafkaError:
+                return None
+            if holds:
+                if _id(topic):
+                    self._holding.add((topic.name, _id(topic)))
                 return True
-        return False
+        return False if len(led) == len(topic.partitions) else None
 
 
 def _id(topic: TopicDescription) -> str:

@@ -24,6 +24,8 @@ class Standing(enum.Enum):
     """It has never had a record: the flow may copy into it as it is, and owns it from its first progress on."""
     FOREIGN = enum.auto()
     """It holds records that the flow has not copied, or did."""
+    UNREAD = enum.auto()
+    """Nothing shows that the flow owns it, and whether it holds records could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +38,8 @@ class Evidence:
     """The ids under which the inventory says that the flow has created a topic of this name, or a person adopted it."""
     progress: Collection[Progress] = ()
     """The flow's progress in its partitions, committed or from the progress topic."""
-    has_records: bool = True
-    """Whether a partition holds records, or did."""
+    has_records: bool | None = True
+    """Whether a partition holds records, or did; None if that could not be read."""
 
 
 def is_owned(evidence: Evidence) -> bool:
@@ -49,6 +51,8 @@ def standing(evidence: Evidence) -> Standing:
     """Return what the topic is to the flow."""
     if is_owned(evidence):
         return Standing.OWNED
+    if evidence.has_records is None:
+        return Standing.UNREAD
     return Standing.FOREIGN if evidence.has_records else Standing.EMPTY
 
 

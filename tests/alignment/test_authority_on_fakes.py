@@ -19,6 +19,7 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig
 from mirror.errors import ConfigError
 from mirror.relay.progress.flow_topic import inventory_topic_of
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.flow_alignment import rules_of
 from mirror.spark.preflight.target_topics import prepare_topics
@@ -243,6 +244,24 @@ def test_an_adopted_topic_with_records_needs_start_over_too(target: Target) -> N
     assert str(pair.copy().error).startswith("progress-lost")
     assert pair.copy(start_over=True).error is None
     assert pair.values() == [b"1", b"1", b"2"]
+
+
+def test_a_topic_that_cannot_be_read_is_copied_into_once_it_can_be(target: Target) -> None:
+    leader = target.pair.log().leader
+    target.pair.target.move("paris.t", 0, leader + 1)
+
+    def prepared() -> TargetTopics:
+        return prepare_topics(target.flow(), target.source, target.target).targets
+
+    assert prepared().copyable["t"] == 0
+    reason = prepared().obstacles["t"].reason
+    assert reason.startswith("whether target topic paris.t holds records that flow flow has not copied cannot be read")
+    assert "the next preparation asks again" in reason
+    target.more = "start-over = true\n"
+    assert prepared().copyable["t"] == 1
+    target.more = ""
+    target.pair.target.move("paris.t", 0, leader)
+    assert prepared().copyable["t"] == 1
 
 
 @pytest.mark.parametrize("exists", [False, True])

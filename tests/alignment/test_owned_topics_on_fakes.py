@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from mirror.alignment import owned_topics
 from mirror.alignment.owned_topics import OwnedTopics, adopt
 from mirror.alignment.ownership import Standing
 from mirror.client import Admin, TopicPartition
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.wire.api import Api
+from mirror.wire.records import TRANSACTIONAL
 from tests.fakes import errors
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
@@ -105,3 +107,47 @@ def test_a_flow_that_may_not_read_its_inventory_owns_what_it_has_progress_in(see
     seen.pair.write(b"1")
     seen.pair.copy()
     assert seen.standing() is Standing.OWNED
+
+
+def test_a_killed_first_attempt_at_many_topics_refuses_none_of_them(seen: Seen) -> None:
+    names = [f"paris.u{number}" for number in range(30)]
+    for name in names:
+        seen.pair.target.add_topic(name)
+        seen.pair.target.log(name).append_values(b"aborted", attributes=TRANSACTIONAL, producer_id=9)
+        seen.pair.target.log(name).end_transaction(9, commit=False)
+    topics = seen.admin.describe_topics(names)
+    assert OwnedTopics(FLOW, seen.options).standings(seen.admin, topics) == dict.fromkeys(names, Standing.EMPTY)
+
+
+def test_what_there_is_no_time_to_search_is_searched_by_the_next_preparation(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen.pair.aborted_write(b"aborted")
+    owned = OwnedTopics(FLOW, seen.options)
+    with monkeypatch.context() as no_time:
+        no_time.setattr(owned_topics, "_SEARCH_MS", 0)
+        assert seen.standing(owned) is Standing.UNREAD
+    assert seen.standing(owned) is Standing.EMPTY
+    seen.pair.log().append_values(b"of others")
+    assert seen.standing(owned) is Standing.FOREIGN
+    monkeypatch.setattr(owned_topics, "_SEARCH_MS", 0)
+    assert seen.standing(owned) is Standing.FOREIGN, "it takes no time any more"
+
+
+def test_a_partition_without_a_leader_does_not_say_what_it_holds(seen: Seen) -> None:
+    seen.pair.target.add_topic(COPY, 2)
+    leader = seen.pair.log().leader
+    seen.pair.target.move(COPY, 0, leader + 1)
+    assert seen.standing() is Standing.UNREAD
+    seen.pair.log(1).append_values(b"of others")
+    assert seen.standing() is Standing.FOREIGN
+    seen.pair.target.add_topic(COPY, 2)
+    assert seen.standing() is Standing.EMPTY
+
+
+def test_an_open_transaction_does_not_say_what_it_holds(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owned_topics, "_EACH_SEARCH_MS", 200)
+    seen.pair.log().append_values(b"open", attributes=TRANSACTIONAL, producer_id=9)
+    assert seen.standing() is Standing.UNREAD
+    seen.pair.log().end_transaction(9, commit=False)
+    assert seen.standing() is Standing.EMPTY

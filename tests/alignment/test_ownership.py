@@ -35,8 +35,8 @@ DAY_MS = 86_400_000
 )
 def test_only_evidence_of_the_present_id_counts(evidence: Evidence, owned: bool) -> None:
     assert is_owned(evidence) is owned
-    foreign = {True: Standing.FOREIGN, False: Standing.EMPTY}
-    for has_records in (True, False):
+    foreign = {True: Standing.FOREIGN, False: Standing.EMPTY, None: Standing.UNREAD}
+    for has_records in (True, False, None):
         expected = Standing.OWNED if owned else foreign[has_records]
         assert standing(replace(evidence, has_records=has_records)) is expected
 

@@ -183,6 +183,12 @@ def not_owned(flow: FlowConfig, name: str, standing: Standing, *, has: int, need
             f" MirrorMaker 2 has copied, and else {adopt} lets the flow extend and configure it, and start-over = true"
             " is also needed, which copies all records again, behind those that it holds"
         )
+    if standing is Standing.UNREAD and not shares:
+        return Obstacle(
+            f"whether target topic {name} holds records that flow {flow.name} has not copied cannot be read now: a"
+            " partition has no leader, or an open transaction, or is not readable, or there are very many such topics;"
+            f" the next preparation asks again, and if it is the copy of this topic, {adopt} makes it the flow's"
+        )
     if standing is Standing.OWNED or has >= needed:
         return None
     partitions = "1 partition" if has == 1 else f"{has} partitions"
