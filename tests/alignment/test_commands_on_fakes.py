@@ -182,6 +182,15 @@ def test_only_copies_of_the_flow_are_adopted(site: Site, arguments: tuple[str, .
     assert inventory_topic_of(FLOW) not in site.pair.target.topics
 
 
+def test_a_topic_without_an_id_is_not_adopted(site: Site) -> None:
+    site.pair.target.add_topic("paris.t", 2)
+    site.pair.target.versions[Api.METADATA] = (0, 9)
+    result = site.invoke("apply", "--adopt", "--flow", FLOW, "paris.t")
+    assert result.exit_code == 1
+    assert "cannot adopt paris.t: the brokers of berlin give topics no ids" in " ".join(result.stderr.split())
+    assert inventory_topic_of(FLOW) not in site.pair.target.topics
+
+
 def test_a_flow_that_sets_configurations_once_has_no_drift_of_them(site: Site) -> None:
     with site.file.open("a") as file:
         file.write('configs = "create"\n')

@@ -101,7 +101,8 @@ def test_what_is_owned_is_asked_about_once(seen: Seen) -> None:
 def test_a_flow_that_may_not_read_its_inventory_owns_what_it_has_progress_in(seen: Seen, api: Api) -> None:
     inventory = inventory_topic_of(FLOW)
     adopt(seen.options, FLOW, seen.admin.describe_topics([COPY]))
-    denied = dict.fromkeys((inventory, TopicPartition(inventory, 0)), errors.TOPIC_AUTHORIZATION_FAILED)
+    refused = errors.TOPIC_AUTHORIZATION_FAILED
+    denied = {inventory: refused, TopicPartition(inventory, 0): refused}
     seen.pair.target.control.on(api, Action(errors=denied), times=None)
     assert seen.standing() is Standing.EMPTY
     seen.pair.write(b"1")

@@ -175,6 +175,12 @@ def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], sourc
             f"flow {flow.name} cannot adopt {', '.join(unknown)}: it copies no topic of {flow.source} into a topic of"
             f" that name, or {flow.target} has none; nothing was changed"
         )
+    if without_id := sorted(name for name, topic in found.items() if topic.topic_id is None):
+        raise FlowError(
+            f"flow {flow.name} cannot adopt {', '.join(without_id)}: the brokers of {flow.target} give topics no ids"
+            " (Apache Kafka's do from 2.8 on), by which adopted topics are known; leave the source topic out by"
+            " topics-exclude, or use another naming; nothing was changed"
+        )
     flow_topics.prepare([flow_topics.inventory_of(flow)], target)
     mark_adopted(target_options(config, flow), flow.name, found)
 
