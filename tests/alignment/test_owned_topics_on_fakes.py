@@ -102,7 +102,7 @@ def test_a_flow_that_may_not_read_its_inventory_owns_what_it_has_progress_in(see
     inventory = inventory_topic_of(FLOW)
     adopt(seen.options, FLOW, seen.admin.describe_topics([COPY]))
     refused = errors.TOPIC_AUTHORIZATION_FAILED
-    denied = {inventory: refused, TopicPartition(inventory, 0): refused}
+    denied: dict[TopicPartition | str, int] = {inventory: refused, TopicPartition(inventory, 0): refused}
     seen.pair.target.control.on(api, Action(errors=denied), times=None)
     assert seen.standing() is Standing.EMPTY
     seen.pair.write(b"1")

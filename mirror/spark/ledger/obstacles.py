@@ -175,6 +175,13 @@ def not_owned(flow: FlowConfig, name: str, standing: Standing, *, has: int, need
     """
     adopt = f"mirror apply --flow {flow.name} --adopt {name}"
     shares = flow.only_local or flow.start_over
+    if standing is Standing.UNREAD and not shares:
+        return Obstacle(
+            f"whether target topic {name} holds records that flow {flow.name} has not copied cannot be read now: a"
+            " partition has no leader, or an open transaction, or is not readable, or there are very many such topics;"
+            " the next preparation asks again; if it is the copy of this topic, mirror takeover continues it where"
+            f" MirrorMaker 2 has copied, and else {adopt} makes it the flow's"
+        )
     if standing is Standing.FOREIGN and not shares:
         return Obstacle(
             f"target topic {name} holds records, or did, that flow {flow.name} has not copied, so that nothing about it"
@@ -182,12 +189,6 @@ def not_owned(flow: FlowConfig, name: str, standing: Standing, *, has: int, need
             " if its records are not needed; if it is the copy of this topic, mirror takeover continues it where"
             f" MirrorMaker 2 has copied, and else {adopt} lets the flow extend and configure it, and start-over = true"
             " is also needed, which copies all records again, behind those that it holds"
-        )
-    if standing is Standing.UNREAD and not shares:
-        return Obstacle(
-            f"whether target topic {name} holds records that flow {flow.name} has not copied cannot be read now: a"
-            " partition has no leader, or an open transaction, or is not readable, or there are very many such topics;"
-            f" the next preparation asks again, and if it is the copy of this topic, {adopt} makes it the flow's"
         )
     if standing is Standing.OWNED or has >= needed:
         return None
