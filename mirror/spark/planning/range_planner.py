@@ -219,7 +219,7 @@ def plan_range(
     if gap is not None and not (unknown and gap.kind is GapKind.RETENTION):
         skips = flow.on_gap == "skip"
         # A task that has nothing to read behind the progress does not notice that the log diverges before it.
-        unread = skips and progress.offset == seen.end
+        unread = skips and gap.kind is GapKind.TRUNCATED and progress.offset == seen.end
         advice = "it is skipped with the source's next record" if unread else gap.advice()
         failed = without_task(Outcome.FAILED, gap.offset, f"{gap}; {advice}")
         return range_from(gap.resume) if skips and not unread else failed

@@ -173,6 +173,17 @@ def test_a_flow_that_skips_gaps_resumes_after_the_gap(
     assert plan_range(flow(on_gap="skip"), HERE, partition, progress) == expected
 
 
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("end", [0, 4])
+def test_topic_that_was_made_again_is_copied_from_its_start_though_it_ends_at_the_progress(
+    end: int, *, follow: bool
+) -> None:
+    """Its task notices another topic also if there is nothing to read behind the progress."""
+    partition = seen(end=end, topic_id="t2")
+    planned = plan_range(flow(on_gap="skip"), HERE, partition, at(end), follow=follow)
+    assert planned == replace(copy(0, end), topic_id="t2", source_end=end)
+
+
 def test_what_is_gone_behind_a_lower_bound_may_be_copied() -> None:
     """Only the task that fences the partition finds out."""
     lower = replace(at(7), way=Way.SEQUENCES)
