@@ -263,12 +263,15 @@ def find_shifted(
     *,
     timestamps: bool,
     keep: int = MAX_SHIFTED_RECORDS,
+    first_is_uncertain: bool = False,
 ) -> None:
     """Take from ``expected`` up to the last record of ``own``. Raises Unproved unless only one place is possible.
 
     The first record of ``own`` is the k-th expected one, where k is from ``-shift.source`` to ``shift.target``: each
     missing record had an offset. A place is possible if all records that both sides have there are equal, also if
     these are none. ``timestamps``: whether they are compared, too. At most ``keep`` of the last records are compared.
+    ``first_is_uncertain``: the first ones may be in front of the progress, so that only those that continue it count.
+    Elsewhere, equal records may be others than the copied ones.
     """
     tail, skipped = _last_digests(own, start, expected.max_bytes, timestamps=timestamps, keep=keep)
     if len(tail) + skipped <= shift.source:
@@ -284,7 +287,13 @@ def find_shifted(
             "the records in the target are equal to the source's in more than one place: which ones were copied cannot"
             " be shown"
         )
-    expected.position = places[0]
+    place, position = places[0]
+    if first_is_uncertain and (shift.source or place > skipped):
+        raise Unproved(
+            "the records in the target are equal to some of the source's behind the progress, but may be those of the"
+            " transaction that has stored the progress"
+        )
+    expected.position = position
 
 
 def _last_digests(
@@ -300,12 +309,14 @@ def _last_digests(
     return list(digests), count - len(digests)
 
 
-def _places(tail: list[bytes], expected: ExpectedRecords, places: range, *, timestamps: bool) -> list[SourcePosition]:
-    """Return the positions behind the last record of ``tail``, for the first two of ``places`` that are possible.
+def _places(
+    tail: list[bytes], expected: ExpectedRecords, places: range, *, timestamps: bool
+) -> list[tuple[int, SourcePosition]]:
+    """Return the first two of ``places`` that are possible, with the position behind the last record of ``tail``.
 
     A place is the index of the expected record that the first one of ``tail`` is; below 0, the source lacks some.
     """
-    found: list[SourcePosition] = []
+    found: list[tuple[int, SourcePosition]] = []
     matcher = SequenceMatcher(tail)
     first = list[bytes]()
     offsets, epochs = array("q"), array("q")
@@ -318,8 +329,9 @@ def _places(tail: list[bytes], expected: ExpectedRecords, places: range, *, time
             first.append(digest)
             offsets.append(expected.position.offset)
             epochs.append(expected.position.leader_epoch)
-        if matcher.feed(digest) and index - len(tail) + 1 in places:
-            found.append(expected.position)
+        place = index - len(tail) + 1
+        if matcher.feed(digest) and place in places:
+            found.append((place, expected.position))
             if len(found) > 1:
                 return found
     if first:
@@ -328,7 +340,7 @@ def _places(tail: list[bytes], expected: ExpectedRecords, places: range, *, time
         for digest in tail:
             ends.feed(digest)
         found += [
-            SourcePosition(offsets[length - 1], epochs[length - 1])
+            (length - len(tail), SourcePosition(offsets[length - 1], epochs[length - 1]))
             for length in ends.lengths()
             if length < len(tail) and length - len(tail) in places
         ]

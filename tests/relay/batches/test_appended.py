@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from mirror.consumer.fetched import Fetched
 from mirror.errors import BatchTooLarge, CorruptBatch
 from mirror.relay.batches import appended
-from mirror.relay.batches.appended import ExpectedRecords, Shift, SourcePosition, Unproved, compare, find_shifted
+from mirror.relay.batches.appended import (
+    Differs,
+    ExpectedRecords,
+    Shift,
+    SourcePosition,
+    Unproved,
+    compare,
+    find_shifted,
+)
 from mirror.relay.batches.reencode import ReencodeSpec
 from mirror.wire.decode import Record
 from mirror.wire.messages.fetch import AbortedTransaction
@@ -294,9 +302,10 @@ def shifted(
     start: int = 0,
     timestamps: bool = True,
     keep: int = 1_000,
+    first_is_uncertain: bool = False,
 ) -> SourcePosition | None:
     expected = ExpectedRecords(source, start, PLAIN)
-    find_shifted(own, 0, expected, shift, timestamps=timestamps, keep=keep)
+    find_shifted(own, 0, expected, shift, timestamps=timestamps, keep=keep, first_is_uncertain=first_is_uncertain)
     return expected.position
 
 
@@ -348,6 +357,23 @@ def test_only_the_last_records_are_kept_and_suffice_if_they_are_unique() -> None
     same = [fetched(batch_at(2, [*numbered(2, 5), *[Made()] * 10]))]
     with pytest.raises(Unproved, match="more than one place"):
         shifted([batch_at(100, [*numbered(0, 7), *[Made()] * 5])], same, Shift(source=2), start=2, keep=3)
+
+
+@pytest.mark.parametrize("keep", [2, 1_000])
+def test_records_that_may_be_in_front_of_the_progress_are_found_at_the_progress_only(keep: int) -> None:
+    source = [fetched(batch_at(10, numbered(10, 10)))]
+
+    def uncertain(first: int, shift: Shift) -> SourcePosition | None:
+        own = [batch_at(100, numbered(first, 3))]
+        return shifted(own, source, shift, start=10, keep=keep, first_is_uncertain=True)
+
+    assert uncertain(10, Shift(target=9)) == (13, 0)
+    with pytest.raises(Differs):
+        uncertain(7, Shift(target=9))
+    for first, shift in ((11, Shift(target=9)), (10, Shift(source=1)), (9, Shift(source=1))):
+        with pytest.raises(Unproved, match="stored the progress") as raised:
+            uncertain(first, shift)
+        assert not isinstance(raised.value, Differs), "they are there"
 
 
 @given(st.data())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,6 +172,34 @@ def test_copy_that_has_nothing_to_send_writes_nothing_to_a_target_of_others(pair
     assert (pair.committed(), pair.log().end_offset) == (2, end)
     assert pair.copy(exactly_once_by=Way.TRANSACTIONS).outcome is Outcome.COMPLETE
     assert pair.log().end_offset == end
+
+
+def test_transaction_that_may_have_stored_the_progress_counts_at_the_progress_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Retention has deleted what could show which one it is, and the source has an equal record further on.
+
+    No commit was lost: the mark is that of the first of the two commits with which a copy stores its progress, as if
+    it had been killed before the second one.
+    """
+    pair = FakePair(monkeypatch)
+    pair.write(b"0")
+    assert pair.copy().outcome is Outcome.COMPLETE
+    for _ in range(5):
+        pair.log().append_values(b"x", producer_id=99)
+    pair.write(b"on")
+    assert pair.copy().outcome is Outcome.COMPLETE
+    metadata = json.loads(pair.metadata())
+    metadata["target"].update(end=2, since=1)
+    pair.set_metadata(json.dumps(metadata))
+    pair.log().append_values(b"x", producer_id=99)
+    for value in (b"b", b"c", b"on", b"d"):
+        pair.write(value)
+    own = [one for one in pair.log().batches() if one.producer_id not in {-1, 99} and not one.is_control]
+    pair.log().delete_before(own[-1].base_offset)
+    result = pair.copy()
+    assert (result.outcome, (result.error or "").split(":")[0]) == (Outcome.FAILED, "position-unproved")
+    assert pair.committed() == 2, "b and c have not been copied"
 
 
 def test_at_least_once_repeats_what_has_lost_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,7 +256,14 @@ class LogSearch:
             if isinstance(appends, StandingAppends):
                 own = appends.known(own) if shift.possible else appends.copied(own, expected)
             if shift.possible:
-                find_shifted(own, start, expected, shift, timestamps=not appends.has_append_time)
+                find_shifted(
+                    own,
+                    start,
+                    expected,
+                    shift,
+                    timestamps=not appends.has_append_time,
+                    first_is_uncertain=appends.first_is_uncertain,
+                )
             else:
                 compare(own, start, expected)
         position = expected.position
