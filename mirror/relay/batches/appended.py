@@ -37,7 +37,7 @@ class Unproved(Exception):
 
 
 class Differs(Unproved):
-    """The target does not have the records that the source has there."""
+    """The target does not have the records that the source has there, or none that the source still has."""
 
 
 class NothingExpected(Differs):
@@ -274,12 +274,13 @@ def find_shifted(
     Elsewhere, equal records may be others than the copied ones.
     """
     tail, skipped = _last_digests(own, start, expected.max_bytes, timestamps=timestamps, keep=keep)
+    places = _places(tail, expected, range(skipped - shift.source, skipped + shift.target + 1), timestamps=timestamps)
     if len(tail) + skipped <= shift.source:
-        raise Unproved(
+        reason = (
             f"of the source's offsets behind the progress {shift.source} are gone, and only {len(tail) + skipped}"
             " records were found in the target: the source may have none of them any more"
         )
-    places = _places(tail, expected, range(skipped - shift.source, skipped + shift.target + 1), timestamps=timestamps)
+        raise Unproved(reason) if places else Differs(reason)
     if not places:
         raise Differs("the records in the target are not in what is left of the source, as the flow copies it now")
     if len(places) > 1:

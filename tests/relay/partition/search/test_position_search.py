@@ -300,6 +300,26 @@ def test_first_transaction_that_does_not_continue_the_progress_has_stored_it(sit
     assert found.progress.target == TargetMark(topic_id="", end=end, leader_epoch=0, producer_id=OWN, since=end)
 
 
+@pytest.mark.parametrize("log_start", [1, 4, 5])
+@pytest.mark.parametrize("lost", [False, True])
+def test_transaction_that_has_stored_the_progress_is_passed_if_the_source_has_lost_as_many_records(
+    site: Site, log_start: int, *, lost: bool
+) -> None:
+    """None of its records is left in the source, and none has to be: they are in front of the progress."""
+    for number in range(9):
+        site.pair.write(b"%d" % number)
+    for _ in range(5):
+        site.append(b"x", producer_id=FOREIGN)
+    commit(site, b"0", b"1")
+    if lost:
+        commit(site, b"2", b"3", b"4")
+    site.fence()
+    site.pair.source.log("t", 0).delete_before(4)
+    site.pair.log().delete_before(log_start)
+    found = site.find(of_transactions(site, offset=2, end=3, since=0))
+    assert (found.progress.offset, found.appended.records) == ((5, 3) if lost else (2, 0))
+
+
 def test_marker_counts_once_it_is_below_the_high_watermark(site: Site) -> None:
     site.pair.write(b"0", b"1")
     site.append(b"0")
