@@ -106,7 +106,6 @@ class LogSearch:
         self._stopped = False
         self._late: KafkaTimeout | None = None
         self._patience_ms = _MARKER_PATIENCE_MS
-        self._farthest = -1, -1
         self._first_is_covered = False
         """Whether the first transaction is in the progress, although it may not be the first that there was."""
         self.advanced_ms = self._clock.now()
@@ -118,6 +117,7 @@ class LogSearch:
 
     def _restart(self, start: int, leader_epoch: int | None, log_start: int = 0) -> None:
         """Read the target from ``start`` on, or from ``log_start`` if the log begins behind it."""
+        self._farthest = -1, -1
         self._validated = leader_epoch is not None
         self._log_start = max(start, log_start)
         query = self._query
@@ -177,7 +177,7 @@ class LogSearch:
         return _Patience(self._clock, patience_ms, lambda: self._stopped or self._clients.target.closed)
 
     def _advanced(self, phase: int, offset: int) -> None:
-        """Something was read that no slice before has read."""
+        """Something was read that no slice before has read, since the last restart."""
         if (phase, offset) > self._farthest:
             self._farthest = phase, offset
             self.advanced_ms = self._clock.now()

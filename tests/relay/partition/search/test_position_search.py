@@ -320,6 +320,22 @@ def test_transaction_that_has_stored_the_progress_is_passed_if_the_source_has_lo
     assert (found.progress.offset, found.appended.records) == ((5, 3) if lost else (2, 0))
 
 
+def test_second_reading_advances_the_search(site: Site, sources_read: list[TopicPartition]) -> None:
+    """Otherwise a search whose second reading takes long would time out in it."""
+    site.pair.write(*(b"%d" % n for n in range(9)))
+    for _ in range(3):
+        site.append(b"x", producer_id=FOREIGN)
+    commit(site, b"0", b"1")
+    site.fence()
+    site.pair.log().delete_before(3)
+    run = site.search.begin(of_transactions(site, offset=2, end=2, since=0))
+    while not sources_read:
+        assert run.advance() is None
+    run.advanced_ms = 0
+    assert find_on(run).progress.offset == 2
+    assert run.advanced_ms > 0
+
+
 def test_marker_counts_once_it_is_below_the_high_watermark(site: Site) -> None:
     site.pair.write(b"0", b"1")
     site.append(b"0")
@@ -454,6 +470,27 @@ def test_retention_during_the_search_is_a_named_error(site: Site, monkeypatch: p
     original = position_search._read_source
     monkeypatch.setattr(position_search, "_read_source", compare)
     assert f"begins at offset {end - 1} now" in site.unproved()
+
+
+def test_reading_after_retention_advances_the_search(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.pair.write(b"0", b"1")
+    site.append(b"0")
+    site.append(b"1")
+    site.fence()
+    run = site.search.begin(site.query())
+    advanced_ms = list[int]()
+
+    def compare(*_: Any) -> Any:
+        advanced_ms.append(run.advanced_ms)
+        site.pair.log().delete_before(1)
+        run.advanced_ms = 0
+        return original(*_)
+
+    original = position_search._read_source
+    monkeypatch.setattr(position_search, "_read_source", compare)
+    assert find_on(run).progress.offset == 2
+    assert len(advanced_ms) == 2
+    assert all(advanced_ms), "the target was read before each comparison"
 
 
 def test_both_logs_are_read_in_portions(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
