@@ -14,6 +14,7 @@ from mirror.client import Consumer, OffsetAndMetadata
 from mirror.errors import KafkaError
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.batches.own_appends import OwnAppends, committed_behind
+from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.model.way import Way
 from mirror.relay.progress import stored_json as stored_ids
 from mirror.relay.progress.log_reading import read_long_log
@@ -64,7 +65,9 @@ class LostCommits:
         no_fence = ProducerId(mark.producer_id, _NO_EPOCH)
         producer_ids = facts.progress.appender_ids
         start = mark.exact_end
-        appends = OwnAppends(start, producer_ids, no_fence, committed_behind(mark), mark.end)
+        # Behind a progress that has all of the source, the first transaction is the one that has stored it.
+        mark_end = mark.end if facts.source_log.stable_end > facts.progress.offset else OPEN_END
+        appends = OwnAppends(start, producer_ids, no_fence, committed_behind(mark), mark_end)
         begin = OffsetAndMetadata(max(start, log.first), topic_id=stored_ids.topic_id(log.topic_id))
         for fetched in read_long_log(self._target, facts.target, begin, log.end, self._clock, self._stall_ms):
             appends.add(fetched.batches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -201,6 +202,33 @@ def test_a_partition_whose_last_commits_are_lost_is_left_out_until_the_flow_has_
     assert mm2.pair.copy(**by_transactions).outcome is CopyOutcome.COMPLETE
     assert _only(mm2.hand_back()).next_offset == 14
     assert mm2.pair.values() == [*VALUES, b"12", b"13"]
+
+
+@pytest.mark.parametrize("source_has_more", [False, True])
+def test_transaction_that_may_have_stored_the_progress_counts_if_the_source_has_more(
+    mm2: FakeMirrorMaker, *, source_has_more: bool
+) -> None:
+    """Its copy was killed before it stored the exact end, and retention has deleted what was in front of it."""
+    by_transactions, log = WAYS["transactions"], mm2.pair.log()
+    mm2.write(b"12")
+    mm2.pair.copy(**by_transactions)
+    exact = log.end_offset
+    for _ in range(3):
+        log.append_values(b"x", producer_id=99)
+    stored = log.end_offset
+    mm2.write(b"13")
+    mm2.pair.copy(**by_transactions)
+    metadata = json.loads(mm2.pair.metadata())
+    metadata["target"].update(end=exact + 1, since=exact)
+    mm2.pair.set_metadata(json.dumps(metadata))
+    log.append_values(b"x", b"x", producer_id=99)
+    log.delete_before(stored)
+    if source_has_more:
+        mm2.write(b"14")
+        assert _only(mm2.hand_back()).outcome is Return.LEFT_OUT
+        assert mm2.pair.copy(**by_transactions).outcome is CopyOutcome.COMPLETE
+    decision = _only(mm2.hand_back())
+    assert (decision.outcome, decision.next_offset) == (Return.HANDED_BACK, 14 + source_has_more), decision.reason
 
 
 def test_records_of_others_behind_the_progress_keep_no_partition(mm2: FakeMirrorMaker) -> None:
