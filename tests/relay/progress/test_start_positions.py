@@ -139,7 +139,36 @@ def test_end_of_the_log_is_in_the_answer_of_a_leader_that_was_compared_before(
     positions = StartPositions(lookups, at_once, lambda: 0)  # type: ignore[arg-type]
     start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, to_end=True).result(0)
     assert (start.target_end, lookups.asked) == (log_end, asked)
-    assert start.mark == replace(MARK, leader_epoch=leader_epoch or MARK.leader_epoch, since=since)
+    assert start.mark == replace(MARK, leader_epoch=max(leader_epoch or 3, leads), since=since)
+
+
+def test_epoch_that_neither_the_description_nor_the_leader_knows_is_not_stored() -> None:
+    lookups, mark = Describes("id", None), replace(MARK, leader_epoch=None)
+    lookups.leads = -1
+    positions = StartPositions(lookups, at_once, lambda: 0)  # type: ignore[arg-type]
+    start = positions.resolve_start(OLD, replace(PROGRESS, target=mark), mark, 1_000, to_end=True).result(0)
+    assert start.mark == mark.ending_at(mark.end)
+
+
+@pytest.mark.parametrize("leader_epoch", [3, 4, None], ids=["former leader", "leader that answers", "not described"])
+@pytest.mark.parametrize("leads", [4, 5])
+def test_marker_is_looked_for_if_the_leader_that_answers_is_another_one(
+    leader_epoch: int | None, leads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is the described one or not: the former leader epoch ends with the data."""
+    lookups, suspected = Describes("id", leader_epoch), list[Any]()
+    lookups.leads = leads
+    monkeypatch.setattr(lookups, "is_committed", lambda *_: False)
+
+    def submit(call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        if call != lookups.check_suspect_log:
+            return at_once(call, *arguments)
+        suspected.append(arguments[-1])
+        return Future()
+
+    positions = StartPositions(lookups, submit, lambda: 0)  # type: ignore[arg-type]
+    positions.resolve_start(OLD, PROGRESS, MARK, 1_000, to_end=True)
+    assert suspected == [MARK.end - 1]
 
 
 def test_a_copy_that_continues_notices_another_topic() -> None:

@@ -158,15 +158,18 @@ class StartPositions:
             if is_other_topic(mark, topic_id):
                 return done(_Comparison(current, -1, holds=False))
 
-            def compared(cut: int, log_end: int | None) -> Future[_Comparison]:
-                return done(_Comparison(current, cut, holds=cut >= mark.end, log_end=log_end if to_end else None))
-
             def compare_epoch(log_end: int | None, leader_epoch: int | None) -> Future[_Comparison]:
+                # The description may be older than the leader that has answered.
+                epochs = [one for one in (epoch, leader_epoch) if one is not None and one >= 0]
+                of_leader = replace(current, leader_epoch=max(epochs, default=None))
+
+                def compared(cut: int) -> Future[_Comparison]:
+                    return done(_Comparison(of_leader, cut, cut >= mark.end, log_end if to_end else None))
+
                 if log_end is not None and mark.leader_epoch in {None, leader_epoch}:
-                    return compared(log_end, log_end)  # a leader's epoch ends at the end of its log
+                    return compared(log_end)  # a leader's epoch ends at the end of its log
                 assert mark.leader_epoch is not None  # noqa: S101 - otherwise the log's end was asked for
-                cuts = self._lookups.epoch_end(tp, mark.leader_epoch, timeout_ms)
-                return then(cuts, lambda cut: compared(cut, log_end))
+                return then(self._lookups.epoch_end(tp, mark.leader_epoch, timeout_ms), compared)
 
             if not to_end and mark.leader_epoch is not None:
                 return compare_epoch(None, None)
