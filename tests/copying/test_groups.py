@@ -247,6 +247,7 @@ def test_metadata_that_the_target_refuses_holds_its_group_only(pair: TwoClusters
         assert _only(sync, name).reason is None
 
 
+@pytest.mark.cluster  # the suite has it with Spark: tests/e2e/test_groups.py
 def test_a_consumer_continues_on_the_target_with_no_record_skipped(pair: TwoClusters, name: str) -> None:
     """It is stopped twenty times, at any record, having committed some of what it read."""
     topic = pair.topics()

@@ -13,7 +13,8 @@ import pytest
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+# The suite has both directions as a stream (test_stream_in_step.py), and without Spark.
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def _values(side: str, count: int) -> list[bytes]:
