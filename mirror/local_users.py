@@ -13,9 +13,9 @@ data folder, with room for volumes and groups:
   system without modes (vfat, drvfs) refuses to change.
 - The group may write to it. Nothing gives a group that by default, so its owner has decided it; Kubernetes makes
   volumes of root and ``fsGroup``, with mode 2775.
-- A mount point is accepted as it is: whoever mounts a volume decides who may use it. An ``emptyDir`` has mode 0777, and
-  a folder of the host has an owner there whose id means nothing in the container.
-- The folders above it are not checked. Whoever may rename it can only put one of their own in its place.
+- A mount point is accepted as it is: the user who mounts a volume decides who may use it. An ``emptyDir`` has mode
+  0777, and a folder of the host has an owner there whose id means nothing in the container.
+- The folders above it are not checked. A user who may rename it can only put one of their own in its place.
 
 No permission is changed of what does not belong to this user.
 """

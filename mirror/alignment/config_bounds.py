@@ -1,6 +1,6 @@
 """Which values of a source's configurations a target topic gets by itself, and which of them delete records. Pure.
 
-Whoever administers the source sets these values. A copy that is kept for a disaster must not lose its records with the
+The administrators of the source set these values. A copy that is kept for a disaster must not lose its records with the
 source, and its brokers must not have to make a file for each record.
 """
 

@@ -72,25 +72,26 @@ def _left_out(group: str, topics: Sequence[str], flows: Flows) -> Obstacle:
 
 def target_only(sizes: Mapping[TopicPartition, int | None], old: str, new: str) -> Iterator[Obstacle]:
     """Yield the partitions of copies that the old cluster does not have, with how many offsets they hold."""
-    for tp, size in sorted(sizes.items()):
-        held = "an unknown number of" if size is None else f"{size:,}"
-        yield Obstacle(
-            kind=Kind.PARTITION,
-            name=str(tp),
-            reason=f"only {new} has this partition, with {held} offsets: keys go to other partitions than on {old}",
-            action=_waive(f"give the topic of {old} as many partitions"),
-        )
+    effect = f"keys go to other partitions than on {old}"
+    return _one_sided(sizes, new, effect, f"give the topic of {old} as many partitions")
 
 
 def old_only(sizes: Mapping[TopicPartition, int | None], old: str, new: str) -> Iterator[Obstacle]:
     """Yield the partitions of the old cluster that the new one does not have, with how many offsets they hold."""
+    remedy = f"give the topic of {new} as many partitions, and copy what this one holds"
+    return _one_sided(sizes, old, "they stay there", remedy)
+
+
+def _one_sided(
+    sizes: Mapping[TopicPartition, int | None], cluster: str, effect: str, remedy: str
+) -> Iterator[Obstacle]:
     for tp, size in sorted(sizes.items()):
         held = "an unknown number of" if size is None else f"{size:,}"
         yield Obstacle(
             kind=Kind.PARTITION,
             name=str(tp),
-            reason=f"only {old} has this partition, with {held} offsets: they stay there",
-            action=_waive(f"give the topic of {new} as many partitions, and copy what this one holds"),
+            reason=f"only {cluster} has this partition, with {held} offsets: {effect}",
+            action=_waive(remedy),
         )
 
 

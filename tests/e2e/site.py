@@ -130,7 +130,7 @@ class Site:
 
     def workers(self) -> list[psutil.Process]:
         """Spark's Python workers: what its daemon has forked, and not the daemon."""
-        return [process for process in self.processes() if _is_worker(process)]
+        return [process for process in self.processes() if is_forked(process, DAEMON_MODULE)]
 
     def kill(self) -> None:
         """SIGKILL all of it at once, as the end of a container or host does, and wait for its end."""
@@ -156,9 +156,18 @@ def flow(source: str, target: str, topics: Sequence[str], *lines: str) -> str:
     return "\n".join([f'source = "{source}"', f'target = "{target}"', f"topics = {json.dumps(list(topics))}", *lines])
 
 
-def _is_worker(process: psutil.Process) -> bool:
+def is_forked(process: psutil.Process, word: str) -> bool:
+    """Return whether Spark's daemon has forked the process, which then has the daemon's command line, with ``word``."""
     try:
         parent = process.parent()
-        return parent is not None and all(DAEMON_MODULE in one.cmdline() for one in (process, parent))
     except psutil.Error:
         return False
+    return parent is not None and all(word in command_of(one) for one in (process, parent))
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Return the words of its command line; none if it has ended."""
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []

@@ -21,14 +21,8 @@ _GROUP = "readers"
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CopiesBothWays:
     copies = CopiesBothWays(FakePair(monkeypatch), Way.SEQUENCES)
-    text = [
-        f'[clusters.{name}]\n"bootstrap.servers" = "{cluster.bootstrap}"\n'
-        for name, cluster in zip("ab", copies.clusters, strict=True)
-    ]
-    for flow, source, target in ((FLOWS[A], "a", "b"), (FLOWS[B], "b", "a")):
-        lines = [f'source = "{source}"', f'target = "{target}"', 'naming = "identity"', 'origin = "local"']
-        text += [f"[flows.{flow}]", *lines, f'topics = ["{TP.topic}"]', 'configs = "off"', f"[flows.{flow}.groups]"]
-    (tmp_path / "mirror.toml").write_text("\n".join(text) + "\n", encoding="utf-8")
+    config = copies.config('configs = "off"', "[flows.{flow}.groups]")
+    (tmp_path / "mirror.toml").write_text(config, encoding="utf-8")
     return copies
 
 

@@ -39,6 +39,18 @@ class CopiesBothWays:
         for side in (A, B):
             self.begin_run(side)
 
+    def config(self, *lines: str, cluster_lines: str = "") -> str:
+        """Return a configuration file with both flows, which have ``lines`` besides."""
+        text = [
+            f'[clusters.{name}]\n"bootstrap.servers" = "{cluster.bootstrap}"\n{cluster_lines}'
+            for name, cluster in zip("ab", self.clusters, strict=True)
+        ]
+        for flow, source, target in ((FLOWS[A], "a", "b"), (FLOWS[B], "b", "a")):
+            ends = [f'source = "{source}"', f'target = "{target}"', 'naming = "identity"', 'origin = "local"']
+            own = [line.format(flow=flow) for line in lines]
+            text += [f"[flows.{flow}]", *ends, f'topics = ["{TP.topic}"]', *own]
+        return "\n".join(text) + "\n"
+
     def begin_run(self, side: int) -> None:
         """As each run of the flow that copies from ``side`` begins. Raises FlowError."""
         prepare_registries(FLOWS[side], *self.options(side), only_local=True)

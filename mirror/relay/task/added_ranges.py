@@ -67,8 +67,8 @@ def added_ranges(
 ) -> list[Range]:
     """Return what was added to ``task`` of ``epoch``, from the offsets of the flow's control group.
 
-    What another program, run or epoch has committed is left out. So is what the configuration does not select: whoever
-    may commit offsets of that group must not have the flow copy other topics; ``left_out`` is called with it.
+    What another program, run or epoch has committed is left out. So is what the configuration does not select: a client
+    that may commit offsets of that group must not have the flow copy other topics; ``left_out`` is called with it.
     """
     found = [
         _range(flow, tp, stored.parse_object(committed.metadata), run, task)

@@ -116,7 +116,7 @@ def _copy(
     from mirror.relay.task.copy_ranges import copy_ranges
 
     def selection() -> Selection:
-        _, now = options.load_live()  # a running stream may have been told to copy more
+        _, now = options.load_live()  # the file of a running stream may select more now
         return lambda topic: now.target_topic(topic) if now.includes(topic) else None
 
     config, flow = options.load_live()

@@ -19,7 +19,7 @@ from mirror.sandbox.ports import HOST
 from mirror.sandbox.process import _GUARD
 from tests import jvm
 from tests.campaign.chaos.wall_clock import WallClock
-from tests.e2e.site import MARK, Site
+from tests.e2e.site import MARK, Site, command_of, is_forked
 from tests.e2e.standalone import SECURED, Standalone
 from tests.polling import eventually
 
@@ -155,7 +155,7 @@ class Stream:
         until = f"{GONE_WITHIN_S:.0f} s after the stream's end there are still"
         with contextlib.suppress(AssertionError):
             eventually(lambda: not self.left(), within_s=GONE_WITHIN_S, every_s=0.2)
-        assert not self.left(), f"{until} {[' '.join(_command(process))[:200] for process in self.left()]}"
+        assert not self.left(), f"{until} {[' '.join(command_of(process))[:200] for process in self.left()]}"
         return status
 
     def left(self) -> list[psutil.Process]:
@@ -193,15 +193,14 @@ class Stream:
         found = [(self._role(process), process) for process in self.site.processes()]
         for executor in self.executors.executors():
             found.append(("executor", executor))
-            for process in _descendants(executor):
-                # The daemon forks the workers, so that they have its command line.
-                is_worker = _WORKER in _command(process) and _WORKER in _command(_parent(process))
-                found.append(("worker" if is_worker else "daemon", process))
+            found += [
+                ("worker" if is_forked(process, _WORKER) else "daemon", process) for process in _descendants(executor)
+            ]
         self._seen.update(process for _, process in found)
         return found
 
     def _role(self, process: psutil.Process) -> str:
-        command = _command(process)
+        command = command_of(process)
         if self._child is not None and process.pid == self._child.pid:
             return "mirror stream"
         if any(word.endswith(_SCRIPT) for word in command):
@@ -235,20 +234,6 @@ class Stream:
         return {
             (result["topic"], result["partition"]): result for flow in summary["flows"] for result in flow["partitions"]
         }
-
-
-def _command(process: psutil.Process | None) -> Sequence[str]:
-    try:
-        return [] if process is None else process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def _parent(process: psutil.Process) -> psutil.Process | None:
-    try:
-        return process.parent()
-    except psutil.Error:
-        return None
 
 
 def _descendants(process: psutil.Process) -> Iterator[psutil.Process]:

@@ -52,6 +52,7 @@ from tests import jvm
 from tests.benchmarks.bench_latency import STREAMS, TOPIC, Feeding, Load, Reading, fed
 from tests.benchmarks.bench_new_topics import HEAP
 from tests.benchmarks.side_by_side.metering import Meter
+from tests.e2e.site import command_of, is_forked
 from tests.e2e.standalone import SECURED, Standalone, standalone
 
 CHECKOUT: Final = Path(__file__).parents[3]
@@ -153,8 +154,7 @@ class Stream:
         """Return the processes that ``kill`` names. Raises AssertionError if there are none."""
         processes = self.processes()
         if kill == "worker":
-            # The daemon forks the workers, so that they have its command line.
-            workers = [one for one in processes if _WORKER in _command(one) and _WORKER in _command(_parent(one))]
+            workers = [one for one in processes if is_forked(one, _WORKER)]
             found = sorted(workers, key=_cpu_s)[-1:]
         elif kill == "executor":
             found = [] if self.executors is None else self.executors.executors()[:1]
@@ -162,10 +162,10 @@ class Stream:
             found = processes
         else:
             own = [one for one in processes if one not in (self.executors.executors() if self.executors else ())]
-            scripts = [one for one in own if any(word.endswith(_SCRIPT) for word in _command(one))]
-            javas = [one for one in own if "java" in (_command(one) or [""])[0]]
+            scripts = [one for one in own if any(word.endswith(_SCRIPT) for word in command_of(one))]
+            javas = [one for one in own if "java" in (command_of(one) or [""])[0]]
             found = javas[:1] if kill == "jvm" else [one for one in scripts if one not in javas][:1]
-        assert found, f"there is no {kill} to kill among {[' '.join(_command(one))[:90] for one in processes]}"
+        assert found, f"there is no {kill} to kill among {[' '.join(command_of(one))[:90] for one in processes]}"
         return found
 
     def stop(self) -> None:
@@ -180,20 +180,6 @@ class Stream:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
         self._child.wait()
-
-
-def _command(process: psutil.Process | None) -> list[str]:
-    try:
-        return [] if process is None else process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def _parent(process: psutil.Process) -> psutil.Process | None:
-    try:
-        return process.parent()
-    except psutil.Error:
-        return None
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -29,14 +29,7 @@ _LOCAL_ID = 7
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CopiesBothWays:
     copies = CopiesBothWays(FakePair(monkeypatch), Way.SEQUENCES)
-    text = [
-        f'[clusters.{name}]\n"bootstrap.servers" = "{cluster.bootstrap}"\n{_TIMES}'
-        for name, cluster in zip("ab", copies.clusters, strict=True)
-    ]
-    for flow, source, target in ((FLOWS[A], "a", "b"), (FLOWS[B], "b", "a")):
-        lines = [f'source = "{source}"', f'target = "{target}"', 'naming = "identity"', 'origin = "local"']
-        text += [f"[flows.{flow}]", *lines, f'topics = ["{TP.topic}"]']
-    (tmp_path / "mirror.toml").write_text("\n".join(text) + "\n", encoding="utf-8")
+    (tmp_path / "mirror.toml").write_text(copies.config(cluster_lines=_TIMES), encoding="utf-8")
     return copies
 
 
