@@ -1,0 +1,175 @@
+"""What the tasks of a live job report of themselves and of their partitions, and how much of it is new. Pure.
+
+A report has the counts since its copy began, and not since the report before: reports may be lost (compaction keeps the
+last one of each partition), repeated, or read in another order than they were made, and the counts still add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from mirror.cluster.types import TopicPartition
+from mirror.relay.model.ranges import RangeResult
+
+COPYING: Final = "copying"
+"""The state of a partition while it is copied."""
+SETTLED: Final = "settled"
+"""The state of a partition that its task has released: all of it is acknowledged, and its progress written as ended."""
+
+_MAX_COPIES: Final = 4
+"""So many copies of a partition may report at the same time: an owner, and attempts that do not know their end yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskState:
+    """A task of a live job. Times are ms since 1970."""
+
+    run: str
+    """The run and the ``job`` of it that the task belongs to."""
+    job: int
+    task: int
+    """Its number in the job."""
+    attempt: int
+    """Spark's number of this attempt at the task: 0, 1, ..."""
+    host: str
+    pid: int
+    since_ms: int
+    """When this attempt began."""
+    seen_ms: int
+    """When it reported this."""
+    version: int
+    """Up to which version it has applied the changes of assignments."""
+    partitions: int
+    """How many it owns."""
+    stopping: str = ""
+    """Why it is about to end; "": it is not."""
+
+
+class CopyId(NamedTuple):
+    """Names one copy of a partition; a later one is greater, whatever the clocks of the hosts say."""
+
+    job: int
+    taken: int
+    attempt: int
+    task: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """A partition, as the task that owns it sees it."""
+
+    target: TopicPartition
+    run: str
+    """The run and the ``job`` of it that the task belongs to."""
+    job: int
+    task: int
+    attempt: int
+    """Spark's number of this attempt at the task."""
+    taken: int
+    """Up to which version the task had applied the changes of assignments when it took the partition."""
+    state: str
+    """:data:`COPYING`, :data:`SETTLED`, or the value of an ``Outcome``."""
+    sequence: int
+    """Rises with each report of this copy."""
+    version: int
+    """The version of the assignments that this follows: the one that has released it if it is settled."""
+    result: RangeResult
+    """What came of this copy since it was taken, without the timeline."""
+    progress: str | None = None
+    """The progress, as :func:`mirror.relay.progress.committed.to_text` writes it, if it is settled; None otherwise."""
+
+    @property
+    def copy_id(self) -> CopyId:
+        """Which copy this is a report of."""
+        return CopyId(self.job, self.taken, self.attempt, self.task)
+
+
+def delta(before: PartitionReport | None, now: PartitionReport) -> RangeResult:
+    """Return what the result of ``now`` counts and that of ``before`` does not, with the later one's state.
+
+    All of it if ``before`` is None or of another copy; nothing if ``now`` is no later report of the same copy. The sum
+    of such differences is the result of the last report: see :class:`ReportedCounts`.
+    """
+    if before is None or (before.run, before.copy_id) != (now.run, now.copy_id):
+        return now.result
+    if now.sequence <= before.sequence:
+        return _difference(before.result, before.result)
+    return _difference(before.result, now.result)
+
+
+class ReportedCounts:
+    """Counts the reports of one run, each once, in whichever order and however often they are read."""
+
+    def __init__(self, run: str) -> None:
+        self._run: Final = run
+        self._last: dict[TopicPartition, dict[CopyId, PartitionReport]] = {}
+
+    def take(self, report: PartitionReport) -> RangeResult | None:
+        """Return what ``report`` adds, with the state of the partition's latest copy; None if it adds nothing.
+
+        Reports of other runs add nothing, and neither do those of copies before the last :data:`_MAX_COPIES` ones.
+        """
+        if report.run != self._run:
+            return None
+        copies = self._last.setdefault(report.target, {})
+        before = copies.get(report.copy_id)
+        if before is not None and report.sequence <= before.sequence:
+            return None
+        copies[report.copy_id] = report
+        if len(copies) > _MAX_COPIES:
+            oldest = min(copies)
+            del copies[oldest]
+            if oldest == report.copy_id:
+                return None
+        added = delta(before, report)
+        latest = copies[max(copies)].result
+        counts = {name: getattr(added, name) for name in _COUNTS}
+        return added if latest is report.result else replace(latest, start=latest.end, **counts)
+
+
+_COUNTS: Final = (
+    *("records", "batches", "bytes", "seconds", "retries"),
+    *("skipped", "deep", "gaps", "expiries", "target_losses", "read_back"),
+)
+
+
+def _difference(before: RangeResult, now: RangeResult) -> RangeResult:
+    return replace(
+        now,
+        start=before.end,
+        records=now.records - before.records,
+        batches=now.batches - before.batches,
+        bytes=now.bytes - before.bytes,
+        seconds=now.seconds - before.seconds,
+        retries=now.retries - before.retries,
+        skipped=_difference_by_key(before.skipped, now.skipped),
+        deep=_difference_by_key(before.deep, now.deep),
+        gaps=_difference_by_key(before.gaps, now.gaps),
+        expiries=_added(before.expiries, now.expiries),
+        target_losses=_added(before.target_losses, now.target_losses),
+        read_back=_read_back_since(before.read_back, now.read_back),
+    )
+
+
+def _difference_by_key(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {key: count - before.get(key, 0) for key, count in now.items() if count != before.get(key, 0)}
+
+
+def _added(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of ``now`` that are new: a report has only the last ones of a copy."""
+    return [record for record in now if record not in before]
+
+
+def _read_back_since(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Undo :func:`mirror.relay.readback.result.sum_of`."""
+    if now is None or before is None:
+        return None if now is None else dict(now)
+    return {
+        **now,
+        **{name: now[name] - before[name] for name in ("batches", "records", "bytes", "foreign")},
+        "unverified": _difference_by_key(before["unverified"], now["unverified"]),
+        "differences": _difference_by_key(before["differences"], now["differences"]),
+        "found": _added(before["found"], now["found"]),
+    }
