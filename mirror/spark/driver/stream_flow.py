@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -11,23 +10,15 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from rich.filesize import decimal
 
-from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
 from mirror.client import Admin
 from mirror.errors import MAX_NAMES_SHOWN, FlowError, KafkaError, KafkaTimeout, MirrorError, MirrorMakerResumed
-from mirror.groups.summary import summary_of
-from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
-from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.driver.checkpoint import checkpoint_folder
+from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.output.stream_progress import StreamProgress
-from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
-from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds
-from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
-from mirror.spark.driver.rounds.group_rounds import GroupReports
 from mirror.spark.driver.rounds.outages import Outages
-from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.flow_admins import open_admins
@@ -38,7 +29,6 @@ from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
 from mirror.spark.planning.rates import catch_up_rate
 from mirror.spark.run_control import RunControlClient, RunRecord
 from mirror.spark.status.lag_monitor import LagMonitor
-from mirror.telemetry.metrics.record_results import record_groups, record_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -46,11 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from mirror.alignment.permissions.report import AclReport
-    from mirror.alignment.report import AlignmentReport
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.groups.positions import GroupsReport
     from mirror.spark.driver.batch_flow import FlowRunner
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.results import FlowReport
@@ -107,7 +94,16 @@ class StreamFlow:
         self._monitor: StreamMonitor | None = None
         self._watch: MirrorMakerWatch | None = None
         self._record: Final = RunRecord(self._options.run)
-        self._sync_lock: Final = threading.Lock()
+        self._rounds: Final = FlowRounds(
+            config,
+            flow,
+            report,
+            self.ledger,
+            telemetry,
+            load_live=options.load_live,
+            warn=self._warn,
+            outages=self._outages,
+        )
         self._resources: Final = contextlib.ExitStack()
 
     def start(self, spark: SparkSession, runner: FlowRunner, *, available_now: bool) -> None:
@@ -118,7 +114,7 @@ class StreamFlow:
         self.ledger.write_targets(targets)
         runner.align(self._flow, self.report)
         runner.align_acls(self._flow, self.report)
-        self._on_prepared(targets)
+        self._rounds.on_prepared(targets)
         self._learn_addresses()
         self._claim()
         self._consoles.progress(self._prefixed("planning"))
@@ -140,7 +136,7 @@ class StreamFlow:
                 targets = runner.prepare_again(config, flow, before, topics)
             if (targets := targets.without(gone)) != before:
                 self.ledger.write_targets(targets)
-            self._on_prepared(targets)
+            self._rounds.on_prepared(targets)
             return targets
 
         monitor = StreamMonitor(
@@ -158,97 +154,8 @@ class StreamFlow:
         self._monitor = self._resources.enter_context(monitor)
         reports = self._options.ledger.parents[2]
         self._resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, self._progress, reports))
-        if self._flow.mirrormaker.heartbeats:
-            source_options = self._config.clusters[self._flow.source].client_options()
-            writer = HeartbeatWriter(source_options, source=self._flow.source, target=self._flow.target)
-            self._resources.enter_context(Heartbeats(writer, self._warn, outages=self._outages))
-        if self._flow.follows_groups:
-
-            def open_rounds() -> CheckpointedRounds:
-                return CheckpointedRounds(self._config, self._flow, beside_copies=True)
-
-            rounds = PeriodicRounds(
-                open_rounds,
-                self._flow.groups.interval_ms,
-                self._on_groups,
-                self._warn,
-                GroupReports(),
-                outages=self._outages,
-            )
+        for rounds in self._rounds.opened(runner.created):
             self._resources.enter_context(rounds)
-
-        if self._flow.aligns_topics:
-            alignment = PeriodicRounds(
-                lambda: AlignmentRounds(self._options.load_live, runner.created, beside_copies=True),
-                self._flow.sync_interval_ms,
-                self._on_alignment,
-                self._warn,
-                AlignmentReports(),
-                wait_first=True,
-                outages=self._outages,
-            )
-            self._resources.enter_context(alignment)
-        if self._flow.acls.sync:
-            self._resources.enter_context(self._acl_rounds())
-
-    def _on_prepared(self, targets: TargetTopics) -> None:
-        """Keep how many topics cannot be copied."""
-        with contextlib.suppress(OSError):  # the status is not worth an error
-            self._on_round(TOPICS, targets.not_in_step(), 0, SystemClock().unix_ms())
-
-    def _on_alignment(self, alignment: AlignmentReport) -> None:
-        """Keep the report of a round, for the summary, the metrics and the status. Raises OSError.
-
-        Called from the rounds' thread.
-        """
-        self.report.alignment = alignment
-        if self._flow.configs == "sync":
-            self._on_round(CONFIGS, alignment.by_reason(), len(alignment.problems), alignment.time_ms)
-        if self._flow.deletes_topics:
-            found = alignment.deletions
-            self._on_round(DELETIONS, found.by_reason(), len(found.problems), alignment.time_ms)
-
-    def _on_round(self, kind: str, not_in_step: Mapping[str, int], problems: int, time_ms: int) -> None:
-        """Keep what is not in step after a round of one kind. Raises OSError. Called from several threads."""
-        with self._sync_lock:
-            self.report.sync = self.report.sync.after(kind, not_in_step, problems, time_ms)
-            self._write_sync()
-
-    def _write_sync(self) -> None:
-        state = self.report.sync_state
-        with self._telemetry.metrics.lock:
-            record_sync(self._telemetry.metrics, self._flow.name, state)
-        self.ledger.write_sync(state)
-
-    def _acl_rounds(self) -> PeriodicRounds[AclReport]:
-        """Return the rounds that keep ACLs in step, after the one of the start."""
-        reports = AclReports(said="" if self.report.acls is None else self.report.acls.off)
-        return PeriodicRounds(
-            lambda: AclRounds(self._options.load_live),
-            self._flow.sync_interval_ms,
-            self._on_acls,
-            self._warn,
-            reports,
-            wait_first=True,
-            outages=self._outages,
-        )
-
-    def _on_acls(self, acls: AclReport) -> None:
-        """Keep the report of a round, as of configurations; called from the rounds' thread. Raises OSError."""
-        self.report.acls = acls
-        if not acls.off:
-            self._on_round(ACLS, acls.by_reason(), len(acls.problems), acls.time_ms)
-
-    def _on_groups(self, groups: GroupsReport) -> None:
-        """Keep the report of a round, for the summary, the metrics and the status. Raises OSError.
-
-        Called from the rounds' thread.
-        """
-        self.report.groups = summary = summary_of(groups)
-        with self._telemetry.metrics.lock:
-            record_groups(self._telemetry.metrics, self._flow.name, summary)
-        self._telemetry.export_metrics()
-        self.ledger.write_groups(summary)
 
     def _start_query(self) -> None:
         assert self._start is not None  # noqa: S101 - of start()
@@ -350,8 +257,7 @@ class StreamFlow:
         if (rate := catch_up_rate(results)) is not None:
             self.ledger.add_rate(*rate)
         self.report.partitions = self._totals.results()
-        with self._sync_lock, contextlib.suppress(OSError):
-            self._write_sync()
+        self._rounds.write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
         self._consoles.print_table(f"{at} {self._prefixed(f'epoch {epoch}: {_epoch_line(results)}')}")
         self._consoles.write_json(epoch_json(self._flow.name, epoch, results))

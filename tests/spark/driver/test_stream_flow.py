@@ -133,9 +133,9 @@ def test_what_a_stream_has_caught_up_with_is_its_rate_in_the_ledger(site: Epochs
 
 def test_rounds_about_acls_leave_what_is_in_step_unless_there_are_none(site: EpochsHarness) -> None:
     run = run_of(site)
-    run._on_acls(AclReport(off="no authorizer", time_ms=5))
+    run._rounds.on_acls(AclReport(off="no authorizer", time_ms=5))
     assert (run.report.to_json()["acls"]["off"], dict(run.report.sync_state.kinds)) == ("no authorizer", {})
-    run._on_acls(AclReport(problems=("no answer",), time_ms=7))
+    run._rounds.on_acls(AclReport(problems=("no answer",), time_ms=7))
     found = site.ledger.sync()
     assert found is not None
     assert dict(found.kinds["acls"].by_reason) == {"not-compared": 1}
@@ -145,10 +145,10 @@ def test_rounds_and_epochs_leave_what_is_in_step_in_the_summary_the_ledger_and_t
     keys = 'configs = "sync"\non-topic-deleted = "delete"'
     site.config.write_text(site.config.read_text().replace('configs = "create"', keys))
     run = run_of(site)
-    run._on_alignment(AlignmentReport(problems=("no answer",), time_ms=5))
+    run._rounds.on_alignment(AlignmentReport(problems=("no answer",), time_ms=5))
     kept = DeletionReport((Deletion(topic="a.x", source="x", reason=deletion.Reason.OVER_LIMIT),))
-    run._on_alignment(AlignmentReport(differences=(REFUSED,), time_ms=7, deletions=kept))
-    run._on_prepared(TargetTopics(obstacles={"orders": Obstacle("no")}))
+    run._rounds.on_alignment(AlignmentReport(differences=(REFUSED,), time_ms=7, deletions=kept))
+    run._rounds.on_prepared(TargetTopics(obstacles={"orders": Obstacle("no")}))
     plan = site.epochs.plan(1, drains=False)
     assert plan is not None
     answer(site.ledger, plan, skipped={"not-local": 4, "control": 1})
