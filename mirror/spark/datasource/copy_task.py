@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
-from pyspark.accumulators import AccumulatorParam
 
 from mirror.errors import ConfigError, MirrorError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
@@ -21,10 +20,6 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark import Accumulator
-
     from mirror.relay.task.added_ranges import Selection
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.datasource.task_environment import TaskEnvironment
@@ -36,28 +31,10 @@ _NO_PROGRESS_TIMEOUT_MS: Final = 120_000
 """How long the other attempt of a scheduled run may show no progress: the default of ``delivery.timeout.ms``."""
 
 
-class CopiedTasks(AccumulatorParam["list[CopiedTask]"]):
-    """Collects what tasks have copied. Spark adds each task once, also where the job fails at another task."""
-
-    def zero(self, value: list[CopiedTask]) -> list[CopiedTask]:  # noqa: ARG002  (PySpark's signature)
-        """Return no tasks."""
-        return []
-
-    def addInPlace(  # noqa: N802  (PySpark's)
-        self, value1: list[CopiedTask], value2: list[CopiedTask]
-    ) -> list[CopiedTask]:
-        """Return the tasks of both."""
-        value1 += value2
-        return value1
-
-
-def copy_tasks(
-    options: FlowOptions, environment: TaskEnvironment, copied: Accumulator[list[CopiedTask]], tasks: Iterable[CopyTask]
-) -> None:
-    """Copy the ranges of ``tasks``, and add what they have copied to ``copied``. Never raises."""
+def copy_in_worker(options: FlowOptions, environment: TaskEnvironment, task: CopyTask) -> CopiedTask:
+    """As :func:`copy_task`, with the driver's variables in the environment of this process."""
     environment.complete(os.environ)
-    for task in tasks:
-        copied.add([copy_task(options, task)])
+    return copy_task(options, task)
 
 
 def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:

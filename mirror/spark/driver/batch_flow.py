@@ -21,7 +21,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.batch_planner import plan_run
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.discovery.comparison import compare
-from mirror.spark.driver.copy_job import run_tasks
+from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.driver.output.progress_bar import ProgressBar
 from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
@@ -31,6 +31,7 @@ from mirror.spark.driver.takeover_watch import open_watch
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.parquet import write_copied
 from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.preflight.allowance import Allowance
@@ -343,8 +344,12 @@ class FlowRunner:
             self._config_path, flow.name, ledger.path, self._secrets_dir, context.defaultParallelism, run
         )
         tasks = plan_run(options)
-        context.setJobDescription(f"mirror {flow.name}: {flow.source} to {flow.target}")
-        run_tasks(context, options, tasks)
+        label = JobLabel.of(flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", ledger.path.name)
+        job = copy_job(context, options, tasks, label)
+        try:
+            job.run()
+        finally:  # what the other tasks have copied is kept, if Spark gives up one
+            write_copied(ledger.path, job.results)
 
     def _measure(self, flow: FlowConfig, report: FlowReport) -> None:
         """Record the remaining lag in the metrics, and the size of the offset index there and in the report.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from mirror.spark.driver.output.error_report import interruptions_kept
+from mirror.spark.driver.flow_job import FlowJob, JobLabel
 from mirror.spark.driver.verify_options import parse_position
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
-from mirror.spark.verification.task import VerifyTask, run_tasks
+from mirror.spark.verification.task import VerifyTask, verify_task
 from mirror.verify.proof import Link, Proof, proved_ranges, unproved_lines
 from mirror.verify.results import name_other_partitions
 from mirror.version import VERSION
@@ -84,11 +84,10 @@ class FlowVerifier:
             )
             for ranges in plan.tasks(context.defaultParallelism)
         ]
-        context.setJobDescription(f"mirror verify {flow.name}: {flow.source} and {flow.target}")
+        label = JobLabel.of(flow.name, f"mirror verify {flow.name}: {flow.source} and {flow.target}", "verify")
         count = sum(len(task.ranges) for task in tasks)
         self._on_progress(f"flow {flow.name}: comparing {count} partitions in {len(tasks)} tasks")
-        with interruptions_kept():
-            return list(context.parallelize(tasks, len(tasks)).mapPartitions(run_tasks).collect())
+        return [result for results in FlowJob(context, tasks, verify_task, label).run() for result in results]
 
     def _keep(self, flow: FlowConfig, proof: Proof, report: FlowVerification) -> str:
         """Write what was proved behind the ``proof``, and return its last hash."""

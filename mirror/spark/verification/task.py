@@ -30,7 +30,7 @@ from mirror.verify.values import NOT_COPIED_YET, Named, Rules, TimeLimits, Uncom
 from mirror.wire.records import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.origin.registry import LocalOrigin
@@ -62,17 +62,14 @@ def prepare_process() -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
 
 
-def run_tasks(tasks: Iterable[VerifyTask]) -> Iterator[PartitionResult]:
-    """Compare the partitions of these tasks. An error of a partition is in its result."""
+def verify_task(task: VerifyTask) -> list[PartitionResult]:
+    """Compare the partitions of ``task``. An error of a partition is in its result."""
     prepare_process()
-    for task in tasks:
-        options = FlowOptions(task.config, task.flow, Path(), task.secrets_dir)
-        try:
-            config, flow = options.load()
-            yield from verify_ranges(config, flow, task)
-        except MirrorError as error:
-            for range_ in task.ranges:
-                yield PartitionResult.of(range_, error=_one_line(error))
+    try:
+        config, flow = FlowOptions(task.config, task.flow, Path(), task.secrets_dir).load()
+        return list(verify_ranges(config, flow, task))
+    except MirrorError as error:
+        return [PartitionResult.of(range_, error=_one_line(error)) for range_ in task.ranges]
 
 
 def verify_ranges(config: MirrorConfig, flow: FlowConfig, task: VerifyTask) -> Iterator[PartitionResult]:

@@ -12,7 +12,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.verification.planning import VerifyRequest, make_plan
-from mirror.spark.verification.task import VerifyTask, run_tasks
+from mirror.spark.verification.task import VerifyTask, verify_task
 from mirror.verify.results import EXIT_EQUAL, PartitionResult, exit_status
 from mirror.verify.values import Absent, Kind, Named
 from tests.fakes.record_batches import build
@@ -63,7 +63,7 @@ def _verify(folder: Path, side: int) -> PartitionResult:
         VerifyTask(config=path, secrets_dir=None, flow=flow.name, ranges=ranges, hashes=True)
         for ranges in plan.tasks(1)
     ]
-    (result,) = [*plan.results, *run_tasks(tasks)]
+    (result,) = [*plan.results, *(result for task in tasks for result in verify_task(task))]
     return result
 
 

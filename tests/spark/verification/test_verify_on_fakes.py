@@ -17,7 +17,7 @@ from mirror.relay.model.way import Way
 from mirror.runtime.memory.buffer_recycling import recycled
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
-from mirror.spark.verification.task import VerifyTask, run_tasks
+from mirror.spark.verification.task import VerifyTask, prepare_process, verify_task
 from mirror.verify.proof import Link, Proof, ProofError, proved_ranges
 from mirror.verify.results import EXIT_NOT_COMPARED, PartitionResult, exit_status
 from mirror.verify.values import Kind, Named, Uncompared
@@ -71,7 +71,8 @@ class Audit:
             )
             for ranges in plan.tasks(2)
         ]
-        return sorted([*plan.results, *run_tasks(tasks)], key=lambda result: result.partition)
+        compared = [result for task in tasks for result in verify_task(task)]
+        return sorted([*plan.results, *compared], key=lambda result: result.partition)
 
     def link(self, results: list[PartitionResult], *, flow: str = FLOW) -> Link:
         return Link(
@@ -358,7 +359,7 @@ def test_log_that_ends_or_begins_elsewhere_is_an_error_of_its_partition(audit_of
     plan = audit.plan()
     audit.pair.source.log("t", 0).delete_before(30)  # since it was planned
     task = VerifyTask(config=audit.config, secrets_dir=None, flow=FLOW, ranges=plan.ranges)
-    (result,) = run_tasks([task])
+    (result,) = verify_task(task)
     assert result.outcome == "unknown"
     assert "OFFSET_OUT_OF_RANGE" in result.error
     assert result.verdict is not None
@@ -463,7 +464,7 @@ def test_workers_reuse_the_memory_of_responses(monkeypatch: pytest.MonkeyPatch) 
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(0.005)
     try:
-        assert list(run_tasks([])) == []
+        prepare_process()
         assert (FrameReader.large[1], sys.getswitchinterval()) == (recycled, 0.0005)
     finally:
         sys.setswitchinterval(interval_s)

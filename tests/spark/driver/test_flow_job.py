@@ -23,7 +23,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from mirror.spark.datasource.batch_planner import plan_run
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.driver.copy_job import run_tasks
+from mirror.spark.driver.flow_job import JobLabel, copy_job
+from mirror.spark.ledger.parquet import write_copied
 
 config, ledger = map(Path, sys.argv[1:])
 options = FlowOptions(config, "f", ledger, parallelism=2, run="run-1")
@@ -32,9 +33,11 @@ assert len(tasks) == 2, tasks
 settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 # One after the other: the first task has ended when the second one is given up.
 with SparkContext(conf=SparkConf().setMaster("local[1]").setAll(list(settings.items()))) as context:
+    job = copy_job(context, options, tasks, JobLabel.of("f", "a to b", "run-1"))
     try:
-        run_tasks(context, options, tasks)
+        job.run()
     except Py4JJavaError:
+        write_copied(ledger, job.results)
         sys.exit(7)
 """
 

@@ -1,0 +1,128 @@
+"""Runs the tasks of one flow as a Spark job.
+
+The job is an RDD of tasks, one per partition of the RDD, not a query: for a query Spark starts Python processes one
+after the other to create, plan and commit, and needs its SQL classes.
+
+::
+
+    FlowJob ──job group, description, scheduler pool──► Spark ──tasks──► workers
+       ▲                                                                   │
+       └──────────────── accumulator: what each task returns ──────────────┘
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
+from pyspark import InheritableThread
+from pyspark.accumulators import AccumulatorParam
+
+from mirror.spark.datasource.copy_task import copy_in_worker
+from mirror.spark.datasource.task_environment import TaskEnvironment
+from mirror.spark.driver.output.error_report import interruptions_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark import Accumulator, SparkContext
+
+    from mirror.spark.datasource.options import FlowOptions
+    from mirror.spark.datasource.task_spec import CopyTask
+    from mirror.spark.ledger.attempts import CopiedTask
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_POOL: Final = "spark.scheduler.pool"
+
+
+@dataclass(frozen=True, slots=True)
+class JobLabel:
+    """How Spark shows a job, and shares its task slots."""
+
+    group: str
+    """The job group: what identifies the job, also to cancel it."""
+    description: str
+    """One line for people."""
+    pool: str
+    """The pool of the fair scheduler, so that a flow with many tasks does not starve another one."""
+
+    @classmethod
+    def of(cls, flow: str, description: str, *identifiers: str | int) -> JobLabel:
+        """Return the label of a job of ``flow``; the ``identifiers`` tell it from the flow's other jobs."""
+        return cls("-".join(["mirror", flow, *map(str, identifiers)]), description, flow)
+
+
+class _Lists(AccumulatorParam["list[Any]"]):
+    """Collects what tasks return. Spark adds each task once, also where the job fails at another task."""
+
+    def zero(self, value: list[Any]) -> list[Any]:  # noqa: ARG002  (PySpark's signature)
+        return []
+
+    def addInPlace(self, value1: list[Any], value2: list[Any]) -> list[Any]:  # noqa: N802  (PySpark's)
+        value1 += value2
+        return value1
+
+
+class FlowJob(Generic[T, R]):
+    """One Spark job. Spark retries a task whose process dies, at most ``spark.task.maxFailures`` times."""
+
+    def __init__(self, context: SparkContext, tasks: Sequence[T], run: Callable[[T], R], label: JobLabel) -> None:
+        """``run`` runs in a worker, once for each of ``tasks``; all of it is pickled."""
+        self.label: Final = label
+        self._context: Final = context
+        self._tasks: Final = tasks
+        self._run: Final = run
+        self._returned: Final[Accumulator[list[R]]] = context.accumulator([], _Lists())
+
+    @property
+    def results(self) -> list[R]:
+        """What the tasks have returned that have ended, in no order."""
+        return self._returned.value
+
+    def run(self) -> list[R]:
+        """Run the job and return the results. Raises Py4JJavaError if Spark gives up; :attr:`results` are kept."""
+        if self._tasks:
+            context, label = self._context, self.label
+            context.setJobGroup(label.group, label.description, interruptOnCancel=True)
+            context.setLocalProperty(_POOL, label.pool)
+            work = partial(_work, self._run, self._returned)
+            with interruptions_kept():
+                context.parallelize(self._tasks, len(self._tasks)).foreachPartition(work)
+        return self.results
+
+    def start(self) -> Future[list[R]]:
+        """Run the job in a thread of its own; several jobs share one context this way. Return what :meth:`run` does."""
+        done: Future[list[R]] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(self.run())
+            except BaseException as error:  # noqa: BLE001 - who waits for the result gets it
+                done.set_exception(error)
+
+        InheritableThread(target=run, name=self.label.group, daemon=True).start()
+        return done
+
+    def cancel(self) -> None:
+        """End the job now. Spark ends the tasks' processes; without Spark nothing runs."""
+        with contextlib.suppress(Py4JError, OSError):
+            self._context.cancelJobGroup(self.label.group)
+
+
+def copy_job(
+    context: SparkContext, options: FlowOptions, tasks: Sequence[CopyTask], label: JobLabel
+) -> FlowJob[CopyTask, CopiedTask]:
+    """Return the job that copies the ranges of ``tasks``. Errors of copies are in its results."""
+    return FlowJob(context, tasks, partial(copy_in_worker, options, TaskEnvironment.of(os.environ)), label)
+
+
+def _work(run: Callable[[T], R], returned: Accumulator[list[R]], tasks: Iterable[T]) -> None:
+    for task in tasks:
+        returned.add([run(task)])
