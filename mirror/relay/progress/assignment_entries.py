@@ -1,0 +1,91 @@
+"""The entries of a job's assignments among the offsets of a flow's control group. Pure.
+
+Spark's tasks are fixed when their job begins, and a job lasts for months. So what changes is stored where the control
+record is stored: as a committed offset of the control group, for the target partition that is copied.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from mirror.cluster.types import OffsetAndMetadata, TopicPartition
+from mirror.relay.model.assignments import RELEASED, Entry
+from mirror.relay.model.ranges import OPEN_END, Range
+from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress.control import control_partition
+
+ENTRIES_PER_REQUEST: Final = 500
+"""With the longest names, a request of so many entries stays below 1 MB."""
+
+
+def entries_of(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], flow: str, run: str, job: int
+) -> dict[TopicPartition, Entry]:
+    """Return the entries of ``job`` of ``run``, from the offsets of the flow's control group. Never raises.
+
+    What another program, run or job has committed is left out.
+    """
+    found = (_entry(flow, target, committed, run, job) for target, committed in offsets.items())
+    return {entry.target: entry for entry in found if entry is not None}
+
+
+def requests_of(entries: Iterable[Entry]) -> Iterator[dict[TopicPartition, OffsetAndMetadata]]:
+    """Return the offsets to commit, one dictionary per request. The last entry of a partition counts."""
+    offsets = {entry.target: entry.to_offset() for entry in entries}
+    targets = list(offsets)
+    for start in range(0, len(targets), ENTRIES_PER_REQUEST):
+        yield {target: offsets[target] for target in targets[start : start + ENTRIES_PER_REQUEST]}
+
+
+def outdated(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], flow: str, run: str, job: int
+) -> list[TopicPartition]:
+    """Return the target partitions whose offsets in the flow's control group are not of ``job`` of ``run``.
+
+    The run that has claimed the flow deletes them: they count for nothing, and every read would return them.
+    """
+    valid = entries_of(offsets, flow, run, job)
+    _, control = control_partition(flow)
+    return [target for target in offsets if target != control and target not in valid]
+
+
+def _entry(flow: str, target: TopicPartition, committed: OffsetAndMetadata, run: str, job: int) -> Entry | None:
+    metadata = stored.parse_object(committed.metadata)
+    topic, version = stored.text(metadata.get("topic")), stored.number(metadata.get("ver"))
+    start, end = stored.number(metadata.get("start")), stored.number(metadata.get("end"))
+    owner = RELEASED if metadata.get("task") == RELEASED else stored.number(metadata.get("task"))
+    own = metadata.get("run") == run and committed.offset == job
+    if not own or not topic or version is None or owner is None or start is None or end is None:
+        return None
+    copied = Range(
+        flow=flow,
+        topic=topic,
+        target_topic=target.topic,
+        partition=target.partition,
+        start=start,
+        end=OPEN_END,
+        source_cluster_id=stored.text(metadata.get("cluster")),
+        topic_id=stored.text(metadata.get("id")),
+        source_end=end,
+        source_epoch=stored.number(metadata.get("leader")),
+        first=stored.number(metadata.get("first")),
+        progress=_progress(metadata.get("progress")),
+    )
+    return Entry(run, job, version, owner, copied, stored.number(metadata.get("from")))
+
+
+def _progress(value: Any) -> str | None:
+    """Return ``value`` if :func:`mirror.relay.progress.committed.from_text` can read it."""
+    text = stored.text(value)
+    try:
+        offset, leader_epoch, metadata, claimed_ms, claimed_by = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    optional = [each for each in (leader_epoch, claimed_ms) if each is not None]
+    if claimed_by is not None and not (isinstance(claimed_by, list) and len(claimed_by) == 2):  # noqa: PLR2004
+        return None
+    numbers = [offset, *optional, *(claimed_by or ())]
+    valid = isinstance(metadata, str) and all(type(each) is int and each >= -1 for each in numbers)
+    return text if valid else None
