@@ -1,0 +1,305 @@
+"""Decides what the supervisor of a stream does with each of its flows. Pure: times are arguments, in ms since 1970.
+
+:data:`TABLE` says for each event and state which rule applies. A cause that goes away ends by itself: every state but
+``ended`` is left, and no event raises an error in any state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from mirror.backoff import Backoff
+
+MIN_BACKOFF_MS: Final = 1_000
+MAX_BACKOFF_MS: Final = 60_000
+STABLE_MS: Final = 600_000
+"""A flow that has run for this long has recovered: its next failure counts as the first one."""
+KILLED_MS: Final = 5_000
+"""Spark kills the Python worker of a cancelled task within 3.3 s (``spark.python.task.killTimeout``)."""
+
+
+class FlowState(StrEnum):
+    """The state of a configured flow in a stream."""
+
+    WANTED = "wanted"
+    """It is to be started now."""
+    PREPARING = "preparing"
+    """Its clusters are checked and its target topics prepared."""
+    RUNNING = "running"
+    """Spark runs its job."""
+    BACKING_OFF = "backing off"
+    """It has failed, and is started again later."""
+    REFUSED = "refused"
+    """It cannot run as the configuration or its clusters are; it is checked again later, and when it is edited."""
+    HELD = "held"
+    """It was asked to stop, or another run has taken over; the stream goes on with its other flows."""
+    ENDED = "ended"
+    """Nothing more happens to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """The state of one flow, and what is known about it."""
+
+    state: FlowState
+    since_ms: int
+    """Since when; of a flow that is preparing, backing off or refused by turns, since when it does not run."""
+    reason: str = ""
+    until_ms: int | None = None
+    """When it is started again; None: not because of the time."""
+    failures: int = 0
+    """How often it has failed in a row."""
+    config: str = ""
+    """The digest of its configuration."""
+    then: FlowState | None = None
+    """The state after its job has ended as it was asked to; None: it was not asked."""
+    edit_refused: str = ""
+    """Why an edit of its configuration has no effect: it goes on with its last valid one."""
+
+
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The time to start it has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """It is prepared, and its job has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """Its job has ended without an error."""
+
+    outcome: Literal["in order", "cut short", "drained"]
+    """``cut short``: tasks were killed; ``drained``: all that there was is copied, as the stream was asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Its start or its job has failed, for a reason that may pass."""
+
+    error: str
+    outage: bool = False
+    """Whether a cluster does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It cannot run as the configuration or its clusters are."""
+
+    reason: str
+    retry_ms: int | None = None
+    """After which time it is checked again; None: only once it is edited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """Its configuration is valid, and has this digest now."""
+
+    config: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrongEdit:
+    """Its configuration is not valid any more."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """It is no longer in the configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """``mirror stop`` has asked its run to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """Another run of the flow has taken over."""
+
+    run: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What it was held for has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """The stream is to end."""
+
+    at_once: bool = False
+    """Without waiting for its tasks."""
+
+
+Event: TypeAlias = (
+    Due | Began | JobEnded | Lost | Refused | Edited | WrongEdit | Removed | Held | TakenOver | Resumed | StopAsked
+)
+Action: TypeAlias = Literal["none", "run", "stop", "cancel", "end"]
+"""``run``: prepare it and run its job; ``stop``: end the job in order; ``cancel``: at once; ``end``: forget it."""
+Next: TypeAlias = tuple[Supervised, Action]
+
+
+# --- rules: what follows from an event. Each has one name in the table below.
+
+
+def _stay(now: Supervised, _event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
+    return now, "none"
+
+
+def _start(now: Supervised, _event: Event, unix_ms: int, _backoff: Backoff) -> Next:
+    """The reason stays until it runs, or fails for another one."""
+    return _enter(now, FlowState.PREPARING, unix_ms, reason=now.reason), "run"
+
+
+def _run(now: Supervised, _event: Event, unix_ms: int, _backoff: Backoff) -> Next:
+    return _enter(now, FlowState.RUNNING, unix_ms, then=now.then), "none"
+
+
+def _back_off(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
+    error = event.error if isinstance(event, Lost) else "its job ended, and nothing had asked for that"
+    if now.then is FlowState.ENDED:
+        return _end(now, event, unix_ms, backoff)
+    has_recovered = now.state is FlowState.RUNNING and unix_ms - now.since_ms >= STABLE_MS
+    failures = 1 if has_recovered else now.failures + 1
+    until_ms = unix_ms + backoff.after(failures)
+    state = _enter(now, FlowState.BACKING_OFF, unix_ms, reason=error, until_ms=until_ms, failures=failures)
+    return state, "none"
+
+
+def _refuse(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
+    assert isinstance(event, Refused)  # noqa: S101 - TABLE
+    if now.then is FlowState.ENDED:
+        return _end(now, event, unix_ms, backoff)
+    if now.then is FlowState.WANTED:  # what was refused is its configuration before the edit
+        return _renew(now, event, unix_ms, backoff)
+    until_ms = None if event.retry_ms is None else unix_ms + event.retry_ms
+    return _enter(now, FlowState.REFUSED, unix_ms, reason=event.reason, until_ms=until_ms, failures=0), "none"
+
+
+def _follow(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
+    """Do what its job was asked to end for."""
+    assert isinstance(event, JobEnded)  # noqa: S101 - TABLE
+    if event.outcome == "drained" or now.then is FlowState.ENDED:
+        return _end(now, event, unix_ms, backoff)
+    if now.then is None:
+        return _back_off(now, event, unix_ms, backoff)
+    if event.outcome == "in order":
+        return _renew(now, event, unix_ms, backoff)
+    # Its tasks may run on for a moment. At least once nothing fences them.
+    reason = "its copies were cut short for an edit of its configuration"
+    return _enter(now, FlowState.BACKING_OFF, unix_ms, reason=reason, until_ms=unix_ms + KILLED_MS), "none"
+
+
+def _renew(now: Supervised, event: Event, unix_ms: int, _backoff: Backoff) -> Next:
+    """Start it as soon as possible, unless this is no edit."""
+    if isinstance(event, Edited):
+        if event.config == now.config:
+            return replace(now, edit_refused=""), "none"
+        now = replace(now, config=event.config, edit_refused="")
+    return _enter(now, FlowState.WANTED, unix_ms, failures=0), "none"
+
+
+def _restart(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
+    assert isinstance(event, Edited)  # noqa: S101 - TABLE
+    if event.config == now.config and now.then is not FlowState.ENDED:
+        return replace(now, edit_refused=""), "none"
+    edited = replace(now, config=event.config, edit_refused="", then=FlowState.WANTED)
+    return edited, "stop" if now.then is None else "none"
+
+
+def _keep(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
+    assert isinstance(event, Edited)  # noqa: S101 - TABLE
+    return replace(now, config=event.config, edit_refused=""), "none"
+
+
+def _note(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
+    assert isinstance(event, WrongEdit)  # noqa: S101 - TABLE
+    return replace(now, edit_refused=event.reason), "none"
+
+
+def _stop(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
+    at_once = isinstance(event, StopAsked) and event.at_once
+    return replace(now, then=FlowState.ENDED), "cancel" if at_once else "stop" if now.then is None else "none"
+
+
+def _hold(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
+    if now.then is FlowState.ENDED:
+        return _end(now, event, unix_ms, backoff)
+    other = f"another run of this flow took over: {event.run} on {event.host}" if isinstance(event, TakenOver) else ""
+    return _enter(now, FlowState.HELD, unix_ms, reason=other or "mirror stop has stopped it", failures=0), "none"
+
+
+def _end(now: Supervised, _event: Event, unix_ms: int, _backoff: Backoff) -> Next:
+    return _enter(now, FlowState.ENDED, unix_ms, reason=now.reason), "end"
+
+
+Rule: TypeAlias = "Callable[[Supervised, Event, int, Backoff], Next]"
+
+# fmt: off
+TABLE: Final[Mapping[type[Event], tuple[Rule, ...]]] = {
+    # state:    wanted       preparing    running      backing off  refused      held         ended
+    Due:        (_start,      _stay,       _stay,       _start,      _start,      _stay,       _stay),
+    Began:      (_stay,       _run,        _run,        _stay,       _stay,       _stay,       _stay),
+    JobEnded:   (_stay,       _follow,     _follow,     _stay,       _stay,       _stay,       _stay),
+    Lost:       (_back_off,   _back_off,   _back_off,   _back_off,   _back_off,   _stay,       _stay),
+    Refused:    (_refuse,     _refuse,     _refuse,     _refuse,     _refuse,     _stay,       _stay),
+    Edited:     (_renew,      _restart,    _restart,    _renew,      _renew,      _keep,       _stay),
+    WrongEdit:  (_note,       _note,       _note,       _note,       _note,       _note,       _stay),
+    Removed:    (_end,        _stop,       _stop,       _end,        _end,        _end,        _stay),
+    StopAsked:  (_end,        _stop,       _stop,       _end,        _end,        _end,        _stay),
+    Held:       (_hold,       _hold,       _hold,       _hold,       _hold,       _hold,       _stay),
+    TakenOver:  (_hold,       _hold,       _hold,       _hold,       _hold,       _hold,       _stay),
+    Resumed:    (_stay,       _stay,       _stay,       _stay,       _stay,       _renew,      _stay),
+}
+# fmt: on
+"""The rule for each event, by state in the order of :class:`FlowState`."""
+
+_ORDER: Final = {state: place for place, state in enumerate(FlowState)}
+_NOT_RUNNING: Final = frozenset({FlowState.PREPARING, FlowState.BACKING_OFF, FlowState.REFUSED})
+
+
+def next_state(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
+    """Return the state of a flow after ``event``, and what is to be done. ``backoff`` has the bounds above."""
+    return TABLE[type(event)][_ORDER[now.state]](now, event, unix_ms, backoff)
+
+
+def is_due(now: Supervised, unix_ms: int) -> bool:
+    """Whether the flow is to be started."""
+    return now.state is FlowState.WANTED or (now.until_ms is not None and unix_ms >= now.until_ms)
+
+
+def _enter(
+    now: Supervised,
+    state: FlowState,
+    unix_ms: int,
+    *,
+    reason: str = "",
+    until_ms: int | None = None,
+    failures: int | None = None,
+    then: FlowState | None = None,
+) -> Supervised:
+    keeps_since = state is now.state or {state, now.state} <= _NOT_RUNNING
+    return replace(
+        now,
+        state=state,
+        since_ms=now.since_ms if keeps_since else unix_ms,
+        reason=reason,
+        until_ms=until_ms,
+        failures=now.failures if failures is None else failures,
+        then=then,
+    )
