@@ -184,7 +184,8 @@ def test_a_wrong_edit_leaves_a_flow_as_it_is_until_the_file_is_corrected(flow: F
 
 @pytest.mark.parametrize("trouble", [AWAY, Refused("no topic", None)])
 def test_an_edit_starts_a_flow_at_once_that_does_not_run(flow: Flow, trouble: Event) -> None:
-    flow.after(Due(), trouble, Edited("a"))
+    flow.after(Due(), trouble)
+    flow.after(Edited("a"), ms=0)
     assert not is_due(flow.now, flow.unix_ms)
     flow.after(Edited("b"))
     assert (flow.state, flow.now.failures) == (FlowState.WANTED, 0)
