@@ -100,25 +100,21 @@ class TopicWatch:
         self,
         flow: FlowConfig,
         source: Admin,
-        target: Admin,
-        ledger: Ledger,
-        control: RunControlClient,
         prepare: Prepare,
         new: NewPartitions,
-        report: Callable[[str], None],
+        assign: Callable[[], None],
         cpu_ms: Callable[[], int],
     ) -> None:
-        """``report`` receives a line about what is copied from now on; ``cpu_ms`` returns the CPU time used so far."""
+        """``assign`` has what was prepared copied, and raises KafkaError.
+
+        ``cpu_ms`` returns the CPU time used so far.
+        """
         self._flow: Final = flow
         self._source: Final = source
-        self._target: Final = target
-        self._ledger: Final = ledger
-        self._control: Final = control
         self._prepare: Final = prepare
         self._new: Final = new
-        self._report: Final = report
+        self._assign: Final = assign
         self._cpu_ms: Final = cpu_ms
-        self._plan: Plan | None = None
         self._known: Final = deque[bytes](maxlen=_MOST_KNOWN)
 
     def discover(self) -> int:
@@ -129,7 +125,7 @@ class TopicWatch:
         began_ms = self._cpu_ms()
         if (targets := self._new.targets) is not None:
             self._find(targets)
-        self.update_epoch()
+        self._assign()
         return pause_ms(self._flow.discovery_interval_ms, self._cpu_ms() - began_ms)
 
     def _find(self, targets: TargetTopics) -> None:
@@ -150,7 +146,31 @@ class TopicWatch:
             self._new.update(self._prepare(lacking, gone))
             if gone:
                 self._known.clear()  # one that has come back meanwhile is new
-        self.update_epoch()
+        self._assign()
+
+
+class EpochAdditions:
+    """Has the running epoch of a stream copy what is new. For the thread that discovers it."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        source: Admin,
+        target: Admin,
+        ledger: Ledger,
+        control: RunControlClient,
+        new: NewPartitions,
+        report: Callable[[str], None],
+    ) -> None:
+        """``report`` receives a line about what is copied from now on."""
+        self._flow: Final = flow
+        self._source: Final = source
+        self._target: Final = target
+        self._ledger: Final = ledger
+        self._control: Final = control
+        self._new: Final = new
+        self._report: Final = report
+        self._plan: Plan | None = None
 
     def update_epoch(self) -> None:
         """Have the running epoch copy what its plan lacks, or plan another one. Raises KafkaError."""

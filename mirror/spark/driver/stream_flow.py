@@ -15,6 +15,7 @@ from mirror.errors import MAX_NAMES_SHOWN, FlowError, KafkaError, KafkaTimeout, 
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.task.neighbours import remove_folder
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
+from mirror.spark.discovery.topic_watch import EpochAdditions
 from mirror.spark.driver.checkpoint import checkpoint_folder
 from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.output.stream_progress import StreamProgress
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.discovery.topic_watch import NewPartitions
     from mirror.spark.driver.batch_flow import FlowRunner
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.results import FlowReport
@@ -139,15 +141,21 @@ class StreamFlow:
             self._rounds.on_prepared(targets)
             return targets
 
+        def assigns(
+            flow: FlowConfig, source: Admin, target: Admin, control: RunControlClient, new: NewPartitions
+        ) -> Callable[[], None]:
+            return EpochAdditions(flow, source, target, self.ledger, control, new, self._progress.on_news).update_epoch
+
         monitor = StreamMonitor(
-            self._options,
-            self.ledger,
+            self._flow.name,
+            self._options.load_live,
+            targets,
             prepare,
             runner.compare,
             self._warn,
             self._progress.on_news,
             record=self._record,
-            finds_topics=not available_now,
+            assigns=None if available_now else assigns,
             outages=self._outages,
             watch=self._watch,
         )

@@ -6,6 +6,8 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 from mirror.backoff import Backoff
@@ -25,13 +27,13 @@ if TYPE_CHECKING:
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.control import RunControl
-    from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.driver.rounds.outages import Outages
-    from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.run_control import RunRecord
     from mirror.takeover.watch import MirrorMakerWatch
 
     PrepareTopics = Callable[[MirrorConfig, FlowConfig, Mapping[str, TopicDescription], Collection[str]], TargetTopics]
+    OpenAssignment = Callable[[FlowConfig, Admin, Admin, RunControlClient, NewPartitions], Callable[[], None]]
+    Work = Callable[[MirrorConfig, FlowConfig], None]
     CompareTopics = Callable[[MirrorConfig, FlowConfig, TargetTopics], Comparison]
 
 _JOIN_S: Final = 5.0
@@ -59,43 +61,48 @@ class _Task:
 
 
 class StreamMonitor:
-    """Up to three threads for one flow: no work on topics delays control commands, no comparison a new topic."""
+    """Threads for one flow: no work on topics delays control commands, no comparison a new topic."""
 
     def __init__(
         self,
-        options: FlowOptions,
-        ledger: Ledger,
+        flow: str,
+        load: Callable[[], tuple[MirrorConfig, FlowConfig]],
+        targets: TargetTopics | None,
         prepare: PrepareTopics,
         compare: CompareTopics,
         warn: Callable[[str], None],
         report: Callable[[str], None],
         *,
         record: RunRecord,
-        finds_topics: bool = True,
+        assigns: OpenAssignment | None,
+        others: Mapping[str, Work] = MappingProxyType({}),
         outages: Outages | None = None,
         watch: MirrorMakerWatch | None = None,
     ) -> None:
-        """``prepare`` prepares target topics, drops others, and writes the result into the ledger.
+        """``load`` returns the configuration that the flow uses at the time of the call.
 
-        Only one thread calls it. Another one calls ``compare``, which compares all topics with the last preparation.
-        ``warn`` is called from all threads, ``report`` with a line about new partitions from one of them. ``record``
-        is what this run wants its control record to say. ``finds_topics``: new topics are found and copied; a run that
-        only copies what there is when it begins must not have its epochs ended early for them. ``watch`` is that of the
-        MirrorMaker 2 that the flow was taken over from: once it copies again, this run is to end.
+        ``targets`` is the preparation with which the stream begins. ``prepare`` prepares target topics, drops others,
+        and writes the result into the ledger. Only one thread calls it. Another one calls ``compare``, which compares
+        all topics with the last preparation. ``warn`` is called from all threads, ``report`` with a line from some.
+        ``record`` is what this run wants its control record to say. ``assigns`` opens what has new partitions copied;
+        None: a run that only copies what there is when it begins looks for no new topics. ``others`` is what else is
+        done once each ``refresh-ms``, by its subject. ``watch`` is that of the MirrorMaker 2 that the flow was taken
+        over from: once it copies again, this run is to end.
         """
         self.fenced_by: RunControl | None = None
         """The control record of another run that has taken over."""
         self.stop_requested = False
         """Whether this run is to end, by :meth:`stop` or by a command of another process."""
-        self._options: Final = options
-        self._ledger: Final = ledger
+        self._flow: Final = flow
+        self._load: Final = load
+        self._assigns: Final = assigns
         self._prepare: Final = prepare
         self._compare: Final = compare
         self._warn: Final = warn
         self._report: Final = report
         self._compared_s = time.monotonic()
         """When the last comparison of all topics began; the preparation of the start was one."""
-        self._new: Final = NewPartitions(ledger.targets())
+        self._new: Final = NewPartitions(targets)
         self._comparisons: Final = deque[Comparison](maxlen=1)
         """The last one, until what it has found is prepared; a later one has found that, too."""
         self._record: Final = record
@@ -115,10 +122,14 @@ class StreamMonitor:
         )
         self._tasks: Final = [
             self._control,
-            *([self._discovery, comparison] if finds_topics else []),
+            *([self._discovery, comparison] if assigns is not None else []),
+            *(
+                _Task(subject, partial(self._each_refresh, work), Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
+                for subject, work in others.items()
+            ),
         ]
         self._threads: Final = [
-            threading.Thread(target=self._repeat, args=(task,), name=f"mirror-watch-{options.flow}", daemon=True)
+            threading.Thread(target=self._repeat, args=(task,), name=f"mirror-watch-{flow}", daemon=True)
             for task in self._tasks
         ]
 
@@ -144,7 +155,7 @@ class StreamMonitor:
         """
         while not self._ended.is_set():
             try:
-                task.run(*self._options.load_live())
+                task.run(*self._load())
                 self._succeeded(task)
             except Exception as error:  # noqa: BLE001 - without this thread nothing could end the stream in order
                 line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
@@ -217,5 +228,13 @@ class StreamMonitor:
         def cpu_ms() -> int:
             return time.thread_time_ns() // 1_000_000 + source.network().busy_ms + target.network().busy_ms
 
+        assert self._assigns is not None  # noqa: S101 - topics are discovered only then
         control = RunControlClient(target, flow.name, record=self._record)
-        return TopicWatch(flow, source, target, self._ledger, control, prepare, self._new, self._report, cpu_ms)
+        assign = self._assigns(flow, source, target, control, self._new)
+        return TopicWatch(flow, source, prepare, self._new, assign, cpu_ms)
+
+    # --- what else there is
+
+    def _each_refresh(self, work: Work, config: MirrorConfig, flow: FlowConfig) -> None:
+        if not self._ended.wait(flow.refresh_ms / 1000):
+            work(config, flow)

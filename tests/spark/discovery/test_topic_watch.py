@@ -14,7 +14,7 @@ from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.progress.control import control_partition
 from mirror.relay.task.added_ranges import added_ranges
 from mirror.spark.discovery.comparison import Comparison, compare
-from mirror.spark.discovery.topic_watch import NewPartitions, TopicWatch
+from mirror.spark.discovery.topic_watch import EpochAdditions, NewPartitions, TopicWatch
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
@@ -51,9 +51,10 @@ class Stream:
 
     def begin_watch(self) -> TopicWatch:
         """Each time that the configuration was read again, there is another one."""
-        site, clusters = self.site, (self.source, self.target)
-        report, cpu = self.lines.append, lambda: self.cpu_ms
-        return TopicWatch(self.flow, *clusters, site.ledger, self.control, self.prepare, self.new, report, cpu)
+        clusters, control = (self.source, self.target), self.control
+        self.additions = EpochAdditions(self.flow, *clusters, self.site.ledger, control, self.new, self.lines.append)
+        assign, cpu = self.additions.update_epoch, lambda: self.cpu_ms
+        return TopicWatch(self.flow, self.source, self.prepare, self.new, assign, cpu)
 
     def prepare(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
         """As the driver does (StreamFlow)."""
@@ -146,7 +147,7 @@ def test_new_topic_is_never_missed_at_an_epochs_edge(stream: Stream, what: str, 
             assert stream.added(1) == {tp: (0, OPEN_END)}
             assert site.epochs.finish_early_plan(plan) is not None
             assert stream.planned() == BEFORE
-            stream.watch.update_epoch()
+            stream.additions.update_epoch()
             assert stream.added(2) == {tp: (0, OPEN_END)}, "the plan lacks it"
         else:
             stream.watch.discover()

@@ -16,7 +16,7 @@ from mirror.relay.progress.control import POLL_INTERVAL_MS, RunControl
 from mirror.spark.control_decision import Decision
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.discovery.comparison import Comparison, compare
-from mirror.spark.discovery.topic_watch import TopicWatch
+from mirror.spark.discovery.topic_watch import EpochAdditions, TopicWatch
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
@@ -28,12 +28,13 @@ from tests.spark.epochs_harness import CONFIG, new_epochs_harness
 from tests.spark.fakes import FOLDER, Admin, Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from mirror import client
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig
-    from mirror.spark.driver.stream_monitor import CompareTopics
+    from mirror.spark.discovery.topic_watch import NewPartitions
+    from mirror.spark.driver.stream_monitor import CompareTopics, OpenAssignment
     from mirror.takeover.watch import MirrorMakerWatch
 
 
@@ -74,16 +75,28 @@ def watch(options: FlowOptions, *, claimed: bool, mirrormaker: Resumed | None = 
 
     record = RunRecord(options.run)
     record.claimed = claimed
+    ledger = Ledger(options.ledger)
     return StreamMonitor(
-        options,
-        Ledger(options.ledger),
+        options.flow,
+        options.load_live,
+        ledger.targets(),
         prepare,
         nothing_differs,
         ignore,
         ignore,
         record=record,
+        assigns=additions_in(ledger),
         watch=cast("MirrorMakerWatch | None", mirrormaker),
     )
+
+
+def additions_in(ledger: Ledger) -> OpenAssignment:
+    def opened(
+        flow: FlowConfig, source: client.Admin, target: client.Admin, control: RunControlClient, new: NewPartitions
+    ) -> Callable[[], None]:
+        return EpochAdditions(flow, source, target, ledger, control, new, list[str]().append).update_epoch
+
+    return opened
 
 
 def nothing_differs(_: object, __: object, before: TargetTopics) -> Comparison:
@@ -227,9 +240,9 @@ def test_a_run_that_copies_what_there_is_ends_no_epoch_for_new_topics(
         prepared.append(given)
         return Comparison(TargetTopics(), {}, frozenset())
 
-    ledger, ignore = Ledger(options.ledger), list[str]().append
+    ignore, record = list[str]().append, RunRecord("run-2")
     monitor = StreamMonitor(
-        options, ledger, prepare, compare, ignore, ignore, record=RunRecord("run-2"), finds_topics=False
+        options.flow, options.load_live, None, prepare, compare, ignore, ignore, record=record, assigns=None
     )
     with monitor:
         eventually(lambda: len(reads) > 3, what="control commands, which are followed all the same")
@@ -254,13 +267,15 @@ class Site:
 
     def monitor(self, compare: CompareTopics | None = None) -> StreamMonitor:
         return StreamMonitor(
-            self.site.options,
-            self.site.ledger,
+            self.site.options.flow,
+            self.site.options.load_live,
+            self.site.ledger.targets(),
             self.prepare,
             compare or self.compare,
             self.warned.append,
             self.news.append,
             record=self.record,
+            assigns=additions_in(self.site.ledger),
         )
 
     def prepare(
