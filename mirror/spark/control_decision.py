@@ -28,7 +28,7 @@ def decide(found: RunControl | None, wanted: RunControl, *, claimed: bool, unix_
     since then is kept: ``mirror stop`` commits all of a record that it has read a moment ago. So nothing of it goes
     back, and what it lacks of ``wanted`` is committed again.
     """
-    if found is not None and fences(found, wanted.run, claimed=claimed):
+    if found is not None and fences(found, wanted, claimed=claimed):
         return Decision(fenced_by=found)
     if found is None or found.run != wanted.run:
         if wanted.ended:
@@ -41,15 +41,19 @@ def decide(found: RunControl | None, wanted: RunControl, *, claimed: bool, unix_
         added=max(found.added, wanted.added),
         stop=found.stop or wanted.stop,
         ended=found.ended or wanted.ended,
+        generation=max(found.generation, wanted.generation),
     )
     if not merged.ended and (merged != found or (found.silent_ms(unix_ms) or 0) >= HEARTBEAT_INTERVAL_MS):
         merged = replace(merged, seen_ms=unix_ms)
     return Decision(merged if merged != found else None, stop=merged.stop)
 
 
-def fences(found: RunControl, run: str, *, claimed: bool) -> bool:
-    """Whether the record ``found`` says that another run has taken over from ``run``.
+def fences(found: RunControl, wanted: RunControl, *, claimed: bool) -> bool:
+    """Whether the record ``found`` says that another run has taken over from the run of ``wanted``.
 
-    Before ``run`` has claimed the flow, the record of a dead run may still be there; that one began earlier.
+    A run that was replaced, and has not read that yet, may overwrite the record: its claim came before. Before the run
+    of ``wanted`` has claimed the flow, only the times of their beginning, in their names, say which one is later.
     """
-    return found.other_run_active(run) and (claimed or found.run > run)
+    if not found.other_run_active(wanted.run):
+        return False
+    return found.precedence > wanted.precedence if claimed else found.run > wanted.run

@@ -58,7 +58,9 @@ class RunRecord:
         """The record that the run wants now."""
         return self._wanted
 
-    def want(self, *, epoch: int = 0, added: int = 0, stop: bool = False, ended: bool = False) -> None:
+    def want(
+        self, *, epoch: int = 0, added: int = 0, stop: bool = False, ended: bool = False, generation: int = 0
+    ) -> None:
         """Want this, too; numbers never decrease, and a stop or an end is final."""
         with self._changing:
             old = self._wanted
@@ -68,7 +70,13 @@ class RunRecord:
                 added=max(old.added, added),
                 stop=old.stop or stop or ended,
                 ended=old.ended or ended,
+                generation=max(old.generation, generation),
             )
+
+    def claim(self, found: RunControl | None) -> None:
+        """Want the generation of a run that claims the flow after the run of the record ``found``."""
+        own = found is not None and found.run == self.run
+        self.want(generation=(0 if found is None else found.generation) + (0 if own else 1))
 
 
 class RunControlClient:
@@ -103,6 +111,7 @@ class RunControlClient:
         """
         with self._record.writing:
             previous = self.read()
+            self._record.claim(previous)
             if previous is None or previous.run != self.run:
                 self._commit(replace(self._record.wanted, seen_ms=_unix_ms()))
             self._record.claimed = True
@@ -161,6 +170,9 @@ class RunControlClient:
             wanted = self._record.wanted
             try:
                 found = self.read(timeout_ms)
+                if not self._record.claimed:
+                    self._record.claim(found)
+                    wanted = self._record.wanted
                 decision = decide(found, wanted, claimed=self._record.claimed, unix_ms=_unix_ms())
                 if decision.commit is not None:
                     self._commit(decision.commit, timeout_ms)

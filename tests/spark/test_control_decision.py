@@ -50,8 +50,22 @@ def test_a_run_that_has_ended_claims_nothing() -> None:
 
 def test_the_record_of_a_dead_run_fences_no_run_that_has_not_claimed_the_flow() -> None:
     assert of(EARLIER, claimed=False) == Decision(OWN, took_over=EARLIER)
-    assert of(EARLIER, claimed=True) == Decision(fenced_by=EARLIER)
+    assert of(EARLIER, claimed=True) == Decision(OWN, took_over=EARLIER)
     assert of(LATER, claimed=False) == Decision(fenced_by=LATER)
+
+
+def test_of_two_runs_the_later_claim_has_the_flow_whatever_their_clocks_say() -> None:
+    own = replace(OWN, generation=4)
+    by_slow_clock, by_fast_clock = replace(EARLIER, generation=5), replace(LATER, generation=3)
+    assert of(by_slow_clock, own) == Decision(fenced_by=by_slow_clock)
+    assert of(by_fast_clock, own) == Decision(own, took_over=by_fast_clock), "it does not know yet that it was replaced"
+    assert of(replace(LATER, generation=4), own).fenced_by is not None, "both have claimed it at the same time"
+    assert of(replace(EARLIER, generation=4), own).fenced_by is None
+
+
+def test_an_older_version_that_overwrites_the_record_of_this_run_does_not_lower_its_generation() -> None:
+    own = replace(OWN, generation=4)
+    assert of(OWN.stopped(), own) == Decision(own.stopped(), stop=True)
 
 
 def test_a_command_to_stop_is_kept_and_reported() -> None:
@@ -68,6 +82,7 @@ RECORDS = st.builds(
     stop=st.booleans(),
     ended=st.booleans(),
     seen_ms=st.sampled_from([0, NOW - 60_000, NOW]),
+    generation=st.integers(0, 3),
 )
 
 
@@ -83,9 +98,11 @@ def test_a_committed_record_takes_nothing_back_and_needs_no_further_commit(
     assert (commit.epoch, commit.added, commit.stop, commit.ended) >= (wanted.epoch, wanted.added, False, False)
     assert commit.stop >= wanted.stop
     assert commit.ended >= wanted.ended
+    assert commit.generation >= wanted.generation
     if found is not None and found.run == "run-2":
         assert commit.epoch >= found.epoch
         assert commit.added >= found.added
         assert commit.stop >= found.stop
         assert commit.ended >= found.ended
+        assert commit.generation >= found.generation
     assert of(commit, wanted, claimed=True).commit is None

@@ -132,6 +132,53 @@ def test_what_mirror_stop_overwrites_is_committed_again() -> None:
     assert (_read().epoch, _read().stop) == (4, True)
 
 
+def test_each_claim_has_the_next_generation() -> None:
+    first, second = RunRecord("run-9"), RunRecord("run-1")
+    _client(first).claim()
+    _client(first).claim()
+    assert _read().generation == first.wanted.generation == 1
+    _client(second).claim()
+    assert (_read().run, _read().generation) == ("run-1", 2)
+    fenced = _client(first).sync().fenced_by
+    assert fenced is not None, "although its own name is that of a later run"
+    assert fenced.run == "run-1"
+
+
+def test_a_run_that_was_replaced_cannot_take_the_flow_back() -> None:
+    """It has read its own record before the claim, and commits it again after that."""
+    first, second = RunRecord("run-1"), RunRecord("run-2")
+    _client(first).claim()
+    late = Held(first)
+    renewal = threading.Thread(target=late.request_new_plan, args=(3,))
+    renewal.start()
+    assert late.begun.wait(60)
+    _client(second).claim()
+    late.released.set()
+    renewal.join(60)
+    assert not renewal.is_alive()
+    assert _read().run == "run-1"
+    took_over = _client(second).sync().took_over
+    assert took_over is not None
+    assert took_over.run == "run-1"
+    assert (_read().run, _read().generation) == ("run-2", 2)
+    assert _client(first).sync().fenced_by == _read()
+
+
+def test_the_first_renewal_claims_the_flow_if_the_claim_has_failed() -> None:
+    _client(RunRecord("run-1")).claim()
+    record = RunRecord("run-2")
+    _client(record).sync()
+    assert (_read().run, _read().generation, record.wanted.generation) == ("run-2", 2, 2)
+
+
+def test_another_process_of_a_run_has_its_generation() -> None:
+    _client(RunRecord("run-0")).claim()
+    _client(RunRecord("run-1")).claim()
+    other_process = RunRecord("run-1")
+    _client(other_process).sync()
+    assert other_process.wanted.generation == _read().generation == 2
+
+
 def test_the_end_of_a_run_says_which_other_run_has_taken_over() -> None:
     first, second = _client(RunRecord("run-1")), _client(RunRecord("run-2"))
     first.claim()

@@ -1,14 +1,15 @@
 """Run control: the record that ends the tasks of a stream, because their epoch ends or another run has taken over.
 
-Tasks run on any host, for minutes, and Spark has no message for them. So the control record is stored where the driver
-and the tasks connect to anyway: as a committed offset on the target, in a group of its own for each flow. The offset is
-the first epoch that may continue; the metadata names the run that these epochs belong to.
+Tasks run on any host, and Spark has no message for them. So the control record is stored where the driver and the tasks
+connect to anyway: as a committed offset on the target, in a group of its own for each flow. The offset is the first
+epoch, or job, that may continue; the metadata names the run that these belong to.
 
 The record is advice only: the fencing of each partition's transactions keeps two runs from copying twice.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -41,13 +42,23 @@ class RunControl:
     epoch: int = 0
     """Earlier epochs of the run are to end."""
     added: int = 0
-    """How often ranges were added to running epochs (:mod:`mirror.relay.task.added_ranges`)."""
+    """How often ranges were added to running epochs (:mod:`mirror.relay.task.added_ranges`).
+
+    Of a job: the version of its assignments that was announced (:mod:`mirror.relay.model.assignments`).
+    """
     stop: bool = False
     """All epochs of the run, present and future, are to end."""
     ended: bool = False
     """The run has ended."""
     seen_ms: int = 0
     """The run's last heartbeat, by its own clock; 0 for a run of a version without heartbeats."""
+    generation: int = 0
+    """One more than that of the run whose record the claim of this run has found; 0 for a run of an older version."""
+
+    @property
+    def precedence(self) -> tuple[int, str]:
+        """Of two runs, the one with the greater precedence has the flow: the later claim, whatever their clocks say."""
+        return self.generation, self.run
 
     def silent_ms(self, unix_ms: int) -> int | None:
         """How long ago the last heartbeat was at ``unix_ms`` (ms since 1970); None if that is not known."""
@@ -74,6 +85,8 @@ class RunControl:
         metadata = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
         if self.seen_ms:
             metadata["seen"] = self.seen_ms
+        if self.generation:
+            metadata["gen"] = self.generation
         if self.added:
             metadata["added"] = self.added
         if self.stop:
@@ -109,6 +122,7 @@ def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
         stop=bool(metadata.get("stop")),
         ended=bool(metadata.get("ended")),
         seen_ms=stored.time_ms(metadata.get("seen")) or 0,
+        generation=stored.number(metadata.get("gen")) or 0,
     )
 
 
@@ -149,3 +163,102 @@ class ControlPoller:
         if reason is None:
             self.confirmed_ms = self._asked_ms
         return reason
+
+
+class StopReason(enum.StrEnum):
+    """Why a task is to stop, for its log."""
+
+    ASKED = "the run was asked to stop"
+    NEXT_JOB = "the run begins its next job"
+    TAKEN_OVER = "another run of this flow took over"
+    DRIVER_LOST = f"its driver has not renewed the control record for {DEAD_AFTER_MS // 1000} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What the control record tells a task."""
+
+    stop: StopReason | None = None
+    version: int = 0
+    """The newest version of the assignments that was announced."""
+    other: str = ""
+    """The run that took over, and its host."""
+
+    def reason(self) -> str:
+        """Return why to stop, in one clause."""
+        return f"{self.stop}: {self.other}" if self.other else str(self.stop)
+
+
+class ControlWatch:
+    """Polls the control record every :data:`POLL_INTERVAL_MS` for one task of one job, without blocking.
+
+    A task ends if its driver is silent: nothing else would stop it after the driver's death. The driver has written a
+    time of its own clock, so only its changes count, by the task's clock, and only while the record can be read: the
+    driver may be unable to write what the task cannot read. A read that fails ends nothing. Of the time between two
+    reads that succeed at most :data:`HEARTBEAT_INTERVAL_MS` counts, so that the driver has time to write after an
+    outage, and a read that fails now and then does not keep a task alive.
+    """
+
+    def __init__(
+        self, read: Callable[[], Future[RunControl | None]], run: str, job: int, now: int, *, generation: int = 0
+    ) -> None:
+        """``generation`` is that of ``run``."""
+        self._read: Final = read
+        self._run: Final = run
+        self._job: Final = job
+        self._precedence: Final = generation, run
+        self._request: Future[RunControl | None] | None = None
+        self._next_ms = self._asked_ms = self._known_ms = now
+        """``_known_ms``: when the last request was sent that succeeded."""
+        self._seen_ms = -1
+        self._silent_ms = 0
+        self.confirmed_ms = now
+        """When the last request was sent whose response says that the job may continue; before, when it began."""
+
+    def due_ms(self) -> int:
+        """When to call :meth:`poll` next if no response arrives before."""
+        return self._next_ms if self._request is None else FOREVER_MS
+
+    def poll(self, now: int) -> Command | None:
+        """Return the command of a response that has arrived.
+
+        None if there is none, it failed, or it has no record of this run and of none that comes after it: a task that
+        has begun continues, and one that has not begun waits.
+        """
+        request = self._request
+        if request is None and now >= self._next_ms:
+            self._asked_ms, self._next_ms = now, now + POLL_INTERVAL_MS
+            self._request = self._read()
+            return None
+        if request is None or not request.done():
+            return None
+        self._request = None
+        if request.exception() is not None:
+            return None
+        command = self._command(request.result())
+        if command is not None and command.stop is None:
+            self.confirmed_ms = self._asked_ms
+        return command
+
+    def _command(self, record: RunControl | None) -> Command | None:
+        own = record is not None and record.run == self._run
+        if self._is_driver_lost(record.seen_ms if record is not None and own else None):
+            return Command(StopReason.DRIVER_LOST)
+        if record is None:
+            return None
+        if not own:
+            if record.precedence < self._precedence:
+                return None  # an earlier run, which does not know yet that it was replaced, has overwritten the record
+            return Command(StopReason.TAKEN_OVER, other=f"{record.run}, on {record.host}")
+        if record.stop:
+            return Command(StopReason.ASKED)
+        return Command(StopReason.NEXT_JOB if self._job < record.epoch else None, record.added)
+
+    def _is_driver_lost(self, seen_ms: int | None) -> bool:
+        """Count a read that succeeded; ``seen_ms`` is the heartbeat of the own run's record."""
+        passed_ms, self._known_ms = self._asked_ms - self._known_ms, self._asked_ms
+        if seen_ms is not None and seen_ms != self._seen_ms:
+            self._seen_ms, self._silent_ms = seen_ms, 0
+        else:
+            self._silent_ms += min(passed_ms, HEARTBEAT_INTERVAL_MS)
+        return self._silent_ms >= DEAD_AFTER_MS

@@ -234,9 +234,12 @@ class EpochPlanner:
         if control is None:
             return Decision()
         if control.run == self.run:
+            self._run_record.claim(control)
             self._run_record.claimed = True
             return Decision(stop=control.stop)
-        return Decision(fenced_by=control if fences(control, self.run, claimed=self._run_record.claimed) else None)
+        return Decision(
+            fenced_by=control if fences(control, self._run_record.wanted, claimed=self._run_record.claimed) else None
+        )
 
     def _add_message_once(self, line: str) -> None:
         """Add a message to the ledger, once until the clusters' configuration changes."""

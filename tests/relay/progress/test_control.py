@@ -9,7 +9,18 @@ from dataclasses import replace
 import pytest
 
 from mirror.client import OffsetAndMetadata
-from mirror.relay.progress.control import POLL_INTERVAL_MS, ControlPoller, RunControl, control_partition, from_offset
+from mirror.relay.progress.control import (
+    DEAD_AFTER_MS,
+    HEARTBEAT_INTERVAL_MS,
+    POLL_INTERVAL_MS,
+    Command,
+    ControlPoller,
+    ControlWatch,
+    RunControl,
+    StopReason,
+    control_partition,
+    from_offset,
+)
 from mirror.timing import FOREVER_MS
 
 CONTROL = RunControl(run="run-1", host="h", since_ms=5, epoch=3)
@@ -22,6 +33,7 @@ CONTROL = RunControl(run="run-1", host="h", since_ms=5, epoch=3)
         CONTROL.stopped(),
         CONTROL.stopped(ended=True),
         replace(CONTROL, seen_ms=9),
+        replace(CONTROL, generation=4, added=2),
         replace(CONTROL.stopped(), seen_ms=9),
     ],
 )
@@ -56,6 +68,12 @@ def test_heartbeat_has_a_key_of_its_own() -> None:
     assert json.loads(CONTROL.to_offset().metadata) == old
     assert json.loads(replace(CONTROL, seen_ms=9).to_offset().metadata) == {**old, "seen": 9}
     assert from_offset(OffsetAndMetadata(3, None, json.dumps(old))) == CONTROL
+
+
+def test_generation_has_a_key_of_its_own() -> None:
+    old = json.loads(CONTROL.to_offset().metadata)
+    assert json.loads(replace(CONTROL, generation=9).to_offset().metadata) == {**old, "gen": 9}
+    assert CONTROL.generation == 0
 
 
 def test_run_without_a_heartbeat_for_a_minute_is_dead() -> None:
@@ -108,3 +126,116 @@ def test_poller_knows_since_when_nothing_confirms_the_epoch() -> None:
         requests[-1].set_result(answer)
         poller.poll(asked_ms + 500)
         assert poller.confirmed_ms == 3_000
+
+
+class Watched:
+    """A watch whose reads the test answers, every second."""
+
+    def __init__(self, generation: int = 4) -> None:
+        self.now = 0
+        self._requests: list[Future[RunControl | None]] = []
+        self.watch = ControlWatch(self._read, "run-1", 3, self.now, generation=generation)
+
+    def _read(self) -> Future[RunControl | None]:
+        self._requests.append(Future())
+        return self._requests[-1]
+
+    def answer(self, response: RunControl | Exception | None, after_ms: int = POLL_INTERVAL_MS) -> Command | None:
+        """Answer the next read, which is sent ``after_ms`` after the last one."""
+        assert self.watch.poll(self.now) is None
+        if isinstance(response, Exception):
+            self._requests[-1].set_exception(response)
+        else:
+            self._requests[-1].set_result(response)
+        command = self.watch.poll(self.now)
+        self.now += after_ms
+        return command
+
+
+OWN = replace(CONTROL, generation=4, seen_ms=1)
+
+
+def test_watch_has_one_request_in_flight_and_ignores_failures() -> None:
+    watched = Watched()
+    assert watched.watch.due_ms() == 0
+    assert watched.answer(TimeoutError()) is None
+    assert watched.watch.due_ms() == POLL_INTERVAL_MS
+    assert watched.watch.poll(POLL_INTERVAL_MS) is None
+    assert watched.watch.due_ms() == FOREVER_MS
+
+
+def test_watch_returns_the_version_and_when_it_was_asked_for() -> None:
+    watched = Watched()
+    assert watched.answer(replace(OWN, added=2)) == Command(version=2)
+    assert watched.answer(replace(OWN, added=3)) == Command(version=3)
+    assert watched.answer(TimeoutError()) is None
+    assert watched.watch.confirmed_ms == POLL_INTERVAL_MS
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (OWN.stopped(), StopReason.ASKED),
+        (OWN.stopped(ended=True), StopReason.ASKED),
+        (replace(OWN, epoch=4), StopReason.NEXT_JOB),
+        (replace(OWN, run="run-0", generation=5), StopReason.TAKEN_OVER),
+        (replace(OWN, run="run-0", generation=5).stopped(ended=True), StopReason.TAKEN_OVER),
+        (replace(OWN, run="run-2"), StopReason.TAKEN_OVER),
+    ],
+)
+def test_watch_stops_the_task(record: RunControl, reason: StopReason) -> None:
+    watched = Watched()
+    command = watched.answer(record)
+    assert command is not None
+    assert command.stop == reason
+    assert watched.watch.confirmed_ms == 0
+    assert (command.reason() == f"{reason}: {record.run}, on h") == (reason is StopReason.TAKEN_OVER)
+
+
+@pytest.mark.parametrize("record", [None, replace(OWN, run="run-9", generation=3), replace(OWN, run="run-0")])
+def test_a_record_that_is_missing_or_of_a_run_that_was_replaced_is_no_command(record: RunControl | None) -> None:
+    watched = Watched()
+    assert watched.answer(record) is None
+    assert watched.watch.confirmed_ms == 0
+
+
+def answers_until_lost(
+    watched: Watched, *responses: RunControl | Exception | None, after_ms: int = 1_000
+) -> int | None:
+    """Repeat ``responses`` for at most 1,000 reads. Return the time of the one that ends the task, if there is one."""
+    for number in range(1_000):
+        asked_ms = watched.now
+        command = watched.answer(responses[number % len(responses)], after_ms)
+        if command is not None and command.stop is StopReason.DRIVER_LOST:
+            return asked_ms
+    return None
+
+
+@pytest.mark.parametrize("record", [OWN, None, replace(OWN, run="run-0")])
+def test_a_task_ends_once_its_driver_has_been_silent_for_a_minute(record: RunControl | None) -> None:
+    assert answers_until_lost(Watched(), record) == DEAD_AFTER_MS
+
+
+def test_only_changes_of_the_heartbeat_count_not_its_time() -> None:
+    watched = Watched()
+    for seen_ms in range(10**9, 0, -(10**7)):  # the clock of the driver's host is set back again and again
+        command = watched.answer(replace(OWN, seen_ms=seen_ms), HEARTBEAT_INTERVAL_MS)
+        assert command == Command()
+    begun_ms = watched.now - HEARTBEAT_INTERVAL_MS
+    assert answers_until_lost(watched, replace(OWN, seen_ms=10**7)) == begun_ms + DEAD_AFTER_MS
+
+
+def test_a_task_does_not_end_while_the_record_cannot_be_read() -> None:
+    assert answers_until_lost(Watched(), TimeoutError()) is None
+
+
+def test_after_an_outage_the_driver_has_time_to_write() -> None:
+    """It could not write either: the heartbeat that is read first is as old as the outage."""
+    watched = Watched()
+    assert watched.answer(OWN, after_ms=10 * DEAD_AFTER_MS) == Command()
+    after_outage_ms = watched.now
+    assert answers_until_lost(watched, OWN) == after_outage_ms + DEAD_AFTER_MS - HEARTBEAT_INTERVAL_MS
+
+
+def test_reads_that_fail_now_and_then_do_not_keep_a_task_alive() -> None:
+    assert answers_until_lost(Watched(), OWN, TimeoutError()) == DEAD_AFTER_MS
