@@ -51,6 +51,7 @@ def test_with_identity_names_say_nothing() -> None:
         "mirror-offsets.a-b.internal",
         "C.mirror-groups.a-b.internal",
         "mirror-progress.a-b.takeover.internal",
+        "mirror-progress.a-b.status.internal",
         "mirror-producers.internal",
         "C.checkpoints.internal",
         "D.C.checkpoints.internal",

@@ -1,4 +1,4 @@
-"""The flow's compacted topics on the target, as keys and values: of progress, offsets, groups, inventory and takeover.
+"""The flow's compacted topics on the target, as keys and values: of progress, status, offsets, groups, and others.
 
 Each call opens and closes its own clients, so that it may be used by several threads. These share the target's network
 thread with the other clients of the process.
@@ -53,6 +53,14 @@ def inventory_topic_of(flow: str) -> str:
     return f"mirror-inventory.{flow}.internal"
 
 
+def status_topic_of(flow: str) -> str:
+    """Return the topic of what the flow's runs report of it; it is on the target, compacted, with one partition.
+
+    Users grant the permissions for the prefix of progress topics.
+    """
+    return f"mirror-progress.{flow}.status.internal"
+
+
 def takeover_topic_of(flow: str) -> str:
     """Return the topic of what the flow has taken over from MirrorMaker 2; it is on the target, with one partition.
 
@@ -96,24 +104,32 @@ class FlowTopic:
         """Write these records within ``timeout_ms``. Return those that may *not* have been written; never raises."""
         if not records:
             return {}
-        timer = Timer(SystemClock(), timeout_ms)
-        shortest_ms = self.settings.request_timeout_ms + self.settings.retry_backoff_ms
-        options = {"max.block.ms": timeout_ms, "delivery.timeout.ms": max(timeout_ms, shortest_ms)}
-        errors: dict[K, KafkaError] = {}
         try:
-            producer = Producer({**self.options, **options, "compression.type": _COMPRESSION})
+            producer = self.producer(timeout_ms)
         except KafkaError as error:
             return dict.fromkeys(records, error)
         try:
-            sent = self._send(producer, records, errors)
-            wait(sent.values(), timeout=timer.remaining_ms() / 1000)
-            for name, future in sent.items():
-                if not future.done():
-                    errors[name] = KafkaTimeout(f"{self.tp.topic} did not acknowledge a record within {timeout_ms} ms")
-                elif isinstance(failure := future.exception(), KafkaError):
-                    errors[name] = failure
+            return self.write_with(producer, records, timeout_ms)
         finally:
             producer.close(timeout_ms=0)
+
+    def producer(self, timeout_ms: int) -> Producer:
+        """Create a producer for :meth:`write_with`, whose calls take at most ``timeout_ms``. Raises KafkaError."""
+        shortest_ms = self.settings.request_timeout_ms + self.settings.retry_backoff_ms
+        options = {"max.block.ms": timeout_ms, "delivery.timeout.ms": max(timeout_ms, shortest_ms)}
+        return Producer({**self.options, **options, "compression.type": _COMPRESSION})
+
+    def write_with(self, producer: Producer, records: Mapping[K, KeyValue], timeout_ms: int) -> dict[K, KafkaError]:
+        """Do what :meth:`write` does, with a ``producer`` that stays open."""
+        timer = Timer(SystemClock(), timeout_ms)
+        errors: dict[K, KafkaError] = {}
+        sent = self._send(producer, records, errors)
+        wait(sent.values(), timeout=timer.remaining_ms() / 1000)
+        for name, future in sent.items():
+            if not future.done():
+                errors[name] = KafkaTimeout(f"{self.tp.topic} did not acknowledge a record within {timeout_ms} ms")
+            elif isinstance(failure := future.exception(), KafkaError):
+                errors[name] = failure
         return errors
 
     def _send(

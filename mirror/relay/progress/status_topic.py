@@ -1,0 +1,219 @@
+"""The status topic: what a flow's runs report of it, on its target, where any host can read it.
+
+::
+
+    tasks, driver, commands ──put──► StatusWriter ──► mirror-progress.<flow>.status.internal ──► StatusFollower ──► news
+
+Losing the topic loses no record: what is copied is in the progress and in the target's log.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from mirror.backoff import Backoff
+from mirror.client import Producer
+from mirror.errors import KafkaError, KafkaTimeout
+from mirror.relay.model.reports import PartitionReport, TaskState
+from mirror.relay.progress import status_values as values
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, status_topic_of
+from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.relay.progress.status_values import StatusKey, StatusKind, StatusValue
+from mirror.runtime.clock import SystemClock
+
+_log: Final = logging.getLogger(__name__)
+
+_WRITE_MS: Final = 10_000
+"""How long a write waits for the target."""
+_AT_ONCE: Final = 500
+"""So many records are written together."""
+_BACKOFF_MS: Final = (1_000, 60_000)
+
+
+def report_record(report: TaskState | PartitionReport) -> tuple[StatusKey, bytes]:
+    """Return the key and the value of what a task reports."""
+    if isinstance(report, TaskState):
+        return values.task_key(report.task), values.encode_task(report)
+    return values.partition_key(StatusKind.PARTITION, report.target), values.encode_report(report)
+
+
+class StatusWriter:
+    """Writes records in a thread of its own, the newest of each key. No call waits or raises, but for :meth:`close`.
+
+    What cannot be written waits for the target, however long: one record of each key at most.
+    """
+
+    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+        self._topic: Final = FlowTopic(target_options, status_topic_of(flow))
+        self._changed: Final = threading.Condition()
+        self._pending: dict[StatusKey, bytes | None] = {}
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._producer: Producer | None = None
+        self.error: KafkaError | None = None
+        """Why the last write failed; None if it did not."""
+
+    def send(self, report: TaskState | PartitionReport) -> None:
+        """Have written what a task reports."""
+        self._add(*report_record(report))
+
+    def put(self, key: StatusKey, value: Mapping[str, Any] | None) -> None:
+        """Have plain values written; None deletes what the key had."""
+        self._add(key, None if value is None else values.encode(value))
+
+    def _add(self, key: StatusKey, value: bytes | None) -> None:
+        with self._changed:
+            if self._closing:
+                return
+            self._pending.pop(key, None)  # it comes after what waits already
+            self._pending[key] = value
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="mirror-status", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self, timeout_ms: int) -> KafkaError | None:
+        """Write what waits, within ``timeout_ms``, and accept nothing more. Return why not all of it was written."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is None:
+            return None
+        self._thread.join(timeout_ms / 1000)
+        if not self._pending and not self._thread.is_alive():
+            return None
+        return self.error or KafkaTimeout(f"{self._topic.tp.topic} could not be written within {timeout_ms} ms")
+
+    # --- the thread
+
+    def _run(self) -> None:
+        backoff, failures = Backoff(*_BACKOFF_MS, random.Random()), 0  # noqa: S311 - no cryptography
+        while records := self._next():
+            is_last = self._closing
+            failed = self._write(records)
+            with self._changed:
+                for key in failed:
+                    self._pending.setdefault(key, records[key])
+                failures = failures + 1 if failed else 0
+                if failed and is_last:
+                    break
+                if failed:
+                    self._changed.wait_for(lambda: self._closing, backoff.after(failures) / 1000)
+        self._close_producer()
+
+    def _next(self) -> dict[StatusKey, bytes | None]:
+        """Wait for records, and take the first ones; none at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._closing)
+            return {key: self._pending.pop(key) for key in list(self._pending)[:_AT_ONCE]}
+
+    def _write(self, records: Mapping[StatusKey, bytes | None]) -> Mapping[StatusKey, KafkaError]:
+        """Write ``records``; return those that may not have been written, and why."""
+        failed: Mapping[StatusKey, KafkaError]
+        try:
+            if self._producer is None:
+                self._producer = self._topic.producer(_WRITE_MS)
+            written = {key: KeyValue(str(key).encode(), value) for key, value in records.items()}
+            failed = self._topic.write_with(self._producer, written, _WRITE_MS)
+        except Exception as error:  # noqa: BLE001 - the thread must not end: records wait, and close() reports it
+            if not isinstance(error, KafkaError):
+                _log.exception("the status topic %s cannot be written", self._topic.tp.topic)
+            failed = dict.fromkeys(records, error if isinstance(error, KafkaError) else KafkaError(repr(error)))
+        before, self.error = self.error, next(iter(failed.values()), None)
+        if self.error is not None:
+            self._close_producer()  # a new one begins without what the old one holds back
+            if before is None:
+                _log.info("%d records wait for the status topic %s: %s", len(failed), self._topic.tp.topic, self.error)
+        return failed
+
+    def _close_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(KafkaError):
+                producer.close(timeout_ms=0)
+
+
+class StatusRecord(NamedTuple):
+    """A record of the topic."""
+
+    key: StatusKey
+    value: StatusValue | None
+    """None: the key has no value any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusNews:
+    """What is new in the topic, in order."""
+
+    again: bool
+    """Whether this is all that the topic has, and replaces all of earlier calls."""
+    records: list[StatusRecord]
+    error: KafkaError | None = None
+    """Why there are more; the next call goes on behind them."""
+    not_understood: int = 0
+    """How many records were passed over: another program, or a newer version, has written them."""
+
+    @property
+    def tasks(self) -> list[TaskState]:
+        """What tasks have reported of themselves."""
+        return [value for _, value in self.records if isinstance(value, TaskState)]
+
+    @property
+    def partitions(self) -> list[PartitionReport]:
+        """What tasks have reported of their partitions."""
+        return [value for _, value in self.records if isinstance(value, PartitionReport)]
+
+
+class StatusFollower:
+    """Reads a flow's status topic from its beginning, and then what is new. Its calls wait; use it in one thread."""
+
+    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+        self._flow: Final = flow
+        self._followed: Final = FollowedTopic(FlowTopic(target_options, status_topic_of(flow)))
+        self._clock: Final = SystemClock()
+
+    def news(self, stall_ms: int = _WRITE_MS) -> StatusNews:
+        """Return what is new since the last call; nothing if there is no such topic.
+
+        ``stall_ms`` limits each request, and the time in which nothing arrives. Raises KafkaError.
+        """
+        found = self._followed.news(self._clock, stall_ms)
+        records: list[StatusRecord] = []
+        unknown = 0
+        for record in found.records:
+            key = values.parse_key(record.key)
+            value = None if key is None or record.value is None else values.decode(key, record.value, self._flow)
+            if key is None or (value is None and record.value is not None):
+                unknown += 1
+            else:
+                records.append(StatusRecord(key, value))
+        return StatusNews(again=found.again, records=records, error=found.error, not_understood=unknown)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._followed.close()
+
+
+def write_status(
+    target_options: Mapping[str, object],
+    flow: str,
+    records: Mapping[StatusKey, Mapping[str, Any] | None],
+    timeout_ms: int,
+) -> KafkaError | None:
+    """Write records of plain values within ``timeout_ms``; return why one may not have been written. Never raises."""
+    written = {
+        key: KeyValue(str(key).encode(), None if one is None else values.encode(one)) for key, one in records.items()
+    }
+    try:
+        errors = FlowTopic(target_options, status_topic_of(flow)).write(written, timeout_ms)
+    except KafkaError as error:
+        return error
+    return next(iter(errors.values()), None)

@@ -1,0 +1,127 @@
+"""The status topic on fake brokers: several hosts write, any other one reads, and no writer waits for the target."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.errors import KafkaTimeout
+from mirror.relay.progress import status_topic, status_values
+from mirror.relay.progress.flow_topic import status_topic_of
+from mirror.relay.progress.status_topic import StatusFollower, StatusRecord, StatusWriter, write_status
+from mirror.relay.progress.status_values import RunState, StatusKind
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.control import Action, ServerCall
+from tests.polling import eventually
+from tests.relay.fake_pair import FakePair
+from tests.relay.progress.test_status_values import REPORT, TASK
+
+TOPIC = status_topic_of("f")
+RUN = RunState(run="r", since_ms=1, state="running")
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> FakePair:
+    monkeypatch.setattr(status_topic, "_BACKOFF_MS", (1, 1))
+    made = FakePair(monkeypatch)
+    made.target.add_topic(TOPIC)
+    return made
+
+
+@pytest.fixture
+def follower(pair: FakePair) -> Iterator[StatusFollower]:
+    made = StatusFollower(options(pair), "f")
+    yield made
+    made.close()
+
+
+def options(pair: FakePair) -> dict[str, Any]:
+    return {"bootstrap.servers": pair.target.bootstrap}
+
+
+def test_two_writers_and_a_follower(pair: FakePair, follower: StatusFollower) -> None:
+    task, driver = StatusWriter(options(pair), "f"), StatusWriter(options(pair), "f")
+    task.send(TASK)
+    task.send(REPORT)
+    driver.put(status_values.RUN, RUN.to_json())
+    assert task.close(5_000) is None
+    assert driver.close(5_000) is None
+    news = follower.news()
+    assert news.again
+    assert (news.tasks, news.partitions, news.not_understood) == ([TASK], [REPORT], 0)
+    assert StatusRecord(status_values.RUN, RUN) in news.records
+    again = StatusWriter(options(pair), "f")
+    again.put(status_values.RUN, None)
+    assert again.close(5_000) is None
+    news = follower.news()
+    assert (news.again, news.records) == (False, [StatusRecord(status_values.RUN, None)])
+    assert follower.news().records == []
+
+
+def test_records_of_other_programs_are_passed_over(pair: FakePair, follower: StatusFollower) -> None:
+    pair.target.log(TOPIC).append_values(b"no key")
+    write_status(options(pair), "f", {status_values.VERIFICATION: {"x": 1}}, 5_000)
+    news = follower.news()
+    assert news.not_understood == 1
+    assert [record.key for record in news.records] == [status_values.VERIFICATION]
+
+
+def test_while_the_target_is_away_a_writer_keeps_the_newest_value_of_each_key(
+    pair: FakePair, follower: StatusFollower
+) -> None:
+    refused = Action(errors={TopicPartition(TOPIC, 0): errors.TOPIC_AUTHORIZATION_FAILED})
+    asked = threading.Semaphore(0)
+
+    def refuses(call: ServerCall) -> Action | None:
+        if call.api is not Api.PRODUCE:
+            return None
+        asked.release()
+        return refused
+
+    pair.target.control.add(refuses)
+    writer = StatusWriter(options(pair), "f")
+    for sequence in range(100):
+        writer.send(replace(REPORT, sequence=sequence))
+    writer.send(TASK)
+    assert asked.acquire(timeout=5)
+    assert asked.acquire(timeout=5), "it is written again"
+    writer.send(replace(REPORT, sequence=100))
+    eventually(lambda: writer.error is not None)
+    pair.target.control.clear()
+    assert writer.close(5_000) is None
+    news = follower.news()
+    assert [report.sequence for report in news.partitions] == [100]
+    assert news.tasks == [TASK]
+
+
+def test_close_is_bounded_and_says_what_was_not_written(pair: FakePair) -> None:
+    refused = Action(errors={TopicPartition(TOPIC, 0): errors.TOPIC_AUTHORIZATION_FAILED})
+    pair.target.control.on(Api.PRODUCE, refused, times=None)
+    writer = StatusWriter(options(pair), "f")
+    writer.send(TASK)
+    error = writer.close(5_000)
+    assert TOPIC in str(error)
+    pair.target.control.clear()
+    pair.target.control.on(Api.PRODUCE, Action(hold="before"), times=None)
+    stuck = StatusWriter(options(pair), "f")
+    stuck.send(TASK)
+    assert isinstance(stuck.close(20), KafkaTimeout)
+    stuck.send(REPORT)
+    assert len(stuck._pending) <= 1, "nothing more is accepted"
+
+
+def test_a_writer_without_records_has_no_thread_and_one_with_many_writes_some_at_a_time(
+    pair: FakePair, follower: StatusFollower
+) -> None:
+    assert StatusWriter(options(pair), "f").close(0) is None
+    writer = StatusWriter(options(pair), "f")
+    for partition in range(1_200):
+        writer.put(status_values.partition_key(StatusKind.TURN, TopicPartition("t", partition)), {"ms": 1})
+    assert writer.close(10_000) is None
+    assert len(follower.news().records) == 1_200
