@@ -8,31 +8,27 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
-from rich.filesize import decimal
 
 from mirror.client import Admin
-from mirror.errors import MAX_NAMES_SHOWN, FlowError, KafkaError, KafkaTimeout, MirrorError, MirrorMakerResumed
-from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.errors import FlowError, KafkaError, KafkaTimeout, MirrorError, MirrorMakerResumed
 from mirror.relay.task.neighbours import remove_folder
 from mirror.spark.datasource.options import SINK_FORMAT, SOURCE_FORMAT, FlowOptions
 from mirror.spark.discovery.topic_watch import EpochAdditions
 from mirror.spark.driver.checkpoint import checkpoint_folder
+from mirror.spark.driver.flow_results import FlowResults
 from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.driver.stream_monitor import StreamMonitor
-from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import AWAITS_CLUSTER, PLANNED_AGAIN, REREAD, Ledger
 from mirror.spark.ledger.live_config_store import remove_socket
 from mirror.spark.ledger.obstacles import TargetTopics
-from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
-from mirror.spark.planning.rates import catch_up_rate
 from mirror.spark.run_control import RunControlClient, RunRecord
 from mirror.spark.status.lag_monitor import LagMonitor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -77,7 +73,6 @@ class StreamFlow:
         self._consoles: Final = consoles
         self._telemetry: Final = telemetry
         self.ledger: Final = Ledger(options.ledger)
-        self._totals: Final = StreamTotals()
         self._collected = self._messages = self._planned = 0
         clusters = {
             name: str(config.clusters[name].client_options()["bootstrap.servers"])
@@ -106,6 +101,7 @@ class StreamFlow:
             warn=self._warn,
             outages=self._outages,
         )
+        self._results: Final = FlowResults(flow, report, self.ledger, consoles, telemetry, self._rounds.write_sync)
         self._resources: Final = contextlib.ExitStack()
 
     def start(self, spark: SparkSession, runner: FlowRunner, *, available_now: bool) -> None:
@@ -232,8 +228,7 @@ class StreamFlow:
         is_new = self._collected != before or idle_ns != self._idle_ns
         if idle_ns != self._idle_ns and (idle := self.ledger.idle_plan()) is not None:
             # A plan without tasks has no epoch that would report its results.
-            self._totals.add(idle.results_without_task)
-            self.report.partitions = self._totals.results()
+            self._results.add_idle(idle)
         self._idle_ns = idle_ns
         if self._monitor is not None and (other := self._monitor.fenced_by) is not None and self.running:
             self._fence(f"another run of this flow took over: {other.run} on {other.host}; this run ends")
@@ -260,18 +255,7 @@ class StreamFlow:
         attempts = self.ledger.attempts(epoch)
         if plan is None or not self.ledger.has_results(epoch):
             return  # there was no room for it
-        results = join_results(plan, attempts)
-        self._totals.add(results)
-        if (rate := catch_up_rate(results)) is not None:
-            self.ledger.add_rate(*rate)
-        self.report.partitions = self._totals.results()
-        self._rounds.write_sync()
-        at = f"{datetime.now().astimezone():%H:%M:%S}"
-        self._consoles.print_table(f"{at} {self._prefixed(f'epoch {epoch}: {_epoch_line(results)}')}")
-        self._consoles.write_json(epoch_json(self._flow.name, epoch, results))
-        record_epoch(self._telemetry, self._flow, self.ledger, plan, attempts, results)
-        for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
-            self._consoles.traceback(trace)
+        self._results.add(plan, attempts)
 
     def _fence(self, line: str) -> None:
         self._consoles.error(self._prefixed(line))
@@ -374,19 +358,3 @@ class StreamFlow:
                 " machine is too busy; give the driver more cores, or start fewer programs at a time"
             )
         return error
-
-
-def _epoch_line(results: Sequence[RangeResult]) -> str:
-    """Describe the results of an epoch in one line."""
-    records, size = sum(result.records for result in results), sum(result.bytes for result in results)
-    seconds = max((result.seconds for result in results), default=0.0)
-    copied = f"{records:,} records, {decimal(size)} in {seconds:.1f} s"
-    incomplete = [result for result in results if result.outcome is not Outcome.COMPLETE]
-    if not incomplete:
-        return f"{copied}; {len(results)} partitions"
-    shown = [
-        f"{result.topic}-{result.partition} {result.outcome.value}: {result.error}"
-        for result in incomplete[:MAX_NAMES_SHOWN]
-    ]
-    more = [f"and {len(incomplete) - MAX_NAMES_SHOWN} more"] if len(incomplete) > MAX_NAMES_SHOWN else []
-    return f"{copied}; {len(incomplete)} of {len(results)} partitions not complete: {'; '.join([*shown, *more])}"

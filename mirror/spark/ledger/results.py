@@ -284,12 +284,19 @@ class StreamTotals:
 
         A partition that the epoch lacks was deleted: it stays in the totals only if something of it was copied.
         """
-        totals = {key: result for key, result in self._by_partition.items() if _has_counts(result)}
+        before = self._by_partition
+        self._by_partition = {key: result for key, result in before.items() if _has_counts(result)}
         for result in results:
-            key = (result.topic, result.partition)
-            previous = self._by_partition.get(key)
-            totals[key] = result if previous is None else _sum_of(previous, result)
-        self._by_partition = totals
+            self._add(result, before)
+
+    def count(self, result: RangeResult) -> None:
+        """Add a result of one partition: other partitions stay as they are."""
+        self._add(result, self._by_partition)
+
+    def _add(self, result: RangeResult, before: Mapping[tuple[str, int], RangeResult]) -> None:
+        key = (result.topic, result.partition)
+        previous = before.get(key)
+        self._by_partition[key] = result if previous is None else _sum_of(previous, result)
 
     def results(self) -> list[RangeResult]:
         """Return the totals by topic and partition."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mirror.errors import brief
+from rich.filesize import decimal
+
+from mirror.errors import MAX_NAMES_SHOWN, brief
+from mirror.relay.model.ranges import Outcome
 from mirror.telemetry.lag.lags import LagState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from mirror.relay.model.ranges import RangeResult
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 
@@ -109,3 +113,19 @@ def span(seconds: float) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def epoch_line(results: Sequence[RangeResult]) -> str:
+    """Describe the results of an epoch in one line."""
+    records, size = sum(result.records for result in results), sum(result.bytes for result in results)
+    seconds = max((result.seconds for result in results), default=0.0)
+    copied = f"{records:,} records, {decimal(size)} in {seconds:.1f} s"
+    incomplete = [result for result in results if result.outcome is not Outcome.COMPLETE]
+    if not incomplete:
+        return f"{copied}; {len(results)} partitions"
+    shown = [
+        f"{result.topic}-{result.partition} {result.outcome.value}: {result.error}"
+        for result in incomplete[:MAX_NAMES_SHOWN]
+    ]
+    more = [f"and {len(incomplete) - MAX_NAMES_SHOWN} more"] if len(incomplete) > MAX_NAMES_SHOWN else []
+    return f"{copied}; {len(incomplete)} of {len(results)} partitions not complete: {'; '.join([*shown, *more])}"
