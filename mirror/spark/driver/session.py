@@ -12,20 +12,21 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # ships no types
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from mirror.errors import FlowError, brief
-from mirror.spark.datasource.sink import MirrorSink
-from mirror.spark.datasource.source import RangesSource
 from mirror.spark.driver.launch.host_user import USER_NAME, has_name
 from mirror.spark.driver.launch.submission import DEFAULT_MASTER, LOOPBACK, SAFE_PATH, is_local
 from mirror.spark.driver.output.error_report import error_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from pyspark.sql.datasource import DataSource
 
 DAEMON_SETTING: Final = "spark.python.daemon.module"
 DAEMON_MODULE: Final = "mirror.spark.worker_daemon"
@@ -51,7 +52,11 @@ def start_context() -> SparkContext:
 
 
 def start_session() -> SparkSession:
-    """Return the session of this job, with the data sources registered. Raises FlowError as the above."""
+    """Return the session of this job, with the data sources registered.
+
+    Raises FlowError as the above, and if this PySpark is too old for them.
+    """
+    _data_sources()  # before Spark starts
     with _clear_errors():
         spark: SparkSession = SparkSession.builder.config(conf=_conf()).getOrCreate()
         register(spark)
@@ -75,7 +80,7 @@ def _clear_errors() -> Iterator[None]:
     except Py4JJavaError as error:
         raise FlowError(f"Spark could not be started: {'; '.join(error_lines(error))}") from error
     except PySparkRuntimeError as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+        if "JAVA_GATEWAY_EXITED" not in str(error):  # the method that returns the condition has another name before 4.0
             raise
         _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         raise FlowError(start_failure(jvm_words(logged), most_files)) from error
@@ -198,9 +203,24 @@ def local_only_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def register(spark: SparkSession) -> None:
-    """Register the formats ``mirror-ranges`` and ``mirror`` in ``spark``."""
-    spark.dataSource.register(RangesSource)
-    spark.dataSource.register(MirrorSink)
+    """Register the formats ``mirror-ranges`` and ``mirror`` in ``spark``. Raises FlowError as :func:`start_session`."""
+    for data_source in _data_sources():
+        spark.dataSource.register(data_source)
+
+
+def _data_sources() -> tuple[type[DataSource], ...]:
+    """Return the formats. Not imported at the top: runs and verifications do without, and PySpark before 4.2 has to."""
+    try:
+        from pyspark.sql.streaming.datasource import ReadLimit  # noqa: F401  (of the planner's process)
+
+        from mirror.spark.datasource.sink import MirrorSink
+        from mirror.spark.datasource.source import RangesSource
+    except ImportError as error:
+        raise FlowError(
+            f"a stream needs PySpark 4.2 or later, and {Path(pyspark.__file__).parent} is {pyspark.__version__}:"
+            " install a later PySpark, or have a scheduler repeat `mirror run`"
+        ) from error
+    return RangesSource, MirrorSink
 
 
 def use_cheap_checkpoints(spark: SparkSession) -> None:
