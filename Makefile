@@ -247,7 +247,7 @@ define DEPENDENCIES
 import sys, tomllib
 with open("pyproject.toml", "rb") as file:
     asked = tomllib.load(file)["project"]["dependencies"]
-print(*(one for one in asked if not one.startswith(sys.argv[1] + "=")), sep="\n")
+print(*(one for one in asked if not one.startswith(sys.argv[1])), sep="\n")
 endef
 export DEPENDENCIES
 

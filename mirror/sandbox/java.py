@@ -1,4 +1,4 @@
-"""Finds the Java that runs the brokers."""
+"""Finds the Java that runs the brokers, and Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 from mirror.errors import SandboxError
 
 OLDEST_JAVA: Final = 17
-"""The oldest version that both Kafka 4 brokers (KIP-1013) and Spark 4 support."""
+"""The oldest version that both Kafka 4 brokers (KIP-1013) and Spark 4 support. Spark 3.5 also runs with older ones."""
 
 _ADVICE: Final = f"install a JDK of version {OLDEST_JAVA} or later, or point JAVA_HOME to one"
 _CALL_TIMEOUT_S: Final = 30
@@ -29,11 +29,11 @@ class Java:
     """The feature release (17, 21, ...)."""
 
 
-def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+def find_java(environ: Mapping[str, str] = os.environ, *, oldest: int = OLDEST_JAVA) -> Java:
     """Return the ``java`` of ``JAVA_HOME``, or else the first one on ``PATH``.
 
     A JAVA_HOME without a ``java`` is an error, because Spark would fail with it later. Raises SandboxError if there is
-    no Java, or it is too old.
+    no Java, or it is older than ``oldest``.
     """
     if home := environ.get("JAVA_HOME"):
         path = Path(home) / "bin" / "java"
@@ -47,7 +47,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     version = parse_version(_version_text(path))
     if version is None:
         raise SandboxError(f"{path} is no working Java, because it does not print its version: {_ADVICE}")
-    if version < OLDEST_JAVA:
+    if version < oldest:
         raise SandboxError(f"{path} is Java {version}, which is too old: {_ADVICE}")
     return Java(path, version)
 

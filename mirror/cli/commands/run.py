@@ -16,8 +16,9 @@ from mirror.sandbox import die_with_owner
 from mirror.sandbox.folders import cache_folder
 from mirror.sandbox.java import find_java
 from mirror.spark.driver.job_options import ALL, AVAILABLE_NOW, DEFAULT_REPORT_DIR, WAIT, JobOptions
-from mirror.spark.driver.launch.class_archive import ClassArchive
+from mirror.spark.driver.launch.class_archive import OLDEST_JAVA_WITH_ARCHIVES, ClassArchive
 from mirror.spark.driver.launch.master_check import check_master
+from mirror.spark.driver.launch.spark_versions import OLDEST_JAVA, check_java, installed_spark
 from mirror.spark.driver.launch.submission import DEFAULT_MASTER, Submission, is_local
 from mirror.spark.driver.output.progress_lines import stamped
 from mirror.spark.driver.verify_options import VerifyOptions
@@ -103,7 +104,9 @@ def submit(options: JobOptions | VerifyOptions, master: str, *, script: str) -> 
     importable = why_not_loaded if is_local(master) else None  # executors elsewhere may have other packages
     flows = load(options.config, secrets_dir=options.secrets_dir, why_not_loaded=importable).select(options.flow)
     check_master(master)
-    archive = ClassArchive.of(find_java().path, cache_folder)
+    java = find_java(oldest=OLDEST_JAVA)
+    check_java(installed_spark(), java.version, java.path)
+    archive = ClassArchive.of(java.path, cache_folder) if java.version >= OLDEST_JAVA_WITH_ARCHIVES else None
     # If this process is killed with SIGKILL, only the guard ends Spark.
     guard = [sys.executable, "-I", "-S", die_with_owner.__file__, str(os.getpid())]
     grace_s = max(flow.shutdown_timeout_ms for flow in flows) / 1000 if script == STREAM else None

@@ -13,10 +13,13 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
+import pyspark
+
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
+from mirror.spark.driver.launch.spark_versions import version_warning
 from mirror.spark.driver.launch.submission import BEGAN
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_results
@@ -108,6 +111,7 @@ def _run_flows(
     summary: Summary,
     began_ms: int,
 ) -> int:
+    warn_of_versions(consoles)
     warn_of_exposed_credentials(config, flows, consoles)
     reports: list[FlowReport] = []
     with SparkStart() as spark:
@@ -129,6 +133,12 @@ def _run_flows(
                 reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run_id()))
                 _run_flow(runner, flow, reports, consoles, summary, options)
     return exit_status(reports)
+
+
+def warn_of_versions(consoles: Consoles) -> None:
+    """Warn of a Spark with which jobs are not tested, and of a Python that it does not support."""
+    if line := version_warning(pyspark.__version__):
+        consoles.warning(line)
 
 
 def warn_of_exposed_credentials(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from mirror.errors import FlowError, brief
 from mirror.spark.driver.launch.host_user import USER_NAME, has_name
+from mirror.spark.driver.launch.spark_versions import check_java
 from mirror.spark.driver.launch.submission import DEFAULT_MASTER, LOOPBACK, SAFE_PATH, is_local
 from mirror.spark.driver.output.error_report import error_lines
 
@@ -123,6 +124,9 @@ def _conf() -> SparkConf:
     os.environ.setdefault(SAFE_PATH, "1")
     # SparkConf has the settings of spark-submit only once the gateway to the JVM exists.
     SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark's own SparkSession.builder calls it so)
+    of_jvm = SparkContext._jvm.java.lang.System.getProperty  # type: ignore[union-attr]  # noqa: SLF001
+    release = of_jvm("java.specification.version").removeprefix("1.")  # 1.8, 11, 17
+    check_java(pyspark.__version__, int(release), of_jvm("java.home"))
     if not has_name():
         # Otherwise Hadoop's login fails: it takes the name from the passwd entry.
         users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation  # type: ignore[union-attr]  # noqa: SLF001

@@ -28,6 +28,7 @@ from mirror.spark.driver.batch_job import (
     interrupted_line,
     summarized,
     warn_of_exposed_credentials,
+    warn_of_versions,
 )
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.output.console import Consoles
@@ -145,6 +146,7 @@ class _Stream:
 
     def run(self) -> int:
         """Run until all queries have ended. Raises MirrorError if no flow may run, or if Spark has too few slots."""
+        warn_of_versions(self._consoles)
         warn_of_exposed_credentials(self._config, self._flows, self._consoles)
         findings = check(self._config, self._flows, self._summary, self._consoles)
         if not any(self._may_run(findings, flow) for flow in self._flows):

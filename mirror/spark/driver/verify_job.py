@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships
 
 from mirror.config.load import load
 from mirror.errors import FlowError
-from mirror.spark.driver.batch_job import Interrupted, catch_signals, warn_of_exposed_credentials
+from mirror.spark.driver.batch_job import Interrupted, catch_signals, warn_of_exposed_credentials, warn_of_versions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.verify_tables import verification_lines
@@ -62,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(options: VerifyOptions, consoles: Consoles) -> int:
     config = load(options.config, secrets_dir=options.secrets_dir)
     flows, proof = check_options(options, config)
+    warn_of_versions(consoles)
     warn_of_exposed_credentials(config, flows, consoles)
     with locked(options.report_dir), contextlib.ExitStack() as started:
         verifier = FlowVerifier(config, options, proof, _lazy_context(started, consoles), consoles.progress)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+OLDEST_JAVA_WITH_ARCHIVES: Final = 13
+"""JEP 350. An older one ends at once at an option that it does not know."""
 WRITE_OPTION: Final = "-XX:ArchiveClassesAtExit="
 _SUFFIX: Final = ".jsa"
 _MARK: Final = ".seen"
