@@ -121,7 +121,15 @@ def test_a_writer_without_records_has_no_thread_and_one_with_many_writes_some_at
 ) -> None:
     assert StatusWriter(options(pair), "f").close(0) is None
     writer = StatusWriter(options(pair), "f")
+    produces: list[ServerCall] = []
+
+    def count(call: ServerCall) -> Action | None:
+        produces.extend([call] if call.api is Api.PRODUCE else [])
+        return None
+
+    pair.target.control.add(count)
     for partition in range(1_200):
         writer.put(status_values.partition_key(StatusKind.TURN, TopicPartition("t", partition)), {"ms": 1})
     assert writer.close(10_000) is None
     assert len(follower.news().records) == 1_200
+    assert len(produces) < 50
