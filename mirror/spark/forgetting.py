@@ -18,6 +18,7 @@ from mirror.relay.progress.flow_topic import (
     group_topic_of,
     inventory_topic_of,
     offset_topic_of,
+    status_topic_of,
     takeover_topic_of,
     topic_of,
 )
@@ -92,6 +93,7 @@ def own_topics(flow: FlowConfig) -> list[Resource]:
     """Return the topics that only this flow writes; all of them are on its target. Pure."""
     contents = {
         topic_of(flow.name): "records of its progress, and anchors",
+        status_topic_of(flow.name): "what its runs have reported",
         offset_topic_of(flow.name): "its offset index",
         group_topic_of(flow.name): "what it has committed for consumer groups",
         inventory_topic_of(flow.name): "which topics it has created, and what it has set on them",

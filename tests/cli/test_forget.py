@@ -15,14 +15,22 @@ from mirror.cluster.types import OffsetAndMetadata
 from mirror.errors import KafkaTimeout
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.origin.registry import prepare_registries, read_registry, registry_topic
-from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import (
+    group_topic_of,
+    inventory_topic_of,
+    offset_topic_of,
+    status_topic_of,
+    topic_of,
+)
 from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
 
-OWN_TOPICS = {topic_of(FLOW), offset_topic_of(FLOW), group_topic_of(FLOW), inventory_topic_of(FLOW)}
+OWN_TOPICS = {
+    topic_name(FLOW) for topic_name in (topic_of, status_topic_of, offset_topic_of, group_topic_of, inventory_topic_of)
+}
 OF_OTHERS = {"paris.t", "users", topic_of("other"), "paris.checkpoints.internal"}
 
 _WITH_SHARED_TOPICS = f"""

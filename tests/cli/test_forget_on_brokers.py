@@ -14,7 +14,7 @@ from mirror.cli.app import app
 from mirror.client import NewTopic, TopicPartition
 from mirror.cluster.types import OffsetAndMetadata
 from mirror.relay.progress.committed import group_of, lazy_group_of
-from mirror.relay.progress.flow_topic import inventory_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import inventory_topic_of, offset_topic_of, status_topic_of, topic_of
 from mirror.spark.run_control import RunControlClient
 from tests.alignment.test_on_brokers import Flow
 from tests.polling import eventually
@@ -49,7 +49,7 @@ def test_nothing_of_a_flow_is_left_but_its_data(flow: Flow) -> None:
     run = RunControlClient(flow.target, name, "run")
     run.claim()
     run.end()
-    topics = [topic_of(name), offset_topic_of(name), inventory_topic_of(name)]
+    topics = [topic_of(name), offset_topic_of(name), status_topic_of(name), inventory_topic_of(name)]
     removed = {*topics, *groups[:2], f"mirror.{name}.orders"}
     status, found = forget(flow, "--dry-run")
     assert (status, {one["name"] for one in found["removed"]}) == (0, removed)

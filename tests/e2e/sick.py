@@ -10,7 +10,7 @@ from typing import Final
 
 from confluent_kafka.admin import NewTopic
 
-from mirror.relay.progress.flow_topic import inventory_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import inventory_topic_of, offset_topic_of, status_topic_of, topic_of
 from mirror.sandbox.cluster import Cluster
 from tests.e2e.broker_side import WITHIN_S, Side
 from tests.polling import eventually
@@ -42,7 +42,7 @@ class SickFlow:
         # Before the brokers make them, anywhere.
         for coordinators in ("__consumer_offsets", "__transaction_state"):
             self._create(coordinators, [_GOOD] * _COORDINATORS, **{"cleanup.policy": "compact"})
-        for own in (topic_of(name), offset_topic_of(name), inventory_topic_of(name)):
+        for own in (topic_of(name), offset_topic_of(name), status_topic_of(name), inventory_topic_of(name)):
             self._create(own, [_GOOD], **{"cleanup.policy": "compact"})
         self._create(self.target_topic, [_GOOD] * SICK + [_DOWN], **{"retention.ms": str(_DAY_MS)})
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mirror.relay.progress.flow_topic import inventory_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import inventory_topic_of, offset_topic_of, status_topic_of, topic_of
 from tests.e2e.broker_side import Side
 from tests.e2e.false_brokers import old_broker, silent_server, web_server
 from tests.e2e.site import Run, Site, flow
@@ -116,7 +116,7 @@ def test_flows_that_cannot_run(site: Site, source: Side, target: Side, unique: C
     assert all(
         f"mirror: flow {name}: {found[name]['error'].removeprefix(f'flow {name}: ')}" == result[name] for name in result
     )
-    own_topics = topic_of("good"), offset_topic_of("good"), inventory_topic_of("good")
+    own_topics = topic_of("good"), offset_topic_of("good"), status_topic_of("good"), inventory_topic_of("good")
     assert target.topics() - before - {"__consumer_offsets", "__transaction_state"} == {f"a.{good}", *own_topics}
     assert target.read(f"a.{good}") == [b"1", b"2"]
     assert source.topics() == source_before

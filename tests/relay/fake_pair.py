@@ -11,7 +11,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import group_of
-from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, status_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.runtime import thread
 from mirror.wire.records import TRANSACTIONAL
@@ -49,8 +49,8 @@ class FakePair:
         self.source.clock = self.target.clock
         self.source.add_topic("t", partitions)
         self.target.add_topic("paris.t", partitions)
-        self.target.add_topic(topic_of(FLOW))
-        self.target.add_topic(offset_topic_of(FLOW))
+        for own in (topic_of(FLOW), offset_topic_of(FLOW), status_topic_of(FLOW)):
+            self.target.add_topic(own)
         self.partitions, self.exactly_once = partitions, exactly_once
 
         def network(settings: Any, _: Any, rng: Any) -> ThreadedNetwork:

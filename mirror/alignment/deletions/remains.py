@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from mirror.relay.progress import status_values
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.flow_topic import (
     FlowTopic,
@@ -11,8 +12,10 @@ from mirror.relay.progress.flow_topic import (
     group_topic_of,
     inventory_topic_of,
     offset_topic_of,
+    status_topic_of,
     topic_of,
 )
+from mirror.relay.progress.status_values import StatusKind
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 
@@ -28,13 +31,14 @@ def remove_records(
     ``names`` is called again before anything is removed: it leaves out topics that are being created meanwhile, whose
     records have the same keys.
 
-    These are the progress and its anchors, the offset index, the positions that were committed for groups, and the
-    configurations. Offsets that groups have committed for deleted topics are removed by the brokers. ``timeout_ms`` is
-    for each of the four topics. Raises KafkaError: what was not removed then is by the next call.
+    These are the progress and its anchors, the offset index, the positions that were committed for groups, the
+    configurations, and what tasks have reported. Offsets that groups have committed for deleted topics are removed by
+    the brokers. ``timeout_ms`` is for each topic of the flow. Raises KafkaError: what was not removed then is by the
+    next call.
     """
     removed = 0
-    for name in (topic_of(flow), offset_topic_of(flow), group_topic_of(flow), inventory_topic_of(flow)):
-        topic = FlowTopic(target_options, name)
+    for topic_name in (topic_of, offset_topic_of, group_topic_of, inventory_topic_of, status_topic_of):
+        topic = FlowTopic(target_options, topic_name(flow))
         found: dict[bytes, KeyValue] = {}
         topics = frozenset(names())
         for record in topic.records(Timer(SystemClock(), timeout_ms)):
@@ -55,6 +59,9 @@ def remove_records(
 
 def _named_topics(key: bytes) -> set[str]:
     """Return the topic in ``key``, which may be in an object inside, as for anchors."""
+    report = status_values.parse_key(key)
+    if report is not None and report.kind is StatusKind.PARTITION:
+        return {report.topic}
     fields = stored.parse_object(key)
     objects = [fields, *(value for value in fields.values() if isinstance(value, dict))]
     return {stored.text(one.get("topic")) for one in objects} - {""}

@@ -23,7 +23,7 @@ from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
-from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import offset_topic_of, status_topic_of, topic_of
 from mirror.spark.preflight.acl_permissions import AclPermissions, acl_warnings
 from mirror.spark.preflight.config_permissions import ConfigPermissions, config_warnings, deletion_warnings
 from mirror.spark.preflight.group_permissions import GroupPermissions, group_warnings
@@ -62,7 +62,7 @@ class FlowPermissions:
     source: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
     """The source topics that the flow's ``topics`` select; None for a topic that does not exist."""
     target: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
-    """The target topics, with the progress topic and the offset topic; None for a topic that does not exist."""
+    """The target topics, with the flow's own topics; None for a topic that does not exist."""
     heartbeats: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
     """The source's topic of heartbeats, if the flow writes to it."""
     registry: Mapping[str, TopicPermissions | None] = field(default_factory=dict)
@@ -124,6 +124,7 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
     _check_source(flow, permissions, missing)
     _check_target(flow, permissions, missing)
     _check_progress_topic(flow, permissions, missing)
+    _check_status_topic(flow, permissions, missing)
     _check_offset_topic(flow, permissions, missing)
     _check_checkpoints_topic(flow, permissions, missing)
     _check_heartbeats(flow, permissions, missing)
@@ -222,6 +223,19 @@ def _check_progress_topic(flow: FlowConfig, permissions: FlowPermissions, missin
         unwritable = topics_lacking(topics, AclOperation.WRITE)
         why = "progress that the target forgets is not restored"
         missing.warnings += topic_lines(flow.target, unwritable, why)
+
+
+def _check_status_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
+    """Check the status topic: records are copied without it."""
+    name = status_topic_of(flow.name)
+    topics = {name: permissions.target[name]} if name in permissions.target else {}
+    why = "other hosts do not see the flow's state, and its runs do not know of earlier ones"
+    missing.warnings += topic_lines(
+        flow.target,
+        topics_lacking(topics, AclOperation.WRITE, AclOperation.READ),
+        why,
+        also_needed=TARGET_TOPIC_OPERATIONS,
+    )
 
 
 def _check_offset_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:

@@ -16,6 +16,7 @@ from mirror.relay.progress.flow_topic import (
     group_topic_of,
     inventory_topic_of,
     offset_topic_of,
+    status_topic_of,
     takeover_topic_of,
     topic_of,
 )
@@ -61,6 +62,12 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
             name=offset_topic_of(flow.name),
             contents="its records of the flow's offsets",
             lost="offsets are not translated",
+            replication_factor=flow.replication_factor,
+        ),
+        FlowTopic(
+            name=status_topic_of(flow.name),
+            contents="its records of the flow's status",
+            lost="other hosts do not see its state, and runs do not know of earlier ones",
             replication_factor=flow.replication_factor,
         ),
     ]

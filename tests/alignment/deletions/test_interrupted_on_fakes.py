@@ -13,7 +13,14 @@ from mirror.alignment.deletions.deletion_rounds import Deletions
 from mirror.alignment.deletions.remains import remove_records
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
-from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import (
+    FlowTopic,
+    KeyValue,
+    group_topic_of,
+    offset_topic_of,
+    status_topic_of,
+    topic_of,
+)
 from mirror.relay.progress.progress_topic import ProgressTopic
 from mirror.runtime.clock import SystemClock
 from mirror.spark.preflight.target_topics import _Preparation
@@ -167,12 +174,18 @@ def test_nothing_is_left_of_a_deleted_topic_and_a_later_one_begins_at_its_start(
     intent = KeyValue(b'{"group":"g","topic":"paris.t"}', b'{"v":1}')
     others = KeyValue(b'{"group":"g","topic":"paris.u"}', b'{"v":1}')
     FlowTopic(site.options, group_topic_of(FLOW)).write({1: intent, 2: others}, 10_000)
+    site.pair.target.add_topic(status_topic_of(FLOW))
+    reports = {
+        n: KeyValue(key, b'{"v":1}') for n, key in enumerate([b"part/paris.t/0", b"part/paris.u/0", b"turn/t/0"])
+    }
+    FlowTopic(site.options, status_topic_of(FLOW)).write(reports, 10_000)
     kept_before = {name: names_in(site, name) for name in (topic_of(FLOW), offset_topic_of(FLOW))}
     assert all("paris.t" in "".join(keys) for keys in kept_before.values())
     site.delete_at_source("t")
     assert done(site.rounds()) == {"paris.t"}
     assert names_in(site, topic_of(FLOW)) == names_in(site, offset_topic_of(FLOW)) == set()
     assert names_in(site, group_topic_of(FLOW)) == {'{"group":"g","topic":"paris.u"}'}
+    assert names_in(site, status_topic_of(FLOW)) == {"part/paris.u/0", "turn/t/0"}
     assert site.pair.committed() is None
     site.pair.source.add_topic("t")
     site.prepare()

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 ALL = frozenset(AclOperation)
 READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
 DESCRIBE, CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
-NOTES, OFFSETS = "mirror-progress.f.internal", "mirror-offsets.f.internal"
+NOTES, OFFSETS, STATUS = "mirror-progress.f.internal", "mirror-offsets.f.internal", "mirror-progress.f.status.internal"
 HIDDEN = "--operation Describe --operation Write --operation Read --operation DescribeConfigs --operation Create"
 SOURCE = {"orders": TopicPermissions(2, ALL), "clicks": TopicPermissions(1, ALL)}
-OWN = dict.fromkeys((NOTES, OFFSETS), TopicPermissions(1, ALL))
+OWN = dict.fromkeys((NOTES, OFFSETS, STATUS), TopicPermissions(1, ALL))
 TARGET = {"a.orders": TopicPermissions(2, ALL), "a.clicks": TopicPermissions(1, ALL), **OWN}
 GROUPS = {"mirror.f.3": ALL, "mirror.f.7": ALL, "mirror.f.orders": ALL}
 IDS = {"mirror.f.a.orders.0": frozenset({DESCRIBE}), "mirror.f.a.clicks.0": frozenset({DESCRIBE})}
@@ -204,6 +204,13 @@ def test_the_offset_topic_warns_without_read_or_write(missing: AclOperation, nam
     line = only_warning(replace(EVERYTHING, target=topics(TARGET, missing, OFFSETS)))
     assert f"the permission {name} on topic {OFFSETS} of cluster b is missing: offsets cannot be translated" in line
     assert missing_permissions(FLOW, replace(EVERYTHING, target={**TARGET, OFFSETS: None})) == MissingPermissions()
+
+
+@pytest.mark.parametrize(("missing", "name"), [(READ, "Read"), (WRITE, "Write")])
+def test_the_status_topic_warns_without_read_or_write(missing: AclOperation, name: str) -> None:
+    line = only_warning(replace(EVERYTHING, target=topics(TARGET, missing, STATUS)))
+    assert f"the permission {name} on topic {STATUS} of cluster b is missing: other hosts do not see" in line
+    assert missing_permissions(FLOW, replace(EVERYTHING, target={**TARGET, STATUS: None})) == MissingPermissions()
 
 
 # --- groups and transactional ids

@@ -70,10 +70,10 @@ def test_before_the_first_run_everything_is_to_copy(pair: PlannerHarness) -> Non
     ]
     assert actions(found) == {0: Action.COPY, 1: Action.NOTHING}
     assert (found.records, found.bytes, found.to_do) == (10, 1000, True)
-    made, notes, offsets = found.changes
+    made, *own = found.changes
     assert made == "topic a.orders is created: partitions 2, replicas 3, retention.ms = 5"
-    for line, kind in ((notes, "progress"), (offsets, "offsets")):
-        assert line.startswith(f"topic mirror-{kind}.f.internal is created: partitions 1, replicas 3, cleanup.policy")
+    for line, name in zip(own, ("mirror-progress.f", "mirror-offsets.f", "mirror-progress.f.status"), strict=True):
+        assert line.startswith(f"topic {name}.internal is created: partitions 1, replicas 3, cleanup.policy")
     assert found.warnings == []
 
 
@@ -199,6 +199,7 @@ def test_the_forecast_has_the_warnings_of_a_run(pair: PlannerHarness) -> None:
     pair.b.add_topic("a.orders", [0], replicas=1, configs={"max.message.bytes": "1000"})
     pair.b.add_topic("mirror-progress.f.internal", [0])
     pair.b.add_topic("mirror-offsets.f.internal", [0], configs={"cleanup.policy": "compact"})
+    pair.b.add_topic("mirror-progress.f.status.internal", [0], configs={"cleanup.policy": "compact"})
     found = look(pair, flow())
     assert found.changes == []
     assert found.warnings == prepare_topics(flow(), pair.source, pair.target).warnings
@@ -267,7 +268,7 @@ def test_topics_that_cannot_be_copied_are_forecast_and_nothing_is_created(pair: 
         assert not [reason for reason in forecasts[key].reasons if "DescribeConfigs" in reason]
     assert found.records == 10
     created = [line for line in found.changes if "is created" in line]
-    assert len(created) == 3, created
+    assert len(created) == 4, created
     assert not [line for line in found.changes if "grown" in line]
 
 
@@ -282,8 +283,9 @@ def test_a_replication_factor_above_the_broker_count_is_forecast_for_all_topics(
     assert partition.action is Action.FAIL
     assert "INVALID_REPLICATION_FACTOR" in str(partition.error)
     assert found.changes == [], "nothing can be created"
-    for line, kind in zip(found.warnings, ("progress", "offsets"), strict=True):
-        assert line.startswith(f"topic mirror-{kind}.f.internal cannot be prepared")
+    own = ("mirror-progress.f", "mirror-offsets.f", "mirror-progress.f.status")
+    for line, name in zip(found.warnings, own, strict=True):
+        assert line.startswith(f"topic {name}.internal cannot be prepared")
         assert "INVALID_REPLICATION_FACTOR" in line
     assert found.warnings == prepare_topics(one, pair.source, pair.target).warnings
 

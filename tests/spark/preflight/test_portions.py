@@ -115,5 +115,5 @@ def test_no_request_of_a_preparation_is_too_large_for_a_controller(
     targets = prepare_topics(flow(topics=[".*"]), pair.source, pair.target, owned=pair.owned).targets
     assert set(targets.copyable.values()) == {800}
     assert (len(targets.copyable), targets.obstacles) == (12, {})
-    assert len(created) == 5, "three portions, the progress topic, and the offset topic"
+    assert len(created) == 6, "three portions, the progress topic, the offset topic, and the status topic"
     assert max(created + added) <= MAX_RECORDS
