@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -16,7 +16,7 @@ from mirror.config import clients, cycles, flow_rules, schema
 from mirror.config.clients import Checked
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource, has_secret
 from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig, OwnTable
-from mirror.config.naming import KeyPath, nearest
+from mirror.config.naming import KeyPath, dotted, nearest
 from mirror.config.problems import Sources, model_problems, plain
 from mirror.errors import ConfigError, Problem
 
@@ -51,6 +51,52 @@ def load(
 
     Raises ConfigError with all problems, or with the one that kept a layer from being read.
     """
+    read = _read(path, environ, secrets_dir, text, why_not_loaded)
+    if read.problems:
+        raise ConfigError(read.problems)
+    return read.config()
+
+
+def load_valid_flows(
+    path: Path, *, environ: Mapping[str, str] | None = None, secrets_dir: Path | None = None, text: bytes | None = None
+) -> tuple[MirrorConfig, dict[str, ConfigError]]:
+    """Load a configuration without the flows that are wrong, and return it with the error of each of these.
+
+    The parameters are those of :func:`load`. Raises ConfigError if anything is wrong that is not of one flow.
+    """
+    read = _read(path, environ, secrets_dir, text, None)
+    by_flow: dict[str, list[Problem]] = {}
+    for problem in read.problems:
+        names = [name for name in read.flows if f"{problem.key}.".startswith(f"{dotted(('flows', name))}.")]
+        if not names:
+            raise ConfigError(read.problems)
+        by_flow.setdefault(names[0], []).append(problem)
+    return read.config(without=by_flow), {name: ConfigError(problems) for name, problems in by_flow.items()}
+
+
+class _Read(NamedTuple):
+    """What was read of a configuration. With a problem, flows have placeholders instead of wrong values."""
+
+    clusters: Mapping[str, Mapping[str, Any]]
+    flows: Mapping[str, FlowConfig]
+    problems: Sequence[Problem]
+    secret_files: Sequence[Path]
+
+    def config(self, *, without: Collection[str] = ()) -> MirrorConfig:
+        """Return the configuration without these flows. Nothing else of it may have a problem."""
+        clusters = {name: ClusterConfig(name=name, options=dict(table)) for name, table in self.clusters.items()}
+        flows = {name: flow for name, flow in self.flows.items() if name not in without}
+        config = MirrorConfig(clusters=clusters, flows=flows)
+        return config.model_copy(update={"secret_files": (*self.secret_files, *_key_files(config))})
+
+
+def _read(
+    path: Path,
+    environ: Mapping[str, str] | None,
+    secrets_dir: Path | None,
+    text: bytes | None,
+    why_not_loaded: Callable[[str], str | None] | None,
+) -> _Read:
     environ = os.environ if environ is None else environ
     if secrets_dir is None and environ.get(SECRETS_DIR):
         secrets_dir = Path(environ[SECRETS_DIR])
@@ -63,10 +109,10 @@ def load(
     problems = [problem for source in overrides for problem in source.problems]
     if secrets is not None:
         problems += secrets.unused_files(set(_files_named(data)))
-    config = _checked(data, Sources(str(path), origins), problems, why_not_loaded or (lambda _: None))
+    flows, problems = _checked(data, Sources(str(path), origins), problems, why_not_loaded or (lambda _: None))
     files = [path] if has_secret(file.toml_data) else []
     files += [] if secrets is None else secrets.secret_files
-    return config.model_copy(update={"secret_files": (*files, *_key_files(config))})
+    return _Read(dict(schema.tables(data, "clusters")), flows, problems, files)
 
 
 def _key_files(config: MirrorConfig) -> Iterator[Path]:
@@ -85,12 +131,12 @@ def _files_named(data: Mapping[str, Any]) -> Iterator[Path]:
 
 def _checked(
     data: Mapping[str, Any], sources: Sources, problems: list[Problem], why_not_loaded: Callable[[str], str | None]
-) -> MirrorConfig:
+) -> tuple[dict[str, FlowConfig], list[Problem]]:
     tables = dict(schema.tables(data, "clusters"))
     clusters = {name: clients.check_cluster(("clusters", name), table, sources) for name, table in tables.items()}
     problems = [*problems, *_section_problems(data, sources)]
     problems += itertools.chain.from_iterable(cluster.problems for cluster in clusters.values())
-    flows = []
+    flows, of_graph = [], []
     for name, table in schema.tables(data, "flows"):
         flow, doubtful = _flow(name, table, sources, problems)
         problems += _end_problems(name, table, clusters, sources)
@@ -100,13 +146,11 @@ def _checked(
         problems += flow_rules.problems(flow, sources, doubtful=doubtful, target=target, producer=producer)
         if flow.transform and (reason := why_not_loaded(flow.transform)):
             problems.append(sources.problem(("flows", name, "transform"), flow.transform, reason))
+        flows.append(flow)
         if doubtful.isdisjoint(_GRAPH_KEYS) and {flow.source, flow.target} <= clusters.keys():
-            flows.append(flow)
-    problems += _graph_problems(flows, tables, sources)
-    if problems:
-        raise ConfigError(problems)
-    configs = {name: ClusterConfig(name=name, options=dict(table)) for name, table in tables.items()}
-    return MirrorConfig(clusters=configs, flows={flow.name: flow for flow in flows})
+            of_graph.append(flow)
+    problems += _graph_problems(of_graph, tables, sources)
+    return {flow.name: flow for flow in flows}, problems
 
 
 def _flow(

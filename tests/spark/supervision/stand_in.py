@@ -1,0 +1,160 @@
+"""A site whose streams run nothing: a test says what becomes of each, and sees what the supervisor asks of it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from mirror.config.load import load
+from mirror.spark.supervision.config_file import ConfigFile, FlowSettings
+from mirror.spark.supervision.states import Began, Event, FlowState, JobEnded, Lost, Refused, Supervised
+from mirror.spark.supervision.supervisor import Supervisor
+from tests.polling import eventually
+
+CLUSTERS = """
+[clusters.a]
+"bootstrap.servers" = "a:1"
+[clusters.b]
+"bootstrap.servers" = "b:1"
+"""
+
+
+def flow(name: str, *lines: str) -> str:
+    """The TOML of a flow."""
+    return "\n".join([f"[flows.{name}]", 'source = "a"', 'target = "b"', f'topics = ["{name}"]', *lines, ""])
+
+
+class StandInStream:
+    """Runs until the test ends it, or it is asked to end."""
+
+    def __init__(self, settings: FlowSettings, *, obeys: bool = True) -> None:
+        self.settings = settings
+        self.asked: list[str] = []
+        self.has_begun = False
+        self._obeys = obeys
+        self._end: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
+
+    def run(self, announce: Callable[[Event], None]) -> Event:
+        self.has_begun = True
+        announce(Began())
+        result = self._end.get()
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+        if self._obeys:
+            self.end(JobEnded("in order"))
+
+    def cancel(self) -> None:
+        self.asked.append("cancel")
+        if self._obeys:
+            self.end(JobEnded("cut short"))
+
+    def end(self, result: Event | BaseException) -> None:
+        self._end.put(result)
+
+
+class StandInSite:
+    """A supervisor of flows of a file in ``folder``; time stands still unless a test lets it pass."""
+
+    def __init__(self, folder: Path, *flows: str) -> None:
+        self.config = folder / "mirror.toml"
+        self.write(*flows)
+        self.unix_ms = 1_000_000
+        self.now_s = 0.0
+        self.signals = 0
+        self.streams: dict[str, list[StandInStream]] = defaultdict(list)
+        self.refusals: dict[str, BaseException] = {}
+        """What the opening of a stream raises."""
+        self.opening = threading.Event()
+        """Set: streams are opened without delay."""
+        self.opening.set()
+        self.obeys = True
+        self.idle_events: queue.SimpleQueue[tuple[str, Event]] = queue.SimpleQueue()
+        self.gives_up_all = False
+        self.changes: list[tuple[str, FlowState]] = []
+        self.edits: list[tuple[str, list[str]]] = []
+        self.wrong: list[str] = []
+        self.left: list[str] = []
+        self.supervisor = Supervisor(
+            self,
+            load(self.config),
+            ConfigFile(self.config, None),
+            unix_ms=lambda: self.unix_ms,
+            now_s=lambda: self.now_s,
+            idle_s=0.01,
+        )
+
+    def write(self, *flows: str) -> None:
+        self.config.write_text(CLUSTERS + "".join(flows))
+
+    # --- what the supervisor calls
+
+    def open(self, settings: FlowSettings) -> StandInStream:
+        assert self.opening.wait(30)
+        if (error := self.refusals.get(settings.flow.name)) is not None:
+            raise error
+        self.streams[settings.flow.name].append(StandInStream(settings, obeys=self.obeys))
+        return self.streams[settings.flow.name][-1]
+
+    def event_of(self, flow: str, error: BaseException) -> Event:
+        text = f"{flow}: {error}"
+        return Refused(text, 60_000) if isinstance(error, ValueError) else Lost(text)
+
+    def idle(self, settings: FlowSettings, now: Supervised) -> Event | None:
+        del now
+        try:
+            name, event = self.idle_events.get_nowait()
+        except queue.Empty:
+            return None
+        if name == settings.flow.name:
+            return event
+        self.idle_events.put((name, event))
+        return None
+
+    def leave(self, settings: FlowSettings) -> None:
+        self.left.append(settings.flow.name)
+
+    def gives_up(self, flow: str, now: Supervised) -> bool:
+        del flow, now
+        return self.gives_up_all
+
+    def on_change(self, flow: str, before: Supervised | None, now: Supervised) -> None:
+        if before is None or before.state is not now.state:
+            self.changes.append((flow, now.state))
+
+    def on_edit(self, flow: str, keys: list[str]) -> None:
+        self.edits.append((flow, keys))
+
+    def on_wrong_file(self, error: str) -> None:
+        self.wrong.append(error)
+
+    def tick(self) -> int:
+        return self.signals
+
+    # --- what tests do
+
+    def state(self, name: str) -> Supervised:
+        return self.supervisor.states[name]
+
+    def await_that(self, condition: Callable[[], object], what: str = "the condition") -> None:
+        def holds() -> object:
+            self.supervisor.step()
+            return condition()
+
+        eventually(holds, what=what, every_s=0)
+
+    def await_state(self, name: str, state: FlowState) -> Supervised:
+        self.await_that(lambda: self.state(name).state is state, f"{name} is {state}")
+        return self.state(name)
+
+    def read_file(self) -> None:
+        """Have the supervisor read the file twice, one second apart."""
+        for _ in range(3):
+            self.now_s += 1.0
+            self.supervisor.step()
