@@ -13,6 +13,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import group_of
 from mirror.relay.progress.flow_topic import offset_topic_of, status_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
+from mirror.relay.task.reporting import SendReport
 from mirror.runtime import thread
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.cluster import FakeCluster
@@ -79,14 +80,18 @@ class FakePair:
             first=first,
         )
 
-    def copy_all(self, ranges: list[Range] | None = None, **policy: Any) -> list[RangeResult]:
+    def copy_all(
+        self, ranges: list[Range] | None = None, *, send: SendReport | None = None, flow: str = "", **policy: Any
+    ) -> list[RangeResult]:
         policy = {"exactly_once_by": Way.TRANSACTIONS, **policy}  # tests of the other ways name them
         options = {"default.api.timeout.ms": 30_000, "request.timeout.ms": 2_000}
         return copy_ranges(
-            ranges or [self.range_of(partition) for partition in range(self.partitions)],
+            [self.range_of(partition) for partition in range(self.partitions)] if ranges is None else ranges,
             source_options={"bootstrap.servers": self.source.bootstrap, **options},
             target_options={"bootstrap.servers": self.target.bootstrap, "delivery.timeout.ms": 8_000, **options},
             policy=CopyPolicy(exactly_once=self.exactly_once, **policy),
+            send=send,
+            flow=flow,
         )
 
     def copy(self, **policy: Any) -> RangeResult:

@@ -317,6 +317,9 @@ class HandContext:
         del copy
         return self.retries_allowed and (self.names_run or not fenced)
 
+    def may_fence_again(self) -> bool:
+        return self.names_run
+
     def source_error(self, copy: CopyHandle) -> str:
         del copy
         assert self.read_position is not None, "the consumer knows only the partitions that it reads"

@@ -21,6 +21,7 @@ from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.task import copy_ranges
+from mirror.relay.task.epoch import EpochLifecycle
 from mirror.relay.task.running_copies import CedeRequests, RunningCopies
 from mirror.relay.task.task import Task
 from mirror.timing import FOREVER_MS, deadline
@@ -144,13 +145,13 @@ class Process:
     def end_epoch(self) -> None:
         """Its epoch ends now: with a lease, its copies continue under that; otherwise, they wind up."""
         if self.task is not None and not self.ended and self.reported is None:
-            self.task._epoch._ends_at = self.simulation.clock.unix_ms()
+            _epoch_of(self.task)._ends_at = self.simulation.clock.unix_ms()
             self.task._wake_event.set()
 
     def end_lease(self) -> None:
         """No next epoch takes its copies over in time."""
         if self.task is not None and not self.ended and self.reported is not None:
-            self.task._epoch._ends_at = self.simulation.clock.unix_ms()
+            _epoch_of(self.task)._ends_at = self.simulation.clock.unix_ms()
             self.task._wake_event.set()
 
     def kill(self) -> None:
@@ -323,3 +324,8 @@ class Simulation:
             if not process.ended:
                 process.kill()
         forget_threads(self)
+
+
+def _epoch_of(task: Task) -> EpochLifecycle:
+    assert isinstance(task._lifecycle, EpochLifecycle)
+    return task._lifecycle

@@ -28,6 +28,7 @@ from mirror.relay.progress.committed import to_offset
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup.lookup_results import LogBounds, TargetTopics
+from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.task.additions import LoadAdditions
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.task import Task
@@ -187,6 +188,7 @@ class Lookups:
         self.control: RunControl | None = None
         self.control_reads = self.control_from = 0
         self.added: list[TopicPartition] = []
+        self.written: dict[TopicPartition, ProgressRecord] = {}
 
     def add_targets(self, targets: Collection[TopicPartition]) -> None:
         self.added += targets
@@ -211,6 +213,10 @@ class Lookups:
         assert leader_epoch == 0
         assert timeout_ms
         return done(10**6)
+
+    def write_progress_records(self, records: dict[TopicPartition, ProgressRecord], timeout_ms: int) -> None:
+        assert timeout_ms
+        self.written |= records
 
     def run_control(self) -> Future[RunControl | None]:
         self.control_reads += 1

@@ -52,6 +52,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.committed import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.task.added_ranges import Selection
+from mirror.relay.task.reporting import SendReport
 from mirror.wire.api import Api
 from mirror.wire.versions import BrokerVersions
 
@@ -508,6 +509,8 @@ def copy_ranges(
     policy: CopyPolicy,  # noqa: ARG001  (and are committed at once)
     watcher: TaskObserver | None = None,  # noqa: ARG001  (it is not used)
     read_selection: Callable[[], Selection] | None = None,  # noqa: ARG001  (nothing is added)
+    send: SendReport | None = None,  # noqa: ARG001  (nothing is reported)
+    flow: str = "",  # noqa: ARG001  (the ranges name it)
 ) -> list[RangeResult]:
     """Moves numbers where the real one moves batches; re-checks the start against the progress, as the real one."""
     target = Cluster(str(target_options["bootstrap.servers"]))

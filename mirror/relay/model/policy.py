@@ -55,7 +55,18 @@ class CopyPolicy:
     """The run whose ``epoch`` this is, so that it can be ended by ``relay.progress.control``; "": it cannot."""
     epoch: int = 0
     task: int = 0
-    """This task's number in the epoch: ranges that are added to the epoch say which task copies them."""
+    """This task's number in the epoch, or in the job: what is assigned while it copies says which task copies it."""
+    follows: bool = False
+    """Whether the task ends with its ranges, or when the control record says so: no time ends it. Then ``epoch`` is the
+    number of the job."""
+    generation: int = 0
+    """Which of the flow's runs this is: a run with a greater number takes over."""
+    attempt: int = 0
+    """How often Spark has begun this task before."""
+    refresh_ms: int = 0
+    """How often the rules of the topics are read again while the task copies; 0: never."""
+    period_ms: int = 180_000
+    """How long a period is that telemetry reports as one span of a partition, while its copy goes on."""
     wind_up_ms: int = 5_000
     """How long the epoch may take to end after it was asked to."""
     renew_ms: int = 0

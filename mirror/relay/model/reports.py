@@ -95,8 +95,8 @@ def delta(before: PartitionReport | None, now: PartitionReport) -> RangeResult:
     if before is None or (before.run, before.copy_id) != (now.run, now.copy_id):
         return now.result
     if now.sequence <= before.sequence:
-        return _difference(before.result, before.result)
-    return _difference(before.result, now.result)
+        return difference(before.result, before.result)
+    return difference(before.result, now.result)
 
 
 class ReportedCounts:
@@ -135,7 +135,8 @@ _COUNTS: Final = (
 )
 
 
-def _difference(before: RangeResult, now: RangeResult) -> RangeResult:
+def difference(before: RangeResult, now: RangeResult) -> RangeResult:
+    """Return what ``now`` counts and ``before``, an earlier result of the same copy, does not."""
     return replace(
         now,
         start=before.end,

@@ -167,6 +167,18 @@ class TimelineRecorder:
         """Whether :meth:`start` was called."""
         self._catching_up = False
 
+    def next_period(self, now: int) -> TimelineRecorder:
+        """Return the recorder of the period that begins now, while the copy goes on."""
+        following = TimelineRecorder(self._unix_ms, now, self._span_ended)
+        following._phase, following._leader_epochs = self._phase, self._leader_epochs
+        following._attempt_began_ms = self._attempt_began_ms
+        if self.started and self.source_end is not None:
+            last = self.snapshot(now)
+            following.start(self.source_end - (last.lag_after or 0), self.source_end, None)
+            following._timeline.late_before_ms = last.late_after_ms
+            following._catching_up = self._catching_up
+        return following
+
     def enter(self, phase: CopyPhase, now: int) -> None:
         """Enter ``phase`` at ``now``."""
         if phase is not self._phase:

@@ -243,6 +243,10 @@ class CopyContext(Protocol):
         """
         ...
 
+    def may_fence_again(self) -> bool:
+        """Whether the control record, as read a short while ago, names this run: what has fenced a copy is no other."""
+        ...
+
     def source_error(self, copy: CopyHandle) -> str:
         """Return the last error of the source partition as ``': <error>'``, or ``''``."""
         ...

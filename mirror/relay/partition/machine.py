@@ -92,6 +92,18 @@ class PartitionCopy:
         """The result; final when the copy is :attr:`done`."""
         return self.recorder.result
 
+    def result_at(self, now: int) -> RangeResult:
+        """Return what has come of the copy by ``now``; without the timeline, unless it is :attr:`done`."""
+        if self.done:
+            return self.result
+        unix_ms, interval_ms = self._context.unix_ms(), self._context.timeouts.commit_interval_ms
+        return self._retry.result_at(now, self._copying, unix_ms=unix_ms, commit_interval_ms=interval_ms)
+
+    @property
+    def failing(self) -> bool:
+        """Whether its last attempt has failed, and none has committed or caught up since."""
+        return self._retry.trouble is not None
+
     @property
     def done(self) -> bool:
         """Whether :attr:`result` is final."""
@@ -325,6 +337,13 @@ class PartitionCopy:
         if self.state is CopyState.COPYING:
             self._parts.clock.stop()
             self._parts.failures.on_committed()
+            self._retry.trouble = None
+
+    # --- while it lives long
+
+    def end_period(self, now: int) -> None:
+        """Let telemetry have what came of the present period, and begin the next one."""
+        self.recorder.end_period(self.result_at(now), now)
 
     # --- the end of an epoch
 

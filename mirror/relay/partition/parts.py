@@ -65,7 +65,7 @@ def make_parts(
 ) -> CopyParts:
     """Make the parts of ``copy``; ``rules`` as in :class:`.machine.PartitionCopy`."""
     copied: Final = copy.range
-    recorder = ResultRecorder(copied, context.unix_ms, now, context.observer)
+    recorder = ResultRecorder(copied, context.unix_ms, now, context.observer, lives_long=policy.follows)
     reader = SourceReader(
         copied.end,
         limits,
@@ -96,6 +96,7 @@ def make_parts(
             failures,
             context.backoff,
             lambda fenced: context.may_retry(copy, fenced=fenced),
+            context.may_fence_again,
             awaited,
         ),
         gap_check=SourceGapCheck(

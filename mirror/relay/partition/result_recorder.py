@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.reports import difference
 from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName, TimelineRecorder
 from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import other_source
@@ -22,11 +23,17 @@ if TYPE_CHECKING:
     from mirror.relay.partition.attempts.outbox import CommitCounts, Outbox
     from mirror.relay.partition.attempts.source_reader import SourceReader
 
+MAX_LISTED: Final = 10
+"""So many expiries, and losses of the target, are kept of a copy that lives long: the latest ones."""
+
 
 class ResultRecorder:
     """Builds the :class:`RangeResult` of one range."""
 
-    def __init__(self, copied: Range, unix_ms: Callable[[], int], now: int, observer: TaskObserver) -> None:
+    def __init__(
+        self, copied: Range, unix_ms: Callable[[], int], now: int, observer: TaskObserver, *, lives_long: bool = False
+    ) -> None:
+        """``lives_long``: the copy may go on for months, so that the lists of its result have to be bounded."""
         self.result: Final = RangeResult.initial(copied, copied.start)
         self.progress: Progress | None = None
         """The target's progress; None before it was read."""
@@ -40,15 +47,21 @@ class ResultRecorder:
         What is sent later is reported with the progress, and the next epoch counts it.
         """
         self._base: Progress | None = None
+        self._claimed_ms = 0
+        """When the claim of the progress was written, in ms since 1970: only a fence writes another one."""
         self._counted = NO_TOTALS
         """What this result counts of what the epoch before copied under its lease."""
         self.topic_id = copied.topic_id
         """The id of the source topic that is read; at first the one in the plan."""
-        self.timeline: Final = TimelineRecorder(unix_ms, now, partial(observer.span_ended, copied))
+        self.timeline = TimelineRecorder(unix_ms, now, partial(observer.span_ended, copied))
+        """Of the present period."""
         self._observer: Final = observer
         self._range: Final = copied
         self._unix_ms: Final = unix_ms
         self._began_ms: Final = now
+        self._max_listed: Final = MAX_LISTED if lives_long else None
+        self._period_began: RangeResult | None = None
+        """The result when the present period began; None in the first one."""
 
     # --- progress
 
@@ -60,6 +73,21 @@ class ResultRecorder:
         if self.result.outcome is Outcome.FENCED:
             return None  # the attempt that fenced this one has newer progress
         return self.progress, self.target_end
+
+    @property
+    def settled_progress(self) -> Progress | None:
+        """The progress that the next copy may begin with, once this one is complete; None if it has to be read."""
+        if self.progress is None or not self.is_committed or self.result.outcome is not Outcome.COMPLETE:
+            return None
+        return replace(self.progress, claimed_ms=self._claimed_ms)
+
+    def is_renewal_due(self, renew_ms: int) -> bool:
+        """Whether brokers may forget the committed progress soon, because it is ``renew_ms`` old (0: never)."""
+        if renew_ms <= 0 or self.progress is None or not self.is_committed:
+            return False
+        by_sequences = self.progress.way is Way.SEQUENCES
+        committed_ms = min(self.progress.time_ms, self._claimed_ms) if by_sequences else self.progress.time_ms
+        return self._unix_ms() - committed_ms >= renew_ms
 
     def on_progress_found(self, progress: Progress | None) -> None:
         """Record where the first attempt will begin, if it ends before: the plan may be older than ``progress``."""
@@ -82,6 +110,7 @@ class ResultRecorder:
             self._count(counted.minus(self._counted))
             self._counted = counted
         self.progress = self._base = progress
+        self._claimed_ms = progress.claimed_ms or progress.time_ms
         self.result.end = progress.offset
         return first
 
@@ -147,7 +176,7 @@ class ResultRecorder:
 
     def on_acquired(self, progress: Progress) -> None:
         """The exact position is that of the progress: ``progress`` says how far the target's log was searched."""
-        self._base = progress
+        self._base, self._claimed_ms = progress, progress.time_ms
 
     # --- while an attempt copies
 
@@ -241,7 +270,7 @@ class ResultRecorder:
         record = loss.to_record(resumed, self._unix_ms())
         if loss.kind is LossKind.TRUNCATED and record["start"] >= record["end"]:
             return
-        self.result.target_losses.append(record)
+        self._list(self.result.target_losses, record)
         self.timeline.add_event(EventName.TARGET_LOSS, **{key: each for key, each in record.items() if key != "time"})
 
     # --- when an attempt, or the copy, ends
@@ -252,11 +281,16 @@ class ResultRecorder:
             # An expiry without a batch concerns everything that was still to be copied.
             start = self.result.end
             offsets = {"start": start, "end": start if self._range.open_ended else max(start, self._range.end)}
-            self.result.expiries.append({**offsets, **outcome.expiry})
+            self._list(self.result.expiries, {**offsets, **outcome.expiry})
         if outcome is not None and outcome.outcome is Outcome.FENCED:
             self.timeline.add_event(EventName.FENCED, error=outcome.error)
         if reason:
             self.timeline.attempt_ended(attempt, reason)
+
+    def _list(self, records: list[dict[str, Any]], record: dict[str, Any]) -> None:
+        records.append(record)
+        if self._max_listed is not None:
+            del records[: -self._max_listed]
 
     def on_retry(self, attempt: int, error: str | None, backoff_ms: int) -> None:
         """Record that another attempt follows in ``backoff_ms``."""
@@ -270,19 +304,39 @@ class ResultRecorder:
         if outcome.outcome is Outcome.UNFINISHED:
             result.stuck_since_ms = stuck_since_ms
         result.timeline = self._timeline(now)
-        self._observer.range_finished(self._range, result)
+        self._observer.range_finished(self._range, self._since_period_began(result))
 
     def interim_result(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> RangeResult:
         """Return the result of an epoch that ends now, while the copy continues."""
+        result = self.result_at(now, outcome, stuck_since_ms)
+        result.timeline = self._timeline(now)
+        self._observer.range_finished(self._range, result)
+        return result
+
+    def result_at(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> RangeResult:
+        """Return what has come of the copy by ``now``, while it continues; without the timeline."""
         final = self.result
         result = replace(final, skipped=dict(final.skipped), deep=dict(final.deep), gaps=dict(final.gaps))
         result.expiries, result.target_losses = [*final.expiries], [*final.target_losses]
         result.outcome, result.error = outcome.outcome, outcome.error or None
         result.stuck_since_ms = stuck_since_ms
         result.seconds = max(0.001, (now - self._began_ms) / 1000)
-        result.timeline = self._timeline(now)
-        self._observer.range_finished(self._range, result)
         return result
+
+    def end_period(self, result: RangeResult, now: int) -> None:
+        """Let the observer have what came of the copy in the present period, unless nothing did; begin the next one.
+
+        ``result`` is what :meth:`result_at` has returned at ``now``.
+        """
+        period = self._since_period_began(result)
+        if period.end != period.start or period.retries or period.outcome is not Outcome.COMPLETE:
+            period.timeline = self._timeline(now)
+            self._observer.range_finished(self._range, period)
+        self._period_began = result
+        self.timeline = self.timeline.next_period(now)
+
+    def _since_period_began(self, result: RangeResult) -> RangeResult:
+        return result if self._period_began is None else difference(self._period_began, result)
 
     def _timeline(self, now: int) -> CopyTimeline:
         timeline, copied = self.timeline.snapshot(now), self._range

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _STUCK_AFTER_INTERVALS: Final = 2
 """A batch that has waited this many commit intervals at an epoch's end is stuck: the next epoch inherits its age."""
 
+_TROUBLE: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED, Outcome.FENCED})
+
 
 class RetryController:
     """Holds the outcome of a copy's last attempt, and decides what follows; the copy carries it out."""
@@ -30,14 +32,18 @@ class RetryController:
         failures: FailureClassifier,
         backoff: Backoff,
         may_retry: Callable[[bool], bool],
+        may_fence_again: Callable[[], bool],
         awaited: Callable[[], str],
     ) -> None:
         """``may_retry``: whether a delayed retry may be waited for, of a copy that was fenced or not.
 
+        ``may_fence_again``: whether the retry of a fenced one may begin.
         ``awaited``: what the copy waits for now, or "".
         """
         self.last_failure: AttemptOutcome | None = None
         """The failure of a followed partition; None once its source has answered again."""
+        self.trouble: AttemptOutcome | None = None
+        """How the last attempt has failed; None once another one has committed, or has caught up."""
         self.winding_up = False
         """Whether the epoch ends: no further attempt begins."""
         self._outcome: AttemptOutcome | None = None
@@ -50,6 +56,7 @@ class RetryController:
         self._backoff: Final = backoff
         self._failure_backoff: Final = backoff.with_bounds(FAILURE_BACKOFF_MS, FAILURE_BACKOFF_MAX_MS)
         self._may_retry: Final = may_retry
+        self._may_fence_again: Final = may_fence_again
         self._awaited: Final = awaited
 
     # --- attempts
@@ -70,6 +77,8 @@ class RetryController:
         self._recorder.on_attempt_ended(outcome, self._attempts, reason)
         if outcome is not None and outcome.expiry is not None:
             self._clock.stop()
+        if outcome is not None and outcome.outcome in _TROUBLE:
+            self.trouble = outcome
         if outcome is not None and outcome.outcome is Outcome.UNFINISHED:
             self._clock.carry_over(waited_ms)
 
@@ -110,6 +119,11 @@ class RetryController:
         """Whether a copy that backs off is still to be retried."""
         return not self.winding_up and (self._outcome is None or self._may_retry(self._is_fenced))
 
+    @property
+    def may_begin(self) -> bool:
+        """Whether the retry, whose backoff is over, may begin: not while another run may have the partition."""
+        return not self._is_fenced or self._may_fence_again()
+
     # --- results
 
     @property
@@ -121,6 +135,28 @@ class RetryController:
         if self.last_failure is not None or complete:
             return self.last_failure or AttemptOutcome(Outcome.COMPLETE)
         return AttemptOutcome(Outcome.UNFINISHED, unfinished(self._awaited()))
+
+    def result_at(self, now: int, attempt: CopyAttempt | None, *, unix_ms: int, commit_interval_ms: int) -> RangeResult:
+        """Return what has come of the copy by ``now`` (``unix_ms`` since 1970), while it continues.
+
+        ``attempt`` is what copies now; None: none does. If nothing is wrong, a range without an end is complete.
+        """
+        if self.trouble is not None:
+            return self._recorder.result_at(now, self.trouble, self._clock.since_ms)
+        since_ms = None if attempt is None else self._stuck_since_ms(now, attempt, unix_ms, commit_interval_ms)
+        complete = self._range.open_ended and since_ms is None
+        outcome = AttemptOutcome(Outcome.COMPLETE if complete else Outcome.UNFINISHED)
+        return self._recorder.result_at(now, outcome, since_ms)
+
+    def _stuck_since_ms(self, now: int, attempt: CopyAttempt, unix_ms: int, commit_interval_ms: int) -> int | None:
+        """Return since when a batch has waited for too long; None if none has."""
+        since_ms = attempt.undelivered_since_ms
+        if since_ms is None:
+            return None
+        waited_ms = now - since_ms
+        # After an expiry, a new attempt that has just begun has not improved anything.
+        stuck = waited_ms > _STUCK_AFTER_INTERVALS * commit_interval_ms or self._failures.expiries > 0
+        return (self._clock.since_ms or unix_ms - waited_ms) if stuck else None
 
     def close(self, now: int) -> None:
         """Make the result final."""
@@ -136,11 +172,5 @@ class RetryController:
         What it commits from now on is reported with the progress.
         """
         self._recorder.handed_over, attempt.commits.on_hold = attempt.commits.committed_totals, False
-        since_ms = attempt.undelivered_since_ms
-        waited_ms = None if since_ms is None else now - since_ms
-        # After an expiry, a new attempt that has just begun has not improved anything.
-        stuck = waited_ms is not None and (
-            waited_ms > _STUCK_AFTER_INTERVALS * commit_interval_ms or self._failures.expiries > 0
-        )
-        stuck_since_ms = (self._clock.since_ms or unix_ms - (waited_ms or 0)) if stuck else None
-        return self._recorder.interim_result(now, self.epoch_outcome(complete=not stuck), stuck_since_ms)
+        stuck_since_ms = self._stuck_since_ms(now, attempt, unix_ms, commit_interval_ms)
+        return self._recorder.interim_result(now, self.epoch_outcome(complete=stuck_since_ms is None), stuck_since_ms)

@@ -41,11 +41,14 @@ from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.readback.reader import consumer_options
 from mirror.relay.task.added_ranges import Selection
 from mirror.relay.task.additions import load_additions
+from mirror.relay.task.assignment_reading import load_entries
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.neighbours import Neighbours
+from mirror.relay.task.reporting import SendReport
 from mirror.relay.task.running_copies import running_copies
+from mirror.relay.task.taking import load_taken, with_progress
 from mirror.relay.task.task import Task
-from mirror.relay.task.topic_rules import read_topic_rules
+from mirror.relay.task.topic_rules import TopicRules, read_topic_rules
 from mirror.relay.task.workers import max_decompressed_bytes
 from mirror.relay.task.writers import Clients
 from mirror.runtime.clock import SystemClock, process_rng
@@ -70,10 +73,14 @@ def copy_ranges(
     policy: CopyPolicy,
     watcher: TaskObserver | None = None,
     read_selection: Callable[[], Selection] | None = None,
+    send: SendReport | None = None,
+    flow: str = "",
 ) -> list[RangeResult]:
     """Copy all ``ranges`` of one flow; return a result for each, in order. Never raises for a cluster or partition.
 
-    The results of ranges that were added to the epoch meanwhile follow.
+    The results of ranges that were added to the epoch meanwhile follow. A task that follows its assignments returns
+    the results of what it has at its end: those of partitions that it has released were reported, with ``send``. It may
+    begin without ranges; ``flow`` is then the flow's name.
 
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. ``watcher`` is called from the
     thread that copies. ``read_selection`` returns what the configuration selects at the time of the call; without it no
@@ -87,7 +94,16 @@ def copy_ranges(
     started = clock.now()
     try:
         copy = partial(
-            _copy, ranges, source_options, target_options, policy, clock, watcher or NullObserver(), read_selection
+            _copy,
+            ranges,
+            source_options,
+            target_options,
+            policy,
+            clock,
+            watcher or NullObserver(),
+            read_selection,
+            send=send,
+            flow=flow,
         )
         results = _copy_with_lease(copy) if policy.lease_ms else copy()
     except MirrorError as error:
@@ -131,10 +147,14 @@ def _copy(
     observer: TaskObserver,
     read_selection: Callable[[], Selection] | None = None,
     hand_over: HandOver | None = None,
+    *,
+    send: SendReport | None = None,
+    flow: str = "",
 ) -> list[RangeResult]:
-    flow = ranges[0].flow
+    flow = flow or ranges[0].flow
     targets = [TopicPartition(copied.target_topic, copied.partition) for copied in ranges]
-    producer_settings = _producer_settings(target_options, policy, transactional_id(flow, targets[0]))
+    first = targets[0] if targets else TopicPartition("", 0)  # each partition has its own transactional id
+    producer_settings = _producer_settings(target_options, policy, transactional_id(flow, first))
     buffer_memory = producer_settings.buffer_memory
     configured = ConsumerSettings.parse({"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, **source_options})
     backlogs = max(1, sum(copied.end > copied.start for copied in ranges))
@@ -178,9 +198,15 @@ def _copy(
         )
         delivery_ms = timeouts.delivery_timeout_ms + timeouts.request_timeout_ms
         read_rules = partial(read_topic_rules, source_admin, admin, policy=policy, delivery_ms=delivery_ms)
-        rules = read_rules(ranges)
-        shares_producer = not policy.exactly_once or any(
-            ways.fixed is not Way.TRANSACTIONS for ways in rules.ways.values()
+        rules = read_rules(ranges) if ranges else TopicRules({}, {})
+        if policy.follows:
+            ranges = with_progress(admin, policy, ranges)
+        # A task that lives long may be given other topics, and the rules of its own may change.
+        may_share = policy.follows and policy.exactly_once_by != Way.TRANSACTIONS
+        shares_producer = (
+            may_share
+            or not policy.exactly_once
+            or any(ways.fixed is not Way.TRANSACTIONS for ways in rules.ways.values())
         )
         clients = Clients(
             consumer=consumer,
@@ -212,6 +238,9 @@ def _copy(
             load_additions=partial(load_additions, admin, flow, policy, read_rules, read_selection)
             if policy.lease_ms and read_selection is not None
             else None,
+            load_entries=partial(load_entries, admin, flow, policy.run, policy.epoch) if policy.follows else None,
+            load_taken=partial(load_taken, admin, policy, read_rules, read_selection) if policy.follows else None,
+            send_report=send,
             neighbours=stack.enter_context(Neighbours(policy.run, flow)) if policy.lease_ms else None,
         )
         cluster = producer_settings.cluster
@@ -230,7 +259,7 @@ def _copy(
         batch_size = producer_settings.batch_size
         if "batch.size" not in target_options:
             batch_size = batch_bytes(batch_size, buffer_memory)
-        results = task.run(ranges, rules.limits, batch_size, hand_over, rules.ways)
+        results = task.run(ranges, rules.limits, batch_size, hand_over, rules.ways, flow=flow)
         if task.may_be_last:
             _write_progress(lookups, task.progress_records(), task.unwritten_anchors())
         task.write_offsets()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Final
 
@@ -16,18 +16,20 @@ from mirror.relay.batches.classify import IsForeign
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.flow_control import RateLimiter, SendWindow, SourceBudget
+from mirror.relay.model.assignments import OwnAssignments, target_of
 from mirror.relay.model.observer import NullObserver, TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
-from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.origin.records import LogKey
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.states import unfinished
 from mirror.relay.partition.writers.target_writer import TargetWriter
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.control import Command, RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.log_reading import THROTTLED
 from mirror.relay.progress.lookup.lookup_results import StartPosition
@@ -36,13 +38,19 @@ from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.readback.written import WrittenBatch
 from mirror.relay.task.additions import Additions
+from mirror.relay.task.assignment_reading import AssignmentReader
+from mirror.relay.task.changes import AssignmentChanges
 from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
+from mirror.relay.task.lifecycle import Lifecycle, TaskLifecycle
 from mirror.relay.task.neighbours import serve_neighbours
 from mirror.relay.task.position_searches import PositionSearches
 from mirror.relay.task.reading_back import new_read_back, read_back_observer
+from mirror.relay.task.reporting import ReportingObserver, TaskReporter
 from mirror.relay.task.running_copies import CedeRequests, running_copies
+from mirror.relay.task.taking import Taken
 from mirror.relay.task.task_records import TaskRecords
+from mirror.relay.task.topic_rules import TopicRules
 from mirror.relay.task.turns import AcquisitionTurns
 from mirror.relay.task.undecided_fetches import UndecidedFetches
 from mirror.relay.task.workers import TaskWorkers
@@ -104,7 +112,11 @@ class Task:
             stall_ms=timeouts.stall_ms,
             now=now,
         )
-        self._epoch: Final = EpochLifecycle(policy, timeouts, clock.unix_ms, self._read_control, now)
+        self._lifecycle: Final[Lifecycle] = (
+            TaskLifecycle(policy, timeouts, self._read_control, self._on_command, now)
+            if policy.follows
+            else EpochLifecycle(policy, timeouts, clock.unix_ms, self._read_control, now)
+        )
         # Callbacks on network threads append to it; appending and popping are atomic.
         self._to_step: deque[CopyHandle] = deque()
         self._wake_event: Final = wake_event or threading.Event()
@@ -130,8 +142,14 @@ class Task:
         self._additions: Final = None if load is None else Additions(policy, load, submit, self._wake)
         self._batch_size = 0
         self._limits: dict[str, TargetLimits] = {}
+        self._ways: dict[str, WayRules] = {}
+        self._reader: AssignmentReader | None = None
+        self._changes: AssignmentChanges | None = None
+        self._reporter: TaskReporter | None = None
+        self._lives_on = False
         self._read_back: Final = new_read_back(clients, policy, clock.unix_ms)
-        self.observer: Final = read_back_observer(observer or NullObserver(), self._read_back, clock.now)
+        observer = ReportingObserver(observer or NullObserver(), self._on_failed)
+        self.observer: Final = read_back_observer(observer, self._read_back, clock.now)
 
     def close(self) -> None:
         """Start nothing more, and free the copies; lookups that run end by their own timeouts."""
@@ -149,13 +167,16 @@ class Task:
         batch_size: int,
         hand_over: HandOver | None = None,
         way_rules: Mapping[str, WayRules] | None = None,
+        *,
+        flow: str = "",
     ) -> list[RangeResult]:
         """Copy ``ranges`` until each has its result; return the results in order, then those of ranges that were added.
 
         ``limits`` and ``way_rules`` are those of the target topics; without rules, all batches go in transactions.
         If the policy grants a lease, ``hand_over`` receives the results at
         the end of the epoch, and the copies continue until the next epoch's attempts take over, at most for the lease.
-        It is not called if all copies end before, or a control command ends the epoch.
+        It is not called if all copies end before, or a control command ends the epoch. ``flow`` names the flow of a
+        task that begins without ranges.
         """
         self.observer.task_started(self.snapshot)
         now = self._clock.now()
@@ -163,18 +184,23 @@ class Task:
             hand_over = self._read_back.delaying(hand_over)
         if hand_over is not None and self._clients.producer is not None:
             hand_over = self._announcing(hand_over)
-        self._epoch.begin(hand_over, now)
+        if isinstance(self._lifecycle, EpochLifecycle):
+            self._lifecycle.begin(hand_over, now)
         self._batch_size = batch_size
-        self._begin_copies(ranges, limits, way_rules or {}, now)
+        if isinstance(self._lifecycle, TaskLifecycle):
+            self._assign(ranges, TopicRules(limits, way_rules or {}), flow, self._lifecycle.wind_up_ms, now)
+        else:
+            self._begin_copies(ranges, limits, way_rules or {}, now)
         try:
-            while self._active:
+            while self._goes_on:
                 self._turn(self._clock.now())
             if self._read_back is not None:
                 self._read_back.end(self._clock.now)
         finally:
             running_copies.remove(self._cede_requests)
             self._cede_requests.end()
-        return [copy.result for copy in self._copies]
+        unbegun = self._end_assignments(self._clock.now())
+        return [copy.result for copy in self._copies] + unbegun
 
     def _begin_copies(
         self, ranges: Sequence[Range], limits: Mapping[str, TargetLimits], ways: Mapping[str, WayRules], now: int
@@ -187,9 +213,84 @@ class Task:
             self._by_target[copy.target] = copy
             self._active.add(copy)
 
+    # --- assignments that change
+
+    def _assign(self, rows: Sequence[Range], rules: TopicRules, flow: str, wind_up_ms: int, now: int) -> None:
+        """Begin to follow the assignments of the task: its ``rows``, and what becomes of them."""
+        clients, policy, submit = self._clients, self._policy, self._workers.submit
+        self._limits.update(rules.limits)
+        self._ways.update(rules.ways)
+        self._lives_on = not rows or any(row.open_ended for row in rows)
+        if policy.run and clients.load_entries is not None:
+            own = OwnAssignments(policy.run, policy.epoch, policy.task, rows)
+            self._reader = AssignmentReader(own, clients.load_entries, submit, self._wake)
+        self._changes = AssignmentChanges(rows, self._reader, clients.load_taken, submit, self._wake, wind_up_ms)
+        if clients.send_report is not None:
+            self._reporter = TaskReporter(clients.send_report, policy, flow or rows[0].flow, self.unix_ms, now)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether anything is copied, or may be: a task of a stream that has no partition may be given some."""
+        changes = self._changes
+        may_begin = changes is not None and (self._lives_on or bool(changes.waiting))
+        return bool(self._active) or (may_begin and self._lifecycle.lasts)
+
+    def _on_command(self, command: Command) -> None:
+        if self._reader is not None:
+            self._reader.follow(command)
+
+    def _on_failed(self, target: TopicPartition) -> None:
+        if self._reporter is not None:
+            self._reporter.on_failed(target)
+
+    def _change_assignments(self, now: int) -> None:
+        """Begin what the task was given, and wind up, settle and forget what it is to release."""
+        if (changes := self._changes) is None:
+            return
+        self._to_step.extend(changes.update(self._by_target, now))
+        if settled := changes.take_settled():
+            for target, copy, version in settled:
+                if self._reporter is not None:
+                    self._reporter.settle(target, copy, version, now)
+            self._forget([copy for _, copy, _ in settled if copy is not None])
+        if self._lifecycle.lasts and (taken := changes.take_ready(self._by_target, now)) is not None:
+            self._begin_taken(taken, changes.version, now)
+
+    def _begin_taken(self, taken: Taken, version: int, now: int) -> None:
+        targets = [target_of(one) for one in taken.ranges]
+        if version:
+            self._start_positions.add_targets(targets)
+        self._limits.update(taken.rules.limits)
+        self._ways.update(taken.rules.ways)
+        if self._reporter is not None:
+            self._reporter.on_taken(targets, version)
+        self._begin_copies(taken.ranges, self._limits, self._ways, now)
+
+    def _forget(self, copies: Collection[PartitionCopy]) -> None:
+        """Keep nothing of ``copies``, which are done: their partitions may be given to this task again."""
+        gone = set(copies)
+        self._copies = [copy for copy in self._copies if copy not in gone]
+        self._start_positions.remove_targets([copy.target for copy in gone])
+        for copy in gone:
+            self._active.discard(copy)
+            self._due.pop(copy, None)
+            del self._by_target[copy.target]
+            copy.release()
+
+    def _end_assignments(self, now: int) -> list[RangeResult]:
+        """Report the end of the task; return the results of what was assigned to it, and has not begun."""
+        self._change_assignments(now)
+        reason = self._lifecycle.stop_reason if isinstance(self._lifecycle, TaskLifecycle) else ""
+        if self._changes is None:
+            return []
+        if self._reporter is not None:
+            self._reporter.end(now, self._by_target, self._changes.version, reason)
+        error = unfinished(reason)
+        return [RangeResult.initial(one, one.start, Outcome.UNFINISHED, error) for one in self._changes.waiting]
+
     def _take_additions(self, now: int) -> None:
         """Begin to copy what was added to the epoch: not after its end, when the next epoch's plan has it."""
-        if self._additions is None or not self._epoch.lasts:
+        if self._additions is None or not self._lifecycle.lasts:
             return
         if (addition := self._additions.take(self._targets)) is not None:
             self._start_positions.add_targets([TopicPartition(r.target_topic, r.partition) for r in addition.ranges])
@@ -228,7 +329,7 @@ class Task:
     @property
     def may_be_last(self) -> bool:
         """Whether no epoch may follow for long, so that its progress is written to the progress topic now."""
-        return self._epoch.may_be_last
+        return self._lifecycle.may_be_last
 
     def progress_records(self) -> dict[TopicPartition, ProgressRecord]:
         """Return the committed progress by target partition, as the progress topic stores it."""
@@ -255,15 +356,20 @@ class Task:
             self._to_step.extend(self._steering.on_polled(self._undecided.take_decided(), now))
         stepped = self._step_due(now)
         self._step_queued(now, stepped)
-        self._to_step.extend(self._epoch.update(now, self._copies, self._active))
+        self._to_step.extend(self._lifecycle.update(now, self._copies, self._active))
         self._take_additions(now)
         self._steering.check_responses(now)
         for copy in stepped:
             if copy.done:
                 self._active.discard(copy)
                 self._due.pop(copy, None)
+                if self._changes is not None:
+                    self._changes.on_done(copy)
             else:
                 self._due[copy] = copy.due_ms(now)
+        self._change_assignments(now)
+        if self._reporter is not None and self._changes is not None:
+            self._reporter.update(now, self._by_target, self._changes.version)
         self._records.write_due(now)
         if self._read_back is not None:
             self._read_back.step(now)
@@ -301,7 +407,7 @@ class Task:
     def _wait(self, now: int) -> None:
         """Fetch or wait until something happens, or is due. A copy that is to be stepped meanwhile wakes the task."""
         self._next_due_ms = min(self._due.values(), default=FOREVER_MS)
-        if self._to_step or not self._active:
+        if self._to_step or not self._goes_on:
             return
         steering = self._steering
         throttled_ms = steering.throttled_ms(now)
@@ -309,11 +415,13 @@ class Task:
             self._next_due_ms,
             now + _MAX_WAIT_MS,
             self.send_window.due_ms(now),
-            self._epoch.due_ms(now),
+            self._lifecycle.due_ms(now),
             steering.due_ms(now),
             self._turns.due_ms(),
             FOREVER_MS if self._searches is None else self._searches.due_ms(),
             FOREVER_MS if self._read_back is None else self._read_back.due_ms(),
+            FOREVER_MS if self._changes is None else self._changes.due_ms(),
+            FOREVER_MS if self._reporter is None else self._reporter.due_ms(),
         )
         self._polling = not throttled_ms and steering.can_fetch  # before the event is read: _wake sets it first
         if self._wake_event.is_set() or until <= now:
@@ -452,9 +560,13 @@ class Task:
     def may_retry(self, copy: CopyHandle, *, fenced: bool) -> bool:
         """Whether any expired copy may be retried; a ``fenced`` one only if no other run has taken over."""
         del copy
-        if fenced and not self._epoch.is_confirmed(self._clock.now()):
+        if fenced and not self._policy.follows and not self.may_fence_again():
             return False
-        return self._epoch.may_retry(self._active)
+        return self._lifecycle.may_retry(self._active)
+
+    def may_fence_again(self) -> bool:
+        """Whether the control record was read since, and names this run."""
+        return self._lifecycle.is_confirmed(self._clock.now())
 
     def source_error(self, copy: CopyHandle) -> str:
         """Return why nothing comes from the source partition as ``': <error>'``, or ``''``."""

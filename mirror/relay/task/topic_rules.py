@@ -33,6 +33,10 @@ class TopicRules:
     limits: Mapping[str, TargetLimits]
     ways: Mapping[str, WayRules]
 
+    def updated(self, other: TopicRules) -> TopicRules:
+        """Return these rules, and in their place those of ``other`` where it has some."""
+        return TopicRules({**self.limits, **other.limits}, {**self.ways, **other.ways})
+
 
 def read_topic_rules(
     source: Admin, target: Admin, ranges: Sequence[Range], policy: CopyPolicy, delivery_ms: int

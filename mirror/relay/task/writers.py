@@ -23,9 +23,12 @@ from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.position import PositionSearch
 from mirror.relay.task.additions import LoadAdditions
+from mirror.relay.task.assignment_reading import LoadEntries
 from mirror.relay.task.neighbours import Neighbours
 from mirror.relay.task.position_searches import AttemptSearch, PositionSearches
+from mirror.relay.task.reporting import SendReport
 from mirror.relay.task.running_copies import running_copies
+from mirror.relay.task.taking import LoadTaken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,12 @@ class Clients:
     """Registers producer ids on the target before they are used; None: they are not registered."""
     load_additions: LoadAdditions | None = None
     """Reads the ranges that are added to the epoch; None: nothing is added."""
+    load_entries: LoadEntries | None = None
+    """Reads the entries of the job's assignments; None: the task copies its rows, and nothing changes."""
+    load_taken: LoadTaken | None = None
+    """Reads what partitions need to begin that the task is given; None: nothing."""
+    send_report: SendReport | None = None
+    """Sends what the task reports; None: it reports nothing."""
     neighbours: Neighbours | None = None
     """Asks the other processes of the host for partitions; None: no process is asked."""
 

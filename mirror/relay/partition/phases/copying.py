@@ -163,6 +163,8 @@ class Copying:
         reader, commits = parts.reader, attempt.commits
         if reader.ended:
             parts.context.stop_reading(parts.copy)
+        if parts.retry.trouble is not None and reader.caught_up and attempt.is_complete:
+            parts.retry.trouble = None
         corrupt = copied and isinstance(reader.error, CorruptBatch)
         if copied and reader.error is None:
             return AttemptEnd(AttemptOutcome(Outcome.COMPLETE))

@@ -13,6 +13,9 @@ from mirror.timing import FOREVER_MS
 if TYPE_CHECKING:
     from mirror.relay.partition.writers.target_writer import TargetWriter
 
+_CONFIRM_MS: Final = 1_000
+"""How soon a fenced copy asks again whether another run has taken over."""
+
 
 class Ending:
     """The end of one attempt, until another one begins or the copy's result is final."""
@@ -86,8 +89,10 @@ class Ending:
     def _step_backing_off(self, now: int) -> None:
         if not self._parts.retry.keeps_backing_off:
             self._finish(now)
-        elif now >= self.until_ms:
+        elif now >= self.until_ms and self._parts.retry.may_begin:
             self._retry()
+        elif now >= self.until_ms:
+            self.until_ms = now + _CONFIRM_MS
 
     def _retry(self) -> None:
         self.state = CopyState.OPENING

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 def planned_progress(copied: Range, policy: CopyPolicy) -> Progress | None:
     """Return the progress with which the first attempt at ``copied`` may begin, without a request for it.
 
-    Its partition was copied in the epoch before, and had nothing to copy when this one was planned. What another
-    attempt has copied since is read when this one fences, or comes with what it continues: it is a lower bound, also
-    if the attempt that has committed it has ended.
+    Its partition was copied in the epoch before, or by another task of the job, and had nothing to copy when this one
+    was planned. What another attempt has copied since is read when this one fences, or comes with what it continues: it
+    is a lower bound, also if the attempt that has committed it has ended.
     """
-    continues = policy.lease_ms > 0 and policy.epoch > 1 and copied.open_ended
+    continues = (policy.follows or (policy.lease_ms > 0 and policy.epoch > 1)) and copied.open_ended
     trouble = copied.stuck_since_ms is not None or copied.sick_since_ms is not None
     if copied.progress is None or trouble or not continues:
         return None

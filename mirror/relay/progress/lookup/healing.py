@@ -57,6 +57,11 @@ class TargetHealing:
             self._targets |= frozenset(targets)
             self._reading = None  # it lacks them
 
+    def remove_targets(self, targets: Collection[TopicPartition]) -> None:
+        """These partitions are not asked for any more."""
+        with self._lock:
+            self._targets -= frozenset(targets)
+
     def start_at_anchor(
         self, tp: TopicPartition, progress: Progress, mark: TargetMark, cut: int, current: TargetMark, timeout_ms: int
     ) -> StartPosition:

@@ -79,6 +79,12 @@ class ClusterLookups:
         if self._healing is not None:
             self._healing.add_targets(targets)
 
+    def remove_targets(self, targets: Collection[TopicPartition]) -> None:
+        """The task does not copy these partitions any more."""
+        self._targets -= frozenset(targets)
+        if self._healing is not None:
+            self._healing.remove_targets(targets)
+
     def source_state(self, tp: TopicPartition, copied_topic: str = "") -> SourceState:
         """Return the present state of ``tp`` on the source. Raises KafkaError; FlowError if its topic was deleted.
 

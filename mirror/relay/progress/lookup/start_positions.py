@@ -58,6 +58,11 @@ class StartPositions:
         self._added = frozenset(tp.topic for tp in targets)
         self.forget()
 
+    def remove_targets(self, targets: Collection[TopicPartition]) -> None:
+        """These partitions are not copied any more; they may be added again."""
+        self._lookups.remove_targets(targets)
+        self._started.difference_update(targets)
+
     def forget(self) -> None:
         """Free what was read, and the callbacks that refer to the copies which have waited for it."""
         self._topics.clear()

@@ -1,0 +1,185 @@
+"""Carries out the changes of a task's assignments: what it is given it begins, what it is to release it winds up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from mirror.client import TopicPartition
+from mirror.relay.model.assignments import Change, target_of
+from mirror.relay.model.ranges import Range
+from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.task.assignment_reading import AssignmentReader
+from mirror.relay.task.taking import LoadTaken, Taken
+from mirror.relay.task.topic_rules import TopicRules
+from mirror.timing import FOREVER_MS
+
+_log: Final = logging.getLogger(__name__)
+
+_RELOAD_MS: Final = 1_000
+"""How soon what a begin needs is read again if that failed: the clients have backoff of their own."""
+
+
+class Settled(NamedTuple):
+    """A target partition that the task has released."""
+
+    target: TopicPartition
+    copy: PartitionCopy | None
+    """It is done; None if the task held nothing of the partition."""
+    version: int
+    """The version of the assignments that has released it."""
+
+
+@dataclass(slots=True)
+class _Release:
+    version: int
+    abort_at: int
+    """When what is not committed is aborted."""
+
+
+class AssignmentChanges:
+    """The changes of one task's assignments, until each is carried out. Used on the task's thread.
+
+    A partition that is given back to the task while it winds up begins once that is done and settled.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Range],
+        reader: AssignmentReader | None,
+        load: LoadTaken | None,
+        submit: Callable[..., Future[Any]],
+        wake: Callable[[], None],
+        wind_up_ms: int,
+    ) -> None:
+        """``rows`` are what the job began with for this task; their rules are known.
+
+        ``reader``: None if nothing changes. ``load``: None if the rules of all topics are known. ``submit`` runs a call
+        in a thread that may wait.
+        """
+        self._rows: Final = rows
+        self._reader: Final = reader
+        self._load: Final = load
+        self._submit: Final = submit
+        self._wake: Final = wake
+        self._wind_up_ms: Final = wind_up_ms
+        self._known: Final = {(row.topic, row.target_topic) for row in rows}
+        self._to_load: Final = dict[TopicPartition, Range]()
+        self._to_begin: Final = {} if reader is not None else {target_of(row): row for row in rows}
+        self._loading: tuple[list[Range], Future[Taken]] | None = None
+        self._load_at = 0
+        self._reported = ""
+        self._releases: Final = dict[TopicPartition, _Release]()
+        self._settled = list[Settled]()
+        self._rules = TopicRules({}, {})
+
+    # --- what is to be done
+
+    @property
+    def version(self) -> int:
+        """Up to which version the changes are known; 0 before any."""
+        return 0 if self._reader is None else max(0, self._reader.applied)
+
+    @property
+    def waiting(self) -> list[Range]:
+        """What is assigned to the task, as far as it knows, and has not begun."""
+        if self._reader is not None and self._reader.applied < 0:
+            return list(self._rows)
+        return [*self._to_begin.values(), *self._to_load.values()]
+
+    def update(self, copies: Mapping[TopicPartition, PartitionCopy], now: int) -> list[PartitionCopy]:
+        """Wind up what is to be released, and abort what takes too long; return the copies to step.
+
+        ``copies`` are all of the task.
+        """
+        change = None if self._reader is None else self._reader.take()
+        winding_up = [] if change is None else self._apply(change, copies, now)
+        return [*winding_up, *self._abort_overdue(copies, now)]
+
+    def _apply(self, change: Change, copies: Mapping[TopicPartition, PartitionCopy], now: int) -> list[PartitionCopy]:
+        winding_up = [self._release(target, version, copies.get(target), now) for target, version in change.released]
+        for taken in change.taken:
+            known = self._load is None or (taken.topic, taken.target_topic) in self._known
+            (self._to_begin if known else self._to_load)[target_of(taken)] = taken
+        return [copy for copy in winding_up if copy is not None]
+
+    def _release(
+        self, target: TopicPartition, version: int, copy: PartitionCopy | None, now: int
+    ) -> PartitionCopy | None:
+        self._to_begin.pop(target, None)
+        self._to_load.pop(target, None)
+        if copy is None or copy.done:
+            self._settled.append(Settled(target, copy, version))
+        elif (release := self._releases.get(target)) is not None:
+            release.version = version
+        else:
+            self._releases[target] = _Release(version, now + self._wind_up_ms)
+            copy.wind_up(now, immediately=False)
+            return copy
+        return None
+
+    # --- what is done
+
+    def _abort_overdue(self, copies: Mapping[TopicPartition, PartitionCopy], now: int) -> list[PartitionCopy]:
+        overdue = [target for target, release in self._releases.items() if now >= release.abort_at]
+        for target in overdue:
+            self._releases[target].abort_at = FOREVER_MS
+            copies[target].wind_up(now, immediately=True)
+        return [copies[target] for target in overdue]
+
+    def on_done(self, copy: PartitionCopy) -> None:
+        """The result of ``copy`` is final."""
+        if (release := self._releases.pop(copy.target, None)) is not None:
+            self._settled.append(Settled(copy.target, copy, release.version))
+
+    def take_settled(self) -> list[Settled]:
+        """Return, once each, the partitions that are released."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    def take_ready(self, copies: Mapping[TopicPartition, PartitionCopy], now: int) -> Taken | None:
+        """Return, once, the ranges that may begin; None if there are none. ``copies`` are all of the task."""
+        self._take_loaded(now)
+        if self._to_load and self._loading is None and now >= self._load_at:
+            self._begin_to_load()
+        ready = [target for target in self._to_begin if target not in copies]
+        if not ready:
+            return None
+        rules, self._rules = self._rules, TopicRules({}, {})
+        return Taken([self._to_begin.pop(target) for target in ready], rules)
+
+    def _begin_to_load(self) -> None:
+        assert self._load is not None  # noqa: S101 - otherwise nothing is to be loaded
+        asked = list(self._to_load.values())
+        loading = self._submit(partial(self._load, asked, frozenset(self._known)))
+        self._loading = asked, loading
+        loading.add_done_callback(lambda _: self._wake())
+
+    def _take_loaded(self, now: int) -> None:
+        if self._loading is None or not self._loading[1].done():
+            return
+        (asked, loading), self._loading = self._loading, None
+        if (error := loading.exception()) is not None:
+            if self._reported != str(error):
+                _log.warning("what was assigned to this task cannot begin yet; retrying: %s", error)
+            self._reported, self._load_at = str(error), now + _RELOAD_MS
+            return
+        taken = loading.result()
+        self._reported, self._rules = "", self._rules.updated(taken.rules)
+        loaded = {target_of(one): one for one in taken.ranges}
+        self._known.update((one.topic, one.target_topic) for one in taken.ranges)
+        for one in asked:
+            target = target_of(one)
+            if self._to_load.get(target) is one:  # otherwise it was released meanwhile
+                del self._to_load[target]
+                if target in loaded:
+                    self._to_begin[target] = loaded[target]
+
+    def due_ms(self) -> int:
+        """Return when the task has to call again if nothing wakes it before."""
+        due_ms = min((release.abort_at for release in self._releases.values()), default=FOREVER_MS)
+        return min(due_ms, self._load_at) if self._to_load and self._loading is None else due_ms

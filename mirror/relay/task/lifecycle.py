@@ -1,0 +1,122 @@
+"""Ends a task: when its copies are done, or when the control record of its flow says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
+from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.states import FAILURE_BACKOFF_MS
+from mirror.relay.progress.control import Command, ControlWatch, RunControl
+from mirror.timing import FOREVER_MS
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Lifecycle(Protocol):
+    """What ends a task, and what its copies may begin before it ends."""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the task has not begun to end: copies may begin."""
+        ...
+
+    @property
+    def may_be_last(self) -> bool:
+        """Whether no task may follow for long, so that the progress topic receives the progress at the end."""
+        ...
+
+    def may_retry(self, active: Collection[PartitionCopy]) -> bool:
+        """Whether to retry expired copies."""
+        ...
+
+    def is_confirmed(self, now: int) -> bool:
+        """Whether the control record, as read less than ``FAILURE_BACKOFF_MS`` ago, says that the task may continue.
+
+        So what has fenced a copy that waits for so long is no other run.
+        """
+        ...
+
+    def update(
+        self, now: int, copies: Sequence[PartitionCopy], active: Collection[PartitionCopy]
+    ) -> Collection[PartitionCopy]:
+        """Begin to end if it is time; return the copies to step. ``active`` are the ``copies`` that are not done."""
+        ...
+
+    def due_ms(self, now: int) -> int:
+        """Return when :meth:`update` has to be called next if nothing wakes the task before."""
+        ...
+
+
+class TaskLifecycle:
+    """The lifecycle of a task that lives until its ranges are done, or it is to stop.
+
+    It stops in order: the copies commit what is acknowledged, and abort what is not committed within the wind-up time.
+    """
+
+    may_be_last: Final = True
+
+    def __init__(
+        self,
+        policy: CopyPolicy,
+        timeouts: CopyTimeouts,
+        read_control: Callable[[], Future[RunControl | None]],
+        on_command: Callable[[Command], object],
+        now: int,
+    ) -> None:
+        """``read_control`` reads the control record of the flow's runs; ``on_command`` gets what does not stop it."""
+        self.stop_reason = ""
+        """Why the task is to stop; "": it is not."""
+        self.wind_up_ms: Final = min(timeouts.request_timeout_ms, policy.wind_up_ms)
+        self._policy: Final = policy
+        self._control: Final = (
+            ControlWatch(read_control, policy.run, policy.epoch, now, generation=policy.generation)
+            if policy.run
+            else None
+        )
+        self._on_command: Final = on_command
+        self._abort_at = FOREVER_MS
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the task is not to stop: copies may begin."""
+        return not self.stop_reason
+
+    def may_retry(self, active: Collection[PartitionCopy]) -> bool:
+        """Whether to retry expired copies: until the task is to stop, while one is followed, or has not expired."""
+        return self.lasts and any(copy.range.open_ended or not copy.expired for copy in active)
+
+    def is_confirmed(self, now: int) -> bool:
+        """As :meth:`Lifecycle.is_confirmed`."""
+        return self._control is not None and now - self._control.confirmed_ms < FAILURE_BACKOFF_MS
+
+    def update(
+        self, now: int, copies: Sequence[PartitionCopy], active: Collection[PartitionCopy]
+    ) -> Collection[PartitionCopy]:
+        """Stop if the control record says so; return the copies to step."""
+        del copies
+        if self._control is not None and self.lasts and (command := self._control.poll(now)) is not None:
+            if command.stop is not None:
+                self.stop_reason, self._abort_at = command.reason(), now + self.wind_up_ms
+                _log.info("job %d of run %s stops: %s", self._policy.epoch, self._policy.run, self.stop_reason)
+                return self._wind_up(active, now, immediately=False)
+            self._on_command(command)
+        if now < self._abort_at:
+            return ()
+        self._abort_at = FOREVER_MS
+        return self._wind_up(active, now, immediately=True)
+
+    @staticmethod
+    def _wind_up(active: Collection[PartitionCopy], now: int, *, immediately: bool) -> Collection[PartitionCopy]:
+        ended = list(active)
+        for copy in ended:
+            copy.wind_up(now, immediately=immediately)
+        return ended
+
+    def due_ms(self, now: int) -> int:
+        """As :meth:`Lifecycle.due_ms`."""
+        del now
+        return min(self._abort_at, FOREVER_MS if self._control is None or not self.lasts else self._control.due_ms())

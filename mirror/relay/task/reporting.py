@@ -1,0 +1,210 @@
+"""Reports what a task and its partitions do while it lives: only what has changed, a bounded number at a time."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from mirror.client import TopicPartition
+from mirror.relay.model.observer import TaskObserver, TaskSnapshot
+from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, TaskState
+from mirror.relay.model.timeline import SpanName
+from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.progress.committed import to_text
+
+ROUND_MS: Final = 10_000
+"""How often what has changed is reported."""
+URGENT_ROUND_MS: Final = 1_000
+"""How soon failures are reported, and partitions that are settled."""
+MAX_REPORTS: Final = 500
+"""So many partitions are reported in a round, those that have waited longest: a catch-up of thousands must not fill the
+target's status topic. The next report of the others has all that they have done until then."""
+MAX_REPORTED_LOSSES: Final = 3
+"""So many expiries, and losses of the target, are in a report: the latest ones."""
+MAX_ERROR_LENGTH: Final = 500
+
+SendReport = Callable[[TaskState | PartitionReport], object]
+"""Takes a report to send some time; the last one of each partition counts. It never waits, and never raises."""
+
+
+class TaskReporter:
+    """The reports of one attempt of a task. Used on the task's thread."""
+
+    def __init__(self, send: SendReport, policy: CopyPolicy, flow: str, unix_ms: Callable[[], int], now: int) -> None:
+        self._send: Final = send
+        self._policy: Final = policy
+        self._flow: Final = flow
+        self._unix_ms: Final = unix_ms
+        self._since_ms: Final = unix_ms()
+        self._taken: Final = dict[TopicPartition, int]()
+        """By target partition: up to which version the changes of assignments were applied when it was taken."""
+        self._sequences: Final = dict[TopicPartition, int]()
+        self._reported: Final = dict[TopicPartition, tuple[object, ...]]()
+        self._changed: Final = dict[TopicPartition, None]()
+        """What a round has left to the next one."""
+        self._failing: Final = set[TopicPartition]()
+        """Those of which an attempt has failed since their last report."""
+        self._round_at = now
+        self._urgent_at = now
+
+    # --- what happens
+
+    def on_taken(self, targets: Iterable[TopicPartition], version: int) -> None:
+        """The task begins to copy ``targets``, having applied the changes up to ``version``."""
+        for target in targets:
+            self._taken[target] = version
+            self._sequences.pop(target, None)
+            self._reported.pop(target, None)
+
+    def on_failed(self, target: TopicPartition) -> None:
+        """An attempt at ``target`` has failed."""
+        self._failing.add(target)
+
+    def settle(self, target: TopicPartition, copy: PartitionCopy | None, version: int, now: int) -> None:
+        """Report that the task has released ``target`` with ``version``; ``copy`` is done, None: it held nothing."""
+        result = self._nothing(target) if copy is None else copy.result_at(now)
+        progress = None if copy is None else copy.recorder.settled_progress
+        self._report(target, SETTLED, result, version, None if progress is None else to_text(progress))
+        for known in (self._taken, self._sequences, self._reported, self._changed):
+            known.pop(target, None)
+        self._failing.discard(target)
+
+    def _nothing(self, target: TopicPartition) -> RangeResult:
+        return RangeResult(
+            flow=self._flow,
+            topic="",
+            target_topic=target.topic,
+            partition=target.partition,
+            start=0,
+            end=0,
+            outcome=Outcome.COMPLETE,
+        )
+
+    # --- rounds
+
+    def update(
+        self, now: int, copies: Mapping[TopicPartition, PartitionCopy], version: int = 0, stopping: str = ""
+    ) -> None:
+        """Report what is due. ``copies`` are all of the task; ``version`` is that of the last applied change."""
+        if now >= self._round_at:
+            self._round_at, self._urgent_at = now + ROUND_MS, now + URGENT_ROUND_MS
+            self._report_task(len(copies), version, stopping)
+            self._changed.update(dict.fromkeys(self._changes(copies)))
+            self._report_changed(copies, MAX_REPORTS, version, now)
+        elif self._failing and now >= self._urgent_at:
+            self._urgent_at = now + URGENT_ROUND_MS
+            due = [target for target in list(self._failing)[:MAX_REPORTS] if target in copies]
+            self._failing.difference_update(due)
+            self._failing.intersection_update(copies)
+            for target in due:
+                self._report_copy(target, copies[target], version, now)
+
+    def end(self, now: int, copies: Mapping[TopicPartition, PartitionCopy], version: int, stopping: str) -> None:
+        """The task ends: report all that has changed, however much."""
+        self._report_task(len(copies), version, stopping or "its ranges are copied")
+        self._changed.update(dict.fromkeys(self._changes(copies)))
+        self._report_changed(copies, len(copies), version, now)
+
+    def due_ms(self) -> int:
+        """Return when :meth:`update` is wanted next."""
+        return min(self._round_at, self._urgent_at) if self._failing else self._round_at
+
+    def _changes(self, copies: Mapping[TopicPartition, PartitionCopy]) -> Iterable[TopicPartition]:
+        reported = self._reported
+        return (target for target, copy in copies.items() if reported.get(target) != _digest(copy))
+
+    def _report_changed(
+        self, copies: Mapping[TopicPartition, PartitionCopy], most: int, version: int, now: int
+    ) -> None:
+        failing = dict.fromkeys(target for target in self._changed if target in self._failing)
+        for target in list({**failing, **self._changed})[:most]:
+            del self._changed[target]
+            if (copy := copies.get(target)) is not None:
+                self._report_copy(target, copy, version, now)
+
+    def _report_copy(self, target: TopicPartition, copy: PartitionCopy, version: int, now: int) -> None:
+        result = copy.result_at(now)
+        state = result.outcome.value if copy.done or copy.failing else COPYING
+        self._failing.discard(target)
+        self._reported[target] = _digest(copy)
+        self._report(target, state, result, version, None)
+
+    def _report(
+        self, target: TopicPartition, state: str, result: RangeResult, version: int, progress: str | None
+    ) -> None:
+        policy = self._policy
+        sequence = self._sequences[target] = self._sequences.get(target, 0) + 1
+        error = result.error
+        shown = replace(
+            result,
+            timeline=None,
+            error=error if error is None else error[:MAX_ERROR_LENGTH],
+            expiries=result.expiries[-MAX_REPORTED_LOSSES:],
+            target_losses=result.target_losses[-MAX_REPORTED_LOSSES:],
+        )
+        self._send(
+            PartitionReport(
+                target=target,
+                run=policy.run,
+                job=policy.epoch,
+                task=policy.task,
+                attempt=policy.attempt,
+                taken=self._taken.get(target, version),
+                state=state,
+                sequence=sequence,
+                version=version,
+                result=shown,
+                progress=progress,
+            )
+        )
+
+    def _report_task(self, partitions: int, version: int, stopping: str) -> None:
+        policy = self._policy
+        self._send(
+            TaskState(
+                run=policy.run,
+                job=policy.epoch,
+                task=policy.task,
+                attempt=policy.attempt,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                since_ms=self._since_ms,
+                seen_ms=self._unix_ms(),
+                version=version,
+                partitions=partitions,
+                stopping=stopping,
+            )
+        )
+
+
+def _digest(copy: PartitionCopy) -> tuple[object, ...]:
+    """Return what differs if there is something new to report: it is computed for thousands of idle partitions."""
+    result = copy.result
+    return result.end, result.records, result.retries, copy.failing, copy.done, len(result.target_losses)
+
+
+class ReportingObserver:
+    """Passes everything on, and has failures reported soon."""
+
+    def __init__(self, observer: TaskObserver, on_failed: Callable[[TopicPartition], object]) -> None:
+        self._observer: Final = observer
+        self._on_failed: Final = on_failed
+
+    def task_started(self, take_snapshot: Callable[[], TaskSnapshot]) -> None:
+        """Pass it on."""
+        self._observer.task_started(take_snapshot)
+
+    def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
+        """Pass it on."""
+        if span["name"] == SpanName.ATTEMPT:
+            self._on_failed(TopicPartition(range_.target_topic, range_.partition))
+        self._observer.span_ended(range_, span)
+
+    def range_finished(self, range_: Range, result: RangeResult) -> None:
+        """Pass it on."""
+        self._observer.range_finished(range_, result)
