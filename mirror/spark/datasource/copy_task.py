@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from mirror.relay.task.added_ranges import Selection
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.datasource.task_environment import TaskEnvironment
-    from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
+    from mirror.spark.datasource.task_spec import CopyTask, JobTerms, TaskSpec
     from mirror.telemetry.task import TaskTelemetry
 
 _MIN_EPOCH_MS: Final = 5_000
+_LAST_REPORT_MS: Final = 2_000
+"""How long the end of a task waits for its last reports to be written: its results have them, too."""
 _NO_PROGRESS_TIMEOUT_MS: Final = 120_000
 """How long the other attempt of a scheduled run may show no progress: the default of ``delivery.timeout.ms``."""
 
@@ -44,9 +46,12 @@ def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
     attempt = context.attemptNumber() if context else 0
     if attempt:  # an earlier attempt may have changed the progress since it was planned
         ranges = [replace(range_, progress=None) for range_ in ranges]
-    telemetry = _telemetry(options, spec, attempt, ranges[0].flow)
+    telemetry = _telemetry(options, task, attempt)
     try:
-        results = _copy(options, spec, ranges, telemetry)
+        if task.terms is None:
+            results = _copy(options, spec, ranges, telemetry)
+        else:
+            results = _copy_until_told(options, spec, task.terms, ranges, attempt, telemetry)
     except Exception as error:  # noqa: BLE001  (a task that raises is repeated by Spark; the ledger keeps the trace)
         expected = isinstance(error, MirrorError)
         line = str(error) if expected else f"{type(error).__name__}: {error}"
@@ -57,7 +62,7 @@ def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
     return CopiedTask(attempts, spec.epoch, telemetry.finish() if telemetry else None)
 
 
-def _telemetry(options: FlowOptions, spec: TaskSpec, attempt: int, flow: str) -> TaskTelemetry | None:
+def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTelemetry | None:
     """Return the task's telemetry, or None if it is off.
 
     Invalid settings in an executor's environment count as the defaults; the driver reports its own.
@@ -74,6 +79,7 @@ def _telemetry(options: FlowOptions, spec: TaskSpec, attempt: int, flow: str) ->
     if settings.disabled:
         return None
     logs.configure()
+    spec, flow = copied.spec, options.flow
     return TaskTelemetry(
         settings,
         epoch=SpanId.parse(spec.trace) or epoch_id(flow, options.ledger.name, spec.epoch),
@@ -83,6 +89,46 @@ def _telemetry(options: FlowOptions, spec: TaskSpec, attempt: int, flow: str) ->
         follows=spec.until_ms is not None,
         clock=SystemClock(),
     )
+
+
+def _copy_until_told(
+    options: FlowOptions,
+    spec: TaskSpec,
+    terms: JobTerms,
+    ranges: list[Range],
+    attempt: int,
+    telemetry: TaskTelemetry | None,
+) -> list[RangeResult]:
+    """Copy ``ranges``, and what the task is given meanwhile, until it is told to stop, or all have their end."""
+    from mirror.config.flow_rules import source_options, target_options
+    from mirror.relay.progress.status_topic import StatusWriter
+    from mirror.relay.task.copy_ranges import copy_ranges
+
+    config, flow = options.load()
+    of_target = target_options(config, flow)
+    policy = replace(
+        flow.copy_policy(spec.tasks, spec.run, spec.epoch, None, spec.renew_ms),
+        task=spec.task,
+        follows=True,
+        generation=terms.generation,
+        attempt=attempt,
+        refresh_ms=terms.refresh_ms,
+        period_ms=terms.period_ms,
+    )
+    writer = StatusWriter(of_target, flow.name)
+    try:
+        return copy_ranges(
+            ranges,
+            source_options=source_options(config, flow),
+            target_options=of_target,
+            policy=policy,
+            watcher=telemetry,
+            read_selection=lambda: lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
+            send=writer.send,
+            flow=flow.name,
+        )
+    finally:
+        writer.close(_LAST_REPORT_MS)
 
 
 def _copy(

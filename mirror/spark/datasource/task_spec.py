@@ -31,19 +31,41 @@ class TaskSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class JobTerms:
+    """What the tasks of a job have in common that live until they are told to stop, or their ranges are copied."""
+
+    generation: int
+    """Which of the flow's runs this is."""
+    refresh_ms: int
+    """How often the rules of the topics are read again."""
+    period_ms: int
+    """How long a period is: what telemetry has as one span of a partition."""
+    first_period: int
+    """The first period of the run, in periods since 1970. Its number in the ledger is 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class CopyTask:
     """A task and what it copies."""
 
     spec: TaskSpec
     ranges: list[Range]
+    terms: JobTerms | None = None
+    """None: the task ends with its ranges, or at a time."""
 
 
 def tasks_of(
-    plan: Plan, *, run: str = "", until_ms: int | None = None, renew_ms: int = 0, trace: str = ""
+    plan: Plan,
+    *,
+    run: str = "",
+    until_ms: int | None = None,
+    renew_ms: int = 0,
+    trace: str = "",
+    terms: JobTerms | None = None,
 ) -> list[CopyTask]:
-    """Return the tasks of ``plan``; for the other arguments see :class:`TaskSpec`."""
+    """Return the tasks of ``plan``; for the other arguments see :class:`TaskSpec` and :class:`CopyTask`."""
     count = len(plan.tasks)
     return [
-        CopyTask(TaskSpec(task, count, run, plan.epoch, until_ms, renew_ms, trace), ranges)
+        CopyTask(TaskSpec(task, count, run, plan.epoch, until_ms, renew_ms, trace), ranges, terms)
         for task, ranges in enumerate(plan.tasks)
     ]

@@ -52,6 +52,8 @@ class NewPartitions:
         """How often ranges were added to epochs of this run."""
         self.targets = targets
         """The last preparation. Other threads may read it."""
+        self.assigned_version = 0 if targets is None else targets.version
+        """The version of the preparation up to which everything has a task, or cannot be given to one now."""
         self._first: Final = targets
         self._new: dict[TopicPartition, int] = {}
         self._epoch: int | None = None

@@ -79,6 +79,8 @@ class FlowJob(Generic[T, R]):
         self._context: Final = context
         self._tasks: Final = tasks
         self._run: Final = run
+        self.done: Final = Future[list[R]]()
+        """Done when the job has ended that :meth:`start` has begun, with what :meth:`run` returns or raises."""
         self._returned: Final[Accumulator[list[R]]] = context.accumulator([], _Lists())
 
     @property
@@ -97,18 +99,15 @@ class FlowJob(Generic[T, R]):
                 context.parallelize(self._tasks, len(self._tasks)).foreachPartition(work)
         return self.results
 
-    def start(self) -> Future[list[R]]:
-        """Run the job in a thread of its own; several jobs share one context this way. Return what :meth:`run` does."""
-        done: Future[list[R]] = Future()
+    def start(self) -> None:
+        """Run the job in a thread of its own: several jobs share one context this way."""
+        InheritableThread(target=self._run_in_thread, name=self.label.group, daemon=True).start()
 
-        def run() -> None:
-            try:
-                done.set_result(self.run())
-            except BaseException as error:  # noqa: BLE001 - who waits for the result gets it
-                done.set_exception(error)
-
-        InheritableThread(target=run, name=self.label.group, daemon=True).start()
-        return done
+    def _run_in_thread(self) -> None:
+        try:
+            self.done.set_result(self.run())
+        except BaseException as error:  # noqa: BLE001 - who waits for the result gets it
+            self.done.set_exception(error)
 
     def cancel(self) -> None:
         """End the job now. Spark ends the tasks' processes; without Spark nothing runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import resource
 import shutil
 import socket
@@ -40,6 +41,12 @@ _SOCKET_PREFIX: Final = "mirror-spark-"
 _PY_FILES: Final = ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")
 _LEAST_FILES: Final = 1_024
 """The JVM opens Spark's jars, about 260, and raises its own limit to the hard one. With 256 it did not start."""
+_SPECULATION: Final = "spark.speculation"
+_MAX_FAILURES: Final = "spark.task.maxFailures"
+TASK_FAILURES: Final = 100
+"""How often each task of a stream may be lost before its job is."""
+RESERVED_SLOTS: Final = 32
+_LOCAL: Final = re.compile(r"local(?:\[(\*|\d+)(?:\s*,\s*(\d+))?\])?")
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -62,6 +69,39 @@ def start_session() -> SparkSession:
         spark: SparkSession = SparkSession.builder.config(conf=_conf()).getOrCreate()
         register(spark)
         return spark
+
+
+def start_stream_context() -> SparkContext:
+    """Return the context of a stream, whose jobs live until they are told to stop. Raises FlowError as the above."""
+    with _clear_errors():
+        conf = _conf()
+        given = dict(conf.getAll())
+        return SparkContext.getOrCreate(conf.setAll(list(stream_settings(given, os.cpu_count() or 1).items())))
+
+
+def stream_settings(given: Mapping[str, str], cores: int) -> dict[str, str]:
+    """Return the settings of a stream that the ``given`` ones lack. Raises FlowError if one would repeat its tasks.
+
+    Flows share the slots fairly. A task may be lost many times: each of its attempts fences the one before, and a job
+    lives for months. A local master has slots in reserve, for flows that are added: a task of a stream never frees
+    its own. ``cores`` are those of this host.
+    """
+    if given.get(_SPECULATION, "false").lower() == "true":
+        raise FlowError(
+            f"{_SPECULATION}=true begins tasks a second time that seem slow, and a stream's task never ends: both would"
+            " fence each other for ever; remove the setting"
+        )
+    settings = {_SPECULATION: "false"} | {
+        name: value
+        for name, value in {"spark.scheduler.mode": "FAIR", _MAX_FAILURES: str(TASK_FAILURES)}.items()
+        if name not in given
+    }
+    if found := _LOCAL.fullmatch(given.get("spark.master", "")):
+        slots = cores if found[1] == "*" else int(found[1] or 1)
+        failures = max(int(found[2] or 1), TASK_FAILURES)
+        settings["spark.master"] = f"local[{slots + RESERVED_SLOTS},{failures}]"
+        settings.setdefault("spark.default.parallelism", given.get("spark.default.parallelism", str(slots)))
+    return settings
 
 
 def load_sql_classes() -> None:

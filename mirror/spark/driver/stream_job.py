@@ -30,23 +30,27 @@ from mirror.spark.driver.batch_job import (
     warn_of_exposed_credentials,
     warn_of_versions,
 )
+from mirror.spark.driver.job_design import runs_one_job
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_results
 from mirror.spark.driver.report.folder_check import FolderCheck
 from mirror.spark.driver.report.report_file import ReportFile
-from mirror.spark.driver.session import start_session, use_cheap_checkpoints
+from mirror.spark.driver.session import start_session, start_stream_context, use_cheap_checkpoints
 from mirror.spark.driver.stream_flow import StreamFlow
+from mirror.spark.driver.stream_loop import LoopedFlow, follow
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.preflight.flow_checks import check_flows
 from mirror.spark.run_control import new_run_id
+from mirror.spark.supervision.states import Held, JobEnded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -98,7 +102,8 @@ def main(argv: Sequence[str]) -> int:
             summarized(options.report_dir, consoles) as summary,
             ReportFile(options.report_dir, consoles.warning) as report,
         ):
-            return _Stream(config, flows, options, consoles, shutdown, summary, report).run()
+            stream = _Stream(config, flows, options, consoles, shutdown, summary, report)
+            return stream.run_jobs() if runs_one_job() else stream.run()
     except Exception as error:  # noqa: BLE001  (no traceback reaches a user who did not request it)
         consoles.report(error, debug=options.debug)
         return EXIT_COULD_NOT_RUN
@@ -106,7 +111,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _slots(spark: SparkSession) -> int:
     """Return the number of task slots. Before a cluster's executors have registered, Spark reports two."""
-    context = spark.sparkContext
+    return _slots_of(spark.sparkContext)
+
+
+def _slots_of(context: SparkContext) -> int:
     if not str(context.master).startswith("local"):
         tracker = context._jsc.sc().statusTracker()  # noqa: SLF001  (PySpark's own tracker has no executors)
         until = time.monotonic() + _EXECUTORS_TIMEOUT_S
@@ -166,6 +174,53 @@ class _Stream:
             with contextlib.suppress(Py4JError, OSError):
                 spark.stop()
         return status
+
+    def run_jobs(self) -> int:
+        """As :meth:`run`, with one job per flow."""
+        warn_of_exposed_credentials(self._config, self._flows, self._consoles)
+        with run_telemetry(self._options.report_dir, self._consoles) as telemetry:
+            self._consoles.progress("starting the Spark session")
+            context = start_stream_context()
+            self._shutdown.listen()
+            parallelism = max(1, _slots_of(context) // len(self._flows))
+            flows = [
+                LoopedFlow(
+                    lambda: context,
+                    self._config,
+                    flow,
+                    self._options,
+                    self._consoles,
+                    telemetry,
+                    parallelism=parallelism,
+                )
+                for flow in self._flows
+            ]
+
+            def summarize() -> None:
+                self._summary.write([flow.report for flow in flows])
+                self._report.write_if_due()
+
+            def signum() -> int | None:
+                if self._shutdown.signum is not None:
+                    self._report_shutdown(self._shutdown.signum)
+                return self._shutdown.signum
+
+            follow(flows, signum, summarize)
+            reports = [flow.report for flow in flows]
+            for report in reports:
+                if report.partitions or report.groups:
+                    most = None if self._options.all_partitions else MAX_PARTITIONS_SHOWN
+                    self._consoles.print_table(flow_results(report, most))
+            with contextlib.suppress(Py4JError, OSError):
+                context.stop()
+            number = self._shutdown.signum
+            if number is not None and any(report.cut_short for report in reports):
+                self._consoles.error(interrupted_line(number))
+                return 128 + number
+            in_order = {
+                flow.report.flow for flow in flows if isinstance(flow.event, Held) or flow.event == JobEnded("in order")
+            }
+            return exit_status(reports, in_order)
 
     def _begin(self, spark: SparkSession, findings: Findings, telemetry: RunTelemetry) -> None:
         slots = _slots(spark)

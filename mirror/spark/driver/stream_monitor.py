@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     PrepareTopics = Callable[[MirrorConfig, FlowConfig, Mapping[str, TopicDescription], Collection[str]], TargetTopics]
     OpenAssignment = Callable[[FlowConfig, Admin, Admin, RunControlClient, NewPartitions], Callable[[], None]]
-    Work = Callable[[MirrorConfig, FlowConfig], None]
+    Work = Callable[[threading.Event], None]
     CompareTopics = Callable[[MirrorConfig, FlowConfig, TargetTopics], Comparison]
 
 _JOIN_S: Final = 5.0
@@ -86,8 +86,8 @@ class StreamMonitor:
         all topics with the last preparation. ``warn`` is called from all threads, ``report`` with a line from some.
         ``record`` is what this run wants its control record to say. ``assigns`` opens what has new partitions copied;
         None: a run that only copies what there is when it begins looks for no new topics. ``others`` is what else is
-        done once each ``refresh-ms``, by its subject. ``watch`` is that of the MirrorMaker 2 that the flow was taken
-        over from: once it copies again, this run is to end.
+        repeated until the event that it waits for, each in a thread, by its subject. ``watch`` is that of the
+        MirrorMaker 2 that the flow was taken over from: once it copies again, this run is to end.
         """
         self.fenced_by: RunControl | None = None
         """The control record of another run that has taken over."""
@@ -124,7 +124,7 @@ class StreamMonitor:
             self._control,
             *([self._discovery, comparison] if assigns is not None else []),
             *(
-                _Task(subject, partial(self._each_refresh, work), Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
+                _Task(subject, partial(self._work, work), Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
                 for subject, work in others.items()
             ),
         ]
@@ -233,8 +233,5 @@ class StreamMonitor:
         assign = self._assigns(flow, source, target, control, self._new)
         return TopicWatch(flow, source, prepare, self._new, assign, cpu_ms)
 
-    # --- what else there is
-
-    def _each_refresh(self, work: Work, config: MirrorConfig, flow: FlowConfig) -> None:
-        if not self._ended.wait(flow.refresh_ms / 1000):
-            work(config, flow)
+    def _work(self, work: Work, _config: MirrorConfig, _flow: FlowConfig) -> None:
+        work(self._ended)

@@ -1,0 +1,112 @@
+"""Has a running job copy what is new on the source, and no longer what is gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from mirror.client import TopicPartition
+from mirror.errors import MAX_NAMES_SHOWN
+from mirror.spark.discovery.additions import plan_additions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from mirror.client import Admin
+    from mirror.config.models import FlowConfig
+    from mirror.errors import KafkaError
+    from mirror.relay.model.ranges import Range
+    from mirror.spark.discovery.topic_watch import NewPartitions
+    from mirror.spark.ledger.obstacles import TargetTopics
+
+
+class Assignments(Protocol):
+    """Who copies what in the job."""
+
+    def ranges(self) -> list[Range]:
+        """Return the ranges that have a task."""
+        ...
+
+    def lacking(self, targets: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of these target partitions that have no task."""
+        ...
+
+    def take(self, ranges: Iterable[Range]) -> Mapping[TopicPartition, KafkaError]:
+        """Give ``ranges`` to tasks; return the target partitions that the target refuses. Raises KafkaError."""
+        ...
+
+    def release(self, targets: Collection[TopicPartition]) -> None:
+        """Take these target partitions from their tasks. Raises KafkaError."""
+        ...
+
+
+class JobAdditions:
+    """Gives the tasks of a job what was prepared since. Its calls wait for the clusters; for one thread."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        source: Admin,
+        target: Admin,
+        new: NewPartitions,
+        assignments: Assignments,
+        is_initial: Callable[[TopicPartition], bool],
+        report: Callable[[str], None],
+    ) -> None:
+        """``report`` receives a line about what is copied from now on."""
+        self._flow: Final = flow
+        self._source: Final = source
+        self._target: Final = target
+        self._new: Final = new
+        self._assignments: Final = assignments
+        self._is_initial: Final = is_initial
+        self._report: Final = report
+
+    def assign(self) -> None:
+        """Give to tasks what they lack, unless nothing was prepared since. Raises KafkaError."""
+        targets = self._new.targets
+        if targets is None or targets.version == self._new.assigned_version:
+            return
+        version, wanted = targets.version, lacking_sources(self._flow, targets, self._assignments)
+        ranges, waiting = plan_additions(self._flow, wanted, self._is_initial, self._source, self._target)
+        refused = self._assignments.take(ranges)
+        if refused:
+            self._report_refused(refused)
+        taken = [one for one in ranges if TopicPartition(one.target_topic, one.partition) not in refused]
+        self._report_new([TopicPartition(one.topic, one.partition) for one in taken])
+        if not (waiting or refused):
+            self._new.assigned_version = version
+
+    def _report_refused(self, refused: Mapping[TopicPartition, KafkaError]) -> None:
+        """Report what is tried again: the permission may come later than the topic."""
+        error = next(iter(refused.values()))
+        line = f"new on the source, and refused by the target, so tried again ({_counted(len(refused))}): {error}"
+        if line != self._new.refused:
+            self._report(line)
+        self._new.refused = line
+
+    def _report_new(self, tps: Collection[TopicPartition]) -> None:
+        if not (unreported := self._new.take_unreported(tps)):
+            return
+        names = sorted({tp.topic for tp in unreported})
+        shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
+        self._report(f"new on the source, and copied from now on: {shown} ({_counted(len(unreported))})")
+
+
+def lacking_sources(flow: FlowConfig, targets: TargetTopics, assignments: Assignments) -> set[TopicPartition]:
+    """Return the source partitions that can be copied and have no task."""
+    copies = {
+        TopicPartition(flow.target_topic(topic), partition): TopicPartition(topic, partition)
+        for topic, count in targets.copyable.items()
+        for partition in range(count)
+    }
+    return {copies[target] for target in assignments.lacking(copies.keys())}
+
+
+def gone(targets: TargetTopics, assignments: Assignments) -> set[TopicPartition]:
+    """Return the target partitions that have a task, and whose topics the source or the flow has no more."""
+    known = targets.copyable
+    return {TopicPartition(one.target_topic, one.partition) for one in assignments.ranges() if one.topic not in known}
+
+
+def _counted(partitions: int) -> str:
+    return f"{partitions:,} partition{'s' if partitions > 1 else ''}"

@@ -1,0 +1,301 @@
+"""The jobs of one flow of a stream: one that follows its partitions until it is told to stop, or several with ends."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from mirror.backoff import Backoff
+from mirror.config.flow_rules import target_options
+from mirror.errors import KafkaError
+from mirror.producer.settings import ProducerSettings
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.status_topic import StatusFollower
+from mirror.runtime.clock import SystemClock, process_rng
+from mirror.spark.datasource.task_spec import JobTerms, tasks_of
+from mirror.spark.discovery.job_additions import JobAdditions, gone, lacking_sources
+from mirror.spark.driver.assigner import Assigner
+from mirror.spark.driver.flow_job import JobLabel, copy_job
+from mirror.spark.driver.job_results import JobResults
+from mirror.spark.ledger.parquet import write_copied
+from mirror.telemetry.traces.ids import epoch_id
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping
+
+    from pyspark import SparkContext
+
+    from mirror.client import Admin
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.model.ranges import RangeResult
+    from mirror.spark.datasource.options import FlowOptions
+    from mirror.spark.datasource.task_spec import CopyTask
+    from mirror.spark.discovery.topic_watch import NewPartitions
+    from mirror.spark.driver.flow_job import FlowJob
+    from mirror.spark.driver.flow_results import FlowResults
+    from mirror.spark.driver.output.stream_progress import StreamProgress
+    from mirror.spark.driver.stream_monitor import Work
+    from mirror.spark.ledger.attempts import Attempt, CopiedTask
+    from mirror.spark.ledger.ledger import Ledger
+    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.plan import Plan
+    from mirror.spark.planning.flow_planner import FlowPlanner
+    from mirror.spark.run_control import RunControlClient, RunRecord
+
+    Await = Callable[["FlowJob[CopyTask, CopiedTask] | None", Callable[[], None]], bool]
+    """Waits for the end of a job, or once without one; returns whether the run goes on."""
+
+_STATUS_INTERVAL_S: Final = 1.0
+_IDLE_PAUSE_MS: Final = 5_000
+_MIN_BACKOFF_MS: Final = 1_000
+_MAX_BACKOFF_MS: Final = 30_000
+_JOB: Final = 1
+"""The number of a job that follows: a run has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobParts:
+    """What the jobs of one run work with."""
+
+    context: SparkContext
+    config: MirrorConfig
+    flow: FlowConfig
+    options: FlowOptions
+    ledger: Ledger
+    source: Admin
+    target: Admin
+    control: RunControlClient
+    record: RunRecord
+    planner: FlowPlanner
+    results: FlowResults
+    progress: StreamProgress
+    targets: Callable[[], TargetTopics]
+    """Returns the last preparation of the target's topics."""
+    warn: Callable[[str], None]
+    """Prints a warning, each once."""
+
+    def plan(self, number: int) -> Plan:
+        """Plan with what is prepared now. Raises MirrorError."""
+        return self.planner.plan(self.source, self.target, self.targets(), number)
+
+    def job(self, plan: Plan, first_period: int) -> FlowJob[CopyTask, CopiedTask]:
+        """Return the job that copies what ``plan`` has. Raises KafkaError."""
+        flow, ledger = self.flow, self.ledger
+        tasks = tasks_of(
+            plan,
+            run=self.control.run,
+            renew_ms=self.planner.renew_ms(self.target),
+            trace=str(epoch_id(flow.name, ledger.path.name, plan.epoch)),
+            terms=JobTerms(
+                generation=self.record.wanted.generation,
+                refresh_ms=flow.refresh_ms,
+                period_ms=flow.epoch_ms,
+                first_period=first_period,
+            ),
+        )
+        label = JobLabel.of(
+            flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", self.control.run, plan.epoch
+        )
+        return copy_job(self.context, self.options, tasks, label)
+
+
+class FollowedJob:
+    """A job whose ranges have no end: its tasks live until they are told to stop, and are given what is new."""
+
+    def __init__(self, parts: JobParts) -> None:
+        self._parts: Final = parts
+        self._clock: Final = SystemClock()
+        flow = parts.flow
+        self.others: Final[Mapping[str, Work]] = {
+            "what the tasks report": self._follow_status,
+            "the plan of what is not copied": self._refresh,
+        }
+        self._settle_within_ms: Final = _settle_within_ms(parts.config, flow)
+        self._replanned: Plan | None = None
+
+    def prepare(self) -> None:
+        """Plan the job. Raises MirrorError."""
+        parts = self._parts
+        plan = parts.plan(_JOB)
+        rows = plan.tasks + [[] for _ in range(parts.options.parallelism - len(plan.tasks))]
+        self._plan = replace(plan, tasks=rows)
+        parts.progress.on_plan(plan, follows=True)
+        self._warn_of_failures(plan)
+        self._assigner = Assigner(
+            parts.flow.name,
+            _JOB,
+            rows,
+            parts.control,
+            parts.target,
+            self._clock,
+            settle_within_ms=self._settle_within_ms,
+            warn=parts.warn,
+        )
+        with contextlib.suppress(KafkaError):  # they only cost a little time
+            self._assigner.delete_outdated()
+        self._renew_ms = parts.planner.renew_ms(parts.target)
+        self._job_results = JobResults(
+            parts.results,
+            parts.ledger,
+            self._plan,
+            parts.control.run,
+            _JOB,
+            period_ms=parts.flow.epoch_ms,
+            unix_ms=self._clock.unix_ms(),
+        )
+        self._job = parts.job(self._plan, self._job_results.first_period)
+
+    def assigns(
+        self, flow: FlowConfig, source: Admin, target: Admin, control: RunControlClient, new: NewPartitions
+    ) -> Callable[[], None]:
+        """Return what gives new partitions to the tasks."""
+        del control
+        parts = self._parts
+        is_initial, report = parts.planner.is_initial, parts.progress.on_news
+        return JobAdditions(flow, source, target, new, self._assigner, is_initial, report).assign
+
+    def run(self, wait: Await) -> bool:
+        """Run the job until it is told to stop. Raises what Spark raises if it gives up; returns False."""
+        self._job.start()
+        try:
+            wait(self._job, self._update)
+        finally:
+            self._job_results.finish(self._job.results)
+        return False
+
+    def _update(self) -> None:
+        self._job_results.update(self._clock.unix_ms(), self._assigner.ranges, self._replanned)
+
+    # --- beside the copies
+
+    def _follow_status(self, ended: threading.Event) -> None:
+        parts = self._parts
+        options = parts.config.clusters[parts.flow.target].client_options()
+        with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
+            while not ended.wait(_STATUS_INTERVAL_S):
+                reports = follower.news().partitions
+                self._job_results.take(reports)
+                self._assigner.on_reports(reports)
+
+    def _refresh(self, ended: threading.Event) -> None:
+        """Plan once each ``refresh-ms`` what has no task, and take away what is gone. Raises MirrorError."""
+        parts = self._parts
+        if ended.wait(parts.flow.refresh_ms / 1000):
+            return
+        self._assigner.renew(self._renew_ms)
+        targets = parts.targets()
+        self._assigner.release(gone(targets, self._assigner))
+        if lacking_sources(parts.flow, targets, self._assigner) or self._plan.results_without_task:
+            self._replanned = plan = parts.plan(_JOB)
+            self._assigner.take(plan.ranges)
+            self._warn_of_failures(plan)
+
+    def _warn_of_failures(self, plan: Plan) -> None:
+        failed = [result for result in plan.results_without_task if result.outcome is Outcome.FAILED]
+        if failed:
+            first = failed[0]
+            self._parts.warn(
+                f"{len(failed)} partitions cannot be copied, such as {first.topic}-{first.partition}: {first.error}"
+            )
+
+
+class BoundedJobs:
+    """Jobs whose ranges have ends, one after the other: for a flow with limits or an end, or to copy what there is."""
+
+    assigns = None
+    others: Final[Mapping[str, Work]] = MappingProxyType({})
+
+    def __init__(self, parts: JobParts, *, drains: bool) -> None:
+        """With ``drains`` they end once what there was at the first plan is copied."""
+        self._parts: Final = parts
+        self._drains: Final = drains
+        self._clock: Final = SystemClock()
+        self._backoff: Final = Backoff(_MIN_BACKOFF_MS, _MAX_BACKOFF_MS, process_rng())
+        self._fruitless = 0
+        self._idle: list[RangeResult] = []
+        self._plan: Plan | None = None
+
+    def prepare(self) -> None:
+        """Make the first plan. Raises MirrorError."""
+        self._plan = self._parts.plan(1)
+
+    def run(self, wait: Await) -> bool:
+        """Run one job after the other; return whether all that there was is copied. Raises MirrorError."""
+        number = 1
+        while True:
+            plan, self._plan = self._plan or self._parts.plan(number), None
+            if not plan.tasks:
+                self._add_idle(plan)
+                if self._drains:
+                    return True
+                if not self._pause(wait, _IDLE_PAUSE_MS):
+                    return False
+                continue
+            attempts = self._run_job(plan, wait)
+            if attempts is None:
+                return False
+            number += 1
+            results = [attempt.result for attempt in attempts]
+            fruitful = any(result.outcome is Outcome.COMPLETE or result.records for result in results)
+            self._fruitless = 0 if fruitful or self._drains else self._fruitless + 1
+            if self._fruitless and not self._pause(wait, self._backoff.after(self._fruitless)):
+                return False
+
+    def _run_job(self, plan: Plan, wait: Await) -> list[Attempt] | None:
+        """Run the job of ``plan``, and return its results; None if the run is to end."""
+        parts = self._parts
+        with self._ledger_errors():
+            parts.ledger.write_plan(plan)
+        parts.progress.on_plan(plan, follows=False)
+        parts.record.want(epoch=plan.epoch)
+        job = parts.job(plan, 0)
+        job.start()
+        goes_on = False
+        try:
+            goes_on = wait(job, _nothing)
+        finally:
+            copied = job.results
+            attempts = [attempt for task in copied for attempt in task.attempts]
+            with self._ledger_errors():
+                write_copied(parts.ledger.path, copied)
+                parts.results.add(plan, attempts)
+        parts.planner.note(attempts, plan.epoch)
+        return attempts if goes_on else None
+
+    def _add_idle(self, plan: Plan) -> None:
+        if plan.results_without_task == self._idle:
+            return
+        self._idle = plan.results_without_task
+        with self._ledger_errors():
+            if self._drains and plan.results_without_task:
+                self._parts.ledger.write_plan(plan)
+                self._parts.ledger.write_attempts([], plan.epoch)
+                self._parts.results.add(plan, [])
+            else:
+                self._parts.ledger.write_idle_plan(plan)
+                self._parts.results.add_idle(plan)
+
+    def _ledger_errors(self) -> contextlib.AbstractContextManager[None]:
+        """Without its ledger a stream goes on; what copies only what there is fails, as a scheduled run does."""
+        return contextlib.nullcontext() if self._drains else contextlib.suppress(OSError)
+
+    def _pause(self, wait: Await, pause_ms: int) -> bool:
+        """Wait for so long; return False if the run is to end."""
+        until = self._clock.now() + pause_ms
+        while self._clock.now() < until:
+            if not wait(None, _nothing):
+                return False
+        return True
+
+
+def _nothing() -> None:
+    """Do nothing while a job runs."""
+
+
+def _settle_within_ms(config: MirrorConfig, flow: FlowConfig) -> int:
+    """Return within which time a task has settled a released partition, or has died."""
+    settings = ProducerSettings.parse(target_options(config, flow))
+    return settings.delivery_timeout_ms + settings.cluster.request_timeout_ms + flow.copy_policy().wind_up_ms

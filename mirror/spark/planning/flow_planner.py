@@ -1,0 +1,144 @@
+"""Plans the jobs of one run of one flow: what the plans of a run have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import TopicPartition
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
+from mirror.spark.planning.broker_retention import recommit_after_ms
+from mirror.spark.planning.history import RunHistory, read_history
+from mirror.spark.planning.snapshot import DrainBounds, PlanRequest, make_plan
+from mirror.spark.planning.unknown_origin import deciding_registry
+
+if TYPE_CHECKING:
+    from mirror.client import Admin
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.progress.open_transactions import OpenTransactions
+    from mirror.spark.ledger.attempts import Attempt
+    from mirror.spark.ledger.ledger import Ledger
+    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.plan import Plan
+    from mirror.timing import Clock
+
+_RENEW_MS: Final = 3_600_000
+"""Idle partitions' progress is committed again once an hour, or sooner if the target forgets offsets sooner."""
+_OFFSETS_TIMEOUT_MS: Final = 10_000
+"""A partition whose leader does not return its offsets by then waits for the next plan; the others do not wait."""
+
+
+class FlowPlanner:
+    """Plans for one run of one flow. For one thread at a time."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        ledger: Ledger,
+        targets: TargetTopics,
+        clock: Clock,
+        *,
+        parallelism: int,
+        drains: bool,
+    ) -> None:
+        """``targets`` is the preparation that the run begins with: what appears later is copied from its first record.
+
+        ``parallelism`` is the largest number of tasks. A run that ``drains`` copies up to where the source ended at its
+        first plan, and gives up a range that did not complete.
+        """
+        self._config: Final = config
+        self._flow: Final = flow
+        self._ledger: Final = ledger
+        self._clock: Final = clock
+        self._parallelism: Final = parallelism
+        self._drains: Final = drains
+        self._initial: Final = _Covered(targets)
+        self._bounds: DrainBounds | None = None
+        self._withheld: OpenTransactions | None = None
+        self._unhealthy: UnhealthyPartitions | None = None
+        self._registry = deciding_registry(config, flow)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the ranges of its plans have no end."""
+        flow = self._flow
+        limited = flow.end_position or flow.max_bytes_per_epoch or flow.max_partitions_in_parallel
+        return not (self._drains or limited)
+
+    def is_initial(self, tp: TopicPartition) -> bool:
+        """Whether the source had ``tp`` when the run began."""
+        return tp in self._initial
+
+    def renew_ms(self, target: Admin) -> int:
+        """Return the age at which progress is committed again. Raises KafkaError."""
+        return min(_RENEW_MS, recommit_after_ms(target))
+
+    def plan(self, source: Admin, target: Admin, targets: TargetTopics, number: int) -> Plan:
+        """Plan the job, or the period, ``number`` with what is prepared on the target now.
+
+        Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
+        """
+        began_ms = self._clock.now()
+        history = read_history(self._flow, self._ledger.path.parent, self._ledger.path.name)
+        request = PlanRequest(
+            flow=self._flow,
+            now_ms=self._clock.unix_ms(),
+            parallelism=self._parallelism,
+            epoch=number,
+            history=history if self._unhealthy is None else RunHistory(history.last_planned_ms, self._unhealthy),
+            lanes=True,
+            follow=self.follows,
+            initial_partitions=self._initial,
+            bounds=self._bounds,
+            call_timeout_ms=None if self._drains else _OFFSETS_TIMEOUT_MS,
+            withheld=self._withheld,
+            targets=targets,
+            registry=self._registry,
+        )
+        plan = make_plan(request, source, target)
+        plan = replace(plan, took_ms=self._clock.now() - began_ms)
+        self._withheld = plan.withheld
+        if self._drains and self._bounds is None:
+            items: list[Range | RangeResult] = [*plan.ranges, *plan.results_without_task]
+            self._bounds = {_tp(item): _bound(plan, item) for item in items}
+        return plan
+
+    def note(self, attempts: list[Attempt], number: int) -> None:
+        """Take the results of the job, or the period, ``number`` into account."""
+        self._unhealthy = unhealthy_after(attempts, self._ledger.path.name, number)
+        if self._bounds is not None:
+            final = {_tp(attempt.result): attempt.result for attempt in sorted(attempts, key=lambda one: one.attempt)}
+            given_up = {
+                tp: (result.outcome, result.error)
+                for tp, result in final.items()
+                if result.outcome is not Outcome.COMPLETE
+            }
+            self._bounds = {**self._bounds, **given_up}
+
+
+class _Covered(Container[TopicPartition]):
+    """The partitions that the source had when target topics were prepared, whether they could be copied or not."""
+
+    def __init__(self, targets: TargetTopics) -> None:
+        self._targets: Final = targets
+
+    def __contains__(self, tp: object) -> bool:
+        return isinstance(tp, TopicPartition) and self._targets.covers(tp.topic, tp.partition)
+
+
+def _bound(plan: Plan, item: Range | RangeResult) -> int | tuple[Outcome, str | None]:
+    """Return the end offset of a partition for a run that drains, or the outcome with which it is given up.
+
+    A partition that cannot be copied when the run begins is given up, unless a limit only defers it.
+    """
+    tp = str(_tp(item))
+    if isinstance(item, RangeResult) and item.outcome is not Outcome.COMPLETE and tp not in plan.truncated_at:
+        return item.outcome, item.error
+    return plan.truncated_at.get(tp, item.end)
+
+
+def _tp(item: Range | RangeResult) -> TopicPartition:
+    return TopicPartition(item.topic, item.partition)
