@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 import mirror.client
-from mirror.relay.progress.committed import group_of
+from mirror.relay.progress.committed import group_of, lazy_group_of
 from tests.polling import eventually
 
 WITHIN_S: Final = 60.0
@@ -135,16 +135,18 @@ class Side:
 
     def progress(self, flow: str, topic: str, partition: int = 0) -> int:
         """The flow's progress that is kept here for the target's partition; 0 where there is none."""
-        consumer = self._consumer(group_of(flow, mirror.client.TopicPartition(topic, partition)))
+        tp = mirror.client.TopicPartition(topic, partition)
+        return max(self._committed(group(flow, tp), tp) for group in (group_of, lazy_group_of))
+
+    def _committed(self, group: str, tp: mirror.client.TopicPartition) -> int:
+        consumer = self._consumer(group)
         try:
             # Not list_consumer_group_offsets: that one crashes where the cluster has no coordinators yet.
             found = list[int]()
 
             def asked() -> bool:
                 try:
-                    found.extend(
-                        each.offset for each in consumer.committed([TopicPartition(topic, partition)], WITHIN_S)
-                    )
+                    found.extend(each.offset for each in consumer.committed([TopicPartition(*tp)], WITHIN_S))
                 except KafkaException as error:
                     # The coordinators of a new cluster are still coming up.
                     if error.args[0].code() not in {
