@@ -55,8 +55,8 @@ def test_topic_of_heartbeats_that_is_missing_is_a_change_on_the_source(site: Pla
     site.a.add_topic("orders", [0])
     site.commit(0)
     site.b.add_topic("a.orders", [0])
-    for kind in ("progress", "offsets"):
-        site.b.add_topic(f"mirror-{kind}.f.internal", [0], configs={"cleanup.policy": "compact"})
+    for name in ("mirror-progress.f", "mirror-offsets.f", "mirror-progress.f.status"):
+        site.b.add_topic(f"{name}.internal", [0], configs={"cleanup.policy": "compact"})
     assert site.plan().exit_code == 0
     with site.config.open("a") as file:
         file.write("[flows.f.mirrormaker]\nheartbeats = true\n")
@@ -82,8 +82,8 @@ def test_the_estimate_is_never_less_than_spark_s_start(site: PlanHarness) -> Non
 def test_nothing_to_do_is_status_0(site: PlanHarness) -> None:
     site.a.add_topic("orders", [0])
     site.b.add_topic("a.orders", [0])
-    for kind in ("progress", "offsets"):
-        site.b.add_topic(f"mirror-{kind}.f.internal", [0], configs={"cleanup.policy": "compact"})
+    for name in ("mirror-progress.f", "mirror-offsets.f", "mirror-progress.f.status"):
+        site.b.add_topic(f"{name}.internal", [0], configs={"cleanup.policy": "compact"})
     found = site.plan()
     assert (found.exit_code, found.stderr) == (0, "")
     assert found.stdout.rstrip().endswith("nothing to do")
@@ -169,8 +169,8 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_is_status_3(
     site.config.write_text(configuration(".*"))
     site.a.add_topic("orders", [0]).add_topic(long, [5])
     site.b.add_topic("a.orders", [0])
-    for kind in ("progress", "offsets"):
-        site.b.add_topic(f"mirror-{kind}.f.internal", [0], configs={"cleanup.policy": "compact"})
+    for name in ("mirror-progress.f", "mirror-offsets.f", "mirror-progress.f.status"):
+        site.b.add_topic(f"{name}.internal", [0], configs={"cleanup.policy": "compact"})
     found = site.plan("--json")
     assert (found.exit_code, found.stderr) == (3, ""), "permissions were asked for, too"
     (flow,) = json.loads(found.stdout)["flows"]

@@ -13,7 +13,9 @@ from typer.testing import CliRunner, Result
 from mirror.cli.app import app
 from mirror.client import Admin, TopicPartition
 from mirror.config.load import load
+from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.spark.ledger.evidence_files import read_evidence
+from mirror.spark.ledger.status_table import read_status
 from mirror.spark.preflight.flow_groups import open_sync
 from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
@@ -134,12 +136,21 @@ def test_groups_of_other_programs_are_listed_and_decide_nothing(site: Site) -> N
     assert "no-consumer-group: a group of protocol type 'connect', which has no positions" in listed.stdout
 
 
-def test_nothing_is_changed_on_any_cluster(site: Site) -> None:
+def test_nothing_is_changed_on_any_cluster_but_what_the_flow_s_runs_know_of_it(site: Site) -> None:
     before = {cluster: [len(cluster.calls(api)) for api in WRITES] for cluster in (site.pair.source, site.pair.target)}
-    site.ask()
     site.ask("--reverse")
+    site.ask("--group", GROUP)
     for cluster, calls in before.items():
         assert [len(cluster.calls(api)) for api in WRITES] == calls
+    target = site.pair.target
+    ends = {name: target.log(name).end_offset for name in target.topics}
+    site.ask()
+    assert [len(site.pair.source.calls(api)) for api in WRITES] == before[site.pair.source]
+    status = status_topic_of(FLOW)
+    assert {name: target.log(name).end_offset for name in target.topics} == {**ends, status: ends[status] + 1}
+    rehearsal = read_status({"bootstrap.servers": target.bootstrap}, FLOW, 5_000).evidence.rehearsal
+    assert rehearsal is not None
+    assert (rehearsal.ready, rehearsal.groups) == (False, 1)
 
 
 def test_what_a_late_position_reads_again_is_said_and_limited(site: Site) -> None:

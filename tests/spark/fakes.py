@@ -50,6 +50,7 @@ from mirror.relay.futures import done
 from mirror.relay.model.observer import TaskObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.progress import followed_topic, status_topic
 from mirror.relay.progress.committed import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.task.added_ranges import Selection
 from mirror.relay.task.reporting import SendReport
@@ -565,7 +566,21 @@ def _copy(each: Range, target: Cluster) -> RangeResult:
     return result
 
 
+class SilentWriter:
+    """In place of a StatusWriter: these clusters keep no records."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def send(self, *_: object) -> None: ...
+
+    def put(self, *_: object) -> None: ...
+
+    def close(self, *_: object) -> None: ...
+
+
 def install() -> None:
     """Put the fakes where the Spark layer imports the real ones from."""
     mirror.client.Admin = Admin  # type: ignore[assignment,misc]  # the part of its face that the Spark layer uses
+    followed_topic.Admin = Admin  # type: ignore[assignment,attr-defined]  # the same
+    status_topic.StatusWriter = SilentWriter  # type: ignore[assignment,misc]
     mirror.relay.task.copy_ranges.copy_ranges = copy_ranges

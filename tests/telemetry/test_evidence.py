@@ -12,7 +12,14 @@ from mirror.client import TopicPartition
 from mirror.rehearsal.summary import to_json
 from mirror.rehearsal.values import Backlog, GroupRehearsal, Kind, Limits, Obstacle, RecoveryTime, Rehearsal
 from mirror.relay.readback.result import ReadBackResult
-from mirror.spark.ledger.evidence_files import VERIFY_FOLDER, read_evidence, write_rehearsal, write_verification
+from mirror.spark.ledger.evidence_files import (
+    VERIFY_FOLDER,
+    keep_evidence,
+    read_evidence,
+    read_verification,
+    write_rehearsal,
+    write_verification,
+)
 from mirror.spark.verification.report import FlowVerification
 from mirror.telemetry.evidence import MAX_PARTITIONS, Evidence, LastRehearsal, LastVerification
 from mirror.telemetry.metrics.metric_store import MetricStore
@@ -75,15 +82,19 @@ def rehearsed(**more: Any) -> dict[str, Any]:
     return to_json(Rehearsal(**{**values, **more}))
 
 
+def verify_into(folder: Path, record: dict[str, Any], time_ms: int) -> None:
+    write_verification(folder, "f", LastVerification.of(record, time_ms, read_verification(folder, "f")))
+
+
 def test_next_verification_that_finds_a_difference_keeps_the_time_of_the_last_equal_one(tmp_path: Path) -> None:
     folder = tmp_path / VERIFY_FOLDER
     assert read_evidence(tmp_path, "f") == Evidence()
-    write_verification(folder, verified(*EQUAL), NOON_MS)
+    verify_into(folder, verified(*EQUAL), NOON_MS)
     found = read_evidence(tmp_path, "f").verification
     assert found is not None
     assert (found.time_ms, found.equal_ms, found.outcomes) == (NOON_MS, NOON_MS, {"equal": 3})
     assert (found.equal_to, found.records, found.bytes) == ({"orders": 100, "clicks": 5}, 105, 1_050)
-    write_verification(folder, verified(*DIFFERENT), NOON_MS + HOUR_MS)
+    verify_into(folder, verified(*DIFFERENT), NOON_MS + HOUR_MS)
     found = read_evidence(tmp_path, "f").verification
     assert found is not None
     assert (found.time_ms, found.equal_ms) == (NOON_MS + HOUR_MS, NOON_MS)
@@ -93,7 +104,7 @@ def test_next_verification_that_finds_a_difference_keeps_the_time_of_the_last_eq
         (2, "unknown"),
         (0, "equal"),
     ]
-    write_verification(folder, verified(error="no broker answers"), NOON_MS + 2 * HOUR_MS)
+    verify_into(folder, verified(error="no broker answers"), NOON_MS + 2 * HOUR_MS)
     found = read_evidence(tmp_path, "f").verification
     assert found is not None
     assert (found.error, found.equal_ms) == ("no broker answers", NOON_MS)
@@ -101,12 +112,12 @@ def test_next_verification_that_finds_a_difference_keeps_the_time_of_the_last_eq
 
 def test_partial_verification_keeps_the_time_of_the_last_one_of_all_that_is_copied(tmp_path: Path) -> None:
     folder = tmp_path / VERIFY_FOLDER
-    write_verification(folder, verified(*EQUAL, partial=True), NOON_MS - HOUR_MS)
+    verify_into(folder, verified(*EQUAL, partial=True), NOON_MS - HOUR_MS)
     found = read_evidence(tmp_path, "f").verification
     assert found is not None
     assert (found.equal_ms, found.partial) == (0, True), "not all has ever been found equal"
-    write_verification(folder, verified(*EQUAL), NOON_MS)
-    write_verification(folder, verified(*EQUAL, partial=True), NOON_MS + HOUR_MS)
+    verify_into(folder, verified(*EQUAL), NOON_MS)
+    verify_into(folder, verified(*EQUAL, partial=True), NOON_MS + HOUR_MS)
     after = read_evidence(tmp_path, "f")
     assert after.verification is not None
     assert (after.verification.time_ms, after.verification.equal_ms) == (NOON_MS + HOUR_MS, NOON_MS)
@@ -119,18 +130,18 @@ def test_partial_verification_keeps_the_time_of_the_last_one_of_all_that_is_copi
 
 
 def test_verification_in_the_folder_of_the_runs_is_found_too(tmp_path: Path) -> None:
-    write_verification(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS)
-    write_verification(tmp_path, verified(*DIFFERENT), NOON_MS + HOUR_MS)
+    verify_into(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS)
+    verify_into(tmp_path, verified(*DIFFERENT), NOON_MS + HOUR_MS)
     found = read_evidence(tmp_path, "f").verification
     assert found is not None
     assert found.time_ms == NOON_MS + HOUR_MS, "the last one counts"
-    write_verification(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS + 2 * HOUR_MS)
+    verify_into(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS + 2 * HOUR_MS)
     assert read_evidence(tmp_path, "f").verification != found
 
 
 def test_of_many_partitions_the_worst_are_kept(tmp_path: Path) -> None:
     many = [compared(number, verdict(1)) for number in range(MAX_PARTITIONS + 50)]
-    write_verification(tmp_path / VERIFY_FOLDER, verified(*many, compared(999, None, error="no leader")), NOON_MS)
+    verify_into(tmp_path / VERIFY_FOLDER, verified(*many, compared(999, None, error="no leader")), NOON_MS)
     found = read_evidence(tmp_path, "f").verification
     assert found is not None
     assert (len(found.partitions), found.partitions[0]["partition"]) == (MAX_PARTITIONS, 999)
@@ -139,13 +150,13 @@ def test_of_many_partitions_the_worst_are_kept(tmp_path: Path) -> None:
 
 def test_rehearsal_is_read_as_it_was_written(tmp_path: Path) -> None:
     obstacle = Obstacle(kind=Kind.ACL, name="topic orders", reason="Read is missing", action="grant it")
-    write_rehearsal(tmp_path, rehearsed(obstacles=[obstacle]))
+    write_rehearsal(tmp_path, "f", LastRehearsal.of(rehearsed(obstacles=[obstacle])))
     found = read_evidence(tmp_path, "f").rehearsal
     assert found is not None
     assert (found.time_ms, found.ready, found.groups, found.records) == (NOON_MS, False, 1, 40)
     assert (found.point_seconds, found.time_seconds) == (90.0, 12.5)
     assert found.obstacles[0]["reason"] == "Read is missing"
-    write_rehearsal(tmp_path, rehearsed(backlogs=[]))
+    write_rehearsal(tmp_path, "f", LastRehearsal.of(rehearsed(backlogs=[])))
     found = read_evidence(tmp_path, "f").rehearsal
     assert found is not None
     assert (found.ready, found.records, found.point_seconds, found.time_seconds) == (True, 0, 0.0, 0.0)
@@ -232,5 +243,19 @@ def test_report_says_what_was_verified_while_it_was_copied() -> None:
 
 
 def test_a_report_folder_that_a_rehearsal_makes_is_for_its_user_alone(tmp_path: Path) -> None:
-    write_rehearsal(tmp_path / "report", rehearsed(backlogs=[]))
+    write_rehearsal(tmp_path / "report", "f", LastRehearsal.of(rehearsed(backlogs=[])))
     assert (tmp_path / "report").stat().st_mode & 0o777 == 0o700
+
+
+def test_evidence_of_other_hosts_is_kept_if_it_is_newer(tmp_path: Path) -> None:
+    verify_into(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS)
+    own = read_evidence(tmp_path, "f")
+    older, newer = (LastVerification.of(verified(*DIFFERENT), NOON_MS + ms, None) for ms in (-1, 1))
+    keep_evidence(tmp_path, "f", Evidence())
+    keep_evidence(tmp_path, "f", Evidence(older, None))
+    assert read_evidence(tmp_path, "f") == own
+    rehearsal = LastRehearsal.of(rehearsed(backlogs=[]))
+    keep_evidence(tmp_path, "f", Evidence(newer, rehearsal))
+    assert read_evidence(tmp_path, "f") == Evidence(newer, rehearsal)
+    (tmp_path / "file").write_text("")
+    keep_evidence(tmp_path / "file", "f", Evidence(newer, rehearsal))  # a folder that cannot be made

@@ -18,23 +18,30 @@ from mirror.errors import FlowError, MirrorError
 from mirror.rehearsal.coverage import Waivers
 from mirror.rehearsal.summary import to_json
 from mirror.rehearsal.values import Limits
+from mirror.relay.progress.status_topic import write_status
+from mirror.relay.progress.status_values import REHEARSAL
 from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.evidence_files import write_rehearsal
+from mirror.spark.ledger.evidence_values import rehearsal_value
 from mirror.spark.preflight.flow_checks import check_flows
 from mirror.spark.rehearsing.rehearse import Request
 from mirror.spark.rehearsing.rehearse import rehearse as rehearse_ahead
 from mirror.spark.rehearsing.way_back import rehearse_back
+from mirror.telemetry.evidence import LastRehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mirror.config.models import MirrorConfig
     from mirror.rehearsal.values import Rehearsal
 
 READY: Final = 0
 COULD_NOT_LOOK: Final = 1
 NOT_READY: Final = 3
+_STATUS_MS: Final = 5_000
+"""How long the status topic may take: what was found is printed, and in the folder, without it."""
 
 
 def rehearse(
@@ -74,7 +81,7 @@ def rehearse(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show what would happen if consumers switched to the target now. Changes nothing on any cluster.
+    """Show what would happen if consumers switched to the target now. Writes only what it found, in the status topic.
 
     Of each group and partition: what would be read again, and what skipped. What has not arrived: records, bytes, and
     the age of the oldest one (the recovery point); how long the rest would take, at the rates of earlier runs in
@@ -110,7 +117,7 @@ def rehearse(
             # The other flows are still rehearsed.
             errors[one.name] = str(error)
             print_error(error, debug=debug)
-    _store(report_dir, [] if reverse or group else found)
+    _store(loaded, report_dir, [] if reverse or group else found)
     _show(found, errors, as_json=as_json)
     for one_rehearsal in found:
         for line in findings.warnings.get(one_rehearsal.flow, []):
@@ -130,13 +137,18 @@ def _show(found: Sequence[Rehearsal], errors: Mapping[str, str], *, as_json: boo
         Terminal().print(view(one))
 
 
-def _store(report_dir: Path, found: Sequence[Rehearsal]) -> None:
-    """Leave what was found to the flows' runs, for their metrics and report."""
+def _store(config: MirrorConfig, report_dir: Path, found: Sequence[Rehearsal]) -> None:
+    """Leave what was found in the flows' status topics, for their runs on any host, and in the folder."""
     for one in found:
+        last = LastRehearsal.of(to_json(one))
+        target = config.clusters[config.flows[one.flow].target].client_options()
+        refused = write_status(target, one.flow, {REHEARSAL: rehearsal_value(last)}, _STATUS_MS)
+        if refused is not None:
+            print_warning(f"flow {one.flow}: its runs on other hosts will not know of this rehearsal: {refused}")
         try:
-            write_rehearsal(report_dir, to_json(one))
+            write_rehearsal(report_dir, one.flow, last)
         except OSError as error:
-            print_warning(f"flow {one.flow}: its runs will not know of this rehearsal: {error}")
+            print_warning(f"flow {one.flow}: the report folder will not have this rehearsal: {error}")
 
 
 def _write_html(path: Path, found: Sequence[Rehearsal]) -> None:

@@ -146,6 +146,8 @@ class StatusRecord(NamedTuple):
     key: StatusKey
     value: StatusValue | None
     """None: the key has no value any more."""
+    time_ms: int
+    """When it was written (ms since 1970)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +165,12 @@ class StatusNews:
     @property
     def tasks(self) -> list[TaskState]:
         """What tasks have reported of themselves."""
-        return [value for _, value in self.records if isinstance(value, TaskState)]
+        return [value for _, value, _ in self.records if isinstance(value, TaskState)]
 
     @property
     def partitions(self) -> list[PartitionReport]:
         """What tasks have reported of their partitions."""
-        return [value for _, value in self.records if isinstance(value, PartitionReport)]
+        return [value for _, value, _ in self.records if isinstance(value, PartitionReport)]
 
 
 class StatusFollower:
@@ -194,7 +196,7 @@ class StatusFollower:
             if key is None or (value is None and record.value is not None):
                 unknown += 1
             else:
-                records.append(StatusRecord(key, value))
+                records.append(StatusRecord(key, value, record.timestamp_ms))
         return StatusNews(again=found.again, records=records, error=found.error, not_understood=unknown)
 
     def close(self) -> None:

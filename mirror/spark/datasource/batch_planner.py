@@ -19,15 +19,19 @@ if TYPE_CHECKING:
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.ledger.plan import Plan
+    from mirror.spark.ledger.status_table import StatusTable
 
 
-def plan_run(options: FlowOptions) -> list[CopyTask]:
-    """Plan once, and return the tasks. Writes an error into the ledger, and raises it."""
+def plan_run(options: FlowOptions, status: StatusTable | None = None) -> list[CopyTask]:
+    """Plan once, and return the tasks. Writes an error into the ledger, and raises it.
+
+    ``status`` is what the flow's earlier runs have reported; None: the ledger says it.
+    """
     ledger = Ledger(options.ledger)
     clock = SystemClock()
     began_ms = clock.now()
     try:
-        plan = _plan(options)
+        plan = _plan(options, status)
     except Exception as error:
         ledger.write_error(PlanningError(str(error) or repr(error), traceback.format_exc()))
         raise
@@ -36,14 +40,14 @@ def plan_run(options: FlowOptions) -> list[CopyTask]:
     return tasks_of(plan, run=options.run, trace=str(epoch_id(plan.flow, options.ledger.name, plan.epoch)))
 
 
-def _plan(options: FlowOptions) -> Plan:
+def _plan(options: FlowOptions, status: StatusTable | None) -> Plan:
     config, flow = options.load()
     with open_admins(config, flow) as (source, target):
         request = PlanRequest(
             flow=flow,
             now_ms=SystemClock().unix_ms(),
             parallelism=options.parallelism,
-            history=read_history(flow, options.ledger.parent, options.ledger.name),
+            history=read_history(flow, options.ledger.parent, options.ledger.name, status),
             targets=Ledger(options.ledger).targets(),
             registry=deciding_registry(config, flow),
         )

@@ -27,6 +27,7 @@ from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.periodic_rounds import problem_of
+from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.takeover_watch import open_watch
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.heartbeat import Heartbeat
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.spark.discovery.comparison import Comparison
     from mirror.spark.driver.output.console import Consoles
+    from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.takeover.watch import MirrorMakerWatch
@@ -135,13 +137,16 @@ class FlowRunner:
         ledger.write_targets(targets)
         if flow.mirrormaker.heartbeats:
             self._write_heartbeat(flow)
+        status = RunStatus(self._options_of(flow.target), flow, run, partial(self._say, flow))
+        status.read(self._report_dir)
+        status.prepared(targets)
         try:
             with (
                 self._claimed(flow, run, watch) as claimed,
                 ProgressBar(flow.name, ledger, self._options_of(flow.target), self._consoles),
             ):
                 self._consoles.progress(f"flow {flow.name}: planning")
-                self._replicate(flow, ledger, run if claimed else "")
+                self._replicate(flow, ledger, run if claimed else "", status)
                 if flow.follows_groups and watch.resumed is None:
                     self._bring_groups(flow, ledger, report)
             self._warn_of_open_transactions(flow, ledger)
@@ -160,8 +165,9 @@ class FlowRunner:
             report.cut_short = True  # a signal ended it: progress that the tasks did not report is read from the target
             raise
         finally:
-            self._collect(flow, ledger, report)
+            attempts = self._collect(flow, ledger, report)
             self._report_takeover(flow, report)
+            status.ended(report, attempts)
 
     def _report_takeover(self, flow: FlowConfig, report: FlowReport) -> None:
         """Name the run that has ended this one. One that was complete before has nothing to report."""
@@ -330,6 +336,9 @@ class FlowRunner:
             self._consoles.warning(f"flow {flow.name}: {more}")
         return prepared.targets
 
+    def _say(self, flow: FlowConfig, line: str) -> None:
+        self._consoles.progress(f"flow {flow.name}: {line}")
+
     def _warn(self, flow: FlowConfig, line: str) -> None:
         if (flow.name, line) not in self._warned:
             self._consoles.warning(f"flow {flow.name}: {line}")
@@ -338,12 +347,14 @@ class FlowRunner:
     def _options_of(self, cluster: str) -> dict[str, object]:
         return dict(self._config.clusters[cluster].client_options())
 
-    def _replicate(self, flow: FlowConfig, ledger: Ledger, run: str) -> None:
+    def _replicate(self, flow: FlowConfig, ledger: Ledger, run: str, status: RunStatus) -> None:
         context = self._context()
         options = FlowOptions(
             self._config_path, flow.name, ledger.path, self._secrets_dir, context.defaultParallelism, run
         )
-        tasks = plan_run(options)
+        tasks = plan_run(options, status.before)
+        if (plan := ledger.plan()) is not None:
+            status.planned(plan)
         label = JobLabel.of(flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", ledger.path.name)
         job = copy_job(context, options, tasks, label)
         try:
@@ -379,10 +390,11 @@ class FlowRunner:
         for line in describe_oldest(self._withheld):
             self._warn(flow, line)
 
-    def _collect(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
+    def _collect(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> list[Attempt]:
+        """Fill ``report`` with the results of the ledger, and return the attempts that they are of."""
         plan = ledger.plan()
         if plan is None:
-            return
+            return []
         attempts = ledger.attempts()
         if self._withheld is not None:
             plan = replace(plan, withheld=self._withheld)
@@ -402,3 +414,4 @@ class FlowRunner:
         if self._debug:
             for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
                 self._consoles.traceback(trace)
+        return attempts

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
 
 from mirror.config.load import load
-from mirror.errors import FlowError
+from mirror.errors import FlowError, KafkaError
+from mirror.relay.progress import status_values
+from mirror.relay.progress.status_topic import write_status
 from mirror.spark.driver.batch_job import Interrupted, catch_signals, warn_of_exposed_credentials, warn_of_versions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.error_report import error_lines
@@ -25,12 +27,15 @@ from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.driver.verify_flow import FlowVerifier
 from mirror.spark.driver.verify_options import VerifyOptions, check_options
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.evidence_files import write_verification
+from mirror.spark.ledger.evidence_files import read_verification, write_verification
+from mirror.spark.ledger.evidence_values import verification_value
+from mirror.spark.ledger.status_table import read_status
 from mirror.spark.verification.report import FlowVerification
+from mirror.telemetry.evidence import LastVerification
 from mirror.verify.results import EXIT_EQUAL, EXIT_NOT_COMPARED, exit_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark import SparkContext
 
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
 
 _DESCRIPTION: Final = "Compare source and target of flows, record by record, and change neither."
 _RESULT_FILE: Final = "verify.json"
+_STATUS_MS: Final = 5_000
+"""How long the status topic may take: what was found is printed, and in the folder, without it."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -66,7 +73,12 @@ def _run(options: VerifyOptions, consoles: Consoles) -> int:
     warn_of_exposed_credentials(config, flows, consoles)
     with locked(options.report_dir), contextlib.ExitStack() as started:
         verifier = FlowVerifier(config, options, proof, _lazy_context(started, consoles), consoles.progress)
-        reports = [_verify(verifier, flow, consoles, options) for flow in flows]
+        reports = []
+        for flow in flows:
+            reports.append(report := _verify(verifier, flow, consoles, options))
+            _leave(report, config.clusters[flow.target].client_options(), consoles, options)
+            for lines in verification_lines(report, all_partitions=options.all_partitions):
+                consoles.print_table(lines)
         content = _content(reports, strict=options.strict)
         write_atomically(options.report_dir / _RESULT_FILE, (json.dumps(content, indent=1) + "\n").encode())
     consoles.write_json(content, indent=2)
@@ -85,7 +97,7 @@ def _lazy_context(started: contextlib.ExitStack, consoles: Consoles) -> Callable
 
 
 def _verify(verifier: FlowVerifier, flow: FlowConfig, consoles: Consoles, options: VerifyOptions) -> FlowVerification:
-    """Verify one flow, and print what it came to. A flow that cannot be verified does not stop the next one."""
+    """Verify one flow. One that cannot be verified does not stop the next one."""
     report = FlowVerification(flow=flow.name, partial=options.is_partial)
     try:
         verifier.verify(flow, report)
@@ -95,13 +107,28 @@ def _verify(verifier: FlowVerifier, flow: FlowConfig, consoles: Consoles, option
     except Exception as error:  # noqa: BLE001
         report.error = consoles.report(error, debug=options.debug, prefix=f"flow {flow.name}: ")
     report.ended = datetime.now(UTC)
-    try:
-        write_verification(options.report_dir, report.to_record(), int(report.ended.timestamp() * 1000))
-    except OSError as error:
-        consoles.warning(f"flow {flow.name}: runs will not know of this verification: {error}")
-    for lines in verification_lines(report, all_partitions=options.all_partitions):
-        consoles.print_table(lines)
     return report
+
+
+def _leave(
+    report: FlowVerification, target_options: Mapping[str, object], consoles: Consoles, options: VerifyOptions
+) -> None:
+    """Leave the result in the flow's status topic, for its runs on any host, and in the folder."""
+    flow = report.flow
+    try:
+        earlier = read_status(target_options, flow, _STATUS_MS).evidence.verification
+    except KafkaError:
+        earlier = None
+    ended = report.ended or datetime.now(UTC)
+    earlier = earlier or read_verification(options.report_dir, flow)
+    found = LastVerification.of(report.to_record(), int(ended.timestamp() * 1000), earlier)
+    records = {status_values.VERIFICATION: verification_value(found)}
+    if (refused := write_status(target_options, flow, records, _STATUS_MS)) is not None:
+        consoles.warning(f"flow {flow}: its runs on other hosts will not know of this verification: {refused}")
+    try:
+        write_verification(options.report_dir, flow, found)
+    except OSError as error:
+        consoles.warning(f"flow {flow}: the report folder will not have this verification: {error}")
 
 
 def _content(reports: Sequence[FlowVerification], *, strict: bool) -> dict[str, Any]:

@@ -1,7 +1,11 @@
-"""The files in which ``mirror verify`` and ``mirror rehearse`` leave what they came to, for the runs of the flow."""
+"""The files with what the last verification and rehearsal of a flow came to, for its report and metrics.
+
+The commands write them, beside their records in the flow's status topic; runs add what other hosts have written there.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,17 +25,31 @@ _FLOWS: Final = "flows"
 _REHEARSALS: Final = "rehearsal"
 
 
-def write_verification(verify_dir: Path, record: Mapping[str, Any], time_ms: int) -> None:
-    """Store a flow's entry of ``verify.json``, which ended at ``time_ms`` since 1970. Raises OSError."""
-    path = _verification_file(verify_dir, record["flow"])
-    earlier = _read(path, LastVerification.from_json)
-    _write(path, LastVerification.of(record, time_ms, earlier).to_json())
+def write_verification(verify_dir: Path, flow: str, found: LastVerification) -> None:
+    """Store what a verification came to. Raises OSError."""
+    _write(_verification_file(verify_dir, flow), found.to_json())
 
 
-def write_rehearsal(report_dir: Path, record: Mapping[str, Any]) -> None:
-    """Store what ``mirror rehearse --json`` prints of a flow. Raises OSError."""
+def read_verification(verify_dir: Path, flow: str) -> LastVerification | None:
+    """Return what the last verification into this folder came to; None if there was none."""
+    return _read(_verification_file(verify_dir, flow), LastVerification.from_json)
+
+
+def write_rehearsal(report_dir: Path, flow: str, found: LastRehearsal) -> None:
+    """Store what a rehearsal came to. Raises OSError."""
     own_folder(report_dir, others=REPORT_READERS)  # no run may have made it yet
-    _write(_rehearsal_file(report_dir, record["flow"]), LastRehearsal.of(record).to_json())
+    _write(_rehearsal_file(report_dir, flow), found.to_json())
+
+
+def keep_evidence(report_dir: Path, flow: str, evidence: Evidence) -> None:
+    """Store what is newer than what the folder has: other hosts have verified and rehearsed, too. Ignores OSError."""
+    kept = read_evidence(report_dir, flow)
+    verification, rehearsal = evidence.verification, evidence.rehearsal
+    with contextlib.suppress(OSError):
+        if verification is not None and (kept.verification is None or verification.time_ms > kept.verification.time_ms):
+            write_verification(report_dir / VERIFY_FOLDER, flow, verification)
+        if rehearsal is not None and (kept.rehearsal is None or rehearsal.time_ms > kept.rehearsal.time_ms):
+            write_rehearsal(report_dir, flow, rehearsal)
 
 
 def read_evidence(report_dir: Path, flow: str) -> Evidence:
@@ -39,7 +57,7 @@ def read_evidence(report_dir: Path, flow: str) -> Evidence:
     found = [
         verification
         for folder in (report_dir / VERIFY_FOLDER, report_dir)
-        if (verification := _read(_verification_file(folder, flow), LastVerification.from_json)) is not None
+        if (verification := read_verification(folder, flow)) is not None
     ]
     return Evidence(
         max(found, key=lambda verification: verification.time_ms, default=None),

@@ -1,4 +1,4 @@
-"""The history of a flow: data of earlier runs in the ledger. For information only; a plan without it is valid, too."""
+"""The history of a flow: what earlier runs have left. For information only; a plan without it is valid, too."""
 
 from __future__ import annotations
 
@@ -16,19 +16,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.config.models import FlowConfig
+    from mirror.spark.ledger.status_table import StatusTable
 
 _MAX_EPOCHS: Final = 20
 """How many epochs of a stream's run are read, the last ones: they show whose turn it is."""
 
 
-def read_history(flow: FlowConfig, flow_folder: Path, run: str = "") -> RunHistory:
-    """Return the history that a plan of ``flow`` uses; ``flow_folder`` is the flow's in the ledger (a run's parent).
+def has_limits(flow: FlowConfig) -> bool:
+    """Return whether not all partitions of ``flow`` may be copied in each run, so that they take turns."""
+    return bool(flow.max_partitions_in_parallel or flow.max_bytes_per_epoch)
 
-    Old plans are read only if the flow has limits, so that its partitions take turns. The health of partitions is read
-    if ``run`` names a scheduled run; a stream reads it from its own epochs.
+
+def read_history(flow: FlowConfig, flow_folder: Path, run: str = "", status: StatusTable | None = None) -> RunHistory:
+    """Return the history that a plan of ``flow`` uses: that of its ``status`` topic.
+
+    If that cannot be read (None), ``flow_folder`` is: the flow's in the ledger (a run's parent). Old plans are read
+    only if the flow has limits, so that its partitions take turns. The health of partitions is read if ``run`` names a
+    scheduled run; a stream reads it from its own epochs.
     """
-    has_limits = flow.max_partitions_in_parallel or flow.max_bytes_per_epoch
-    turns = last_planned_ms(flow_folder) if has_limits else {}
+    if status is not None:
+        return RunHistory(last_planned_ms=status.turns, unhealthy=status.health)
+    turns = last_planned_ms(flow_folder) if has_limits(flow) else {}
     unhealthy = unhealthy_before(flow_folder, run) if run else {}
     return RunHistory(last_planned_ms=turns, unhealthy=unhealthy) if turns or unhealthy else NO_HISTORY
 

@@ -56,7 +56,7 @@ class Runs:
         values = {"name": FLOW, "source": "paris", "target": "berlin", "topics": ["t"], "configs": "create"}
         self.flow = FlowConfig.model_validate({**values, "acls": {"sync": False}})
 
-        def replicate(_: FlowRunner, __: FlowConfig, ___: Ledger, ____: str) -> None:
+        def replicate(_: FlowRunner, __: FlowConfig, ___: Ledger, *____: object) -> None:
             self.copied += 1
             self.copying()
 

@@ -18,6 +18,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.datasource.sink import RangesStreamWriter, RangesWriter, TaskResults
 from mirror.spark.driver import batch_job as job
+from mirror.spark.driver import run_status
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.output.console import Consoles
@@ -28,11 +29,13 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, Summary
+from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.spark.driver.test_stream_flow import run_of
 from tests.spark.epochs_harness import answer, new_epochs_harness
+from tests.spark.fakes import SilentWriter
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
@@ -111,7 +114,7 @@ UNWATCHED = SimpleNamespace(check=lambda: None)
 def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def copied_but_not_recorded(_: FlowRunner, __: FlowConfig, ledger: Ledger, ___: str) -> None:
+    def copied_but_not_recorded(_: FlowRunner, __: FlowConfig, ledger: Ledger, *___: object) -> None:
         ledger.write_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[]))
         monkeypatch.setattr(os, "fsync", _full)
         raise RuntimeError("Spark says something long")
@@ -120,6 +123,8 @@ def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
     monkeypatch.setattr(FlowRunner, "open_watch", lambda *_: contextlib.nullcontext(UNWATCHED))
     monkeypatch.setattr(FlowRunner, "_claimed", lambda *_: contextlib.nullcontext(False))
     monkeypatch.setattr(FlowRunner, "_replicate", copied_but_not_recorded)
+    monkeypatch.setattr(run_status, "StatusWriter", SilentWriter)
+    monkeypatch.setattr(run_status, "read_status", lambda *_: StatusTable())
     one, nothing = flow(), cast("Any", None)
     telemetry = RunTelemetry(TelemetrySettings(disabled=True), tmp_path, SystemClock())
     run = FlowRunner(

@@ -14,8 +14,10 @@ from rich.console import Console
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import CountBasis, Outcome
+from mirror.relay.progress import followed_topic
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.driver import batch_flow as flow_run
+from mirror.spark.driver import run_status
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_table
 from mirror.spark.ledger.obstacles import TargetTopics
@@ -153,9 +155,10 @@ def test_a_run_that_is_cut_short_reports_the_progress_on_the_target(
 ) -> None:
     """A signal comes as an exception while Spark works; no task can answer any more."""
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    for module in (reached, flow_run):
+    for module in (reached, flow_run, followed_topic):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
     monkeypatch.setattr(flow_run, "record_epoch", lambda *_: None)
+    monkeypatch.setattr(run_status, "StatusWriter", fakes.SilentWriter)
     fakes.Cluster("b:1", tmp_path).make()
     one_flow = flow()
     run = flow_run.FlowRunner(
@@ -170,7 +173,7 @@ def test_a_run_that_is_cut_short_reports_the_progress_on_the_target(
         debug=False,
     )
 
-    def cut_short(_: FlowConfig, ledger: Ledger, __: str) -> None:
+    def cut_short(_: FlowConfig, ledger: Ledger, *__: object) -> None:
         ledger.write_plan(Plan(flow="f", tasks=[[ONE]], results_without_task=[]))
         admin = fakes.Admin({"bootstrap.servers": "b:1"})
         admin.commit_group_offsets(group_of("f", TP), {TP: to_offset(at(ONE.start + 7).progress[TP])})

@@ -1,0 +1,183 @@
+"""What a flow's status topic has, and the records that a driver writes there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirror.client import TopicPartition
+from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress import status_values
+from mirror.relay.progress.status_topic import StatusNews, StatusRecord
+from mirror.relay.progress.status_values import RunState, StatusKind
+from mirror.spark.ledger import evidence_values
+from mirror.spark.ledger.obstacles import Obstacle
+from mirror.spark.ledger.partition_health import PartitionHealth
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.status_table import (
+    Records,
+    Reported,
+    StatusTable,
+    health_records,
+    obstacle_records,
+    turn_records,
+)
+from mirror.spark.planning.history import read_history
+from mirror.spark.planning.limits import Backlog, apply_limits
+from mirror.telemetry.evidence import LastRehearsal, LastVerification
+from mirror.telemetry.traces.ids import epoch_id
+from tests.relay.progress.test_status_values import KEY, PLAIN, REPORT, TASK
+from tests.spark.ledger.test_results import result
+from tests.spark.planning.test_packing import backlog
+from tests.spark.planning.test_range_planner import flow
+from tests.telemetry.test_evidence import DIFFERENT, rehearsed, verified
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRACE = str(epoch_id("f", "run", 1))
+FAILING = PartitionHealth(None, 1_700_000_000_000, TRACE, TRACE)
+TPS = [TopicPartition("t", number) for number in range(4)]
+
+
+def news(records: Records, *, again: bool = False) -> StatusNews:
+    """As a follower reads what was written."""
+    read = []
+    for key, value in records.items():
+        parsed = status_values.parse_key(str(key).encode())
+        assert parsed == key
+        stored = None if value is None else status_values.decode(key, status_values.encode(value), "f")
+        assert (stored is None) == (value is None)
+        read.append(StatusRecord(key, stored, 5))
+    return StatusNews(again=again, records=read)
+
+
+def test_a_table_has_the_last_value_of_each_key_and_nothing_of_before_if_it_was_read_again() -> None:
+    table, run = StatusTable(), RunState(run="r", since_ms=1, state="running")
+    found = [
+        StatusRecord(status_values.task_key(5), TASK, 1),
+        StatusRecord(KEY, replace(REPORT, sequence=1), 1),
+        StatusRecord(KEY, REPORT, 2),
+        StatusRecord(status_values.RUN, run, 3),
+    ]
+    table.apply(StatusNews(again=True, records=found))
+    assert (table.tasks, table.partitions, table.run) == ({5: TASK}, {KEY.tp: Reported(REPORT, 2)}, run)
+    table.apply(news({status_values.task_key(5): None, status_values.RUN: None}))
+    assert (table.tasks, table.run) == ({}, None)
+    assert table.partitions
+    table.apply(StatusNews(again=True, records=[]))
+    assert table == StatusTable()
+
+
+def test_lost_report_folders_take_no_partition_s_turns(tmp_path: Path) -> None:
+    """Ten partitions that fail, with the larger backlogs, and ten healthy ones: 200 turns, each run on another host."""
+    one, table = flow(max_partitions_in_parallel=2), StatusTable()
+    sizes = [1_000] * 10 + [10] * 10
+    progress_ms = [0] * 10 + [1] * 10
+    healthy = 0
+    for run in range(1, 101):
+        turns = read_history(one, tmp_path / "lost", status=table).last_planned_ms
+        backlogs = [
+            Backlog(backlog(number, size), size, max(turns.get(TopicPartition("t", number), 0), progress_ms[number]))
+            for number, size in enumerate(sizes)
+        ]
+        chosen = apply_limits(one, backlogs)
+        plan = Plan(flow="f", tasks=[chosen.ranges], results_without_task=chosen.waiting)
+        table.apply(news(turn_records(table.turns, plan, 1_000 * run)))
+        copied = [range_.partition for range_ in chosen.ranges if range_.partition >= 10]
+        healthy += len(copied)
+        progress_ms = [1_000 * run if number in copied else ms for number, ms in enumerate(progress_ms)]
+    assert healthy == 50
+
+
+def test_turns_of_partitions_that_the_flow_has_no_more_are_deleted() -> None:
+    idle = replace(backlog(1, 5), end=10)
+    plan = Plan(flow="f", tasks=[[backlog(0, 5), idle]], results_without_task=[result(2, Outcome.UNFINISHED)])
+    assert turn_records(TPS, plan, 7) == {
+        status_values.partition_key(StatusKind.TURN, TPS[0]): {"ms": 7},
+        status_values.partition_key(StatusKind.TURN, TPS[3]): None,
+    }
+
+
+def test_a_partition_fails_until_its_copy_is_complete_or_it_has_gone() -> None:
+    table = StatusTable()
+    before = dict.fromkeys(TPS, FAILING)
+    table.apply(news(health_records({}, before, [])))
+    assert table.health == before
+    worse = replace(FAILING, stuck_since_ms=1_700_000_000_001)
+    results = [result(0), result(1, Outcome.UNFINISHED), result(2, Outcome.EXPIRED)]
+    changed = health_records(table.health, {TPS[2]: worse}, results)
+    table.apply(news(changed))
+    assert table.health == {TPS[1]: FAILING, TPS[2]: worse}, "0 is complete, 1 waits for its turn, 3 has gone"
+    assert health_records(table.health, {TPS[2]: worse}, results) == {}, "nothing has changed"
+
+
+def test_obstacles_are_written_when_they_change_and_deleted_when_they_have_gone() -> None:
+    table = StatusTable()
+    first = {"t": Obstacle("refused", 2), "u": Obstacle("x" * 9_000)}
+    table.apply(news(obstacle_records({}, first)))
+    assert table.obstacles == {"t": Obstacle("refused", 2), "u": Obstacle("x" * 1_000)}
+    assert obstacle_records(table.obstacles, first) == {}
+    table.apply(news(obstacle_records(table.obstacles, {"t": Obstacle("still refused")})))
+    assert table.obstacles == {"t": Obstacle("still refused")}
+
+
+VERIFIED = LastVerification.of(verified(*DIFFERENT), 1_700_000_000_000, None)
+REHEARSED = LastRehearsal.of(rehearsed())
+
+
+def test_evidence_is_read_as_it_was_written() -> None:
+    table = StatusTable()
+    table.apply(news({status_values.VERIFICATION: evidence_values.verification_value(VERIFIED)}))
+    table.apply(news({status_values.REHEARSAL: evidence_values.rehearsal_value(REHEARSED)}))
+    assert (table.evidence.verification, table.evidence.rehearsal) == (VERIFIED, REHEARSED)
+
+
+def test_evidence_of_another_version_is_none() -> None:
+    assert evidence_values.verification_of({**VERIFIED.to_json(), "outcomes": {"better": 1}}) is None
+    assert evidence_values.rehearsal_of({**REHEARSED.to_json(), "time_ms": None}) is None
+
+
+def test_evidence_has_a_bounded_size_and_keeps_the_worst_partitions() -> None:
+    rows = tuple({**VERIFIED.partitions[0], "partition": number, "remarks": "\u00e4" * 900} for number in range(200))
+    topics = {f"topic-{number}": number for number in range(20_000)}
+    value = evidence_values.verification_value(replace(VERIFIED, partitions=rows, equal_to=topics))
+    assert len(status_values.encode(value)) <= evidence_values.MAX_VALUE_BYTES
+    assert (value["outcomes"], value["equal_to"]["topic-0"]) == (VERIFIED.outcomes, 0)
+    many = tuple({"kind": "acl", "name": "n", "reason": "r" * 900, "action": "a"} for _ in range(200))
+    value = evidence_values.rehearsal_value(replace(REHEARSED, obstacles=many))
+    assert len(status_values.encode(value)) <= evidence_values.MAX_VALUE_BYTES
+    assert value["obstacles"]
+
+
+@pytest.mark.parametrize("value", [VERIFIED.to_json(), REHEARSED.to_json(), {"ms": 1}, {"reason": "x", "first": 0}])
+@given(data=st.data())
+@settings(max_examples=25)
+def test_any_value_is_taken_as_one_to_compute_with_or_none(value: dict[str, Any], data: st.DataObject) -> None:
+    place: Any = json.loads(json.dumps(value))
+    stored = place
+    while True:
+        name = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not isinstance(place[name], dict | list) or not place[name] or data.draw(st.booleans()):
+            place[name] = data.draw(PLAIN)
+            break
+        place = place[name]
+    keys = [status_values.VERIFICATION, status_values.REHEARSAL, status_values.obstacle_key("t")]
+    keys += [status_values.partition_key(kind, TPS[0]) for kind in (StatusKind.TURN, StatusKind.HEALTH)]
+    table = StatusTable()
+    for key in keys:
+        read = status_values.decode(key, json.dumps({"v": 1, **stored}).encode(), "f")
+        table.apply(StatusNews(again=False, records=[StatusRecord(key, read, 1)]))
+    verification, rehearsal = table.evidence.verification, table.evidence.rehearsal
+    if verification is not None:
+        assert sum(verification.outcomes.values()) + sum(verification.equal_to.values()) >= 0
+        assert LastVerification.from_json(verification.to_json()) == verification
+    if rehearsal is not None:
+        assert LastRehearsal.from_json(rehearsal.to_json()) == rehearsal
+    assert all(ms >= 0 for ms in table.turns.values())
+    assert all(one.reason.isprintable() for one in table.obstacles.values())
