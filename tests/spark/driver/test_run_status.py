@@ -102,8 +102,7 @@ def test_a_verification_with_another_report_folder_reaches_the_next_run(
     monkeypatch.setattr("mirror.spark.driver.verify_job.catch_signals", lambda: None)
     audit = Audit(pair, tmp_path)
     verify(["--config", str(audit.config), "--report-dir", str(tmp_path / "elsewhere" / "verify")])
-    folder = tmp_path / "here"
-    RunStatus({"bootstrap.servers": pair.target.bootstrap}, LIMITED, "run", print).read(folder)
-    found = read_evidence(folder, FLOW).verification
+    Run(pair, tmp_path, "here").end()
+    found = read_evidence(tmp_path / "here", FLOW).verification
     assert found is not None
     assert found == read_evidence(tmp_path / "elsewhere", FLOW).verification
