@@ -51,6 +51,8 @@ class Site:
         self.folder: Final = folder
         self.config: Final = folder / "mirror.toml"
         self.report: Final = folder / "report"
+        self.python = sys.executable
+        """Runs the commands: of an environment with the mirror."""
         self._started: Final = list[subprocess.Popen[str]]()
 
     def write(self, clusters: Mapping[str, str], flows: Mapping[str, str], **options: Mapping[str, object]) -> None:
@@ -65,7 +67,7 @@ class Site:
 
     def command(self, name: str) -> list[str]:
         """The command line of ``mirror name`` for this configuration; -P: the installed command has no other path."""
-        return [sys.executable, "-P", "-m", "mirror.cli", name, "--config", str(self.config)]
+        return [self.python, "-P", "-m", "mirror.cli", name, "--config", str(self.config)]
 
     def start(
         self, *arguments: str, command: str = "run", environ: Mapping[str, str] | None = None
