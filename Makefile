@@ -55,6 +55,11 @@ brokers: $(INSTALLED)
 releases: $(INSTALLED)
 	@PYTHONPATH=. $(BIN)/python -m tests.releases.releases
 
+# Other releases of PySpark, in build/: 320 to 450 MB each.
+.PHONY: sparks
+sparks: $(INSTALLED)
+	@PYTHONPATH=. $(BIN)/python -m tests.e2e.spark_releases
+
 # `make test` copies from it.
 oldest: $(INSTALLED)
 	@PYTHONPATH=. $(BIN)/python -m tests.releases.releases oldest
@@ -178,7 +183,7 @@ isolation: brokers ## measure what sick partitions and throttled targets cost th
 takeovers: brokers $(ARCHIVES) ## kill MirrorMaker 2 20 times in each of six ways, take its topics over and give them back (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/takeovers/campaign.py $(ARGUMENTS)
 
-cluster: brokers releases prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
+cluster: brokers releases sparks prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -12,6 +13,16 @@ from mirror.errors import FlowError
 from mirror.spark.driver.launch.spark_versions import LIMITS, check_java, installed_spark, version_warning
 
 JAVA = Path("/opt/jdk/bin/java")
+CHECKOUT = Path(__file__).parents[3]
+IN_3_5 = {
+    "pyspark": {"InheritableThread", "SparkConf", "SparkContext", "SparkFiles", "TaskContext", "daemon"},
+    "pyspark.accumulators": {"AccumulatorParam"},
+    "pyspark.errors": {"PySparkRuntimeError"},
+    "pyspark.sql": {"SparkSession"},
+}
+"""What Spark's oldest release has of what is imported wherever it runs."""
+DATA_SOURCES = {"batch_reader.py", "rows.py", "sink.py", "source.py", "stream_reader.py"}
+"""Imported by a stream that needs Spark 4.2."""
 
 
 @pytest.mark.parametrize(
@@ -57,8 +68,24 @@ def test_a_python_that_spark_does_not_support_is_named(spark: str, python: int, 
 
 
 def test_the_tested_releases_are_those_that_can_be_installed() -> None:
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     oldest, newest = min(LIMITS), max(LIMITS)
     (wanted,) = (one for one in project["dependencies"] if re.match(r"pyspark\b", one))
     assert wanted == f"pyspark>={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
     assert installed_spark().startswith(f"{newest[0]}.{newest[1]}.")
+
+
+def test_modules_import_of_pyspark_what_its_oldest_release_has() -> None:
+    newer = []
+    for path in (CHECKOUT / "mirror").rglob("*.py"):
+        if path.name in DATA_SOURCES and path.parent.name == "datasource":
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            match node:
+                case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] == "pyspark":
+                    newer += [
+                        (path.name, module, name.name) for name in names if name.name not in IN_3_5.get(module, ())
+                    ]
+                case ast.Import(names=names):
+                    newer += [(path.name, name.name) for name in names if name.name.startswith("pyspark.")]
+    assert not newer
