@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +16,9 @@ from mirror.relay.model.ranges import OPEN_END, Range, RangeResult
 from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
 from mirror.relay.progress import control
 from mirror.relay.progress.assignment_entries import requests_of
+from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.progress.control import RunControl, control_partition
+from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes.record_batches import build
 from tests.polling import eventually
@@ -25,6 +26,15 @@ from tests.relay.fake_pair import FLOW, FakePair
 
 RUN: Final = "run-1"
 JOB: Final = 1
+
+
+class JumpingClock(SystemClock):
+    """The real time, except that days of the calendar pass when a test says so."""
+
+    ahead_ms = 0
+
+    def unix_ms(self) -> int:
+        return super().unix_ms() + self.ahead_ms
 
 
 class JobSite:
@@ -35,6 +45,8 @@ class JobSite:
     ) -> None:
         monkeypatch.setattr(control, "POLL_INTERVAL_MS", 20)
         partitions = 1 + max((each for row in rows for each in row), default=0)
+        self.clock = JumpingClock()
+        monkeypatch.setattr("mirror.relay.task.copy_ranges.SystemClock", lambda: self.clock)
         self.pair = FakePair(monkeypatch, partitions=partitions, exactly_once=exactly_once)
         self.pair.target.admin.broker_configs[""] = {"producer.id.expiration.ms": str(86_400_000)}
         self.by = {"exactly_once_by": by or "sequences"} if exactly_once else {}
@@ -61,7 +73,8 @@ class JobSite:
 
     def begin(self, task: int, attempt: int = 0, **policy: Any) -> Future[list[RangeResult]]:
         """Begin an attempt of a task."""
-        options = {"run": RUN, "epoch": JOB, "generation": 1, "task": task, "attempt": attempt, **self.by, **policy}
+        options: dict[str, Any] = {"run": RUN, "epoch": JOB, "generation": 1, "task": task, "attempt": attempt}
+        options |= {"commit_interval_ms": 100, **self.by, **policy}
         begun = self._pool.submit(
             self.pair.copy_all, self.rows[task], follows=True, send=self.reports.append, flow=FLOW, **options
         )
@@ -125,10 +138,10 @@ class JobSite:
 
     # --- records
 
-    def write(self, partition: int) -> None:
-        """Write a record, whose value is its number."""
-        value = b"%d" % self.written[partition]
-        self.pair.source.log("t", partition).append(build([value], timestamp=int(time.time() * 1000)))
+    def write(self, partition: int, size: int = 1) -> None:
+        """Write a record, whose value is its number, filled up to ``size``."""
+        value = (b"%d" % self.written[partition]).ljust(size)
+        self.pair.source.log("t", partition).append(build([value], timestamp=self.clock.unix_ms()))
         self.written[partition] += 1
 
     def copied(self, *partitions: int) -> None:
@@ -143,12 +156,26 @@ class JobSite:
     def check(self) -> None:
         """The target holds each record once, in order."""
         for partition, count in self.written.items():
-            assert self.pair.values(partition) == [b"%d" % number for number in range(count)], partition
+            assert [int(value) for value in self.pair.values(partition)] == list(range(count)), partition
 
     @property
     def fences(self) -> int:
         calls = self.pair.target.calls(Api.INIT_PRODUCER_ID)
         return sum(call.body.transactional_id is not None for call in calls)
+
+    def progress(self, partition: int) -> Progress:
+        """What is committed."""
+        return ProgressStore(self._admin, FLOW).read([self.target(partition)])[self.target(partition)]
+
+    def committed(self, *partitions: int) -> None:
+        """Wait until the progress is that of all that was written."""
+        self.copied(*partitions)
+        for each in partitions or self.written:
+            eventually(
+                lambda each=each: self.progress(each).offset == self.written[each],  # type: ignore[misc]
+                within_s=20,
+                what=f"the progress of {each}",
+            )
 
     # --- the end
 

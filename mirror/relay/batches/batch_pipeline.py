@@ -90,7 +90,8 @@ class BatchPipeline:
         """``reencode`` runs in another thread; ``held`` counts the bytes that are held."""
         self._is_foreign: Final = is_foreign
         self._held: Final = held
-        self._limits = limits
+        self.limits = limits
+        """See :meth:`set_limits`."""
         self._policy = policy
         self._batch_size = batch_size if policy.compression is None else min(batch_size, RECOMPRESSED_BATCH_BYTES)
         self._reencode = reencode
@@ -104,6 +105,7 @@ class BatchPipeline:
     def restart(self, start: int) -> None:
         """Restart at offset ``start`` and forget everything that was added. The caller releases its buffers."""
         self._start = self._expected = start
+        self.remedies.forget_skipped(start)
         self._inputs: deque[_FetchedInput] = deque()
         # Empty only if the inputs are empty, too.
         self._backlog: deque[_PendingBatch] = deque()
@@ -182,7 +184,7 @@ class BatchPipeline:
             batch,
             start=self._start,
             end=pending.end,
-            target_log_append_time=self._limits.log_append_time,
+            target_log_append_time=self.limits.log_append_time,
             rewrites=self._policy.rewrites,
         )
         # The broker would refuse it, and with it the whole transaction.
@@ -218,6 +220,17 @@ class BatchPipeline:
     def stop_at(self, output: OutputBatch, error: MirrorError) -> None:
         """Raise ``error`` at ``output``, which the target does not take, once everything before it is copied."""
         self._stop = (output.base_offset, error)
+
+    def set_limits(self, limits: TargetLimits) -> None:
+        """Have what is encoded from now on fit ``limits``."""
+        if limits.max_message_bytes != self.limits.max_message_bytes:
+            self.remedies.set_max_bytes(limits.max_message_bytes)
+        self.limits = limits
+
+    def forget_refusals(self) -> None:
+        """Offer again what the target has refused: it may take it by now."""
+        self._stop = None
+        self.remedies.forget(self.limits.max_message_bytes)
 
     def clear(self) -> None:
         """Drop everything that is left, and cancel the re-encoding."""
@@ -290,7 +303,7 @@ class BatchPipeline:
     def _take_run(self, unix_ms: int) -> list[_PendingBatch]:
         """Remove the batches to re-encode together from the backlog; empty if the first one is passed on as bytes."""
         first = self._backlog[0]
-        allowed = self._limits.earliest_ms(unix_ms), self._limits.latest_ms(unix_ms)
+        allowed = self.limits.earliest_ms(unix_ms), self.limits.latest_ms(unix_ms)
         if _has_bad_timestamp(first.batch, allowed):
             first.reason = first.reason or Reason.BAD_TIMESTAMP
             first.remedies |= {Reason.BAD_TIMESTAMP}
@@ -317,8 +330,8 @@ class BatchPipeline:
         rule = None
         if Reason.BAD_TIMESTAMP in remedies:
             policy = self._policy.on_bad_timestamp
-            bounds = self._limits.bounds_ms(unix_ms, exact=policy == "fail")
-            rule = TimestampRule(*bounds, policy, self._limits.time_keys)
+            bounds = self.limits.bounds_ms(unix_ms, exact=policy == "fail")
+            rule = TimestampRule(*bounds, policy, self.limits.time_keys)
         return ReencodeSpec(
             codec=self._policy.compression,
             limit=self.remedies.max_reencoded_bytes,

@@ -10,15 +10,33 @@ class Remedies:
     """The remedies of one copy, by the source offsets to which they apply."""
 
     def __init__(self, max_message_bytes: int) -> None:
-        self.max_reencoded_bytes = max_message_bytes
-        """The largest batch that re-encoding makes."""
-        self.max_passed_bytes = max_message_bytes
-        """The largest batch that is passed on as bytes."""
+        self.set_max_bytes(max_message_bytes)
         self.skipped_offsets: set[int] = set()
         """The offsets of single records that are skipped."""
         # Batches that begin below the offset are re-encoded for the reason.
         self._until: dict[Reason, int] = {}
         self._reach: dict[Reason, int] = {}
+
+    def set_max_bytes(self, max_message_bytes: int) -> None:
+        """Forget the sizes that were refused: the target takes batches of ``max_message_bytes``, as far as is known."""
+        self.max_reencoded_bytes = max_message_bytes
+        """The largest batch that re-encoding makes."""
+        self.max_passed_bytes = max_message_bytes
+        """The largest batch that is passed on as bytes."""
+
+    def forget(self, max_message_bytes: int) -> None:
+        """Forget all that was learned but for the records that are skipped."""
+        self.set_max_bytes(max_message_bytes)
+        self._until.clear()
+        self._reach.clear()
+
+    def forget_reach(self) -> None:
+        """Let the reach of a refusal begin small again: it doubles with each, and a copy may live for months."""
+        self._reach.clear()
+
+    def forget_skipped(self, offset: int) -> None:
+        """Nothing before ``offset`` is copied again."""
+        self.skipped_offsets = {skipped for skipped in self.skipped_offsets if skipped >= offset}
 
     def at(self, offset: int) -> frozenset[Reason]:
         """Return why a batch that begins at ``offset`` is re-encoded; usually for no reason."""

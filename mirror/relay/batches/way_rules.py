@@ -164,12 +164,18 @@ class WayChoice:
 
     def __init__(self, rules: WayRules, source: TopicPartition) -> None:
         """``source`` is the source's partition, for errors."""
-        self._rules: Final = rules
         self._source: Final = source
         self._transactions_until: int | None = None
-        self.way: Way = rules.fixed or Way.SEQUENCES
-        self.reason: str = rules.reason(None, 0)
+        self.way = Way.SEQUENCES
+        self.reason = ""
         """Why the last output that was chosen for goes :attr:`way`: one clause, empty before the first one."""
+        self.set_rules(rules)
+
+    def set_rules(self, rules: WayRules) -> None:
+        """Choose by ``rules`` from now on."""
+        self._rules = rules
+        if rules.fixed is not None or not self.reason:
+            self.way, self.reason = rules.fixed or self.way, rules.reason(None, 0)
 
     def choose(self, output: OutputBatch, unix_ms: int, now: int) -> Way:
         """Return the way that ``output`` goes; ``now`` is a monotonic time in ms.

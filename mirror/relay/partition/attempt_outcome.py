@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import (
@@ -29,9 +29,6 @@ from mirror.relay.partition.expiries import expiry_error, expiry_record
 from mirror.relay.partition.states import MAX_ABORTS_IN_A_ROW
 from mirror.timing import FOREVER_MS, deadline
 
-if TYPE_CHECKING:
-    from mirror.relay.batches.target_limits import TargetLimits
-
 
 @dataclass(frozen=True, slots=True)
 class AttemptOutcome:
@@ -51,7 +48,6 @@ class FailureClassifier:
         source: TopicPartition,
         target: TopicPartition,
         policy: CopyPolicy,
-        limits: TargetLimits,
         pipeline: BatchPipeline,
         unix_ms: Callable[[], int],
     ) -> None:
@@ -62,7 +58,6 @@ class FailureClassifier:
         self._source: Final = source
         self._target: Final = target
         self._policy: Final = policy
-        self._limits: Final = limits
         self._pipeline: Final = pipeline
         self._unix_ms: Final = unix_ms
 
@@ -112,8 +107,9 @@ class FailureClassifier:
 
     def _apply_remedy(self, error: BaseException, output: OutputBatch, committed: int) -> None:
         """Have the pipeline re-encode or skip what was refused. Raises MirrorError if there is no remedy."""
+        pipeline = self._pipeline
         reason = handle_refusal(
-            error, output, self._pipeline.remedies, source=self._source, policy=self._policy, limits=self._limits
+            error, output, pipeline.remedies, source=self._source, policy=self._policy, limits=pipeline.limits
         )
         if reason is not None and output.base_offset == committed:
             raise reason

@@ -274,6 +274,8 @@ class PartitionCopy:
         self._writer: TargetWriter = self._context.new_writer(self, parts.way)
         self._commits.begin(None, self._writer)
         after_failure = parts.failures.expiries > 0 or self._retry.last_failure is not None
+        if self._retry.last_failure is not None:
+            self._reader.pipeline.forget_refusals()
         planned, self._planned = self._planned, None  # later attempts read what the first one has committed
         self._stage = self._opening = Opening(parts, self._writer, now, after_failure=after_failure, planned=planned)
 
@@ -341,9 +343,27 @@ class PartitionCopy:
 
     # --- while it lives long
 
-    def end_period(self, now: int) -> None:
-        """Let telemetry have what came of the present period, and begin the next one."""
-        self.recorder.end_period(self.result_at(now), now)
+    def forget_refusals(self) -> None:
+        """Let what a refusal reaches begin small again."""
+        self._reader.pipeline.remedies.forget_reach()
+
+    def set_rules(self, limits: TargetLimits, rules: WayRules | None) -> None:
+        """Copy by these rules from now on."""
+        self._reader.pipeline.set_limits(limits)
+        if self._parts.choice is not None and rules is not None:
+            self._parts.choice.set_rules(rules)
+
+    def renew(self) -> bool:
+        """Begin another attempt with the next step if brokers may forget the progress soon; return whether.
+
+        It commits the progress again. By sequences only a fence writes the claim, and only a new attempt fences. An
+        attempt that has more to send goes on, and is asked again later.
+        """
+        attempt = self._copying
+        if attempt is None or not self.recorder.is_renewal_due(self._parts.policy.renew_ms):
+            return False
+        attempt.end_when_committed()
+        return True
 
     # --- the end of an epoch
 

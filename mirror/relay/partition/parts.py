@@ -76,7 +76,7 @@ def make_parts(
         is_foreign=context.foreign_finder(copy),
     )
     clock = DeliveryClock(copied.stuck_since_ms, context.timeouts, context.unix_ms)
-    failures = FailureClassifier(copy.source, copy.target, policy, limits, reader.pipeline, context.unix_ms)
+    failures = FailureClassifier(copy.source, copy.target, policy, reader.pipeline, context.unix_ms)
 
     def awaited() -> str:
         return awaited_text(recorder.timeline.phase, context.no_leader_reason(copy))

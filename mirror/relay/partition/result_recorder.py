@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.model.reports import difference
 from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName, TimelineRecorder
 from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import other_source
@@ -60,8 +59,6 @@ class ResultRecorder:
         self._unix_ms: Final = unix_ms
         self._began_ms: Final = now
         self._max_listed: Final = MAX_LISTED if lives_long else None
-        self._period_began: RangeResult | None = None
-        """The result when the present period began; None in the first one."""
 
     # --- progress
 
@@ -304,7 +301,7 @@ class ResultRecorder:
         if outcome.outcome is Outcome.UNFINISHED:
             result.stuck_since_ms = stuck_since_ms
         result.timeline = self._timeline(now)
-        self._observer.range_finished(self._range, self._since_period_began(result))
+        self._observer.range_finished(self._range, result)
 
     def interim_result(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> RangeResult:
         """Return the result of an epoch that ends now, while the copy continues."""
@@ -323,20 +320,11 @@ class ResultRecorder:
         result.seconds = max(0.001, (now - self._began_ms) / 1000)
         return result
 
-    def end_period(self, result: RangeResult, now: int) -> None:
-        """Let the observer have what came of the copy in the present period, unless nothing did; begin the next one.
-
-        ``result`` is what :meth:`result_at` has returned at ``now``.
-        """
-        period = self._since_period_began(result)
-        if period.end != period.start or period.retries or period.outcome is not Outcome.COMPLETE:
-            period.timeline = self._timeline(now)
-            self._observer.range_finished(self._range, period)
-        self._period_began = result
+    def next_timeline(self, now: int) -> CopyTimeline:
+        """Return the timeline of the period that ends now, and begin the next one."""
+        timeline = self._timeline(now)
         self.timeline = self.timeline.next_period(now)
-
-    def _since_period_began(self, result: RangeResult) -> RangeResult:
-        return result if self._period_began is None else difference(self._period_began, result)
+        return timeline
 
     def _timeline(self, now: int) -> CopyTimeline:
         timeline, copied = self.timeline.snapshot(now), self._range

@@ -14,10 +14,10 @@ from mirror.client import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import CorruptBatch, KafkaError, LogTruncated, OffsetOutOfRange
 from mirror.relay.model.observer import TaskObserver, TaskSnapshot
-from mirror.relay.model.timeline import MAX_EVENTS, EventName
+from mirror.relay.model.timeline import MAX_EVENTS, CopyTimeline, EventName
 from mirror.relay.progress.lookup.lookup_results import LogBounds
 from mirror.relay.readback.comparison import PartitionReadBack
-from mirror.relay.readback.result import Unverified, difference_text
+from mirror.relay.readback.result import MAX_FOUND, Unverified, difference_text
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class _Part:
 class _Finish:
     """A result that waits for its partition, until a time."""
 
+    tp: TopicPartition
     part: _Part
     result: RangeResult
     until_ms: int
@@ -112,10 +113,11 @@ class TargetReadBack:
         self._parts: Final = dict[TopicPartition, _Part]()
         self._closed: Final = set[TopicPartition]()
         """Those whose result was asked for: what is committed from now on is the next epoch's."""
-        self._assigned = 0
+        self._is_assigned = True
+        """Whether the consumer has exactly the present parts."""
         self._active: Final = set[TopicPartition]()
         """Those that have something to be read, or are still fetched."""
-        self._answers: Final = deque[tuple[TopicPartition, Future[LogBounds]]]()
+        self._answers: Final = deque[tuple[TopicPartition, _Part, Future[LogBounds]]]()
         self._finishes: Final = list[_Finish]()
         self._next_poll_ms = 0
         self._on_all_finished: Callable[[], None] | None = None
@@ -129,6 +131,7 @@ class TargetReadBack:
         part = self._parts.get(tp)
         if part is None:
             part = self._parts[tp] = _Part(self._new_core(compacted=compacted))
+            self._is_assigned = False
         part.core.add(written, now)
         self._active.add(tp)
         self._next_poll_ms = min(self._next_poll_ms, now)
@@ -146,7 +149,26 @@ class TargetReadBack:
             then()
             return
         self._closed.add(tp)
-        self._finishes.append(_Finish(part, result, now + self._grace_ms, then))
+        self._finishes.append(_Finish(tp, part, result, now + self._grace_ms, then))
+
+    def so_far(self, tp: TopicPartition) -> dict[str, Any] | None:
+        """Return what was found in ``tp`` by now, while its copy goes on; None if nothing was read back."""
+        part = self._parts.get(tp)
+        if part is None:
+            return None
+        self._take_differences(tp, part.core)
+        return part.core.result.to_json()
+
+    def forget(self, tps: Collection[TopicPartition]) -> None:
+        """Other copies of ``tps`` may follow: complete what waits, and read back nothing more of these."""
+        for finish in [each for each in self._finishes if each.tp in tps]:
+            self._finishes.remove(finish)
+            self._complete_finish(finish)
+        for tp in tps:
+            self._closed.discard(tp)
+            self._active.discard(tp)
+            if self._parts.pop(tp, None) is not None:
+                self._is_assigned = False
 
     def delaying(self, hand_over: Callable[[list[RangeResult]], None]) -> Callable[[list[RangeResult]], None]:
         """Return a function that hands results over once all of them are complete."""
@@ -180,9 +202,9 @@ class TargetReadBack:
 
     def _steer(self, now: int) -> None:
         """Fetch what is wanted, and nothing else."""
-        if len(self._parts) != self._assigned:
+        if not self._is_assigned:
             self._consumer.assign(list(self._parts), paused=True)
-            self._assigned = len(self._parts)
+            self._is_assigned = True
         total = 0
         for tp in list(self._active):
             part = self._parts[tp]
@@ -253,10 +275,9 @@ class TargetReadBack:
 
     def _read_bounds(self, tp: TopicPartition, part: _Part, now: int) -> None:
         part.awaits_bounds, part.asked_to, part.since_ms = True, part.core.committed_end, now
-        self._bounds(tp, _BOUNDS_TIMEOUT_MS).add_done_callback(lambda found: self._answers.append((tp, found)))
+        self._bounds(tp, _BOUNDS_TIMEOUT_MS).add_done_callback(lambda found: self._answers.append((tp, part, found)))
 
-    def _on_bounds(self, tp: TopicPartition, found: Future[LogBounds]) -> None:
-        part = self._parts[tp]
+    def _on_bounds(self, tp: TopicPartition, part: _Part, found: Future[LogBounds]) -> None:
         part.awaits_bounds = False
         error = found.exception()
         if error is None:
@@ -276,33 +297,39 @@ class TargetReadBack:
         ended = [each for each in self._finishes if not each.part.core.pending or now >= each.until_ms]
         for finish in ended:
             self._finishes.remove(finish)
-            self._write(finish.part.core, finish.result)
-            finish.then()
+            self._complete_finish(finish)
         if not self._finishes:
             self._hand_over()
+
+    def _complete_finish(self, finish: _Finish) -> None:
+        self._write(finish.tp, finish.part.core, finish.result)
+        finish.then()
 
     def _hand_over(self) -> None:
         hand_over, self._on_all_finished = self._on_all_finished, None
         if hand_over is not None:
             hand_over()
 
-    def _write(self, core: PartitionReadBack, result: RangeResult) -> None:
+    def _write(self, tp: TopicPartition, core: PartitionReadBack, result: RangeResult) -> None:
         core.leave_out_all(Unverified.ENDED)
         found = core.result
         if self._mode == "all":
             found.skip(Unverified.BETWEEN_EPOCHS, result.batches - core.added)
-        time_ms = self._unix_ms()
-        for difference in core.take_differences():
-            record = difference.to_record(time_ms)
-            found.found.append(record)
-            _report_difference(record, result)
+        for record in self._take_differences(tp, core):
+            _add_event(record, result.timeline)
         result.read_back = found.to_json()
 
+    def _take_differences(self, tp: TopicPartition, core: PartitionReadBack) -> list[dict[str, Any]]:
+        time_ms, found = self._unix_ms(), core.result.found
+        records = [difference.to_record(time_ms) for difference in core.take_differences()]
+        for record in records:
+            _log.error("%s: the target differs from what was committed: %s", tp, difference_text(record))
+        found += records
+        del found[MAX_FOUND:]
+        return records
 
-def _report_difference(record: dict[str, Any], result: RangeResult) -> None:
-    tp = TopicPartition(result.target_topic, result.partition)
-    _log.error("%s: the target differs from what was committed: %s", tp, difference_text(record))
-    timeline = result.timeline
+
+def _add_event(record: dict[str, Any], timeline: CopyTimeline | None) -> None:
     if timeline is None:
         return
     timeline.events.append({"name": EventName.DIFFERENCE.value, **record})

@@ -240,6 +240,7 @@ def _copy(
             else None,
             load_entries=partial(load_entries, admin, flow, policy.run, policy.epoch) if policy.follows else None,
             load_taken=partial(load_taken, admin, policy, read_rules, read_selection) if policy.follows else None,
+            read_rules=read_rules,
             send_report=send,
             neighbours=stack.enter_context(Neighbours(policy.run, flow)) if policy.lease_ms else None,
         )

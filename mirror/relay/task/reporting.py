@@ -35,7 +35,17 @@ SendReport = Callable[[TaskState | PartitionReport], object]
 class TaskReporter:
     """The reports of one attempt of a task. Used on the task's thread."""
 
-    def __init__(self, send: SendReport, policy: CopyPolicy, flow: str, unix_ms: Callable[[], int], now: int) -> None:
+    def __init__(
+        self,
+        send: SendReport,
+        policy: CopyPolicy,
+        flow: str,
+        read_back_of: Callable[[TopicPartition], dict[str, Any] | None],
+        unix_ms: Callable[[], int],
+        now: int,
+    ) -> None:
+        """``read_back_of`` returns what was found so far by reading a target partition back; None: nothing is."""
+        self._read_back_of: Final = read_back_of
         self._send: Final = send
         self._policy: Final = policy
         self._flow: Final = flow
@@ -143,6 +153,7 @@ class TaskReporter:
         shown = replace(
             result,
             timeline=None,
+            read_back=result.read_back or self._read_back_of(target),
             error=error if error is None else error[:MAX_ERROR_LENGTH],
             expiries=result.expiries[-MAX_REPORTED_LOSSES:],
             target_losses=result.target_losses[-MAX_REPORTED_LOSSES:],

@@ -44,6 +44,7 @@ from mirror.relay.task.epoch import EpochLifecycle, HandOver
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.lifecycle import Lifecycle, TaskLifecycle
 from mirror.relay.task.neighbours import serve_neighbours
+from mirror.relay.task.periods import PeriodObserver
 from mirror.relay.task.position_searches import PositionSearches
 from mirror.relay.task.reading_back import new_read_back, read_back_observer
 from mirror.relay.task.reporting import ReportingObserver, TaskReporter
@@ -53,6 +54,7 @@ from mirror.relay.task.task_records import TaskRecords
 from mirror.relay.task.topic_rules import TopicRules
 from mirror.relay.task.turns import AcquisitionTurns
 from mirror.relay.task.undecided_fetches import UndecidedFetches
+from mirror.relay.task.upkeep import RulesRefresh, Upkeep
 from mirror.relay.task.workers import TaskWorkers
 from mirror.relay.task.writers import Clients, TaskWriters
 from mirror.timing import FOREVER_MS, Clock
@@ -146,10 +148,12 @@ class Task:
         self._reader: AssignmentReader | None = None
         self._changes: AssignmentChanges | None = None
         self._reporter: TaskReporter | None = None
+        self._upkeep: Upkeep | None = None
+        self._refresh: RulesRefresh | None = None
         self._lives_on = False
         self._read_back: Final = new_read_back(clients, policy, clock.unix_ms)
-        observer = ReportingObserver(observer or NullObserver(), self._on_failed)
-        self.observer: Final = read_back_observer(observer, self._read_back, clock.now)
+        self._periods: Final = PeriodObserver(ReportingObserver(observer or NullObserver(), self._on_failed))
+        self.observer: Final = read_back_observer(self._periods, self._read_back, clock.now)
 
     def close(self) -> None:
         """Start nothing more, and free the copies; lookups that run end by their own timeouts."""
@@ -220,13 +224,18 @@ class Task:
         clients, policy, submit = self._clients, self._policy, self._workers.submit
         self._limits.update(rules.limits)
         self._ways.update(rules.ways)
+        self._upkeep = Upkeep(policy, self._end_period, self.unix_ms, now)
+        if clients.read_rules is not None and policy.refresh_ms:
+            self._refresh = RulesRefresh(clients.read_rules, submit, self._wake, policy.refresh_ms, now)
         self._lives_on = not rows or any(row.open_ended for row in rows)
         if policy.run and clients.load_entries is not None:
             own = OwnAssignments(policy.run, policy.epoch, policy.task, rows)
             self._reader = AssignmentReader(own, clients.load_entries, submit, self._wake)
         self._changes = AssignmentChanges(rows, self._reader, clients.load_taken, submit, self._wake, wind_up_ms)
         if clients.send_report is not None:
-            self._reporter = TaskReporter(clients.send_report, policy, flow or rows[0].flow, self.unix_ms, now)
+            self._reporter = TaskReporter(
+                clients.send_report, policy, flow or rows[0].flow, self._read_back_of, self.unix_ms, now
+            )
 
     @property
     def _goes_on(self) -> bool:
@@ -240,6 +249,8 @@ class Task:
             self._reader.follow(command)
 
     def _on_failed(self, target: TopicPartition) -> None:
+        if self._refresh is not None:
+            self._refresh.on_failed()
         if self._reporter is not None:
             self._reporter.on_failed(target)
 
@@ -266,11 +277,34 @@ class Task:
             self._reporter.on_taken(targets, version)
         self._begin_copies(taken.ranges, self._limits, self._ways, now)
 
+    def _end_period(self, copy: PartitionCopy, now: int) -> None:
+        self._periods.end_period(copy, self._read_back_of(copy.target), now)
+
+    def _read_back_of(self, target: TopicPartition) -> dict[str, Any] | None:
+        return None if self._read_back is None else self._read_back.so_far(target)
+
+    def _maintain(self, now: int) -> None:
+        if self._upkeep is not None:
+            self._to_step.extend(self._upkeep.update(self._active, now))
+        if self._refresh is None or (read := self._refresh.update(self._by_target, now)) is None:
+            return
+        news = TopicRules(self._limits, self._ways).news(read)
+        self._limits.update(news.limits)
+        self._ways.update(news.ways)
+        changed = news.limits.keys() | news.ways.keys()
+        for copy in self._copies if changed else ():
+            if (topic := copy.range.target_topic) in changed:
+                copy.set_rules(self._limits[topic], self._ways.get(topic))
+
     def _forget(self, copies: Collection[PartitionCopy]) -> None:
         """Keep nothing of ``copies``, which are done: their partitions may be given to this task again."""
         gone = set(copies)
         self._copies = [copy for copy in self._copies if copy not in gone]
-        self._start_positions.remove_targets([copy.target for copy in gone])
+        targets = [copy.target for copy in gone]
+        self._start_positions.remove_targets(targets)
+        if self._read_back is not None:
+            self._read_back.forget(targets)
+        self._periods.forget(targets)
         for copy in gone:
             self._active.discard(copy)
             self._due.pop(copy, None)
@@ -368,6 +402,7 @@ class Task:
             else:
                 self._due[copy] = copy.due_ms(now)
         self._change_assignments(now)
+        self._maintain(now)
         if self._reporter is not None and self._changes is not None:
             self._reporter.update(now, self._by_target, self._changes.version)
         self._records.write_due(now)
@@ -422,6 +457,7 @@ class Task:
             FOREVER_MS if self._read_back is None else self._read_back.due_ms(),
             FOREVER_MS if self._changes is None else self._changes.due_ms(),
             FOREVER_MS if self._reporter is None else self._reporter.due_ms(),
+            FOREVER_MS if self._upkeep is None else self._upkeep.due_ms,
         )
         self._polling = not throttled_ms and steering.can_fetch  # before the event is read: _wake sets it first
         if self._wake_event.is_set() or until <= now:

@@ -32,10 +32,22 @@ class TopicRules:
 
     limits: Mapping[str, TargetLimits]
     ways: Mapping[str, WayRules]
+    unread: frozenset[str] = frozenset()
+    """The target topics whose configuration could not be read: their limits are defaults."""
 
     def updated(self, other: TopicRules) -> TopicRules:
         """Return these rules, and in their place those of ``other`` where it has some."""
-        return TopicRules({**self.limits, **other.limits}, {**self.ways, **other.ways})
+        return TopicRules({**self.limits, **other.limits}, {**self.ways, **other.ways}, self.unread | other.unread)
+
+    def news(self, read: TopicRules) -> TopicRules:
+        """Return what has changed by what was ``read`` later. What could not be read then has not."""
+        limits = {
+            topic: each
+            for topic, each in read.limits.items()
+            if topic not in read.unread and each != self.limits.get(topic)
+        }
+        ways = {topic: each for topic, each in read.ways.items() if _is_news(self.ways.get(topic), each)}
+        return TopicRules(limits, ways)
 
 
 def read_topic_rules(
@@ -50,7 +62,7 @@ def read_topic_rules(
     topics = {copied.target_topic: copied.topic for copied in ranges}
     if not policy.exactly_once or policy.exactly_once_by == Way.TRANSACTIONS:
         configs = _topic_configs(target, topics, required=False)
-        return TopicRules(_limits(configs), dict.fromkeys(topics, WayRules()))
+        return TopicRules(_limits(configs), dict.fromkeys(topics, WayRules()), _unread(configs))
     required = policy.exactly_once_by == Way.SEQUENCES
     with ThreadPoolExecutor(3, "mirror-configs") as executor:
         target_configs = executor.submit(_topic_configs, target, topics, required=required)
@@ -68,11 +80,22 @@ def read_topic_rules(
             )
             for name, topic in topics.items()
         }
-        return TopicRules(_limits(configs), ways)
+        return TopicRules(_limits(configs), ways, _unread(configs))
 
 
 def _limits(configs: Mapping[str, Configs]) -> dict[str, TargetLimits]:
     return {topic: TargetLimits.of(entries) for topic, entries in configs.items()}
+
+
+def _unread(configs: Mapping[str, Configs]) -> frozenset[str]:
+    return frozenset(topic for topic, entries in configs.items() if not entries)
+
+
+def _is_news(known: WayRules | None, read: WayRules) -> bool:
+    if known is None or known == read:
+        return known != read
+    forgets = read.unread and not known.unread
+    return not (forgets or (read.expiration_ms is None and known.expiration_ms is not None))
 
 
 def _topic_configs(admin: Admin, topics: Collection[str], *, required: bool) -> dict[str, Configs]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.policy import CopyPolicy
+from mirror.relay.model.ranges import Range
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.offset_topic import OffsetKeeper
 from mirror.relay.origin.registration import IdRegistration
@@ -29,6 +30,7 @@ from mirror.relay.task.position_searches import AttemptSearch, PositionSearches
 from mirror.relay.task.reporting import SendReport
 from mirror.relay.task.running_copies import running_copies
 from mirror.relay.task.taking import LoadTaken
+from mirror.relay.task.topic_rules import TopicRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class Clients:
     """Reads the entries of the job's assignments; None: the task copies its rows, and nothing changes."""
     load_taken: LoadTaken | None = None
     """Reads what partitions need to begin that the task is given; None: nothing."""
+    read_rules: Callable[[Sequence[Range]], TopicRules] | None = None
+    """Reads the rules of topics again; None: they do not change."""
     send_report: SendReport | None = None
     """Sends what the task reports; None: it reports nothing."""
     neighbours: Neighbours | None = None

@@ -267,6 +267,10 @@ class CopyAttempt:
         if self._writer.way is Way.SEQUENCES:
             self.commits.on_searched(now)
 
+    def end_when_committed(self) -> None:
+        """Let another attempt begin once everything is committed, unless more is to be sent before."""
+        self._changes_way = True
+
     def _check_way(self) -> None:
         """Raise WayChanged if the next batch goes the other way, and all before it is committed.
 

@@ -140,13 +140,13 @@ class Opening:
         """
         return self._writer.way is Way.SEQUENCES and self._is_renewed(found)
 
-    def _is_renewed(self, progress: Progress) -> bool:
-        """Whether the first attempt commits ``progress`` again: the range is empty, or brokers may delete it soon.
+    def _is_renewed(self, progress: Progress, *, first: bool = True) -> bool:
+        """Whether to commit ``progress`` again: brokers may delete it soon, or the range of a first attempt is empty.
 
         The planner sends an empty range for that.
         """
         parts = self._parts
-        ended = progress.offset >= parts.reader.end
+        ended = first and progress.offset >= parts.reader.end
         return ended or parts.recorder.needs_renewal(progress, parts.policy.renew_ms)
 
     def _note_fences(self, *, answered: bool) -> None:
@@ -224,8 +224,8 @@ class Opening:
 
     def _begin_at(self, progress: Progress, *, commit_required: bool = False, loss: TargetLoss | None = None) -> Opened:
         recorder = self._parts.recorder
-        if recorder.begin_at(progress) or recorder.has_unreported_counts(progress):
-            commit_required = commit_required or self._is_renewed(progress)
+        first = recorder.begin_at(progress)
+        commit_required = commit_required or self._is_renewed(progress, first=first)
         return Opened(progress, commit_required, loss)
 
     def _expired(self, phase: DeliveryPhase, error: KafkaTimeout, now: int) -> DeliveryTimeout:
