@@ -76,7 +76,7 @@ def test_the_tested_releases_are_those_that_can_be_installed() -> None:
 
 
 def test_modules_import_of_pyspark_what_its_oldest_release_has() -> None:
-    newer = []
+    newer = list[tuple[str, ...]]()
     for path in (CHECKOUT / "mirror").rglob("*.py"):
         if path.name in DATA_SOURCES and path.parent.name == "datasource":
             continue
