@@ -12,7 +12,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.origin.registry import prepare_registries
 from mirror.relay.progress.committed import ProgressStore
-from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, topic_of
+from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, status_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.record_batches import build, values_of
@@ -33,7 +33,7 @@ class CopiesBothWays:
         self.policy: Final = CopyPolicy(only_local=True, registers_producers=True, exactly_once_by=way)
         for cluster, flow in zip(self.clusters, reversed(FLOWS), strict=True):
             cluster.add_topic(TP.topic)
-            for topic in (topic_of(flow), offset_topic_of(flow), group_topic_of(flow)):
+            for topic in (topic_of(flow), status_topic_of(flow), offset_topic_of(flow), group_topic_of(flow)):
                 cluster.add_topic(topic)
             cluster.add_topic(REGISTRY_TOPIC).configs["cleanup.policy"] = "compact"
         for side in (A, B):

@@ -50,8 +50,9 @@ from mirror.relay.futures import done
 from mirror.relay.model.observer import TaskObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress import followed_topic, status_topic
+from mirror.relay.progress import status_topic
 from mirror.relay.progress.committed import Progress, ProgressStore, group_of, to_offset
+from mirror.relay.progress.status_topic import StatusNews
 from mirror.relay.task.added_ranges import Selection
 from mirror.relay.task.reporting import SendReport
 from mirror.wire.api import Api
@@ -578,9 +579,20 @@ class SilentWriter:
     def close(self, *_: object) -> None: ...
 
 
+class SilentFollower:
+    """In place of a StatusFollower: these clusters keep no records."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def news(self, *_: object) -> StatusNews:
+        return StatusNews(again=True, records=[])
+
+    def close(self) -> None: ...
+
+
 def install() -> None:
     """Put the fakes where the Spark layer imports the real ones from."""
     mirror.client.Admin = Admin  # type: ignore[assignment,misc]  # the part of its face that the Spark layer uses
-    followed_topic.Admin = Admin  # type: ignore[assignment,attr-defined]  # the same
+    status_topic.StatusFollower = SilentFollower  # type: ignore[assignment,misc]
     status_topic.StatusWriter = SilentWriter  # type: ignore[assignment,misc]
     mirror.relay.task.copy_ranges.copy_ranges = copy_ranges

@@ -11,6 +11,8 @@ from mirror.client import TopicPartition
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark import contact
+from mirror.spark.ledger import status_table
+from mirror.spark.status import status_reader
 from tests.spark import fakes
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def use_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> N
     monkeypatch.setenv(fakes.FOLDER, str(folder))
     for module in (contact, *modules):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
+    for module in (status_reader, status_table):
+        monkeypatch.setattr(module, "StatusFollower", fakes.SilentFollower)
 
 
 class FlowHarness:

@@ -82,6 +82,7 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
         parts += [
             _head(flow),
             *_mirrormaker(flow),
+            *_unread(flow),
             _once(flow, most),
             *_last_errors(flow, most),
             *_ways(flow),
@@ -101,6 +102,16 @@ def _mirrormaker(flow: FlowStatus, width: int | None = None) -> list[Text]:
     if flow.mirrormaker is None:
         return []
     line = Text(flow.mirrormaker, style="bold red")
+    if width is not None:
+        line.truncate(width, overflow="ellipsis")
+    return [line]
+
+
+def _unread(flow: FlowStatus, width: int | None = None) -> list[Text]:
+    """Return the line that says why what runs on other hosts report is not shown."""
+    if not flow.unread:
+        return []
+    line = Text(f"only what runs on this host have recorded is shown: {flow.unread}", style="yellow")
     if width is not None:
         line.truncate(width, overflow="ellipsis")
     return [line]
@@ -241,6 +252,7 @@ def live(
         parts += [
             _head(flow),
             *_mirrormaker(flow, width),
+            *_unread(flow, width),
             _summary(flow),
             *_groups(flow),
             *_sync_line(flow, width),

@@ -149,7 +149,7 @@ def _errors_in(path: Path, time_ms: int) -> dict[TopicPartition, LastError]:
         return {
             TopicPartition(row["topic"], row["partition"]): last
             for row in rows
-            if (last := _last_error(row["error"], row["expiries"], time_ms)) is not None
+            if (last := last_error(row["error"], row["expiries"], time_ms)) is not None
         }
     except (OSError, ValueError, TypeError, KeyError):
         return {}
@@ -224,7 +224,8 @@ def _results_in_plan(path: Path) -> Iterator[dict[str, Any]]:
     yield from json.loads(path.read_text(encoding="utf-8"))["settled"]
 
 
-def _last_error(error: str | None, expiries: list[dict[str, Any]], time_ms: int) -> LastError | None:
+def last_error(error: str | None, expiries: list[dict[str, Any]], time_ms: int) -> LastError | None:
+    """Return the last error of a result that was recorded at ``time_ms`` (since 1970); None if it had none."""
     last = max(expiries, key=lambda expiry: int(expiry["time_ms"]), default=None)
     if last is None:
         return None if error is None else LastError(error, time_ms)

@@ -29,6 +29,7 @@ from mirror.spark.rehearsing.sides import notes_of, obstacles_of
 from mirror.spark.rehearsing.tails import Tail, read_tails
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 from mirror.spark.status.observation import FlowObserver
+from mirror.spark.status.recorded import Recorded
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -53,7 +54,7 @@ def rehearse_back(request: Request) -> Rehearsal:
         open_admins(config, flow) as (source, target),
     ):
         positions, problems = way_back.read()
-        seen = FlowObserver(flow, None, SystemClock().unix_ms).observe(source, target)
+        seen = FlowObserver(flow, Recorded(None), SystemClock().unix_ms).observe(source, target)
         partitions = _partitions(flow, source, target)
         others = {old: new for old, new in partitions.items() if new not in way_back.logs}
         logs = {**way_back.open(others), **way_back.logs}

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
     from mirror.alignment.sync_state import SyncState
     from mirror.groups.summary import GroupsSummary
+    from mirror.relay.model.reports import TaskState
     from mirror.relay.progress.control import RunControl
     from mirror.relay.progress.open_transactions import OpenTransaction
+    from mirror.relay.progress.status_values import RunState
     from mirror.spark.ledger.last_errors import LastError
     from mirror.telemetry.lag.lags import Lag, LagTotals
 
@@ -84,6 +86,12 @@ class FlowStatus:
     """In ms since 1970."""
     run: RunControl | None
     """The run that copies the flow now, by its own record; None if there is none."""
+    state: RunState | None = None
+    """What the last run says of the flow in its status topic; None if none has."""
+    tasks: list[TaskState] = field(default_factory=list)
+    """The tasks of the run's last job that have reported there, by number."""
+    unread: str = ""
+    """Why the status topic cannot be read; empty if it was."""
     totals: LagTotals
     """The totals of the partitions' lags."""
     partitions: list[PartitionStatus]
@@ -115,6 +123,9 @@ class FlowStatus:
             "groups": None if self.groups is None else self.groups.to_json(),
             "sync": None if self.sync is None else self.sync.to_json(),
             "index_bytes": self.index_bytes,
+            "state": None if self.state is None else self.state.to_json(),
+            "tasks": [asdict(task) for task in self.tasks],
+            "unread": self.unread or None,
             "mirrormaker": self.mirrormaker,
             "away": dict(self.away),
             "partitions": [partition.to_json() for partition in self.partitions],

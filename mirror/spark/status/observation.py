@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.relay.progress.committed import Progress
     from mirror.relay.progress.control import RunControl
-    from mirror.spark.ledger.last_errors import LastErrors
+    from mirror.spark.status.recorded import Recorded
 
 _SOURCE_CALL_TIMEOUT_MS: Final = 10_000
 """A leader that does not answer must not keep the status of the others from being shown."""
@@ -71,10 +71,10 @@ class FlowObserver:
     These are log start offsets, where the flow ends, and how long the source's topics retain their records.
     """
 
-    def __init__(self, flow: FlowConfig, last_errors: LastErrors | None, unix_ms: Callable[[], int]) -> None:
-        """``last_errors`` reads the ledger of the flow's runs; None: it is not read."""
+    def __init__(self, flow: FlowConfig, recorded: Recorded, unix_ms: Callable[[], int]) -> None:
+        """``recorded`` is what the flow's runs have recorded."""
         self._flow: Final = flow
-        self._last_errors: Final = last_errors
+        self._recorded: Final = recorded
         self._unix_ms: Final = unix_ms
         self._retention_ms: dict[str, int | None] = {}
         self._until: dict[TopicPartition, int] = {}
@@ -230,8 +230,7 @@ class FlowObserver:
         ]
         if missing_topics := {tp.topic for tp in missing if targets[tp].topic not in existing}:
             obstacles |= colliding(flow, missing_topics, target.list_topics().keys())
-        last = self._last_errors.targets() if missing and self._last_errors is not None else None
-        refused = {} if last is None else last.obstacles
+        refused = self._recorded.obstacles() if missing else {}
         found = {tp: refused[tp.topic].reason for tp in missing if tp.topic in refused}
         return found | {tp: obstacles[tp.topic].reason for tp in targets if tp.topic in obstacles}
 
@@ -278,7 +277,7 @@ class FlowObserver:
             return _list_offsets(source, among, timestamp_ms)[0]
 
         firsts = dict(first_offsets(self._flow, look_up, earliest, {tp: ends[tp] for tp in earliest}))
-        initial = self._last_errors.first_targets() if is_running and self._last_errors is not None else None
+        initial = self._recorded.first_targets() if is_running else None
         if initial is not None and self._flow.begins_at_end:
             firsts |= {tp: start for tp, start in earliest.items() if not initial.covers(tp.topic, tp.partition)}
         return firsts

@@ -2,8 +2,8 @@
 
 ::
 
-    both clusters ──FlowObserver──► Observation ──LagTracker──► Lag ─┐
-    the ledger ─────LastErrors──────────────────► LastError ─────────┴─► PartitionStatus ──► FlowStatus
+    both clusters ────────────────FlowObserver──► Observation ──LagTracker──► Lag ─┐
+    the status topic, the ledger ─Recorded──────► LastError ───────────────────────┴─► PartitionStatus ──► FlowStatus
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Final, Self
 
 from mirror.client import Admin, TopicPartition
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import MirrorError
+from mirror.errors import KafkaError, MirrorError
 from mirror.relay.model.way_notes import configured_reason
 from mirror.relay.progress.gaps import Gap, GapKind
+from mirror.relay.progress.status_topic import StatusFollower
 from mirror.runtime.clock import SystemClock
 from mirror.spark.contact import contact
 from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.observation import FlowObserver, Observation
+from mirror.spark.status.recorded import Recorded
 from mirror.spark.status.takeover_state import read_resumed
 from mirror.telemetry.lag.lags import STUCK_AFTER_S, UNKNOWN_LAG, Lag, LagState, LagTracker, totals, uncopied
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from mirror.alignment.sync_state import SyncState
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.summary import GroupsSummary
+    from mirror.relay.model.reports import TaskState
+    from mirror.spark.ledger.status_table import StatusTable
     from mirror.telemetry.lag.offset_history import PartitionOffsets
 
 WATCH_CALL_TIMEOUT_MS: Final = 10_000
@@ -73,10 +77,11 @@ class StatusReader:
         self._call_timeout_ms: Final = call_timeout_ms
         self._unix_ms: Final = unix_ms or SystemClock().unix_ms
         self._report_dir: Final = report_dir
-        self._last_errors: Final = None if report_dir is None else LastErrors(report_dir, flow.name)
-        self._observer: Final = FlowObserver(flow, self._last_errors, self._unix_ms)
+        self._recorded: Final = Recorded(None if report_dir is None else LastErrors(report_dir, flow.name))
+        self._observer: Final = FlowObserver(flow, self._recorded, self._unix_ms)
         self._lags: Final = LagTracker()
         self._clients: tuple[Admin, Admin] | None = None
+        self._follower: StatusFollower | None = None
         self._index_bytes: int | None = None
         self._index_due_ms = 0
         self._resumed: str | None = None
@@ -90,9 +95,9 @@ class StatusReader:
 
     def close(self) -> None:
         """Close the connections; the next reading opens new ones."""
-        for client in self._clients or ():
+        for client in (*(self._clients or ()), *([self._follower] if self._follower else [])):
             client.close()
-        self._clients = None
+        self._clients = self._follower = None
 
     def read(self) -> FlowStatus:
         """Read both clusters. Raises FlowError if no topic matches, KafkaError if a cluster does not answer."""
@@ -108,6 +113,8 @@ class StatusReader:
         The partitions have the progress or the ends, and no lags.
         """
         source, target = self._open()
+        if away != self.flow.target:
+            self._follow()
         observer = self._observer
         found = observer.observe_source(source) if away == self.flow.target else observer.observe_target(target)
         lags = dict.fromkeys(found.offsets, UNKNOWN_LAG)
@@ -133,13 +140,27 @@ class StatusReader:
         return Admin(options)
 
     def _read(self, source: Admin, target: Admin) -> FlowStatus:
+        unread = self._follow()
         observation = self._observer.observe(source, target)
         retention_ms = self._observer.retention_ms(source, {tp.topic for tp in observation.offsets})
         failures = self._failures_of(observation)
         lags = self._lags_of(observation, retention_ms, failures)
         status = self._status(observation, lags, self._last_errors_of(observation, lags, failures))
         index_bytes = self._index_size(target, observation.time_ms)
-        return replace(status, index_bytes=index_bytes, mirrormaker=self._mirrormaker(target, observation.time_ms))
+        mirrormaker = self._mirrormaker(target, observation.time_ms)
+        return replace(status, index_bytes=index_bytes, mirrormaker=mirrormaker, unread=unread)
+
+    def _follow(self) -> str:
+        """Take in what the status topic has that is new; return why it cannot be read, or an empty text."""
+        try:
+            if self._follower is None:
+                options = self._config.clusters[self.flow.target].client_options()
+                self._follower = StatusFollower(options, self.flow.name)
+            news = self._follower.news(self._call_timeout_ms or WATCH_CALL_TIMEOUT_MS)
+        except KafkaError as error:
+            return str(error)
+        self._recorded.table.apply(news)
+        return "" if news.error is None else str(news.error)
 
     def _status(
         self,
@@ -148,14 +169,15 @@ class StatusReader:
         last_errors: Mapping[TopicPartition, LastError],
     ) -> FlowStatus:
         ways = self._ways_of(observation)
-        losses = {} if self._last_errors is None else self._last_errors.target_losses()
-        differences = {} if self._last_errors is None else self._last_errors.differences()
+        losses, differences = self._recorded.target_losses(), self._recorded.differences()
         return FlowStatus(
             flow=self.flow.name,
             source=self.flow.source,
             target=self.flow.target,
             time_ms=observation.time_ms,
             run=observation.run,
+            state=self._recorded.table.run,
+            tasks=_tasks_of(self._recorded.table, observation),
             totals=totals(lags.values()),
             partitions=[
                 _partition_status(
@@ -212,7 +234,7 @@ class StatusReader:
 
     def _failures_of(self, observation: Observation) -> dict[TopicPartition, LastError]:
         """Return the errors of partitions that cannot be copied now, or failed and have made no progress since."""
-        recorded = {} if self._last_errors is None else self._last_errors.failures()
+        recorded = self._recorded.failures()
         progress = observation.progress
         known = {
             tp: error
@@ -248,9 +270,9 @@ class StatusReader:
         lags: Mapping[TopicPartition, Lag],
         failures: Mapping[TopicPartition, LastError],
     ) -> dict[TopicPartition, LastError]:
-        """Return the errors of unhealthy partitions; those that are observed now replace those in the ledger."""
+        """Return the errors of unhealthy partitions; those that are observed now replace recorded ones."""
         unhealthy = [tp for tp, lag in lags.items() if lag.state.unhealthy]
-        recorded = {} if self._last_errors is None else self._last_errors.of(unhealthy)
+        recorded = self._recorded.last_errors(unhealthy)
         gaps = {tp: str(gap) for tp, gap in observation.gaps.items()}
         lines = observation.unanswered | gaps | observation.lost_copies | observation.obstacles
         return {**recorded, **failures} | {tp: LastError(line, observation.time_ms) for tp, line in lines.items()}
@@ -260,7 +282,7 @@ class StatusReader:
         if not self.flow.exactly_once:
             return {}
         mode = self.flow.exactly_once_by
-        reasons = {} if self._last_errors is None else self._last_errors.way_reasons()
+        reasons = self._recorded.way_reasons()
         return {
             tp: (
                 progress.way.value,
@@ -296,6 +318,14 @@ def read_statuses(
         except MirrorError as error:  # also of a flow that matches no topic
             errors[flow.name] = error
     return statuses, errors
+
+
+def _tasks_of(table: StatusTable, observation: Observation) -> list[TaskState]:
+    """Return the tasks of the last job of the run that copies the flow now, by number."""
+    run = None if observation.run is None else observation.run.run
+    tasks = [task for _, task in sorted(table.tasks.items()) if task.run == run]
+    last = max((task.job for task in tasks), default=0)
+    return [task for task in tasks if task.job == last]
 
 
 def _partition_status(

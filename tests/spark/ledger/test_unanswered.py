@@ -14,12 +14,12 @@ from rich.console import Console
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import CountBasis, Outcome
-from mirror.relay.progress import followed_topic
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.driver import batch_flow as flow_run
 from mirror.spark.driver import run_status
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_table
+from mirror.spark.ledger import status_table
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, StreamTotals, join_results
@@ -155,7 +155,8 @@ def test_a_run_that_is_cut_short_reports_the_progress_on_the_target(
 ) -> None:
     """A signal comes as an exception while Spark works; no task can answer any more."""
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    for module in (reached, flow_run, followed_topic):
+    monkeypatch.setattr(status_table, "StatusFollower", fakes.SilentFollower)
+    for module in (reached, flow_run):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
     monkeypatch.setattr(flow_run, "record_epoch", lambda *_: None)
     monkeypatch.setattr(run_status, "StatusWriter", fakes.SilentWriter)

@@ -11,8 +11,9 @@ from mirror.config.models import FlowConfig
 from mirror.errors import AuthorizationFailed
 from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
-from mirror.relay.progress import flow_topic, followed_topic
+from mirror.relay.progress import flow_topic
 from mirror.spark import flow_admins
+from mirror.spark.ledger import status_table
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.preflight import flow_registries
@@ -37,7 +38,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr(flow_admins, "Admin", fakes.Admin)
     monkeypatch.setattr(flow_topic, "Admin", fakes.Admin)
-    monkeypatch.setattr(followed_topic, "Admin", fakes.Admin)
+    monkeypatch.setattr(status_table, "StatusFollower", fakes.SilentFollower)
     return PlannerHarness(tmp_path)
 
 

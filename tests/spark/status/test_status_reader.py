@@ -297,6 +297,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
             "since_ms": T0,
             "epoch": 0,
             "added": 0,
+            "generation": 0,
             "stop": False,
             "ended": False,
             "seen_ms": 0,
@@ -314,6 +315,9 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "groups": None,
         "sync": None,
         "index_bytes": None,
+        "state": None,
+        "tasks": [],
+        "unread": None,
         "mirrormaker": None,
         "away": {},
     }
