@@ -109,9 +109,10 @@ class ReportedCounts:
     def take(self, report: PartitionReport) -> RangeResult | None:
         """Return what ``report`` adds, with the state of the partition's latest copy; None if it adds nothing.
 
-        Reports of other runs add nothing, and neither do those of copies before the last :data:`_MAX_COPIES` ones.
+        Reports of other runs add nothing, and neither do those of copies before the last :data:`_MAX_COPIES` ones, nor
+        those of tasks that have copied nothing of a partition that they settle: these do not know its source.
         """
-        if report.run != self._run:
+        if report.run != self._run or not report.result.topic:
             return None
         copies = self._last.setdefault(report.target, {})
         before = copies.get(report.copy_id)

@@ -287,7 +287,7 @@ def _result_of(key: StatusKey, values: object, flow: str) -> RangeResult | None:
     known = _all_known({**counts, **{name: stored.number(values.get(name)) for name in ("start", "end")}})
     outcome, topic = _member(Outcome, values.get("outcome")), stored.text(values.get("topic"))
     counted = _member(CountBasis, values.get("counted", CountBasis.RECORDS.value))
-    if known is None or outcome is None or counted is None or not topic:
+    if known is None or outcome is None or counted is None:
         return None
     return RangeResult(
         flow=flow,

@@ -85,4 +85,5 @@ class Recorded:
         return {
             TopicPartition(report.result.topic, report.result.partition): (report.result, time_ms)
             for report, time_ms in reports
+            if report.result.topic
         }

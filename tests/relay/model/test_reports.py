@@ -146,6 +146,10 @@ def test_reports_of_other_runs_add_nothing() -> None:
     assert ReportedCounts("r").take(report(0, replace(NOTHING, records=1), run="before")) is None
 
 
+def test_a_settled_partition_of_which_nothing_was_copied_adds_nothing() -> None:
+    assert ReportedCounts("r").take(report(0, replace(NOTHING, topic=""), state=SETTLED)) is None
+
+
 def test_few_copies_are_kept_and_those_before_them_add_nothing() -> None:
     counts, one = ReportedCounts("r"), replace(NOTHING, records=1, end=101)
     moves = [report(0, one, taken=version) for version in range(1, 100)]

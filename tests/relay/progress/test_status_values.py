@@ -140,6 +140,8 @@ def test_what_tasks_and_the_driver_report_comes_back() -> None:
     assert values.decode(KEY, values.encode_report(REPORT), "f") == REPORT
     plain = replace(REPORT, state=COPYING, progress=None, result=replace(RangeResult(**_empty()), start=5, end=5))
     assert values.decode(KEY, values.encode_report(plain), "f") == plain
+    unknown = replace(plain, state=SETTLED, result=replace(plain.result, topic=""))
+    assert values.decode(KEY, values.encode_report(unknown), "f") == unknown, "it may be settled without a copy"
     state = RunState(
         run="r", generation=2, job=3, host="h", state="held", since_ms=4, reason="x", until_ms=5, failures=6
     )

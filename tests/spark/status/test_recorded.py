@@ -85,7 +85,7 @@ def test_the_later_of_what_is_reported_and_recorded_counts(
 ) -> None:
     old = None if ledger_ms is None else LastError("old", ledger_ms)
     result = replace(RESULT, outcome=outcome, error="new" if outcome is Outcome.FAILED else None)
-    found = recorded(old, reported(result, reported_ms))
+    found = recorded(old, reported(result, reported_ms), reported(replace(result, topic="", partition=9)))
     assert {tp: one.line for tp, one in found.last_errors([ZERO]).items()} == {ZERO: error}
     assert {tp: one.line for tp, one in found.failures().items()} == ({} if failure is None else {ZERO: failure})
 
