@@ -47,7 +47,7 @@ from mirror.spark.status.target_progress import read_target_progress
 from mirror.telemetry.metrics.record_results import record_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from pyspark import SparkContext
@@ -275,13 +275,19 @@ class FlowRunner:
         return self._prepare(self._config, flow)
 
     def prepare_again(
-        self, config: MirrorConfig, flow: FlowConfig, before: TargetTopics, topics: Mapping[str, TopicDescription]
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        before: TargetTopics,
+        topics: Mapping[str, TopicDescription],
+        on_created: Callable[[Collection[str]], None] = lambda _: None,
     ) -> TargetTopics:
         """Prepare these source topics with the configuration that a stream uses now, and print new warnings.
 
-        ``before`` is the result of the last preparation, which the result has, too. Raises MirrorError.
+        ``before`` is the result of the last preparation, which the result has, too. ``on_created`` is called with the
+        target topics that were created. Raises MirrorError.
         """
-        return self._prepare(config, flow, before, topics)
+        return self._prepare(config, flow, before, topics, on_created)
 
     def compare(self, config: MirrorConfig, flow: FlowConfig, before: TargetTopics) -> Comparison:
         """Compare all topics of a stream with the preparation ``before``; the flow's own topics are prepared again.
@@ -305,6 +311,7 @@ class FlowRunner:
         flow: FlowConfig,
         before: TargetTopics | None = None,
         topics: Mapping[str, TopicDescription] | None = None,
+        on_created: Callable[[Collection[str]], None] = lambda _: None,
     ) -> TargetTopics:
         with self._clusters(config, flow) as (source, target):
             recorder = creation_recorder(config, flow)
@@ -321,6 +328,7 @@ class FlowRunner:
         if before is None:
             begin_registries(config, flow)
         self.created.add(flow.name, prepared.created)
+        on_created(prepared.created.keys())
         for line in prepared.warnings:
             self._warn(flow, line)
         reported = {} if before is None else before.obstacles

@@ -70,15 +70,29 @@ class JobResults:
                 self._results.count([added])
                 self._news = True
 
-    def update(self, unix_ms: int, ranges: Callable[[], list[Range]], planned: Plan | None) -> bool:
+    def on_planned(self, plan: Plan) -> None:
+        """Take another plan for what has no task: its results without a task are those of the next period, too."""
+        with self._lock:
+            self._plan = replace(
+                self._plan,
+                results_without_task=plan.results_without_task,
+                withheld=plan.withheld,
+                targets_version=plan.targets_version,
+                ends=plan.ends,
+                lags=plan.lags,
+            )
+            self._results.count(plan.results_without_task)
+            self._news = True
+
+    def update(self, unix_ms: int, ranges: Callable[[], list[Range]]) -> bool:
         """End the period if it is over; return whether the flow's report has changed.
 
-        ``ranges`` returns those that have a task now, and ``planned`` is the last plan.
+        ``ranges`` returns those that have a task now.
         """
         number = unix_ms // self._period_ms - self.first_period + 1
         if number > self._plan.epoch:
             self._end_period()
-            self._begin_period(number, ranges(), planned)
+            self._begin_period(number, ranges())
         elif not self._news or unix_ms - self._shown_ms < _SHOWN_EVERY_MS:
             return False
         self._shown_ms = unix_ms
@@ -133,9 +147,8 @@ class JobResults:
             result=replace(result, timeline=None),
         )
 
-    def _begin_period(self, number: int, ranges: list[Range], planned: Plan | None) -> None:
-        plan = planned or self._plan
-        self._plan = replace(plan, epoch=number, tasks=[ranges], took_ms=None)
+    def _begin_period(self, number: int, ranges: list[Range]) -> None:
+        self._plan = replace(self._plan, epoch=number, tasks=[ranges], took_ms=None)
         self._period = StreamTotals()
         self._write_plan()
 

@@ -125,6 +125,7 @@ class OneStream:
         self._cancelled: Final = threading.Event()
         self._monitor: StreamMonitor | None = None
         self._watch: MirrorMakerWatch | None = None
+        self._jobs: FollowedJob | BoundedJobs | None = None
         self._targets = TargetTopics()
         self._warned: Final = set[str]()
 
@@ -194,7 +195,9 @@ class OneStream:
             targets=lambda: self._targets,
             warn=self._warn_once,
         )
-        jobs = FollowedJob(parts) if parts.planner.follows else BoundedJobs(parts, drains=self._available_now)
+        self._jobs = jobs = (
+            FollowedJob(parts) if parts.planner.follows else BoundedJobs(parts, drains=self._available_now)
+        )
         if (event := self._ended()) is not None:
             return event
         jobs.prepare()
@@ -249,13 +252,18 @@ class OneStream:
         """Prepare ``topics``, and drop those that are ``gone``."""
         before = targets = self._targets
         if topics:
-            targets = self._runner.prepare_again(config, flow, before, topics)
+            targets = self._runner.prepare_again(config, flow, before, topics, self._on_created)
         if (targets := targets.without(gone)) != before:
             self._targets = targets
             with contextlib.suppress(OSError):  # a stream goes on without its ledger
                 self.ledger.write_targets(targets)
         self._rounds.on_prepared(targets)
         return targets
+
+    def _on_created(self, topics: Collection[str]) -> None:
+        """Have copies begin again whose target topics were deleted, and were created again."""
+        if isinstance(self._jobs, FollowedJob):
+            self._jobs.begin_again(topics)
 
     def _await(self, job: FlowJob[CopyTask, CopiedTask] | None, update: Callable[[], None]) -> bool:
         """Wait for the end of ``job``, or for a moment if there is none; return whether the run goes on.

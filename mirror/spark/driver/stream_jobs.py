@@ -11,6 +11,7 @@ from mirror.backoff import Backoff
 from mirror.config.flow_rules import target_options
 from mirror.errors import KafkaError
 from mirror.producer.settings import ProducerSettings
+from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.status_topic import StatusFollower
 from mirror.runtime.clock import SystemClock, process_rng
@@ -19,12 +20,13 @@ from mirror.spark.discovery.job_additions import JobAdditions, gone, lacking_sou
 from mirror.spark.driver.assigner import Assigner
 from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.driver.job_results import JobResults
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.parquet import write_copied
 from mirror.telemetry.traces.ids import epoch_id
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pyspark import SparkContext
 
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from mirror.spark.driver.stream_monitor import Work
     from mirror.spark.ledger.attempts import Attempt, CopiedTask
     from mirror.spark.ledger.ledger import Ledger
-    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.flow_planner import FlowPlanner
     from mirror.spark.run_control import RunControlClient, RunRecord
@@ -114,11 +115,13 @@ class FollowedJob:
             "the plan of what is not copied": self._refresh,
         }
         self._settle_within_ms: Final = _settle_within_ms(parts.config, flow)
-        self._replanned: Plan | None = None
+        self._planned_for = TargetTopics()
+        """The preparation with which the last plan was made."""
 
     def prepare(self) -> None:
         """Plan the job. Raises MirrorError."""
         parts = self._parts
+        self._planned_for = parts.targets()
         plan = parts.plan(_JOB)
         rows = plan.tasks + [[] for _ in range(parts.options.parallelism - len(plan.tasks))]
         self._plan = replace(plan, tasks=rows)
@@ -157,6 +160,14 @@ class FollowedJob:
         is_initial, report = parts.planner.is_initial, parts.progress.on_news
         return JobAdditions(flow, source, target, new, self._assigner, is_initial, report).assign
 
+    def begin_again(self, target_topics: Collection[str]) -> None:
+        """Have copies into these topics begin again, which were created: a copy knows its log. Raises KafkaError.
+
+        An idle copy would not notice. What is released here is taken again with the next plan.
+        """
+        owned = map(target_of, self._assigner.ranges())
+        self._assigner.release([target for target in owned if target.topic in target_topics])
+
     def run(self, wait: Await) -> bool:
         """Run the job until it is told to stop. Raises what Spark raises if it gives up; returns False."""
         self._job.start()
@@ -167,7 +178,7 @@ class FollowedJob:
         return False
 
     def _update(self) -> None:
-        self._job_results.update(self._clock.unix_ms(), self._assigner.ranges, self._replanned)
+        self._job_results.update(self._clock.unix_ms(), self._assigner.ranges)
 
     # --- beside the copies
 
@@ -188,9 +199,11 @@ class FollowedJob:
         self._assigner.renew(self._renew_ms)
         targets = parts.targets()
         self._assigner.release(gone(targets, self._assigner))
-        if lacking_sources(parts.flow, targets, self._assigner) or self._plan.results_without_task:
-            self._replanned = plan = parts.plan(_JOB)
+        if targets != self._planned_for or lacking_sources(parts.flow, targets, self._assigner):
+            plan = parts.plan(_JOB)
             self._assigner.take(plan.ranges)
+            self._planned_for = targets
+            self._job_results.on_planned(plan)
             self._warn_of_failures(plan)
 
     def _warn_of_failures(self, plan: Plan) -> None:
