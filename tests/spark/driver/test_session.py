@@ -16,12 +16,14 @@ from typing import Final, NoReturn
 import pytest
 
 from mirror.cluster.auth.security import SECURITY_KEYS
+from mirror.errors import FlowError
 from mirror.spark.driver.launch.submission import is_local
 from mirror.spark.driver.session import (
     SOCKET_FOLDER,
     UNIX_SOCKETS,
     local_only_settings,
     socket_settings,
+    stream_settings,
     worker_settings,
 )
 
@@ -165,3 +167,34 @@ def test_settings_with_secrets_are_hidden_by_their_names(path: Path) -> None:
         "spark.sql.shuffle.partitions",
     ):
         assert not hidden.search(name)
+
+
+def test_a_streams_tasks_may_be_lost_often_and_flows_share_the_slots() -> None:
+    settings = stream_settings({"spark.master": "yarn"}, cores=8)
+    assert settings == {
+        "spark.speculation": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.task.maxFailures": "100",
+    }
+    given = {"spark.master": "yarn", "spark.scheduler.mode": "FIFO", "spark.task.maxFailures": "7"}
+    assert stream_settings(given, cores=8) == {"spark.speculation": "false"}
+
+
+@pytest.mark.parametrize(
+    ("master", "wanted", "slots"),
+    [
+        ("local[2,4]", "local[34,100]", "2"),
+        ("local[*,4]", "local[40,100]", "8"),
+        ("local[3, 200]", "local[35,200]", "3"),
+        ("local[4]", "local[36,100]", "4"),
+        ("local", "local[33,100]", "1"),
+    ],
+)
+def test_a_local_master_has_slots_in_reserve_for_flows_that_are_added(master: str, wanted: str, slots: str) -> None:
+    settings = stream_settings({"spark.master": master}, cores=8)
+    assert (settings["spark.master"], settings["spark.default.parallelism"]) == (wanted, slots)
+
+
+def test_a_stream_refuses_tasks_that_begin_a_second_time_while_the_first_one_runs() -> None:
+    with pytest.raises(FlowError, match=r"spark\.speculation=true begins tasks a second time"):
+        stream_settings({"spark.speculation": "true"}, cores=8)

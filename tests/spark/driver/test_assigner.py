@@ -1,0 +1,197 @@
+"""What is new reaches one task of a job, and what is gone leaves its own: entries first, their version afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.relay.model.assignments import RELEASED, Entry
+from mirror.relay.model.ranges import OPEN_END, Range, RangeResult
+from mirror.relay.model.reports import SETTLED, PartitionReport
+from mirror.relay.progress.assignment_entries import entries_of
+from mirror.relay.progress.control import control_partition
+from mirror.spark.driver.assigner import Assigner
+from mirror.spark.run_control import RunControlClient
+from tests.spark.fakes import FOLDER, Admin, Cluster
+
+if TYPE_CHECKING:
+    from mirror import client
+    from mirror.relay.progress.control import RunControl
+
+RUN, JOB, SETTLE_MS = "run-1", 1, 60_000
+
+
+def range_of(topic: str, partition: int = 0) -> Range:
+    return Range(
+        flow="f",
+        topic=topic,
+        target_topic=f"a.{topic}",
+        partition=partition,
+        start=0,
+        end=OPEN_END,
+        source_cluster_id="id-a",
+        topic_id="",
+    )
+
+
+class Clock:
+    """Each announcement comes a second after the one before."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now(self) -> int:
+        self.ms += 1_000
+        return self.ms
+
+    def unix_ms(self) -> int:
+        return self.now()
+
+
+class Job:
+    """A job of two tasks with one partition each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = Cluster("b:1", folder).make()
+        self.target = cast("client.Admin", Admin({"bootstrap.servers": "b:1"}))
+        self.control = RunControlClient(self.target, "f", RUN)
+        self.control.claim()
+        self.warned: list[str] = []
+        self.clock = Clock()
+        rows = [[range_of("x")], [range_of("y"), range_of("z")]]
+        self.assigner = Assigner(
+            "f",
+            JOB,
+            rows,
+            self.control,
+            self.target,
+            self.clock,
+            settle_within_ms=SETTLE_MS,
+            warn=self.warned.append,
+        )
+
+    def record(self) -> RunControl:
+        record = self.control.read()
+        assert record is not None
+        return record
+
+    def entries(self) -> dict[str, Entry]:
+        """By target topic: what a task that reads the announced version finds."""
+        offsets = self.target.group_offsets(control_partition("f")[0])
+        return {target.topic: entry for target, entry in entries_of(offsets, "f", RUN, JOB).items()}
+
+    def settle(self, topic: str, version: int, *, run: str = RUN) -> None:
+        range_ = range_of(topic)
+        result = RangeResult.initial(range_, 7)
+        report = PartitionReport(
+            target=TopicPartition(f"a.{topic}", 0),
+            run=run,
+            job=JOB,
+            task=0,
+            attempt=0,
+            taken=0,
+            state=SETTLED,
+            sequence=9,
+            version=version,
+            result=result,
+        )
+        self.assigner.on_reports([report])
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    return Job(tmp_path)
+
+
+def targets(*topics: str) -> list[TopicPartition]:
+    return [TopicPartition(f"a.{topic}", 0) for topic in topics]
+
+
+def test_what_is_new_goes_to_the_least_loaded_task_under_a_version_that_is_announced(job: Job) -> None:
+    assert job.assigner.lacking(targets("x", "new")) == set(targets("new"))
+    assert job.assigner.take([range_of("new"), range_of("x")]) == {}
+    (entry,) = job.entries().values()
+    assert (entry.owner, entry.range.topic) == (0, "new")
+    assert entry.version <= job.record().added
+    assert job.assigner.lacking(targets("x", "new")) == set()
+    before = job.record().added
+    job.assigner.take([range_of("new")])
+    assert job.record().added == before, "it has a task"
+
+
+def test_an_entry_is_committed_before_its_version_is_announced(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def announce(_: RunControlClient, version: int) -> None:
+        assert job.entries()["a.new"].version <= version
+        announced.append(version)
+
+    announced = list[int]()
+    monkeypatch.setattr(RunControlClient, "announce_additions", announce)
+    job.assigner.take([range_of("new")])
+    assert len(announced) == 1
+
+
+def test_what_the_target_refuses_is_committed_later_under_a_version_that_no_task_has_read(job: Job) -> None:
+    job.cluster.set_moods({"uncommittable": '["a.new"]'})
+    assert set(job.assigner.take([range_of("new"), range_of("other")])) == set(targets("new"))
+    announced = job.record().added
+    assert set(job.entries()) == {"a.other"}
+    job.cluster.set_moods({})
+    assert job.assigner.take([]) == {}
+    assert set(job.entries()) == {"a.other", "a.new"}
+    assert job.record().added > announced
+
+
+def test_a_released_partition_is_taken_again_once_its_task_has_settled_it(job: Job) -> None:
+    job.assigner.release(targets("x"))
+    released = job.entries()["a.x"]
+    assert (released.owner, released.previous) == (RELEASED, 0)
+    assert [one.topic for one in job.assigner.ranges()] == ["y", "z"]
+    assert job.assigner.lacking(targets("x")) == set()
+    job.settle("x", released.version, run="another")
+    assert job.assigner.lacking(targets("x")) == set(), "its own task has not settled it"
+    job.settle("x", released.version)
+    assert job.assigner.lacking(targets("x")) == set(targets("x"))
+    job.assigner.take([range_of("x")])
+    assert (job.entries()["a.x"].owner, job.entries()["a.x"].version > released.version) == (0, True)
+    assert job.warned == []
+
+
+def test_a_task_that_does_not_answer_loses_its_partition_with_a_warning(job: Job) -> None:
+    job.assigner.release(targets("x"))
+    job.clock.ms += SETTLE_MS
+    assert job.assigner.lacking(targets("x")) == set(targets("x"))
+    job.assigner.take([range_of("x")])
+    assert job.entries()["a.x"].owner == 0
+    (line,) = job.warned
+    assert "a.x-0" in line
+
+
+def test_entries_are_renewed_before_the_target_forgets_them_and_those_of_earlier_jobs_deleted(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = control_partition("f")[0]
+    old = Entry("run-0", 1, 3, 0, range_of("old"))
+    job.target.commit_group_offsets(group, {old.target: old.to_offset()})
+    deleted = list[TopicPartition]()
+
+    def delete(_: Admin, name: str, tps: list[TopicPartition], *, partial: bool) -> None:
+        assert (name, partial) == (group, True)
+        deleted.extend(tps)
+
+    monkeypatch.setattr(Admin, "delete_group_offsets", delete, raising=False)
+    job.assigner.take([range_of("new")])
+    job.assigner.delete_outdated()
+    assert deleted == targets("old")
+    with job.cluster.change() as state:
+        state["groups"][group].pop("a.new-0")
+    before = job.record().added
+    job.assigner.renew(3_600_000)
+    assert "a.new" not in job.entries()
+    job.clock.ms += 3_600_000
+    job.assigner.renew(3_600_000)
+    assert "a.new" in job.entries()
+    assert job.record().added >= before

@@ -1,0 +1,153 @@
+"""The results of a job without an end: each record is counted once, in the period in which it was reported."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mirror.relay.model.assignments import target_of
+from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.relay.model.reports import COPYING, PartitionReport
+from mirror.spark.driver.flow_results import FlowResults
+from mirror.spark.driver.job_results import JobResults
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.ledger.attempts import Attempt, CopiedTask
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.results import FlowReport
+from mirror.telemetry.metrics.metric_store import MetricStore
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig
+
+RUN, PERIOD_MS, BEGAN_MS = "run-1", 10_000, 1_000_003_000
+
+
+def range_of(topic: str, start: int = 0) -> Range:
+    return Range(
+        flow="f",
+        topic=topic,
+        target_topic=f"a.{topic}",
+        partition=0,
+        start=start,
+        end=OPEN_END,
+        source_cluster_id="id-a",
+        topic_id="",
+    )
+
+
+def result_of(range_: Range, records: int, outcome: Outcome = Outcome.COMPLETE) -> RangeResult:
+    result = RangeResult.initial(range_, range_.start, outcome)
+    result.records, result.end = records, range_.start + records
+    return result
+
+
+class Job:
+    """Two partitions, and one that cannot be copied."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("mirror.spark.driver.flow_results.record_epoch", lambda *_: None)
+        self.ledger = Ledger.open(folder, "f", RUN)
+        self.report = FlowReport("f", datetime.now(UTC))
+        self.ranges = [range_of("x", 5), range_of("y")]
+        telemetry = cast("Any", SimpleNamespace(metrics=MetricStore()))
+        flow = cast("FlowConfig", SimpleNamespace(name="f"))
+        flow_results = FlowResults(flow, self.report, self.ledger, Consoles(), telemetry, lambda: None)
+        failed = RangeResult.initial(range_of("bad"), 0, Outcome.FAILED, "no")
+        plan = Plan(flow="f", tasks=[[one] for one in self.ranges], results_without_task=[failed], epoch=1)
+        self.results = JobResults(flow_results, self.ledger, plan, RUN, 1, period_ms=PERIOD_MS, unix_ms=BEGAN_MS)
+        self.sequences = 0
+
+    def send(self, range_: Range, records: int, *, attempt: int = 0, taken: int = 0, **more: Any) -> PartitionReport:
+        self.sequences += 1
+        report = PartitionReport(
+            target=target_of(range_),
+            run=RUN,
+            job=1,
+            task=self.ranges.index(range_),
+            attempt=attempt,
+            taken=taken,
+            state=COPYING,
+            sequence=more.pop("sequence", self.sequences),
+            version=0,
+            result=result_of(range_, records, **more),
+        )
+        self.results.take([report])
+        return report
+
+    def update(self, passed_ms: int) -> bool:
+        return self.results.update(BEGAN_MS + passed_ms, lambda: self.ranges)
+
+    def totals(self) -> dict[str, tuple[int, Outcome]]:
+        return {one.topic: (one.records, one.outcome) for one in self.report.partitions}
+
+    def period(self, number: int) -> dict[str, int]:
+        return {one.result.topic: one.result.records for one in self.ledger.attempts(number)}
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    return Job(tmp_path, monkeypatch)
+
+
+def test_reports_are_counted_once_and_reach_the_flows_report(job: Job) -> None:
+    x, _ = job.ranges
+    job.send(x, 10)
+    again = job.send(x, 25)
+    job.results.take([again])
+    job.send(x, 10, sequence=1)
+    assert job.update(6_000)
+    assert job.totals() == {
+        "x": (25, Outcome.COMPLETE),
+        "y": (0, Outcome.COMPLETE),
+        "bad": (0, Outcome.FAILED),
+    }
+    assert not job.update(6_100), "nothing is new"
+
+
+def test_periods_end_with_those_of_the_wall_clock_and_share_the_records_among_them(job: Job) -> None:
+    x, y = job.ranges
+    job.send(x, 10)
+    assert job.update(7_000)
+    assert (job.ledger.last_planned_epoch(), job.ledger.last_completed_epoch()) == (2, 1)
+    job.send(x, 12)
+    job.send(y, 3)
+    job.update(17_000)
+    assert [job.period(number) for number in (1, 2)] == [{"x": 10, "y": 0}, {"x": 2, "y": 3}]
+    job.update(37_000)
+    assert job.ledger.last_planned_epoch() == 5, "no report came in one, and none is made up"
+    assert {topic: records for topic, (records, _) in job.totals().items()} == {"x": 12, "y": 3, "bad": 0}
+
+
+def test_a_partition_that_has_failed_keeps_its_state_without_a_report(job: Job) -> None:
+    x, _ = job.ranges
+    job.send(x, 4, outcome=Outcome.EXPIRED)
+    job.update(7_000)
+    job.update(17_000)
+    (kept,) = [one.result for one in job.ledger.attempts(2) if one.result.topic == "x"]
+    assert (kept.records, kept.outcome) == (0, Outcome.EXPIRED)
+    assert job.totals()["x"] == (4, Outcome.EXPIRED)
+
+
+def test_what_the_tasks_return_is_counted_behind_their_reports(job: Job) -> None:
+    x, y = job.ranges
+    job.send(x, 4, taken=3)
+    copied = [
+        CopiedTask([Attempt(0, 0, result_of(x, 9))], 1, None),
+        CopiedTask([Attempt(1, 2, result_of(y, 6))], 1, None),
+    ]
+    job.results.finish(copied)
+    assert job.period(1) == {"x": 9, "y": 6}
+    assert {topic: records for topic, (records, _) in job.totals().items()} == {"x": 9, "y": 6, "bad": 0}
+
+
+def test_a_lost_task_is_counted_beside_the_attempt_that_follows_it(job: Job) -> None:
+    x, _ = job.ranges
+    job.send(x, 4)
+    job.send(x, 3, attempt=1)
+    job.results.finish([CopiedTask([Attempt(0, 1, result_of(x, 5))], 1, None)])
+    assert job.totals()["x"] == (9, Outcome.COMPLETE)

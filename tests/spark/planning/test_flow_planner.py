@@ -1,0 +1,114 @@
+"""The plans of one run of a flow: what they follow, where they end, and what a run that drains gives up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirror.client import TopicPartition
+from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.runtime.clock import SystemClock
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
+from mirror.spark.planning.flow_planner import FlowPlanner
+from tests.spark.fakes import FOLDER, Admin, Cluster
+from tests.spark.flow_harness import configuration
+
+if TYPE_CHECKING:
+    from mirror import client
+    from mirror.spark.ledger.plan import Plan
+
+BOTH = TargetTopics(copyable={"orders": 2})
+
+
+class Run:
+    """A flow of one topic with two partitions, and a run of it."""
+
+    def __init__(self, folder: Path, more: str = "", *, drains: bool = False) -> None:
+        self.source_cluster = Cluster("a:1", folder).make().add_topic("orders", [10, 20])
+        self.target_cluster = Cluster("b:1", folder).make().add_topic("a.orders", [0, 0])
+        config = folder / "mirror.toml"
+        config.write_text(configuration("orders") + more)
+        self.ledger = Ledger.open(folder, "f", "run-1")
+        loaded, flow = FlowOptions(config, "f", self.ledger.path).load()
+        self.planner = FlowPlanner(loaded, flow, self.ledger, BOTH, SystemClock(), parallelism=2, drains=drains)
+        self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{one}:1"})) for one in "ab")
+
+    def plan(self, number: int, targets: TargetTopics = BOTH) -> Plan:
+        return self.planner.plan(self.source, self.target, targets, number)
+
+    def answer(self, plan: Plan, outcome: Outcome) -> None:
+        """All its ranges ended so."""
+        results = [RangeResult.initial(one, one.start, outcome) for one in plan.ranges]
+        self.planner.note([Attempt(0, 0, one) for one in results], plan.epoch)
+
+
+@pytest.fixture(autouse=True)
+def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+
+
+def ends(plan: Plan) -> set[tuple[int, int]]:
+    return {(one.partition, one.end) for one in plan.ranges}
+
+
+def test_ranges_without_an_end_are_planned_of_all_that_is_prepared(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    plan = run.plan(1, TargetTopics(copyable={"orders": 1}, obstacles={"orders": Obstacle("no", 1)}))
+    assert ends(plan) == {(0, OPEN_END)}
+    assert [(one.partition, one.outcome, one.error) for one in plan.results_without_task] == [(1, Outcome.FAILED, "no")]
+    assert ends(run.plan(1)) == {(0, OPEN_END), (1, OPEN_END)}
+
+
+def test_only_what_was_there_when_the_run_began_is_initial(tmp_path: Path) -> None:
+    planner = Run(tmp_path).planner
+    assert [planner.is_initial(TopicPartition("orders", number)) for number in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("more", "follows"),
+    [("", True), ("max-partitions-in-parallel = 1\n", False), ("max-bytes-per-epoch = 1000000\n", False)],
+)
+def test_a_flow_with_limits_has_jobs_with_ends(tmp_path: Path, more: str, follows: bool) -> None:
+    assert Run(tmp_path, more).planner.follows is follows
+
+
+def test_a_drain_ends_at_the_source_ends_of_its_first_plan_and_gives_up_what_failed(tmp_path: Path) -> None:
+    run = Run(tmp_path, drains=True)
+    assert not run.planner.follows
+    first = run.plan(1)
+    assert ends(first) == {(0, 10), (1, 20)}
+    run.answer(first, Outcome.COMPLETE)
+    with run.source_cluster.change() as state:
+        for partition in state["topics"]["orders"]["partitions"]:
+            partition["end"] += 5
+    second = run.plan(2)
+    assert ends(second) == {(0, 10), (1, 20)}, "nothing is committed yet"
+    run.answer(second, Outcome.EXPIRED)
+    third = run.plan(3)
+    assert third.ranges == []
+    assert {one.outcome for one in third.results_without_task} == {Outcome.EXPIRED}
+
+
+def test_a_drain_with_limits_goes_on_beside_what_it_has_given_up(tmp_path: Path) -> None:
+    run = Run(tmp_path, "max-partitions-in-parallel = 1\n", drains=True)
+    tried: list[int] = []
+    for number in range(1, 4):
+        plan = run.plan(number)
+        tried += [one.partition for one in plan.ranges]
+        run.answer(plan, Outcome.EXPIRED)
+    assert sorted(tried) == [0, 1]
+
+
+def test_what_did_not_complete_is_known_to_the_next_plan(tmp_path: Path) -> None:
+    run = Run(tmp_path, "max-partitions-in-parallel = 2\n")
+    first = run.plan(1)
+    results = [RangeResult.initial(one, one.start, Outcome.EXPIRED) for one in first.ranges]
+    for one in results:
+        one.stuck_since_ms = 7
+    run.planner.note([Attempt(0, 0, one) for one in results], 1)
+    assert {one.stuck_since_ms for one in run.plan(2).ranges} == {7}
