@@ -1,4 +1,4 @@
-"""The section on notebooks in jobs/README.md, run as it stands."""
+"""The section on notebooks in jobs/README.md, run as it stands with each release of Spark; and one's own stream."""
 
 from __future__ import annotations
 
@@ -13,11 +13,40 @@ import pytest
 
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
+from tests.e2e.spark_releases import RELEASES, python_with
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 README = Path(__file__).parents[2] / "jobs" / "README.md"
-THEN = """
+RESULT = """
+import json
+from mirror.errors import ConfigError
+
+print(json.dumps(result))
+print(json.dumps(copy(spark, "mirror.toml", "paris-berlin")))
+try:
+    copy(spark, "mirror.toml", "paris-rome")
+except ConfigError as error:
+    print(json.dumps(str(error)))
+print(json.dumps(spark.range(3).count()))
+spark.stop()
+"""
+STREAM = """
+import os
+import sys
+
+os.environ["PYSPARK_PYTHON"] = sys.executable  # before the session is created: its workers need the mirror, too
+
+from pyspark.sql import SparkSession
+
+from mirror.spark.driver.session import register
+
+spark = SparkSession.builder.master("local[*,4]").getOrCreate()
+register(spark)
+options = {"config": "mirror.toml", "flow": "paris-berlin", "ledger": "mirror-report/ledger/paris-berlin/notebook"}
+ranges = spark.readStream.format("mirror-ranges").options(**options).load()
+query = ranges.writeStream.format("mirror").options(**options, checkpointLocation="checkpoint").start()
+
 import json, time
 
 until = time.monotonic() + 120
@@ -38,15 +67,37 @@ spark.stop()
 """
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_run_in_a_session_of_somebody_s_own(
+    release: str, site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    topic = unique("orders")
+    source.create(topic, 2)
+    for partition in range(2):
+        source.fill(topic, [b"1", b"2", b"3"], partition)
+    site.write({"a": source.address, "b": target.address}, {"paris-berlin": flow("a", "b", [topic])})
+    code = re.search(r"## In a notebook.*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert code is not None
+    (site.folder / "notebook.py").write_text(code.group(1) + RESULT, encoding="utf-8")
+    run = site.finish(site.launch([python_with(release), "notebook.py"]))
+    assert run.status == 0, run.err
+    first, second, unknown, rows = [json.loads(line) for line in run.out.splitlines() if line[:1] in '{"3']
+    assert (first["outcome"], [each["records"] for each in first["partitions"]]) == ("complete", [3, 3])
+    assert (second["outcome"], [each["records"] for each in second["partitions"]]) == ("complete", [0, 0])
+    assert 'did you mean "paris-berlin"' in unknown
+    assert rows == 3, "the session is still its owner's"
+    for partition in range(2):
+        assert target.read(f"a.{topic}", partition) == [b"1", b"2", b"3"]
+    assert json.loads((site.folder / "mirror-report/summary.json").read_text())["flows"] == [second]
+
+
 def test_a_stream_of_somebody_s_own(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
     topic = unique("orders")
     source.create(topic)
     source.fill(topic, [b"1", b"2", b"3"])
     target.create(f"a.{topic}")
     site.write({"a": source.address, "b": target.address}, {"paris-berlin": flow("a", "b", [topic], "epoch-ms = 3000")})
-    code = re.search(r"## In a notebook.*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert code is not None
-    (site.folder / "notebook.py").write_text(code.group(1) + THEN, encoding="utf-8")
+    (site.folder / "notebook.py").write_text(STREAM, encoding="utf-8")
     # The Python that is found first is one without the mirror.
     environ = {"PATH": f"/usr/bin:{os.environ['PATH']}"}
     run = site.finish(site.launch([sys.executable, "notebook.py"], environ=environ))

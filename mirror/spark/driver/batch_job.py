@@ -33,9 +33,11 @@ from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flo
 from mirror.spark.run_control import new_run_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from types import FrameType
+
+    from pyspark import SparkContext
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
@@ -85,7 +87,10 @@ def _run(options: JobOptions, consoles: Consoles) -> int:
     flows = config.select(options.flow)
     report_dir = options.report_dir
     with summarized(report_dir, consoles, as_file=True) as summary, ReportFile(report_dir, consoles.warning):
-        return _run_flows(config, flows, options, consoles, summary, began_ms)
+        warn_of_versions(consoles)
+        warn_of_exposed_credentials(config, flows, consoles)
+        with SparkStart() as spark:
+            return exit_status(run_flows(spark.context, config, flows, options, consoles, summary, began_ms))
 
 
 @contextlib.contextmanager
@@ -103,36 +108,39 @@ def summarized(report_dir: Path, consoles: Consoles, *, as_file: bool = False) -
                 consoles.write_json(summary_text(summary.content) if as_file else summary.content)
 
 
-def _run_flows(
+def run_flows(
+    context: Callable[[], SparkContext],
     config: MirrorConfig,
     flows: Sequence[FlowConfig],
     options: JobOptions,
     consoles: Consoles,
     summary: Summary,
-    began_ms: int,
-) -> int:
-    warn_of_versions(consoles)
-    warn_of_exposed_credentials(config, flows, consoles)
+    began_ms: int | None = None,
+) -> list[FlowReport]:
+    """Check the flows, run them one after the other in Spark's ``context``, and return their reports.
+
+    The error of one flow is in its report. Raises FlowsRefused if none may run, ConfigError or FlowError if telemetry
+    cannot start. ``began_ms`` is when the job began (ms since 1970), if it has started Spark.
+    """
     reports: list[FlowReport] = []
-    with SparkStart() as spark:
-        findings = check(config, flows, summary, consoles)
-        with run_telemetry(options.report_dir, consoles) as telemetry:
-            runner = FlowRunner(
-                spark.context,
-                config,
-                consoles,
-                findings=findings,
-                telemetry=telemetry,
-                config_path=options.config,
-                secrets_dir=options.secrets_dir,
-                report_dir=options.report_dir,
-                debug=options.debug,
-                began_ms=began_ms,
-            )
-            for flow in flows:
-                reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run_id()))
-                _run_flow(runner, flow, reports, consoles, summary, options)
-    return exit_status(reports)
+    findings = check(config, flows, summary, consoles)
+    with run_telemetry(options.report_dir, consoles) as telemetry:
+        runner = FlowRunner(
+            context,
+            config,
+            consoles,
+            findings=findings,
+            telemetry=telemetry,
+            config_path=options.config,
+            secrets_dir=options.secrets_dir,
+            report_dir=options.report_dir,
+            debug=options.debug,
+            began_ms=began_ms,
+        )
+        for flow in flows:
+            reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run_id()))
+            _run_flow(runner, flow, reports, consoles, summary, options)
+    return reports
 
 
 def warn_of_versions(consoles: Consoles) -> None:
