@@ -11,12 +11,14 @@ import sys
 import sysconfig
 import tempfile
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from mirror.sandbox.folders import locked
 
-_BUILD: Final = Path(__file__).parents[2] / "build"
+_TESTS: Final = Path(__file__).parents[1]
+_BUILD: Final = _TESTS.parent / "build"
 _PINS: Final = {
     "3.5": ("3.5.9", "ea27adc39ddac9413b8951e45aa748cbed6c785971b81386efc41938f6243d93"),
     "4.0": ("4.0.5", "a0d44b0e7faf0458ad83b7aa664e7ed8b96beed8a55d66ce3b0dfac2309dfca6"),
@@ -28,6 +30,11 @@ OTHERS: Final = tuple(_PINS)
 SUITE: Final = "4.3"
 """The release of all other tests, which requirements.txt locks."""
 RELEASES: Final = (*OTHERS, SUITE)
+CONNECT: Final = "4.2"
+"""The release whose environment also has what Spark Connect needs."""
+_FOR_CONNECT: Final = ("grpcio", "grpcio-status", "pandas", "zstandard")
+_LOCK: Final = _TESTS / "schedules" / "requirements.txt"
+"""Pins them with their hashes, for Airflow."""
 
 
 def python_with(release: str) -> str:
@@ -38,11 +45,12 @@ def python_with(release: str) -> str:
     home = _BUILD / f"pyspark-{version}"
     with locked(_BUILD):
         if not home.exists():
-            _make(home, f"pyspark=={version} --hash=sha256:{digest}\n")
+            packages = _FOR_CONNECT if release == CONNECT else ()
+            _make(home, [f"pyspark=={version} --hash=sha256:{digest}", *packages])
     return str(home / "bin" / "python")
 
 
-def _make(home: Path, requirement: str) -> None:
+def _make(home: Path, requirements: Sequence[str]) -> None:
     # Renamed when it is complete; pip has no path of its own in it.
     with tempfile.TemporaryDirectory(prefix=".pyspark-", dir=home.parent) as work:
         fresh = Path(work) / "environment"
@@ -53,7 +61,7 @@ def _make(home: Path, requirement: str) -> None:
         suite = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
         (packages / "suite.pth").write_text(suite, encoding="utf-8")
         wanted = Path(work) / "requirements.txt"
-        wanted.write_text(requirement, encoding="utf-8")
+        wanted.write_text("\n".join(requirements), encoding="utf-8")
         options = [
             "--quiet",
             "--no-deps",
@@ -61,11 +69,11 @@ def _make(home: Path, requirement: str) -> None:
             "--ignore-installed",
             "--require-hashes",
             "--no-compile",
+            *("--requirement", str(wanted)),
+            *("--constraint", str(_LOCK)),
         ]
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
-        subprocess.run(
-            [*pip, "install", *options, "-r", str(wanted)], env={**os.environ, "PYTHONWARNINGS": "ignore"}, check=True
-        )
+        subprocess.run([*pip, "install", *options], env={**os.environ, "PYTHONWARNINGS": "ignore"}, check=True)
         fresh.rename(home)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
-from tests.e2e.spark_releases import RELEASES, python_with
+from tests.e2e.spark_releases import CONNECT, RELEASES, python_with
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -30,6 +30,18 @@ except ConfigError as error:
     print(json.dumps(str(error)))
 print(json.dumps(spark.range(3).count()))
 spark.stop()
+"""
+REFUSED = """
+import os, sys
+from pyspark.sql import SparkSession
+from mirror.errors import FlowError
+from mirror.spark.notebook import copy
+
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+try:
+    copy(spark, "mirror.toml", "paris-berlin")
+except FlowError as error:
+    print(error)
 """
 STREAM = """
 import os
@@ -89,6 +101,14 @@ def test_a_run_in_a_session_of_somebody_s_own(
     for partition in range(2):
         assert target.read(f"a.{topic}", partition) == [b"1", b"2", b"3"]
     assert json.loads((site.folder / "mirror-report/summary.json").read_text())["flows"] == [second]
+
+
+def test_a_session_of_spark_connect_is_refused_in_one_line(site: Site) -> None:
+    (site.folder / "notebook.py").write_text(REFUSED, encoding="utf-8")
+    run = site.finish(site.launch([python_with(CONNECT), "notebook.py"]))
+    (line,) = run.out.splitlines()
+    assert line.startswith("this session is one of Spark Connect, and a copy needs the SparkContext of a classic one: ")
+    site.kill()  # it leaves its server
 
 
 def test_a_stream_of_somebody_s_own(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
