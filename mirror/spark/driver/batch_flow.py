@@ -15,7 +15,7 @@ from mirror.errors import Fenced, KafkaError, MirrorError
 from mirror.groups.positions import GroupsReport
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import HeartbeatWriter, not_written
-from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.ranges import SEVERITY, Outcome
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.batch_planner import plan_run
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.spark.discovery.comparison import Comparison
     from mirror.spark.driver.output.console import Consoles
-    from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.takeover.watch import MirrorMakerWatch
@@ -139,6 +138,7 @@ class FlowRunner:
             self._write_heartbeat(flow)
         status = RunStatus(self._options_of(flow.target), flow, run, partial(self._say, flow))
         status.read(self._report_dir)
+        status.report_state("running")
         status.prepared(targets)
         try:
             with (
@@ -165,9 +165,11 @@ class FlowRunner:
             report.cut_short = True  # a signal ended it: progress that the tasks did not report is read from the target
             raise
         finally:
-            attempts = self._collect(flow, ledger, report)
+            self._collect(flow, ledger, report, status)
             self._report_takeover(flow, report)
-            status.ended(report, attempts)
+            worst = max((result.outcome for result in report.partitions), key=SEVERITY.index, default=Outcome.FAILED)
+            status.report_state("ended", report.fenced or worst.value)
+            status.close()
 
     def _report_takeover(self, flow: FlowConfig, report: FlowReport) -> None:
         """Name the run that has ended this one. One that was complete before has nothing to report."""
@@ -360,7 +362,7 @@ class FlowRunner:
         options = FlowOptions(
             self._config_path, flow.name, ledger.path, self._secrets_dir, context.defaultParallelism, run
         )
-        tasks = plan_run(options, status.before)
+        tasks = plan_run(options, status.table)
         if (plan := ledger.plan()) is not None:
             status.planned(plan)
         label = JobLabel.of(flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", ledger.path.name)
@@ -398,11 +400,10 @@ class FlowRunner:
         for line in describe_oldest(self._withheld):
             self._warn(flow, line)
 
-    def _collect(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> list[Attempt]:
-        """Fill ``report`` with the results of the ledger, and return the attempts that they are of."""
+    def _collect(self, flow: FlowConfig, ledger: Ledger, report: FlowReport, status: RunStatus | None = None) -> None:
         plan = ledger.plan()
         if plan is None:
-            return []
+            return
         attempts = ledger.attempts()
         if self._withheld is not None:
             plan = replace(plan, withheld=self._withheld)
@@ -414,6 +415,8 @@ class FlowRunner:
         without_result = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in with_result]
         reached = read_target_progress(self._options_of(flow.target), flow.name, without_result)
         report.partitions = join_results(plan, attempts, reached, cut_short=report.cut_short)
+        if status is not None:
+            status.copied(plan, attempts)
         with self._telemetry.metrics.lock:
             record_sync(self._telemetry.metrics, flow.name, report.sync_state)
         with contextlib.suppress(OSError):
@@ -422,4 +425,3 @@ class FlowRunner:
         if self._debug:
             for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
                 self._consoles.traceback(trace)
-        return attempts

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from mirror.relay.model.ranges import Range
     from mirror.spark.driver.flow_results import FlowResults
+    from mirror.spark.driver.run_status import RunStatus
     from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
@@ -37,11 +38,24 @@ class JobResults:
     """The results of one job of one run. :meth:`take` may be called from another thread than the others."""
 
     def __init__(
-        self, results: FlowResults, ledger: Ledger, plan: Plan, run: str, job: int, *, period_ms: int, unix_ms: int
+        self,
+        results: FlowResults,
+        status: RunStatus,
+        ledger: Ledger,
+        plan: Plan,
+        run: str,
+        job: int,
+        *,
+        period_ms: int,
+        unix_ms: int,
     ) -> None:
-        """``plan`` is that of the job; it is written as that of the first period."""
+        """``status`` is given the results of each period.
+
+        ``plan`` is that of the job; it is written as that of the first period.
+        """
         self.first_period: Final = unix_ms // period_ms
         self._results: Final = results
+        self._status: Final = status
         self._ledger: Final = ledger
         self._run: Final = run
         self._job: Final = job
@@ -158,6 +172,7 @@ class JobResults:
 
     def _end_period(self) -> None:
         attempts = self.attempts()
+        self._status.copied(self._plan, attempts)
         with contextlib.suppress(OSError):
             self._ledger.write_attempts(attempts, self._plan.epoch)
         with self._lock, contextlib.suppress(OSError):

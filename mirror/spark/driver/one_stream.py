@@ -25,6 +25,7 @@ from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import Outages
+from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.stream_jobs import BoundedJobs, FollowedJob, JobParts
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.flow_admins import open_admins
@@ -126,6 +127,7 @@ class OneStream:
         self._monitor: StreamMonitor | None = None
         self._watch: MirrorMakerWatch | None = None
         self._jobs: FollowedJob | BoundedJobs | None = None
+        self._status: RunStatus | None = None
         self._targets = TargetTopics()
         self._warned: Final = set[str]()
 
@@ -164,7 +166,12 @@ class OneStream:
     def _run(self, announce: Callable[[Event], None], resources: contextlib.ExitStack) -> Event:
         self._watch = resources.enter_context(self._runner.open_watch(self._flow))
         self._watch.check()
+        options = self._config.clusters[self._flow.target].client_options()
+        status = self._status = RunStatus(options, self._flow, self._options.run, self._tell)
+        resources.callback(status.close)
         targets = self._prepare()
+        status.read(self._reports)
+        status.prepared(targets)
         source, target = resources.enter_context(open_admins(self._config, self._flow))
         self._learn_addresses(source, target)
         control = RunControlClient(target, self._flow.name, record=self._record)
@@ -188,7 +195,9 @@ class OneStream:
                 SystemClock(),
                 parallelism=self._options.parallelism,
                 drains=self._available_now,
+                status=lambda: status.table,
             ),
+            status=status,
             results=self._results,
             progress=self._progress,
             record=self._record,
@@ -255,6 +264,8 @@ class OneStream:
             targets = self._runner.prepare_again(config, flow, before, topics, self._on_created)
         if (targets := targets.without(gone)) != before:
             self._targets = targets
+            if self._status is not None:
+                self._status.prepared(targets)
             with contextlib.suppress(OSError):  # a stream goes on without its ledger
                 self.ledger.write_targets(targets)
         self._rounds.on_prepared(targets)

@@ -1,13 +1,12 @@
-"""What a scheduled run reads of its flow's status topic, and writes there. No call fails the run."""
+"""What a run of a flow reads of its status topic, and writes there. No call fails the run."""
 
 from __future__ import annotations
 
 import socket
-from dataclasses import replace
+import threading
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import KafkaError
-from mirror.relay.model.ranges import SEVERITY, Outcome
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusWriter
 from mirror.relay.progress.status_values import RunState
@@ -18,6 +17,7 @@ from mirror.spark.ledger.status_table import (
     StatusTable,
     health_records,
     obstacle_records,
+    outdated_records,
     read_status,
     turn_records,
 )
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
-    from mirror.spark.ledger.results import FlowReport
     from mirror.spark.ledger.status_table import Records
 
 _READ_MS: Final = 10_000
@@ -40,7 +39,7 @@ _CLOSE_MS: Final = 2_000
 
 
 class RunStatus:
-    """The status of one flow in one run. Times are ms since 1970."""
+    """The status of one flow in one run. Times are ms since 1970. May be used by several threads."""
 
     def __init__(
         self, target_options: Mapping[str, object], flow: FlowConfig, run: str, say: Callable[[str], None]
@@ -48,48 +47,60 @@ class RunStatus:
         """``say`` receives a line about what cannot be read or written."""
         self._options: Final = target_options
         self._flow: Final = flow
+        self._run: Final = run
         self._say: Final = say
         self._unix_ms: Final = SystemClock().unix_ms
         self._writer: Final = StatusWriter(target_options, flow.name)
-        self._state = RunState(run=run, host=socket.gethostname(), state="running", since_ms=self._unix_ms())
-        self.before: StatusTable | None = None
-        """What earlier runs have reported; None if that was not read, or cannot be."""
+        self._lock: Final = threading.Lock()
+        self._known = StatusTable()
+        self._is_read = self._is_clean = False
+
+    @property
+    def table(self) -> StatusTable | None:
+        """What is reported, as far as planning needs it; None if the topic was not read, or cannot be."""
+        return self._known if self._is_read else None
 
     def read(self, report_dir: Path) -> None:
-        """Read what the topic has, keep other hosts' evidence in ``report_dir``, and report that this run began."""
+        """Read what the topic has, and keep other hosts' evidence in ``report_dir``."""
         try:
-            self.before = read_status(self._options, self._flow.name, _READ_MS)
+            self._known = read_status(self._options, self._flow.name, _READ_MS)
         except KafkaError as error:
             self._say(f"its status topic cannot be read, so the report folder says what earlier runs did: {error}")
         else:
-            keep_evidence(report_dir, self._flow.name, self.before.evidence)
-        self._writer.put(status_values.RUN, self._state.to_json())
+            self._is_read = True
+            keep_evidence(report_dir, self._flow.name, self._known.evidence)
+
+    def report_state(self, state: str, reason: str = "") -> None:
+        """Report in which state the run is from now on."""
+        found = RunState(run=self._run, host=socket.gethostname(), state=state, since_ms=self._unix_ms(), reason=reason)
+        self._writer.put(status_values.RUN, found.to_json())
 
     def prepared(self, targets: TargetTopics) -> None:
         """Report which topics cannot be copied."""
-        self._put(obstacle_records(self._known.obstacles, targets.obstacles))
+        with self._lock:
+            self._put(obstacle_records(self._known.obstacles, targets.obstacles))
 
     def planned(self, plan: Plan) -> None:
-        """Report whose turn it was, if not all partitions have theirs in each run."""
-        if has_limits(self._flow):
-            self._put(turn_records(self._known.turns, plan, self._unix_ms()))
+        """Report whose turn it is, if not all partitions have theirs each time."""
+        with self._lock:
+            if not self._is_clean:
+                self._put(outdated_records(self._known, plan, self._run))
+            self._is_clean = True
+            if has_limits(self._flow):
+                self._put(turn_records(self._known.turns, plan, self._unix_ms()))
 
-    def ended(self, report: FlowReport, attempts: Sequence[Attempt]) -> None:
-        """Report what came of the run, and write all of it within :data:`_CLOSE_MS`."""
-        if report.partitions:
-            unhealthy = unhealthy_after(attempts, report.run, 0)
-            self._put(health_records(self._known.health, unhealthy, report.partitions))
-        worst = max((result.outcome for result in report.partitions), key=SEVERITY.index, default=Outcome.FAILED)
-        reason = report.fenced or worst.value
-        self._state = replace(self._state, state="ended", since_ms=self._unix_ms(), reason=reason)
-        self._writer.put(status_values.RUN, self._state.to_json())
+    def copied(self, plan: Plan, attempts: Sequence[Attempt]) -> None:
+        """Report which partitions have failed, and which have recovered."""
+        with self._lock:
+            unhealthy = unhealthy_after(attempts, self._run, plan.epoch)
+            self._put(health_records(self._known.health, unhealthy, plan, attempts, self._unix_ms()))
+
+    def close(self) -> None:
+        """Write what waits, within :data:`_CLOSE_MS`."""
         if (error := self._writer.close(_CLOSE_MS)) is not None:
             self._say(f"other hosts will not know of this run: {error}")
 
-    @property
-    def _known(self) -> StatusTable:
-        return self.before or StatusTable()
-
     def _put(self, records: Records) -> None:
+        self._known.put(records)
         for key, value in records.items():
             self._writer.put(key, value)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.flow_results import FlowResults
     from mirror.spark.driver.output.stream_progress import StreamProgress
+    from mirror.spark.driver.run_status import RunStatus
     from mirror.spark.driver.stream_monitor import Work
     from mirror.spark.ledger.attempts import Attempt, CopiedTask
     from mirror.spark.ledger.ledger import Ledger
@@ -72,6 +73,7 @@ class JobParts:
     record: RunRecord
     planner: FlowPlanner
     results: FlowResults
+    status: RunStatus
     progress: StreamProgress
     targets: Callable[[], TargetTopics]
     """Returns the last preparation of the target's topics."""
@@ -80,7 +82,9 @@ class JobParts:
 
     def plan(self, number: int) -> Plan:
         """Plan with what is prepared now. Raises MirrorError."""
-        return self.planner.plan(self.source, self.target, self.targets(), number)
+        plan = self.planner.plan(self.source, self.target, self.targets(), number)
+        self.status.planned(plan)
+        return plan
 
     def job(self, plan: Plan, first_period: int) -> FlowJob[CopyTask, CopiedTask]:
         """Return the job that copies what ``plan`` has. Raises KafkaError."""
@@ -142,6 +146,7 @@ class FollowedJob:
         self._renew_ms = parts.planner.renew_ms(parts.target)
         self._job_results = JobResults(
             parts.results,
+            parts.status,
             parts.ledger,
             self._plan,
             parts.control.run,
@@ -275,6 +280,7 @@ class BoundedJobs:
             with self._ledger_errors():
                 write_copied(parts.ledger.path, copied)
                 parts.results.add(plan, attempts)
+        parts.status.copied(plan, attempts)
         parts.planner.note(attempts, plan.epoch)
         return attempts if goes_on else None
 

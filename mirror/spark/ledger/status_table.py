@@ -16,8 +16,9 @@ from mirror.client import TopicPartition
 from mirror.errors import printable
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import PartitionReport, TaskState
+from mirror.relay.progress import status_values as values
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.status_topic import StatusFollower
+from mirror.relay.progress.status_topic import StatusFollower, StatusRecord
 from mirror.relay.progress.status_values import (
     RunState,
     StatusKey,
@@ -35,8 +36,8 @@ from mirror.telemetry.traces.ids import SpanId
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from mirror.relay.model.ranges import RangeResult
-    from mirror.relay.progress.status_topic import StatusNews, StatusRecord
+    from mirror.relay.progress.status_topic import StatusNews
+    from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.plan import Plan
 
 K = TypeVar("K")
@@ -80,6 +81,11 @@ class StatusTable:
                 setattr(self, name, getattr(empty, name))
         for record in news.records:
             self._take(record)
+
+    def put(self, records: Records) -> None:
+        """Take in what is written."""
+        for key, value in records.items():
+            self._take(StatusRecord(key, value, 0))
 
     def _take(self, record: StatusRecord) -> None:
         key, value = record.key, record.value
@@ -136,33 +142,73 @@ def turn_records(before: Collection[TopicPartition], plan: Plan, time_ms: int) -
     Those that had a turn ``before`` and that the plan does not have are not in the flow any more.
     """
     turns = {TopicPartition(one.topic, one.partition) for one in plan.ranges if one.end > one.start}
-    known = {TopicPartition(one.topic, one.partition) for one in plan.ranges}
-    known |= {TopicPartition(one.topic, one.partition) for one in plan.results_without_task}
+    known = _partitions_of(plan)
     gone: Records = {partition_key(StatusKind.TURN, tp): None for tp in before if tp not in known}
     return gone | {partition_key(StatusKind.TURN, tp): {"ms": time_ms} for tp in turns}
 
 
-def _turn_of(values: Mapping[str, Any]) -> int | None:
-    return stored.time_ms(values.get("ms"))
-
-
-def health_records(before: UnhealthyPartitions, after: UnhealthyPartitions, results: Iterable[RangeResult]) -> Records:
-    """Return what has changed of the partitions that fail: those ``after`` a run whose final ``results`` these are.
-
-    A partition without a task in this run, such as one that waits for its turn, fails as long as its result is not
-    complete. One that the flow does not have any more is left out.
-    """
-    incomplete = {TopicPartition(one.topic, one.partition) for one in results if one.outcome is not Outcome.COMPLETE}
-    changed: Records = {
-        partition_key(StatusKind.HEALTH, tp): asdict(health) for tp, health in after.items() if before.get(tp) != health
+def _partitions_of(plan: Plan) -> dict[TopicPartition, TopicPartition]:
+    """Return the target partition of each source partition that ``plan`` has."""
+    found = {
+        TopicPartition(one.topic, one.partition): TopicPartition(one.target_topic, one.partition) for one in plan.ranges
     }
-    healed = [tp for tp in before if tp not in after and tp not in incomplete]
+    return found | {
+        TopicPartition(one.topic, one.partition): TopicPartition(one.target_topic, one.partition)
+        for one in plan.results_without_task
+    }
+
+
+def outdated_records(table: StatusTable, plan: Plan, run: str) -> Records:
+    """Return what deletes the reports of earlier runs' tasks, and of partitions that the flow does not have any more.
+
+    ``plan`` is the first one of ``run``, none of whose tasks has reported yet.
+    """
+    targets = set(_partitions_of(plan).values())
+    old = [values.task_key(number) for number, task in table.tasks.items() if task.run != run]
+    return dict.fromkeys(
+        [*old, *(partition_key(StatusKind.PARTITION, tp) for tp in table.partitions if tp not in targets)]
+    )
+
+
+def _turn_of(found: Mapping[str, Any]) -> int | None:
+    return stored.time_ms(found.get("ms"))
+
+
+def health_records(
+    before: UnhealthyPartitions, after: UnhealthyPartitions, plan: Plan, attempts: Iterable[Attempt], time_ms: int
+) -> Records:
+    """Return what has changed of the partitions that fail: those ``after`` the ``attempts`` at ``plan``.
+
+    ``time_ms`` is the time now, since 1970.
+
+    A partition without an attempt, such as one that waits for its turn, goes on failing unless its result is complete.
+    One that the plan does not have is not in the flow any more.
+    """
+    known = _partitions_of(plan)
+    well = {TopicPartition(one.result.topic, one.result.partition) for one in attempts}
+    well |= {
+        TopicPartition(one.topic, one.partition) for one in plan.results_without_task if one.outcome is Outcome.COMPLETE
+    }
+    failing = {tp: _since(health, before.get(tp), time_ms) for tp, health in after.items()}
+    changed: Records = {
+        partition_key(StatusKind.HEALTH, tp): asdict(health)
+        for tp, health in failing.items()
+        if before.get(tp) != health
+    }
+    healed = [tp for tp in before if tp not in after and (tp in well or tp not in known)]
     return changed | {partition_key(StatusKind.HEALTH, tp): None for tp in healed}
 
 
-def _health_of(values: Mapping[str, Any]) -> PartitionHealth | None:
-    stuck_since_ms, since_ms = (stored.time_ms(values.get(name)) for name in ("stuck_since_ms", "since_ms"))
-    first, last = (SpanId.parse(stored.text(values.get(name))) for name in ("trace", "last_trace"))
+def _since(health: PartitionHealth, before: PartitionHealth | None, time_ms: int) -> PartitionHealth:
+    """Return ``health`` with the time and the trace in which the trouble began."""
+    if before is None:
+        return health if health.since_ms is not None else replace(health, since_ms=time_ms)
+    return replace(health, since_ms=before.since_ms, trace=before.trace or health.trace)
+
+
+def _health_of(found: Mapping[str, Any]) -> PartitionHealth | None:
+    stuck_since_ms, since_ms = (stored.time_ms(found.get(name)) for name in ("stuck_since_ms", "since_ms"))
+    first, last = (SpanId.parse(stored.text(found.get(name))) for name in ("trace", "last_trace"))
     if stuck_since_ms is None and since_ms is None:
         return None
     return PartitionHealth(stuck_since_ms, since_ms, str(first or ""), str(last or ""))
@@ -179,6 +225,6 @@ def obstacle_records(before: Mapping[str, Obstacle], after: Mapping[str, Obstacl
     return changed | {obstacle_key(topic): None for topic in before.keys() - shown.keys()}
 
 
-def _obstacle_of(values: Mapping[str, Any]) -> Obstacle | None:
-    reason, first = printable(stored.text(values.get("reason"))), stored.number(values.get("first"), _INT32_MAX)
+def _obstacle_of(found: Mapping[str, Any]) -> Obstacle | None:
+    reason, first = printable(stored.text(found.get("reason"))), stored.number(found.get("first"), _INT32_MAX)
     return Obstacle(reason, first) if reason and first is not None else None

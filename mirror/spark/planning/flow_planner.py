@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +10,7 @@ from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
 from mirror.spark.planning.broker_retention import recommit_after_ms
-from mirror.spark.planning.history import RunHistory, read_history
+from mirror.spark.planning.history import read_history
 from mirror.spark.planning.snapshot import DrainBounds, PlanRequest, make_plan
 from mirror.spark.planning.unknown_origin import deciding_registry
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
+    from mirror.spark.ledger.status_table import StatusTable
     from mirror.timing import Clock
 
 _RENEW_MS: Final = 3_600_000
@@ -43,8 +44,11 @@ class FlowPlanner:
         *,
         parallelism: int,
         drains: bool,
+        status: Callable[[], StatusTable | None],
     ) -> None:
-        """``targets`` is the preparation that the run begins with: what appears later is copied from its first record.
+        """``status`` returns what the flow's runs have reported; None: the ledger says it.
+
+        ``targets`` is the preparation that the run begins with: what appears later is copied from its first record.
 
         ``parallelism`` is the largest number of tasks. A run that ``drains`` copies up to where the source ended at its
         first plan, and gives up a range that did not complete.
@@ -55,6 +59,7 @@ class FlowPlanner:
         self._clock: Final = clock
         self._parallelism: Final = parallelism
         self._drains: Final = drains
+        self._status: Final = status
         self._initial: Final = _Covered(targets)
         self._bounds: DrainBounds | None = None
         self._withheld: OpenTransactions | None = None
@@ -82,13 +87,16 @@ class FlowPlanner:
         Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
         """
         began_ms = self._clock.now()
-        history = read_history(self._flow, self._ledger.path.parent, self._ledger.path.name)
+        status = self._status()
+        history = read_history(self._flow, self._ledger.path.parent, self._ledger.path.name, status)
+        if status is None and self._unhealthy is not None:
+            history = replace(history, unhealthy=self._unhealthy)
         request = PlanRequest(
             flow=self._flow,
             now_ms=self._clock.unix_ms(),
             parallelism=self._parallelism,
             epoch=number,
-            history=history if self._unhealthy is None else RunHistory(history.last_planned_ms, self._unhealthy),
+            history=history,
             lanes=True,
             follow=self.follows,
             initial_partitions=self._initial,

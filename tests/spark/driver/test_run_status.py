@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.evidence_files import read_evidence
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport
-from mirror.spark.ledger.status_table import read_status
+from mirror.spark.ledger.status_table import StatusTable, read_status
 from mirror.spark.planning.history import read_history
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -46,34 +44,39 @@ class Run:
     def __init__(self, pair: FakePair, folder: Path, name: str) -> None:
         self.options: dict[str, Any] = {"bootstrap.servers": pair.target.bootstrap}
         self.folder = folder / name
-        self.report = FlowReport(FLOW, datetime.now(UTC), run=name)
         self.said: list[str] = []
         self.status = RunStatus(self.options, LIMITED, name, self.said.append)
         self.status.read(self.folder)
 
-    def end(self, *attempts: Attempt) -> None:
-        self.report.partitions = [attempt.result for attempt in attempts]
-        self.status.ended(self.report, attempts)
+    @property
+    def table(self) -> StatusTable:
+        assert self.status.table is not None
+        return self.status.table
+
+    def end(self, plan: Plan, *attempts: Attempt) -> None:
+        self.status.copied(plan, attempts)
+        self.status.report_state("ended", "why")
+        self.status.close()
+
+
+PLAN = Plan(flow=FLOW, tasks=[[backlog(0, 5)]], results_without_task=[])
 
 
 def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pair: FakePair, tmp_path: Path) -> None:
-    first = Run(pair, tmp_path, "run-1")
+    first, tp = Run(pair, tmp_path, "run-1"), TopicPartition("t", 0)
     first.status.prepared(TargetTopics(obstacles={"u": Obstacle("refused")}))
-    first.status.planned(Plan(flow=FLOW, tasks=[[backlog(0, 5)]], results_without_task=[]))
-    first.end(Attempt(0, 0, result(0, Outcome.EXPIRED, stuck_since_ms=1_700_000_000_000)))
+    first.status.planned(PLAN)
+    first.end(PLAN, Attempt(0, 0, result(0, Outcome.EXPIRED, stuck_since_ms=1_700_000_000_000)))
     assert first.said == []
     second = Run(pair, tmp_path, "run-2")
-    history = read_history(LIMITED, second.folder, "run-2", second.status.before)
-    tp = TopicPartition("t", 0)
+    history = read_history(LIMITED, second.folder, "run-2", second.status.table)
     assert history.last_planned_ms.keys() == {tp}
     assert history.unhealthy[tp].stuck_since_ms == 1_700_000_000_000
-    assert second.status.before is not None
-    assert second.status.before.obstacles == {"u": Obstacle("refused")}
-    assert second.status.before.run is not None
-    assert (second.status.before.run.run, second.status.before.run.state) == ("run-1", "ended")
-    assert second.status.before.run.reason == "expired"
+    assert second.table.obstacles == {"u": Obstacle("refused")}
+    assert second.table.run is not None
+    assert (second.table.run.run, second.table.run.state, second.table.run.reason) == ("run-1", "ended", "why")
     second.status.prepared(TargetTopics())
-    second.end(Attempt(0, 0, result(0)))
+    second.end(PLAN, Attempt(0, 0, result(0)))
     after = read_status(second.options, FLOW, 5_000)
     assert (after.health, after.obstacles, list(after.turns)) == ({}, {}, [tp])
 
@@ -89,8 +92,9 @@ def test_a_topic_without_permissions_is_named_and_the_folder_is_read(pair: FakeP
     pair.target.control.on(Api.FETCH, refused, times=None)
     pair.target.control.on(Api.PRODUCE, refused, times=None)
     run = Run(pair, tmp_path, "run-1")
-    assert run.status.before is None
-    run.end(Attempt(0, 0, result(0)))
+    assert run.status.table is None
+    run.status.report_state("running")
+    run.end(PLAN)
     unread, unwritten = run.said
     assert "the report folder says what earlier runs did" in unread
     assert "other hosts will not know of this run" in unwritten
@@ -102,7 +106,7 @@ def test_a_verification_with_another_report_folder_reaches_the_next_run(
     monkeypatch.setattr("mirror.spark.driver.verify_job.catch_signals", lambda: None)
     audit = Audit(pair, tmp_path)
     verify(["--config", str(audit.config), "--report-dir", str(tmp_path / "elsewhere" / "verify")])
-    Run(pair, tmp_path, "here").end()
+    Run(pair, tmp_path, "here").end(PLAN)
     found = read_evidence(tmp_path / "here", FLOW).verification
     assert found is not None
     assert found == read_evidence(tmp_path / "elsewhere", FLOW).verification

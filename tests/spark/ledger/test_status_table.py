@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.client import TopicPartition
-from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.relay.progress.status_values import RunState, StatusKind
 from mirror.spark.ledger import evidence_values
+from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.obstacles import Obstacle
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
@@ -25,6 +26,7 @@ from mirror.spark.ledger.status_table import (
     StatusTable,
     health_records,
     obstacle_records,
+    outdated_records,
     turn_records,
 )
 from mirror.spark.planning.history import read_history
@@ -104,17 +106,40 @@ def test_turns_of_partitions_that_the_flow_has_no_more_are_deleted() -> None:
     }
 
 
+def plan_of(*ranges: int, **waiting: RangeResult) -> Plan:
+    return Plan(flow="f", tasks=[[backlog(one, 5) for one in ranges]], results_without_task=list(waiting.values()))
+
+
 def test_a_partition_fails_until_its_copy_is_complete_or_it_has_gone() -> None:
-    table = StatusTable()
-    before = dict.fromkeys(TPS, FAILING)
-    table.apply(news(health_records({}, before, [])))
+    table, before = StatusTable(), dict.fromkeys(TPS, FAILING)
+    everything = plan_of(0, 1, 2, 3)
+    table.apply(news(health_records({}, before, everything, [], 7)))
     assert table.health == before
-    worse = replace(FAILING, stuck_since_ms=1_700_000_000_001)
-    results = [result(0), result(1, Outcome.UNFINISHED), result(2, Outcome.EXPIRED)]
-    changed = health_records(table.health, {TPS[2]: worse}, results)
-    table.apply(news(changed))
-    assert table.health == {TPS[1]: FAILING, TPS[2]: worse}, "0 is complete, 1 waits for its turn, 3 has gone"
-    assert health_records(table.health, {TPS[2]: worse}, results) == {}, "nothing has changed"
+    plan = plan_of(0, 2, a=result(1, Outcome.UNFINISHED))
+    later = str(epoch_id("f", "run", 2))
+    worse = PartitionHealth(1_700_000_000_001, 1_700_000_000_002, later, later)
+    table.apply(news(health_records(table.health, {TPS[2]: worse}, plan, [Attempt(0, 0, result(0))], 7)))
+    kept = replace(worse, since_ms=FAILING.since_ms, trace=TRACE)
+    assert table.health == {TPS[1]: FAILING, TPS[2]: kept}, "0 recovered, 1 waits for its turn, 3 has gone"
+    assert health_records(table.health, {TPS[2]: worse}, plan, [], 7) == {}, "nothing has changed"
+    table.put(health_records(table.health, {}, plan_of(2, a=result(1)), [], 7))
+    assert table.health == {TPS[2]: kept}, "1 has nothing to copy any more, and of 2 nothing is known"
+
+
+def test_a_partition_that_begins_to_fail_in_a_live_task_fails_from_then_on() -> None:
+    new = PartitionHealth(None, None, TRACE, TRACE)
+    records = health_records({}, {TPS[0]: new}, plan_of(0), [], 1_700_000_000_000)
+    table = StatusTable()
+    table.apply(news(records))
+    assert table.health == {TPS[0]: replace(new, since_ms=1_700_000_000_000)}
+
+
+def test_reports_of_earlier_runs_and_of_partitions_that_have_gone_are_deleted() -> None:
+    table = StatusTable(tasks={0: TASK, 1: replace(TASK, run="older")})
+    targets = [TopicPartition("a.t", number) for number in range(3)]
+    table.partitions = {target: Reported(replace(REPORT, target=target), 1) for target in targets}
+    records = outdated_records(table, plan_of(0, a=result(1)), "r")
+    assert {str(key): value for key, value in records.items()} == {"task/1": None, "part/a.t/2": None}
 
 
 def test_obstacles_are_written_when_they_change_and_deleted_when_they_have_gone() -> None:
