@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from mirror.relay.model.ranges import Range
     from mirror.spark.driver.flow_results import FlowResults
-    from mirror.spark.driver.run_status import RunStatus
     from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
@@ -40,7 +39,6 @@ class JobResults:
     def __init__(
         self,
         results: FlowResults,
-        status: RunStatus,
         ledger: Ledger,
         plan: Plan,
         run: str,
@@ -48,14 +46,15 @@ class JobResults:
         *,
         period_ms: int,
         unix_ms: int,
+        on_period: Callable[[Plan, list[Attempt]], object],
     ) -> None:
-        """``status`` is given the results of each period.
+        """``plan`` is that of the job; it is written as that of the first period.
 
-        ``plan`` is that of the job; it is written as that of the first period.
+        ``on_period`` is called with the plan and the results of each period that has ended.
         """
         self.first_period: Final = unix_ms // period_ms
         self._results: Final = results
-        self._status: Final = status
+        self._on_period: Final = on_period
         self._ledger: Final = ledger
         self._run: Final = run
         self._job: Final = job
@@ -172,7 +171,7 @@ class JobResults:
 
     def _end_period(self) -> None:
         attempts = self.attempts()
-        self._status.copied(self._plan, attempts)
+        self._on_period(self._plan, attempts)
         with contextlib.suppress(OSError):
             self._ledger.write_attempts(attempts, self._plan.epoch)
         with self._lock, contextlib.suppress(OSError):

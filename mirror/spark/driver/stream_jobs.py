@@ -146,13 +146,13 @@ class FollowedJob:
         self._renew_ms = parts.planner.renew_ms(parts.target)
         self._job_results = JobResults(
             parts.results,
-            parts.status,
             parts.ledger,
             self._plan,
             parts.control.run,
             _JOB,
             period_ms=parts.flow.epoch_ms,
             unix_ms=self._clock.unix_ms(),
+            on_period=parts.status.copied,
         )
         self._job = parts.job(self._plan, self._job_results.first_period)
 

@@ -59,7 +59,19 @@ class Job:
         flow_results = FlowResults(flow, self.report, self.ledger, Consoles(), telemetry, lambda: None)
         failed = RangeResult.initial(range_of("bad"), 0, Outcome.FAILED, "no")
         plan = Plan(flow="f", tasks=[[one] for one in self.ranges], results_without_task=[failed], epoch=1)
-        self.results = JobResults(flow_results, self.ledger, plan, RUN, 1, period_ms=PERIOD_MS, unix_ms=BEGAN_MS)
+        self.periods: list[tuple[int, list[Outcome]]] = []
+        self.results = JobResults(
+            flow_results,
+            self.ledger,
+            plan,
+            RUN,
+            1,
+            period_ms=PERIOD_MS,
+            unix_ms=BEGAN_MS,
+            on_period=lambda plan, attempts: self.periods.append(
+                (plan.epoch, [attempt.result.outcome for attempt in attempts])
+            ),
+        )
         self.sequences = 0
 
     def send(self, range_: Range, records: int, *, attempt: int = 0, taken: int = 0, **more: Any) -> PartitionReport:
@@ -131,6 +143,7 @@ def test_a_partition_that_has_failed_keeps_its_state_without_a_report(job: Job) 
     (kept,) = [one.result for one in job.ledger.attempts(2) if one.result.topic == "x"]
     assert (kept.records, kept.outcome) == (0, Outcome.EXPIRED)
     assert job.totals()["x"] == (4, Outcome.EXPIRED)
+    assert job.periods == [(1, [Outcome.EXPIRED, Outcome.COMPLETE]), (2, [Outcome.EXPIRED, Outcome.COMPLETE])]
 
 
 def test_what_the_tasks_return_is_counted_behind_their_reports(job: Job) -> None:

@@ -14,6 +14,8 @@ from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
+from mirror.spark.ledger.partition_health import PartitionHealth
+from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_planner import FlowPlanner
 from tests.spark.fakes import FOLDER, Admin, Cluster
 from tests.spark.flow_harness import configuration
@@ -29,13 +31,16 @@ class Run:
     """A flow of one topic with two partitions, and a run of it."""
 
     def __init__(self, folder: Path, more: str = "", *, drains: bool = False) -> None:
+        self.status: StatusTable | None = None
         self.source_cluster = Cluster("a:1", folder).make().add_topic("orders", [10, 20])
         self.target_cluster = Cluster("b:1", folder).make().add_topic("a.orders", [0, 0])
         config = folder / "mirror.toml"
         config.write_text(configuration("orders") + more)
         self.ledger = Ledger.open(folder, "f", "run-1")
         loaded, flow = FlowOptions(config, "f", self.ledger.path).load()
-        self.planner = FlowPlanner(loaded, flow, self.ledger, BOTH, SystemClock(), parallelism=2, drains=drains)
+        self.planner = FlowPlanner(
+            loaded, flow, self.ledger, BOTH, SystemClock(), parallelism=2, drains=drains, status=lambda: self.status
+        )
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{one}:1"})) for one in "ab")
 
     def plan(self, number: int, targets: TargetTopics = BOTH) -> Plan:
@@ -112,3 +117,12 @@ def test_what_did_not_complete_is_known_to_the_next_plan(tmp_path: Path) -> None
         one.stuck_since_ms = 7
     run.planner.note([Attempt(0, 0, one) for one in results], 1)
     assert {one.stuck_since_ms for one in run.plan(2).ranges} == {7}
+
+
+def test_the_status_topic_says_what_fails_where_it_can_be_read(tmp_path: Path) -> None:
+    run, tp = Run(tmp_path), TopicPartition("orders", 1)
+    run.answer(run.plan(1), Outcome.FAILED)
+    run.status = StatusTable(health={tp: PartitionHealth(None, 7)})
+    assert {one.partition: one.sick_since_ms for one in run.plan(2).ranges} == {0: None, 1: 7}
+    run.status = None
+    assert all(one.last_trace for one in run.plan(3).ranges), "of the results of this run"
