@@ -102,8 +102,12 @@ def make_plan(request: VerifyRequest, source: Admin, target: Admin) -> VerifyPla
     logs = _target_logs(target, wanted)
     partitions = offsets.partitions()
     of_source = _configs(source, {one.topic for one in partitions})
-    of_target = _configs(target, {one.target_topic for one in partitions})
-    both = {one.topic: Topics(source=of_source[one.topic], target=of_target[one.target_topic]) for one in partitions}
+    # A topic that is not there would be asked for until the call's deadline.
+    of_target = _configs(target, {tp.topic for tp, log in logs.items() if log.exists})
+    both = {
+        one.topic: Topics(source=of_source[one.topic], target=of_target.get(one.target_topic, _NO_CONFIG))
+        for one in partitions
+    }
     places = _places(request, plan, partitions, (progress, logs), both, source)
     decisions = _decisions(request, places)
     if not request.checks:

@@ -21,6 +21,7 @@ from mirror.spark.verification.task import VerifyTask, prepare_process, verify_t
 from mirror.verify.proof import Link, Proof, ProofError, proved_ranges
 from mirror.verify.results import EXIT_NOT_COMPARED, PartitionResult, exit_status
 from mirror.verify.values import Kind, Named, Uncompared
+from mirror.wire.api import Api
 from mirror.wire.frames import FrameReader
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.log import PartitionLog
@@ -120,10 +121,13 @@ def test_copy_of_any_way_is_equal(audit_of: Callable[..., Audit], policy: dict[s
 def test_flow_that_never_ran_is_not_compared(audit_of: Callable[..., Audit]) -> None:
     audit = audit_of()
     audit.pair.write(*_values(0, 5))
+    del audit.pair.target.topics["paris.t"]
     results = audit.verify()
     assert [one.outcome for one in results] == ["not compared"]
     assert exit_status(results) == EXIT_NOT_COMPARED
     assert not proved_ranges(results)
+    # For a topic that is not there the admin repeats this request until its deadline, of 60 s.
+    assert not audit.pair.target.calls(Api.DESCRIBE_CONFIGS)
 
 
 def test_topic_whose_copy_would_have_too_long_a_name_keeps_no_other_from_being_compared(
