@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WAITS: Final = "cluster {cluster} has no topic that it copies yet; one is copied once it is created"
+_WAITS: Final = (
+    "cluster {cluster} has no topic that it copies yet, or this client's user lacks Describe on it;"
+    " one is copied once it is listed"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,7 +335,10 @@ def test_a_flow_back_to_which_nothing_comes_waits_with_a_warning() -> None:
     there, back = flow("there"), flow("back", "b", "a", topics=[".*orders"])
     findings = found(there, back, b=cluster("b", "a.orders"))
     assert findings.problems == {}
-    waits = "cluster b has no topic that it copies yet; one is copied once it is created"
+    waits = (
+        "cluster b has no topic that it copies yet, or this client's user lacks Describe on it;"
+        " one is copied once it is listed"
+    )
     assert findings.warnings == {"there": [], "back": [waits]}
 
 
