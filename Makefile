@@ -29,7 +29,8 @@ SOURCES := $(shell find mirror -type f -not -name '*.pyc')
 COVERAGE_FLOOR := 85
 NEEDS_NOTHING := not brokers and not spark and not browser and not prometheus and not cluster
 QUICK := $(NEEDS_NOTHING) and not slow and not timed
-# In the order of tests/conftest.py. Most of the time tests wait, so that there may be more workers than cores.
+# In the order of tests/conftest.py. Tests wait for half of their time, the timed ones for two thirds, so that there may be
+# more workers than cores. All but one start clusters, of up to eight JVMs, at once.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
 LOCK_OPTIONS := --quiet --extra dev --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
@@ -81,8 +82,8 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 test: ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
 	@# Downloads, the type checker and the JVMs that write archives take turns at the cores.
 	@$(MAKE) --no-print-directory --jobs --output-sync=target packages brokers oldest lint rewritten $(ARCHIVES)
-	$(BIN)/pytest $(WORKERS) 4 -m "not timed and not cluster" --durations=12
-	$(BIN)/pytest $(WORKERS) 2 -m "timed and not cluster" --durations=12
+	$(BIN)/pytest $(WORKERS) 5 -m "not timed and not cluster" --durations=12
+	$(BIN)/pytest $(WORKERS) 3 -m "timed and not cluster" --durations=12
 
 # One after the other: apt-get locks its lists.
 .PHONY: packages

@@ -7,7 +7,8 @@ import pytest
 from tests.campaign.soak.cluster import FAULTS, SoakCluster
 from tests.campaign.soak.run import run
 
-pytestmark = [pytest.mark.brokers, pytest.mark.slow]
+# It takes 40 s of CPU. Expiries on time at a real broker are in the suite, too: tests/copying/test_isolation.py.
+pytestmark = [pytest.mark.brokers, pytest.mark.cluster]
 
 SECONDS, REST_S, PER_SECOND = 15.0, 3.0, 6.0
 

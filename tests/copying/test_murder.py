@@ -30,16 +30,30 @@ def level_2() -> Iterator[Cluster]:
 
 
 def test_killed_attempts_leave_every_record_on_the_target_once(
+    source_cluster: Cluster, level_2: Cluster, subtests: pytest.Subtests
+) -> None:
+    """Two kinds of attacks, other ones in each run, at transaction version 2; one of them on mixed ranges."""
+    mixed, plain = random.sample(QUICK, 2)
+    _attack(source_cluster, [(level_2, "sequences", [plain]), (level_2, "mixed", [mixed])], subtests)
+
+
+@pytest.mark.cluster
+def test_killed_attempts_of_every_kind_leave_every_record_on_the_target_once(
     source_cluster: Cluster, level_1: Cluster, level_2: Cluster, subtests: pytest.Subtests
 ) -> None:
     """Every kind of attack runs at transaction version 2, one of them on mixed ranges; one more at version 1."""
-    source = Side(source_cluster.bootstrap_servers)
     mixed, *others = random.sample(QUICK, len(QUICK))
-    for target, by, attacks in (
+    runs = [
         (level_2, "sequences", others),
         (level_2, "mixed", [mixed]),
         (level_1, random.choice(("sequences", "transactions")), [random.choice(QUICK)]),
-    ):
+    ]
+    _attack(source_cluster, runs, subtests)
+
+
+def _attack(source_cluster: Cluster, runs: list[tuple[Cluster, str, list[str]]], subtests: pytest.Subtests) -> None:
+    source = Side(source_cluster.bootstrap_servers)
+    for target, by, attacks in runs:
         for attack in attacks:
             seed = random.SystemRandom().randrange(10**9)  # a new one in each run; a failure reports it
             with subtests.test(attack=attack, by=by, seed=seed):

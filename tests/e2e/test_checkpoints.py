@@ -41,7 +41,10 @@ def commit(side: Side, group: str, topic: str, offset: int) -> None:
         admin.commit_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(offset, None, f"at {offset}")})
 
 
-@pytest.mark.parametrize("naming", ["prefix", pytest.param("identity", marks=pytest.mark.cluster)])
+# The suite has it without Spark: tests/spark/driver/test_group_checkpoints.py, and for Kafka's own classes
+# tests/mirrormaker/test_kafkas_classes.py.
+@pytest.mark.cluster
+@pytest.mark.parametrize("naming", ["prefix", "identity"])
 def test_a_run_translates_offsets_to_the_same_records(
     kafka: KafkasClasses, site: Site, source: Side, target: Side, unique: Callable[[str], str], naming: str
 ) -> None:
