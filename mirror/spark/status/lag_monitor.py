@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.evidence_files import read_evidence
+from mirror.spark.ledger.evidence_files import keep_evidence, read_evidence
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
+from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.lag import lag_metrics
 from mirror.telemetry.metrics.record_results import record_evidence, record_index_size
 
@@ -69,6 +70,7 @@ class LagMonitor:
         self._flow: Final = flow
         self._telemetry: Final = telemetry
         self._reader: Final = StatusReader(config, flow, report_dir=report_dir, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
+        self._evidence = Evidence()
         self._clock: Final = SystemClock()
         self._stopped: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, name=f"mirror-lag-{flow.name}", daemon=True)
@@ -90,6 +92,7 @@ class LagMonitor:
                 try:
                     status = self._reader.read()
                     self._listener.on_status(status)
+                    self._keep_evidence()
                 except Exception as error:  # noqa: BLE001 - without this thread the last lags would stay for ever
                     status = None
                     self._listener.on_error(
@@ -102,6 +105,13 @@ class LagMonitor:
                 first = False
                 interval_ms = min(measure_interval_ms, self._listener.interval_ms)
                 wait_s = pause_ms(interval_ms, took_ms, failed=status is None) / 1000
+
+    def _keep_evidence(self) -> None:
+        """Have the report and the metrics know of what was verified and rehearsed meanwhile, on any host."""
+        evidence = self._reader.evidence
+        if self._report_dir is not None and evidence != self._evidence:
+            self._evidence = evidence
+            keep_evidence(self._report_dir, self._flow.name, evidence)
 
     def _measure(self, status: FlowStatus | None) -> None:
         if self._report_dir is not None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.model.reports import TaskState
     from mirror.spark.ledger.status_table import StatusTable
+    from mirror.telemetry.evidence import Evidence
     from mirror.telemetry.lag.offset_history import PartitionOffsets
 
 WATCH_CALL_TIMEOUT_MS: Final = 10_000
@@ -106,6 +107,11 @@ class StatusReader:
         except MirrorError:
             self.close()
             raise
+
+    @property
+    def evidence(self) -> Evidence:
+        """The last verification and rehearsal on any host, as of the last reading."""
+        return self._recorded.table.evidence
 
     def read_alone(self, away: str, error: MirrorError) -> FlowStatus:
         """Read one cluster while the other one, ``away``, does not answer because of ``error``. Raises as :meth:`read`.

@@ -8,22 +8,34 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.client import TopicPartition
+from mirror.config.load import load
 from mirror.errors import AuthorizationFailed
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.relay.progress.status_values import RunState, StatusKind
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.telemetry_bridge import run_telemetry
+from mirror.spark.ledger import evidence_values
+from mirror.spark.ledger.evidence_files import read_evidence
 from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.status import status_reader
+from mirror.spark.status.lag_monitor import LagMonitor
 from mirror.spark.status.recorded import Recorded
 from mirror.telemetry.lag.lags import LagState
+from tests.polling import eventually
 from tests.relay.progress.test_status_values import READ_BACK, REPORT, TASK
 from tests.spark import fakes
+from tests.spark.ledger.test_status_table import VERIFIED
 from tests.spark.status_harness import T0, StatusHarness
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirror.errors import MirrorError
     from mirror.relay.progress.status_values import StatusKey, StatusValue
+    from mirror.spark.status.flow_status import FlowStatus
 
 ZERO = TopicPartition("t", 0)
 RESULT = RangeResult(flow="f", topic="t", target_topic="a.t", partition=0, start=0, end=5)
@@ -162,3 +174,25 @@ def test_a_host_without_the_ledger_shows_what_tasks_report(
 
 def test_last_errors_of_the_ledger_are_read_as_before(site: StatusHarness) -> None:
     assert Recorded(LastErrors(site.report, "f")).failures() == {}
+
+
+def test_a_stream_keeps_what_other_hosts_verify_while_it_runs(
+    site: StatusHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Listener:
+        interval_ms = 1
+
+        def on_status(self, status: FlowStatus) -> None: ...
+
+        def on_error(self, error: MirrorError) -> None: ...
+
+    monkeypatch.setattr(status_reader, "StatusFollower", Follower)
+    site.a.add_topic("orders", [100], earliest=0)
+    config = load(site.config)
+    with (
+        run_telemetry(tmp_path, Consoles()) as telemetry,
+        LagMonitor(config, config.flows["f"], telemetry, Listener(), site.report),
+    ):
+        value = evidence_values.verification_value(VERIFIED)
+        monkeypatch.setattr(Follower, "records", ((status_values.VERIFICATION, value),))
+        eventually(lambda: read_evidence(site.report, "f").verification == VERIFIED)
