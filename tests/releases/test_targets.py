@@ -15,6 +15,7 @@ from tests.campaign.kills.campaign import PROPERTIES, play
 from tests.conftest import NewCluster
 from tests.copying.pair import TwoClusters
 from tests.e2e.broker_side import Side
+from tests.relay.progress.status_site import check_reports_are_followed
 from tests.releases import releases
 from tests.releases.releases import MAIN_VERSION, TARGETS, TRANSACTION_LEVELS, VERSIONS
 from tests.releases.topics import SourceTopics
@@ -47,6 +48,7 @@ def test_a_target_takes_copies_in_both_ways(
                 ways = {one.way for topic in names for one in pair.complete(topic, exactly_once_by=asked)}
                 assert ways == {taken}
             assert topics.difference(pair.target, "", names) is None
+        check_reports_are_followed(target.bootstrap_servers, unique("f").replace(".", "-"))
 
 
 @pytest.mark.parametrize("version", [version for version in TARGETS if version != MAIN_VERSION])

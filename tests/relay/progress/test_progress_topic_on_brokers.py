@@ -1,4 +1,4 @@
-"""The progress topic on real brokers: compaction, committed and aborted transactions."""
+"""The progress topic and the status topic on real brokers: compaction, committed and aborted transactions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.sandbox.cluster import Cluster
+from tests.relay.progress.status_site import check_reports_are_followed
 from tests.topic_creation import create_topics
 
 
@@ -71,3 +72,7 @@ def test_large_progress_topic_is_read_to_its_end(target_cluster: Cluster, unique
         last = {tp: ProgressRecord(progress, tp.partition) for tp in tps}
         assert notes.write(last, 10_000) == {}
     assert notes.read(tps) == last
+
+
+def test_what_two_processes_report_is_followed(target_cluster: Cluster, unique: Callable[[str], str]) -> None:
+    check_reports_are_followed(target_cluster.bootstrap_servers, unique("f").replace(".", "-"))
