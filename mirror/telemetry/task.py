@@ -50,17 +50,25 @@ class TaskTelemetry:
         attempt: int,
         follows: bool,
         clock: Clock,
+        epoch_at: Callable[[int], SpanId] | None = None,
     ) -> None:
+        """``epoch_at`` returns the span of the period at a time (ms since 1970), if the task goes on for many of them.
+
+        Without it all spans of the task belong to ``epoch``.
+        """
         self._settings: Final = settings
         self._exports: Final = exports(settings)
-        self._epoch: Final = epoch
+        self._epoch = epoch
+        """The epoch, or the period, of :attr:`_results`."""
+        self._epoch_at: Final = epoch_at or (lambda _: epoch)
         self._flow: Final = flow
         self._task: Final = task
         self._attempt: Final = attempt
         self._flush_ms: Final = _FLUSH_FOLLOWING_MS if follows else _FLUSH_MS
         self._clock: Final = clock
         self._began_ms: Final = clock.unix_ms()
-        self._sampled: Final = is_sampled(epoch.trace, settings.ratio)
+        self._part_began_ms = self._began_ms
+        """When the task, or the period of :attr:`_results`, began."""
         self._take_snapshot: Callable[[], TaskSnapshot] | None = None
         self._first: TaskSnapshot | None = None
         self._last_exported: TaskSnapshot | None = None
@@ -79,8 +87,9 @@ class TaskTelemetry:
 
     def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
         """Export the span immediately."""
-        if self._sampled and not self._finished.is_set():
-            partition = partition_id(self._epoch, range_.topic, range_.partition, self._attempt)
+        epoch = self._epoch_at(self._clock.unix_ms())
+        if self._is_sampled(epoch) and not self._finished.is_set():
+            partition = partition_id(epoch, range_.topic, range_.partition, self._attempt)
             self._exports.export_span(subspan(partition, range_.flow, span))
 
     def range_finished(self, range_: Range, result: RangeResult) -> None:
@@ -88,10 +97,30 @@ class TaskTelemetry:
         del range_
         if self._finished.is_set():
             return  # the copy continued under its lease; the task that takes over reports it
+        now_ms = self._clock.unix_ms()
+        epoch = self._epoch_at(now_ms if result.timeline is None else result.timeline.began_ms)
+        if epoch != self._epoch:
+            self._export_task()
+            self._epoch, self._part_began_ms, self._results = epoch, now_ms, []
         log_partition(result, self._epoch, self._attempt)
         self._results.append(result)
-        if self._sampled and not is_idle(result):
+        if self._is_sampled(epoch) and not is_idle(result):
             self._exports.export_span(partition_span(self._facts(), result))
+
+    def _is_sampled(self, epoch: SpanId) -> bool:
+        return is_sampled(epoch.trace, self._settings.ratio)
+
+    def _export_task(self) -> bool:
+        """Export the span of the task with its results; return whether there was anything to export."""
+        if not self._settings.traces:
+            return False
+        if self._is_sampled(self._epoch):
+            self._exports.export_span(task_span(self._facts(), self._results))
+        elif any(result.expiries for result in self._results):
+            self._exports.export_spans(task_spans(self._facts(), self._results))  # sampling never omits an expiry
+        else:
+            return False
+        return True
 
     # --- the end
 
@@ -102,13 +131,7 @@ class TaskTelemetry:
         """
         self._finished.set()
         report = self._report()
-        if not self._settings.traces:
-            return report
-        if self._sampled:
-            self._exports.export_span(task_span(self._facts(), self._results))
-        elif any(result.expiries for result in self._results):
-            self._exports.export_spans(task_spans(self._facts(), self._results))  # sampling never omits an expiry
-        else:
+        if not self._export_task():
             return report
         flushed = self._exports.flush(self._flush_ms)
         dropped = self._dropped_since()
@@ -122,7 +145,7 @@ class TaskTelemetry:
             attempt=self._attempt,
             host=socket.gethostname(),
             pid=os.getpid(),
-            began_ms=self._began_ms,
+            began_ms=self._part_began_ms,
             ended_ms=self._clock.unix_ms(),
         )
 

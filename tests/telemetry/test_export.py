@@ -119,6 +119,36 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
     assert not list(tmp_path.iterdir()), "no files where there is a backend"
 
 
+def test_a_task_of_many_periods_has_a_span_in_each_and_keeps_the_results_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = epoch_id("f", "run-1", 1), epoch_id("f", "run-1", 2)
+    with receiver.http() as (address, taken):
+        asked = of_environment(address, monkeypatch, **HTTP)
+        telemetry = TaskTelemetry(
+            asked,
+            epoch=first,
+            flow="f",
+            task=0,
+            attempt=0,
+            follows=False,
+            clock=SystemClock(),
+            epoch_at=lambda unix_ms: first if unix_ms < AT_MS + 60_000 else second,
+        )
+        telemetry.task_started(look)
+        later = result(1)
+        assert later.timeline is not None
+        later.timeline.began_ms = AT_MS + 60_000
+        for one in (result(0), later):
+            telemetry.range_finished(a_range(one.partition), one)
+        assert telemetry._results == [later]
+        telemetry.finish()
+        partitions = {span.attributes["mirror.partition"]: span for span in taken.named("mirror.partition")}
+        tasks = {span.id: span for span in taken.named("mirror.task")}
+    assert [partitions[number].trace for number in (0, 1)] == [first.trace_hex, second.trace_hex]
+    assert {tasks[partitions[number].parent].trace for number in (0, 1)} == {first.trace_hex, second.trace_hex}
+
+
 def test_partition_span_is_exported_while_others_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     with receiver.http() as (address, taken):
         telemetry = a_task_of(of_environment(address, monkeypatch, **HTTP), result(0))

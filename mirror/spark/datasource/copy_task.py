@@ -79,15 +79,23 @@ def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTele
     if settings.disabled:
         return None
     logs.configure()
-    spec, flow = copied.spec, options.flow
+    spec, terms, flow, run = copied.spec, copied.terms, options.flow, options.ledger.name
+    first = None if terms is None else terms.first_period
+
+    def period_at(unix_ms: int) -> SpanId:
+        assert terms is not None  # noqa: S101 - only then it is called
+        assert first is not None  # noqa: S101 - the same
+        return epoch_id(flow, run, max(1, unix_ms // terms.period_ms - first + 1))
+
     return TaskTelemetry(
         settings,
-        epoch=SpanId.parse(spec.trace) or epoch_id(flow, options.ledger.name, spec.epoch),
+        epoch=SpanId.parse(spec.trace) or epoch_id(flow, run, spec.epoch),
         flow=flow,
         task=spec.task,
         attempt=attempt,
         follows=spec.until_ms is not None,
         clock=SystemClock(),
+        epoch_at=None if first is None else period_at,
     )
 
 

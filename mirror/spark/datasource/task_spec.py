@@ -40,8 +40,8 @@ class JobTerms:
     """How often the rules of the topics are read again."""
     period_ms: int
     """How long a period is: what telemetry has as one span of a partition."""
-    first_period: int
-    """The first period of the run, in periods since 1970. Its number in the ledger is 1."""
+    first_period: int | None
+    """The first period of the run, in periods since 1970: its number in the ledger is 1. None: it has no periods."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from mirror.spark.driver.job_results import JobResults
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.parquet import write_copied
 from mirror.telemetry.traces.ids import epoch_id
+from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     import threading
@@ -86,7 +87,7 @@ class JobParts:
         self.status.planned(plan)
         return plan
 
-    def job(self, plan: Plan, first_period: int) -> FlowJob[CopyTask, CopiedTask]:
+    def job(self, plan: Plan, first_period: int | None) -> FlowJob[CopyTask, CopiedTask]:
         """Return the job that copies what ``plan`` has. Raises KafkaError."""
         flow, ledger = self.flow, self.ledger
         tasks = tasks_of(
@@ -97,7 +98,7 @@ class JobParts:
             terms=JobTerms(
                 generation=self.record.wanted.generation,
                 refresh_ms=flow.refresh_ms,
-                period_ms=flow.epoch_ms,
+                period_ms=FOREVER_MS if first_period is None else flow.epoch_ms,
                 first_period=first_period,
             ),
         )
@@ -269,7 +270,7 @@ class BoundedJobs:
             parts.ledger.write_plan(plan)
         parts.progress.on_plan(plan, follows=False)
         parts.record.want(epoch=plan.epoch)
-        job = parts.job(plan, 0)
+        job = parts.job(plan, None)
         job.start()
         goes_on = False
         try:
