@@ -13,7 +13,13 @@ from mirror.telemetry.export.process import exports
 from mirror.telemetry.lag.lag_metrics import remove_lags
 from mirror.telemetry.metrics.instruments import DROPPED, OF_TASKS
 from mirror.telemetry.metrics.metric_store import MetricStore
-from mirror.telemetry.metrics.record_results import record_epoch, record_results, record_task
+from mirror.telemetry.metrics.record_results import (
+    record_counts,
+    record_epoch,
+    record_outcomes,
+    record_results,
+    record_task,
+)
 from mirror.telemetry.settings import is_sampled
 from mirror.telemetry.traces.spans import EpochFacts, Span, TaskFacts, epoch_spans, task_spans
 
@@ -78,19 +84,29 @@ class RunTelemetry:
         with self.metrics.lock:
             remove_lags(self.metrics, flow)
 
-    def record_epoch(self, facts: EpochFacts, tasks: Iterable[EpochTaskResults]) -> None:
-        """Record the metrics and export the spans of an epoch that has ended. Returns immediately."""
+    def record_counts(self, flow: str, results: Iterable[RangeResult]) -> None:
+        """Record what was copied since the last call, of an epoch that goes on."""
+        if self._settings.disabled:
+            return
+        with self.metrics.lock:
+            record_counts(self.metrics, flow, results)
+
+    def record_epoch(self, facts: EpochFacts, tasks: Iterable[EpochTaskResults], *, counted: bool = False) -> None:
+        """Record the metrics and export the spans of an epoch that has ended. Returns immediately.
+
+        ``counted``: :meth:`record_counts` was called with what was copied.
+        """
         if self._settings.disabled:
             return
         tasks = list(tasks)
         with self.metrics.lock:
-            self._record_metrics(facts, tasks)
+            self._record_metrics(facts, tasks, counted=counted)
         expired = any(result.expiries for task in tasks for result in task.results)
         if is_sampled(facts.id.trace, self._settings.ratio) or expired:
             self._trace(facts, tasks)
 
-    def _record_metrics(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults]) -> None:
-        record_results(self.metrics, facts.flow, facts.results)
+    def _record_metrics(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults], *, counted: bool) -> None:
+        (record_outcomes if counted else record_results)(self.metrics, facts.flow, facts.results)
         for task in tasks:
             if task.report is not None:
                 record_task(self.metrics, facts.flow, task.report)

@@ -60,8 +60,10 @@ class FlowResults:
 
     def count(self, results: Iterable[RangeResult]) -> None:
         """Add results of a part that goes on."""
-        for result in results:
+        counted = list(results)
+        for result in counted:
             self._totals.count(result)
+        self._telemetry.record_counts(self._flow.name, counted)
 
     def end_counted(self, plan: Plan, attempts: list[Attempt], states: Iterable[RangeResult]) -> None:
         """End a part whose results were counted before; ``states`` are those of all partitions, without counts.
@@ -69,13 +71,13 @@ class FlowResults:
         Raises OSError if the ledger has no plan of it.
         """
         self._totals.add(states)
-        self._show(plan, attempts, join_results(plan, attempts))
+        self._show(plan, attempts, join_results(plan, attempts), counted=True)
 
     def update_report(self) -> None:
         """Have the flow's report show what was added and counted."""
         self._report.partitions = self._totals.results()
 
-    def _show(self, plan: Plan, attempts: list[Attempt], results: list[RangeResult]) -> None:
+    def _show(self, plan: Plan, attempts: list[Attempt], results: list[RangeResult], *, counted: bool = False) -> None:
         if (rate := catch_up_rate(results)) is not None:
             self._ledger.add_rate(*rate)
         self.update_report()
@@ -84,6 +86,6 @@ class FlowResults:
         line = f"flow {self._flow.name}: epoch {plan.epoch}: {epoch_line(results)}"
         self._consoles.print_table(f"{at} {line}")
         self._consoles.write_json(epoch_json(self._flow.name, plan.epoch, results))
-        record_epoch(self._telemetry, self._flow, self._ledger, plan, attempts, results)
+        record_epoch(self._telemetry, self._flow, self._ledger, plan, attempts, results, counted=counted)
         for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
             self._consoles.traceback(trace)

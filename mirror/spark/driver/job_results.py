@@ -74,14 +74,16 @@ class JobResults:
     def take(self, reports: Iterable[PartitionReport]) -> None:
         """Count what tasks have reported."""
         with self._lock:
+            counted = list[RangeResult]()
             for report in reports:
                 if (added := self._counts.take(report)) is None:
                     continue
                 if (last := self._last.get(report.target)) is None or last.copy_id <= report.copy_id:
                     self._last[report.target] = report
                 self._period.count(added)
-                self._results.count([added])
-                self._news = True
+                counted.append(added)
+            self._results.count(counted)
+            self._news = self._news or bool(counted)
 
     def on_planned(self, plan: Plan) -> None:
         """Take another plan for what has no task: its results without a task are those of the next period, too."""

@@ -60,8 +60,13 @@ def record_epoch(
     plan: Plan,
     attempts: list[Attempt],
     results: Iterable[RangeResult],
+    *,
+    counted: bool = False,
 ) -> None:
-    """Record an epoch: its ``plan``, the tasks' ``attempts``, and the ``results`` by partition."""
+    """Record an epoch: its ``plan``, the tasks' ``attempts``, and the ``results`` by partition.
+
+    ``counted``: what was copied was recorded while the epoch went on.
+    """
     epoch = plan.epoch
     planned_ms = ledger.planned_ms(epoch)
     facts = EpochFacts(
@@ -76,7 +81,7 @@ def record_epoch(
         planned_ms=plan.took_ms,
         results=tuple(results),
     )
-    telemetry.record_epoch(facts, tasks_of(attempts, ledger.task_reports(epoch)))
+    telemetry.record_epoch(facts, tasks_of(attempts, ledger.task_reports(epoch)), counted=counted)
     telemetry.export_metrics()
 
 

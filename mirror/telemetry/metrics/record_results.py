@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mirror.alignment.sync_state import SyncState
 from mirror.groups.summary import GroupsSummary
@@ -15,20 +15,31 @@ from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.task_report import TaskReport
 
 
-def record_results(metrics: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
+def record_results(metrics: MetricStore, flow: str, results: Sequence[RangeResult]) -> None:
     """Record the results of an epoch's partitions."""
+    record_counts(metrics, flow, results)
+    record_outcomes(metrics, flow, results)
+
+
+def record_outcomes(metrics: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
+    """Record how the partitions of an epoch have ended, and what they spent their time with."""
+    for result in results:
+        metrics.add(instruments.OUTCOMES, 1, flow=flow, outcome=result.outcome.value)
+        metrics.add(instruments.FENCED, result.outcome is Outcome.FENCED, flow=flow)
+        for phase, ms in result.timeline.phases.items() if result.timeline else ():
+            metrics.add(instruments.PHASES, ms / 1000, flow=flow, phase=phase)
+
+
+def record_counts(metrics: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
+    """Record what was copied, skipped, lost and repeated."""
     by_topic: dict[str, Counter[str]] = {}
     for result in results:
         sums = by_topic.setdefault(result.topic, Counter())
         sums.update(records=result.records, bytes=result.bytes, retries=result.retries)
         _record_batches(metrics, flow, result)
-        metrics.add(instruments.OUTCOMES, 1, flow=flow, outcome=result.outcome.value)
-        metrics.add(instruments.FENCED, result.outcome is Outcome.FENCED, flow=flow)
         for expiry in result.expiries:
             phase, cause = expiry.get("phase", ""), expiry.get("cause", "")
             metrics.add(instruments.EXPIRIES, 1, flow=flow, topic=result.topic, phase=phase, cause=cause)
-        for phase, ms in result.timeline.phases.items() if result.timeline else ():
-            metrics.add(instruments.PHASES, ms / 1000, flow=flow, phase=phase)
     for topic, sums in by_topic.items():
         metrics.add(instruments.SENT, sums["records"], flow=flow, topic=topic)
         metrics.add(instruments.BYTES, sums["bytes"], flow=flow, topic=topic)

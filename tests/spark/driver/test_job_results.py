@@ -50,11 +50,17 @@ class Job:
     """Two partitions, and one that cannot be copied."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mirror.spark.driver.flow_results.record_epoch", lambda *_: None)
+        monkeypatch.setattr("mirror.spark.driver.flow_results.record_epoch", lambda *_, **__: None)
         self.ledger = Ledger.open(folder, "f", RUN)
         self.report = FlowReport("f", datetime.now(UTC))
         self.ranges = [range_of("x", 5), range_of("y")]
-        telemetry = cast("Any", SimpleNamespace(metrics=MetricStore()))
+        self.counted: list[tuple[str, int]] = []
+
+        def record_counts(flow: str, results: list[RangeResult]) -> None:
+            assert flow == "f"
+            self.counted += [(one.topic, one.records) for one in results if one.records]
+
+        telemetry = cast("Any", SimpleNamespace(metrics=MetricStore(), record_counts=record_counts))
         flow = cast("FlowConfig", SimpleNamespace(name="f"))
         flow_results = FlowResults(flow, self.report, self.ledger, Consoles(), telemetry, lambda: None)
         failed = RangeResult.initial(range_of("bad"), 0, Outcome.FAILED, "no")
@@ -119,6 +125,7 @@ def test_reports_are_counted_once_and_reach_the_flows_report(job: Job) -> None:
         "bad": (0, Outcome.FAILED),
     }
     assert not job.update(6_100), "nothing is new"
+    assert job.counted == [("x", 10), ("x", 15)], "the metrics have each record once"
 
 
 def test_periods_end_with_those_of_the_wall_clock_and_share_the_records_among_them(job: Job) -> None:

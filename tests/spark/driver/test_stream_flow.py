@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EpochsHarness:
     monkeypatch.setenv(FOLDER, str(tmp_path))
     monkeypatch.setattr("mirror.spark.datasource.epoch_planner.Admin", Admin)
-    monkeypatch.setattr("mirror.spark.driver.flow_results.record_epoch", lambda *_: None)
+    monkeypatch.setattr("mirror.spark.driver.flow_results.record_epoch", lambda *_, **__: None)
     return EpochsHarness(tmp_path)
 
 

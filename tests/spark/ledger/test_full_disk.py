@@ -179,7 +179,7 @@ def test_a_stream_says_nothing_of_an_epoch_without_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = new_epochs_harness(tmp_path, monkeypatch)
-    monkeypatch.setattr("mirror.spark.driver.flow_results.record_epoch", lambda *_: None)
+    monkeypatch.setattr("mirror.spark.driver.flow_results.record_epoch", lambda *_, **__: None)
     run = run_of(site)
     plans = [site.epochs.plan(epoch, drains=False) for epoch in (1, 2)]
     assert plans[1] is not None
