@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Site, flow
-from tests.e2e.spark_releases import CONNECT, RELEASES, python_with
+from tests.e2e.spark_releases import CONNECT, RELEASES, SUITE, python_with
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -30,6 +30,15 @@ except ConfigError as error:
     print(json.dumps(str(error)))
 print(json.dumps(spark.range(3).count()))
 spark.stop()
+"""
+OTHER_PYTHON = """
+import os, sys
+os.environ["PYSPARK_PYTHON"] = f"{sys.base_prefix}/bin/python3"
+from pyspark.sql import SparkSession
+from mirror.spark.notebook import copy
+
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+print(copy(spark, "mirror.toml", "paris-berlin")["outcome"])
 """
 REFUSED = """
 import os, sys
@@ -101,6 +110,22 @@ def test_a_run_in_a_session_of_somebody_s_own(
     for partition in range(2):
         assert target.read(f"a.{topic}", partition) == [b"1", b"2", b"3"]
     assert json.loads((site.folder / "mirror-report/summary.json").read_text())["flows"] == [second]
+
+
+@pytest.mark.parametrize("release", [RELEASES[0], SUITE])
+def test_workers_without_the_package_are_named_with_what_they_lack(
+    release: str, site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    topic = unique("orders")
+    source.create(topic)
+    source.fill(topic, [b"1"])
+    site.write({"a": source.address, "b": target.address}, {"paris-berlin": flow("a", "b", [topic])})
+    (site.folder / "notebook.py").write_text(OTHER_PYTHON, encoding="utf-8")
+    run = site.finish(site.launch([python_with(release), "notebook.py"]))
+    assert run.status == 0, run.err
+    assert run.out.splitlines()[-1] == "unfinished"
+    lacking = "Spark: a Python worker failed: ModuleNotFoundError: No module named 'mirror'"
+    assert f"mirror: flow paris-berlin: {lacking}" in run.err.splitlines()
 
 
 def test_a_session_of_spark_connect_is_refused_in_one_line(site: Site) -> None:

@@ -22,6 +22,7 @@ from mirror.spark.datasource.batch_planner import plan_run
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.discovery.comparison import compare
 from mirror.spark.driver.flow_job import JobLabel, copy_job
+from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.progress_bar import ProgressBar
 from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
@@ -159,6 +160,7 @@ class FlowRunner:
             if ledger.plan() is None:
                 raise
             # There is a plan, and tasks ran: ranges without a result become `unfinished` below.
+            self._consoles.error(f"flow {flow.name}: {'; '.join(error_lines(error))}")
             if self._debug:
                 self._consoles.traceback(str(error))
         except BaseException:

@@ -38,6 +38,8 @@ def error_lines(error: BaseException) -> list[str]:
         return [f"Spark: {line}"]
     text = str(error).strip()
     if type(error).__module__.startswith(_WITH_STACK_TRACES):
+        if line := _of_python_worker(text):  # with a session PySpark raises this, without one the Java exception
+            return [f"Spark: {line}"]
         text = text.partition("\n")[0]
     return [f"{type(error).__name__}: {brief(text)}" if text else type(error).__name__]
 
@@ -60,12 +62,22 @@ def interruptions_kept() -> Iterator[None]:
 
 
 def _java_error_line(error: BaseException) -> str:
-    """Return the first line of the Java exception that a ``Py4JJavaError`` carries, or ""."""
+    """Return the line about the Java exception that a ``Py4JJavaError`` carries, or ""."""
     java_exception = getattr(error, "java_exception", None)
     if java_exception is None:
         return ""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 
     with contextlib.suppress(Py4JError, OSError):  # its text is in the JVM, which may have ended
-        return str(java_exception).partition("\n")[0]
+        text = str(java_exception)
+        return _of_python_worker(text) or text.partition("\n")[0]
+    return ""
+
+
+def _of_python_worker(text: str) -> str:
+    """Return the line about the exception of a Python worker whose traceback is in ``text``, or ""."""
+    _, found, trace = text.partition("Traceback (most recent call last):\n")
+    for line in trace.splitlines() if found else ():
+        if line.strip() and not line.startswith((" ", "\t")):
+            return f"a Python worker failed: {line}"
     return ""
