@@ -40,13 +40,44 @@ _TOGETHER = (
         "tests/conformance/test_fake_replicas.py",
     ),
     (
+        "tests/conformance/test_consumer_going_on.py",
+        "tests/conformance/test_consumer_processes.py",
+        "tests/conformance/test_consumer_sessions.py",
+        "tests/conformance/test_producer_records.py",
+        "tests/conformance/test_producer_transaction_calls.py",
+    ),
+    (
         "tests/conformance/test_fake_sequences.py",
         "tests/conformance/test_fake_transactions.py",
         "tests/conformance/test_fenced_batches.py",
         "tests/conformance/test_producer_takeover.py",
     ),
     ("tests/copying/test_forgotten.py",),
+    # Two workers have the cluster of tests/copying.
+    (
+        "tests/copying/groups/",
+        "tests/copying/test_groups.py",
+        "tests/copying/test_local_origin.py",
+        "tests/copying/test_logs.py",
+        "tests/copying/test_offsets",
+        "tests/copying/test_pending_offsets.py",
+        "tests/copying/test_rehearse.py",
+        "tests/copying/test_shapes.py",
+        "tests/copying/test_way_back.py",
+    ),
+    (
+        "tests/copying/test_edges.py",
+        "tests/copying/test_gaps.py",
+        "tests/copying/test_garbage.py",
+        "tests/copying/test_generated.py",
+        "tests/copying/test_harm.py",
+        "tests/copying/test_header_names.py",
+        "tests/copying/test_policies.py",
+        "tests/copying/test_progress_of_0_1.py",
+        "tests/copying/test_sequences.py",
+    ),
     ("tests/e2e/test_on_a_cluster.py",),
+    ("tests/migration/test_client_settings.py", "tests/migration/test_mirrormaker_config.py"),
     ("tests/mirrormaker/test_kafkas_classes.py",),
     ("tests/security/",),
     ("tests/telemetry/test_report_in_browser.py",),
@@ -57,11 +88,10 @@ _LONG = (
     "tests/conformance/test_fake_transactions.py",
     "tests/conformance/test_fenced_batches.py",
     "tests/conformance/test_producer_takeover.py",
-    "tests/copying/test_forgotten.py",
-    "tests/copying/test_murder.py",
+    "tests/copying/",
     "tests/security/",
 )
-"""Of the tests on brokers, those that keep a worker for about a minute."""
+"""Of the tests on brokers, those that keep a worker for about a minute or two."""
 _TIMED = (
     "tests/copying/test_isolation.py",
     "tests/runtime/",
