@@ -198,6 +198,14 @@ class RunControlClient:
         self._commit(control.stopped())
         return control
 
+    def resume(self) -> RunControl | None:
+        """Have a stream begin the flow again that :meth:`stop` has ended in it; None if none has. Raises KafkaError."""
+        control = self.read()
+        if control is None or not (control.stop and control.ended):
+            return None
+        self._commit(replace(control, stop=False))
+        return control
+
     def mark_ended(self, control: RunControl) -> None:
         """Record that the run of ``control`` has ended, because it died. Raises KafkaError."""
         if self.read() == control.stopped():

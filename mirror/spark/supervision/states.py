@@ -58,6 +58,8 @@ class Supervised:
     """The digest of its configuration."""
     then: FlowState | None = None
     """The state after its job has ended as it was asked to; None: it was not asked."""
+    by_other_run: bool = False
+    """Whether it is held because another run has taken over."""
     edit_refused: str = ""
     """Why an edit of its configuration has no effect: it goes on with its last valid one."""
 
@@ -240,8 +242,12 @@ def _stop(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Ne
 def _hold(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
     if now.then is FlowState.ENDED:
         return _end(now, event, unix_ms, backoff)
-    other = f"another run of this flow took over: {event.run} on {event.host}" if isinstance(event, TakenOver) else ""
-    return _enter(now, FlowState.HELD, unix_ms, reason=other or "mirror stop has stopped it", failures=0), "none"
+    if isinstance(event, TakenOver):
+        reason = f"another run of this flow took over: {event.run} on {event.host}"
+    else:
+        reason = "mirror stop has stopped it"
+    held = _enter(now, FlowState.HELD, unix_ms, reason=reason, failures=0)
+    return replace(held, by_other_run=isinstance(event, TakenOver)), "none"
 
 
 def _end(now: Supervised, _event: Event, unix_ms: int, _backoff: Backoff) -> Next:
@@ -302,4 +308,5 @@ def _enter(
         until_ms=until_ms,
         failures=now.failures if failures is None else failures,
         then=then,
+        by_other_run=False,
     )
