@@ -43,6 +43,11 @@ class FollowedTopic:
         return str(self._id or "")
 
     @property
+    def exists(self) -> bool:
+        """Whether there was such a topic at the last call of :meth:`news`."""
+        return self._at is not None
+
+    @property
     def position(self) -> int:
         """Up to where the topic was read; 0 if it was not."""
         return self._at or 0

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from mirror.backoff import Backoff
-from mirror.client import Producer
+from mirror.client import Admin, Producer
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.model.reports import PartitionReport, TaskState
 from mirror.relay.progress import status_values as values
@@ -159,6 +159,8 @@ class StatusNews:
     records: list[StatusRecord]
     error: KafkaError | None = None
     """Why there are more; the next call goes on behind them."""
+    exists: bool = True
+    """Whether there is such a topic."""
     not_understood: int = 0
     """How many records were passed over: another program, or a newer version, has written them."""
 
@@ -197,7 +199,8 @@ class StatusFollower:
                 unknown += 1
             else:
                 records.append(StatusRecord(key, value, record.timestamp_ms))
-        return StatusNews(again=found.again, records=records, error=found.error, not_understood=unknown)
+        exists = self._followed.exists
+        return StatusNews(again=found.again, records=records, error=found.error, exists=exists, not_understood=unknown)
 
     def close(self) -> None:
         """Close the connections."""
@@ -210,12 +213,18 @@ def write_status(
     records: Mapping[StatusKey, Mapping[str, Any] | None],
     timeout_ms: int,
 ) -> KafkaError | None:
-    """Write records of plain values within ``timeout_ms``; return why one may not have been written. Never raises."""
+    """Write records of plain values within ``timeout_ms``; return why one may not have been written. Never raises.
+
+    A missing topic, which the runs of the flow create, is not waited for.
+    """
     written = {
         key: KeyValue(str(key).encode(), None if one is None else values.encode(one)) for key, one in records.items()
     }
     try:
-        errors = FlowTopic(target_options, status_topic_of(flow)).write(written, timeout_ms)
+        topic = FlowTopic(target_options, status_topic_of(flow))
+        with Admin(topic.options) as admin:
+            if topic.tp.topic not in admin.describe_topics([topic.tp.topic], timeout_ms=timeout_ms):
+                return KafkaError(f"topic {topic.tp.topic} does not exist: the next run of the flow creates it")
     except KafkaError as error:
         return error
-    return next(iter(errors.values()), None)
+    return next(iter(topic.write(written, timeout_ms).values()), None)

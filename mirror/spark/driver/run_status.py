@@ -73,7 +73,7 @@ class RunStatus:
     def report_state(self, state: str, reason: str = "") -> None:
         """Report in which state the run is from now on."""
         found = RunState(run=self._run, host=socket.gethostname(), state=state, since_ms=self._unix_ms(), reason=reason)
-        self._writer.put(status_values.RUN, found.to_json())
+        self._write({status_values.RUN: found.to_json()})
 
     def prepared(self, targets: TargetTopics) -> None:
         """Report which topics cannot be copied."""
@@ -102,5 +102,9 @@ class RunStatus:
 
     def _put(self, records: Records) -> None:
         self._known.put(records)
-        for key, value in records.items():
-            self._writer.put(key, value)
+        self._write(records)
+
+    def _write(self, records: Records) -> None:
+        if self._known.exists:  # else the preparation has warned of it, and the end of the run would wait for nothing
+            for key, value in records.items():
+                self._writer.put(key, value)

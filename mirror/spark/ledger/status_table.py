@@ -61,6 +61,8 @@ class Reported(NamedTuple):
 class StatusTable:
     """The last value of each key."""
 
+    exists: bool = True
+    """Whether there is a topic."""
     run: RunState | None = None
     tasks: dict[int, TaskState] = field(default_factory=dict)
     partitions: dict[TopicPartition, Reported] = field(default_factory=dict)
@@ -79,6 +81,7 @@ class StatusTable:
             empty = StatusTable()
             for name in self.__slots__:
                 setattr(self, name, getattr(empty, name))
+        self.exists = news.exists
         for record in news.records:
             self._take(record)
 

@@ -19,7 +19,7 @@ def check_reports_are_followed(address: str, flow: str) -> None:
     options = {"bootstrap.servers": address}
     task, driver = StatusWriter(options, flow), StatusWriter(options, flow)
     with Admin(options) as admin, contextlib.closing(StatusFollower(options, flow)) as follower:
-        assert follower.news() == StatusNews(again=True, records=[]), "there is no topic"
+        assert follower.news() == StatusNews(again=True, records=[], exists=False), "there is no topic"
         create_topics(admin, [NewTopic(status_topic_of(flow), 1, configs=FLOW_TOPIC_CONFIGS)])
         for sequence in range(1_000):
             task.send(replace(REPORT, sequence=sequence))

@@ -64,6 +64,13 @@ def test_two_writers_and_a_follower(pair: FakePair, follower: StatusFollower) ->
     assert follower.news().records == []
 
 
+def test_a_missing_topic_is_not_waited_for(pair: FakePair, follower: StatusFollower) -> None:
+    del pair.target.topics[TOPIC]
+    assert not follower.news().exists
+    error = write_status(options(pair), "f", {status_values.RUN: RUN.to_json()}, 600_000)
+    assert str(error) == f"topic {TOPIC} does not exist: the next run of the flow creates it"
+
+
 def test_records_of_other_programs_are_passed_over(pair: FakePair, follower: StatusFollower) -> None:
     pair.target.log(TOPIC).append_values(b"no key")
     write_status(options(pair), "f", {status_values.VERIFICATION: {"x": 1}}, 5_000)

@@ -100,6 +100,16 @@ def test_a_topic_without_permissions_is_named_and_the_folder_is_read(pair: FakeP
     assert "other hosts will not know of this run" in unwritten
 
 
+def test_a_run_whose_topic_could_not_be_created_does_not_wait_for_it(pair: FakePair, tmp_path: Path) -> None:
+    del pair.target.topics[status_topic_of(FLOW)]
+    run = Run(pair, tmp_path, "run-1")
+    run.status.report_state("running")
+    run.status.planned(PLAN)
+    run.end(PLAN)
+    assert run.said == []
+    assert run.status._writer._thread is None
+
+
 def test_a_verification_with_another_report_folder_reaches_the_next_run(
     pair: FakePair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
