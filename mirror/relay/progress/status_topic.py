@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,7 @@ from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, status_topic_o
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.relay.progress.status_values import StatusKey, StatusKind, StatusValue
 from mirror.runtime.clock import SystemClock
+from mirror.wire.decode import Record
 
 _log: Final = logging.getLogger(__name__)
 
@@ -187,12 +188,15 @@ class StatusFollower:
     def news(self, stall_ms: int = _WRITE_MS) -> StatusNews:
         """Return what is new since the last call; nothing if there is no such topic.
 
+        If all is read again, only the last record of each key is returned: the log may have many more that are not
+        compacted yet.
+
         ``stall_ms`` limits each request, and the time in which nothing arrives. Raises KafkaError.
         """
         found = self._followed.news(self._clock, stall_ms)
         records: list[StatusRecord] = []
         unknown = 0
-        for record in found.records:
+        for record in _last_of_each_key(found.records) if found.again else found.records:
             key = values.parse_key(record.key)
             value = None if key is None or record.value is None else values.decode(key, record.value, self._flow)
             if key is None or (value is None and record.value is not None):
@@ -205,6 +209,14 @@ class StatusFollower:
     def close(self) -> None:
         """Close the connections."""
         self._followed.close()
+
+
+def _last_of_each_key(records: Sequence[Record]) -> list[Record]:
+    """Return the last record of each key, in order."""
+    newest: dict[bytes | None, Record] = {}
+    for record in reversed(records):
+        newest.setdefault(record.key, record)
+    return list(reversed(newest.values()))
 
 
 def write_status(

@@ -64,6 +64,22 @@ def test_two_writers_and_a_follower(pair: FakePair, follower: StatusFollower) ->
     assert follower.news().records == []
 
 
+def test_the_first_reading_has_the_last_value_of_each_key_and_later_ones_have_all(
+    pair: FakePair, follower: StatusFollower
+) -> None:
+    first, second = (RunState(run=run, since_ms=1) for run in "rs")
+
+    def write(state: RunState) -> None:
+        assert write_status(options(pair), "f", {status_values.RUN: state.to_json()}, 5_000) is None
+
+    for state in (first, second):
+        write(state)
+    assert [record.value for record in follower.news().records] == [second]
+    for state in (first, second):
+        write(state)
+    assert [record.value for record in follower.news().records] == [first, second], "each report counts"
+
+
 def test_a_missing_topic_is_not_waited_for(pair: FakePair, follower: StatusFollower) -> None:
     del pair.target.topics[TOPIC]
     assert not follower.news().exists
