@@ -44,7 +44,10 @@ class Stream:
 
         def there() -> bool:
             assert self.child.poll() is None, self.child.communicate()
-            return topic in target.topics() and target.partitions(topic) > partition and len(read()) >= len(values)
+            if topic not in target.topics() or target.partitions(topic) <= partition:
+                return False
+            # The end first: it waits for the leader of a topic that was created a moment ago.
+            return target.end(topic, partition) >= len(values) and len(read()) >= len(values)
 
         def read() -> list[bytes | None]:
             return target.read(topic, partition)
