@@ -143,6 +143,20 @@ def describe_oldest(found: OpenTransactions, limit: int = 3) -> list[str]:
     return [*(transaction.describe() for transaction in oldest[:limit]), *([rest] if more > 0 else [])]
 
 
+class StuckTransactions:
+    """Which open transactions were reported. A transaction is reported once."""
+
+    def __init__(self) -> None:
+        self._reported: set[tuple[TopicPartition, int]] = set()
+
+    def lines(self, found: OpenTransactions, every_ms: int) -> list[str]:
+        """Return lines about those that hold back a last stable offset; the next call comes after ``every_ms``."""
+        stuck = {tp: one for tp, one in found.items() if one.is_stuck(every_ms)}
+        new = {tp: one for tp, one in stuck.items() if (tp, one.offset) not in self._reported}
+        self._reported = {(tp, one.offset) for tp, one in stuck.items()}
+        return describe_oldest(new)
+
+
 def _duration(ms: int) -> str:
     for unit_ms, unit in _UNITS:
         if ms >= 2 * unit_ms:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaError, is_outage
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.progress.open_transactions import describe_oldest
+from mirror.relay.progress.open_transactions import StuckTransactions
 from mirror.spark.control_decision import Decision, fences
 from mirror.spark.datasource.live_config import LiveConfig
 from mirror.spark.heartbeat import Heartbeat
@@ -72,7 +72,7 @@ class EpochPlanner:
         """The last run and epoch whose results were read, and what is known by them."""
         self._withheld: OpenTransactions | None = None
         self._registry: Registry | None = None
-        self._warned_of: set[tuple[TopicPartition, int]] = set()
+        self._stuck: Final = StuckTransactions()
 
     def plan(self, epoch: int, *, drains: bool, early: bool = False) -> Plan | None:
         """Plan ``epoch`` and, unless it is planned ``early``, write the plan into the ledger; None if this run is over.
@@ -183,10 +183,7 @@ class EpochPlanner:
 
     def _warn_of_open_transactions(self, plan: Plan) -> None:
         """Warn once of each transaction that holds back a last stable offset."""
-        blocking = {tp: open_ for tp, open_ in plan.withheld.items() if open_.is_stuck(self.epoch_ms)}
-        new = {tp: open_ for tp, open_ in blocking.items() if (tp, open_.offset) not in self._warned_of}
-        self._warned_of = {(tp, open_.offset) for tp, open_ in blocking.items()}
-        for line in describe_oldest(new):
+        for line in self._stuck.lines(plan.withheld, self.epoch_ms):
             self._ledger.add_message(line)
 
     # --- clusters, and control of the flow

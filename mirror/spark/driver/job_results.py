@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mirror.relay.model.ranges import Range
+    from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.driver.flow_results import FlowResults
     from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.ledger import Ledger
@@ -98,6 +99,11 @@ class JobResults:
             )
             self._results.count(plan.results_without_task)
             self._news = True
+
+    def on_withheld(self, withheld: OpenTransactions) -> None:
+        """Take the open transactions of the source as they are now."""
+        with self._lock:
+            self._plan = replace(self._plan, withheld=dict(withheld))
 
     def update(self, unix_ms: int, ranges: Callable[[], list[Range]]) -> bool:
         """End the period if it is over; return whether the flow's report has changed.

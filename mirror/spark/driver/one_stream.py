@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.output.console import Consoles
-    from mirror.spark.driver.stream_monitor import OpenAssignment, Work
     from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.preflight.flow_checks import Findings
+    from mirror.spark.status.flow_status import FlowStatus
     from mirror.spark.supervision.states import Event
     from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run import RunTelemetry
@@ -210,10 +210,10 @@ class OneStream:
         if (event := self._ended()) is not None:
             return event
         jobs.prepare()
-        self._open_monitors(resources, jobs.assigns, jobs.others)
+        self._open_monitors(resources, jobs)
         announce(Began())
         is_drained = jobs.run(self._await)
-        return self._ended() or (JobEnded("drained") if is_drained else Lost("its tasks have ended"))
+        return self._ended() or (JobEnded("drained") if is_drained else Lost(jobs.why))
 
     def _prepare(self) -> TargetTopics:
         self._targets = targets = self._runner.prepare(self._flow)
@@ -230,9 +230,7 @@ class OneStream:
                 brokers = admin.describe_cluster().brokers
                 self._outages.learn(name, [f"{broker.host}:{broker.port}" for broker in brokers])
 
-    def _open_monitors(
-        self, resources: contextlib.ExitStack, assigns: OpenAssignment | None, others: Mapping[str, Work]
-    ) -> None:
+    def _open_monitors(self, resources: contextlib.ExitStack, jobs: FollowedJob | BoundedJobs) -> None:
         """Begin what is done beside the copies."""
         self._monitor = monitor = StreamMonitor(
             self._flow.name,
@@ -243,15 +241,16 @@ class OneStream:
             self._warn,
             self._progress.on_news,
             record=self._record,
-            assigns=None if self._available_now else assigns,
-            others=others,
+            assigns=None if self._available_now else jobs.assigns,
+            others=jobs.others,
             outages=self._outages,
             watch=self._watch,
         )
         if self._asked.is_set():
             monitor.stop()
         resources.enter_context(monitor)
-        resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, self._progress, self._reports))
+        listener = _Listener(self._progress, jobs.on_status)
+        resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, listener, self._reports))
         for rounds in self._rounds.opened(self._runner.created):
             resources.enter_context(rounds)
 
@@ -354,3 +353,22 @@ class OneStream:
 
     def _prefixed(self, line: str) -> str:
         return f"flow {self._flow.name}: {line}"
+
+
+class _Listener:
+    """Gets each status of the flow, for its progress line and for its jobs."""
+
+    def __init__(self, progress: StreamProgress, also: Callable[[FlowStatus], None]) -> None:
+        self._progress: Final = progress
+        self._also: Final = also
+
+    @property
+    def interval_ms(self) -> int:
+        return self._progress.interval_ms
+
+    def on_status(self, status: FlowStatus) -> None:
+        self._progress.on_status(status)
+        self._also(status)
+
+    def on_error(self, error: MirrorError) -> None:
+        self._progress.on_error(error)

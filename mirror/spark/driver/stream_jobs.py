@@ -13,6 +13,7 @@ from mirror.errors import KafkaError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.open_transactions import StuckTransactions
 from mirror.relay.progress.status_topic import StatusFollower
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.spark.datasource.task_spec import JobTerms, tasks_of
@@ -47,11 +48,14 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.flow_planner import FlowPlanner
     from mirror.spark.run_control import RunControlClient, RunRecord
+    from mirror.spark.status.flow_status import FlowStatus
 
     Await = Callable[["FlowJob[CopyTask, CopiedTask] | None", Callable[[], None]], bool]
     """Waits for the end of a job, or once without one; returns whether the run goes on."""
 
 _STATUS_INTERVAL_S: Final = 1.0
+_STATUS_LATE_MS: Final = 30_000
+"""The status of a flow with thousands of partitions is read this often."""
 _IDLE_PAUSE_MS: Final = 5_000
 _MIN_BACKOFF_MS: Final = 1_000
 _MAX_BACKOFF_MS: Final = 30_000
@@ -120,6 +124,7 @@ class FollowedJob:
             "the plan of what is not copied": self._refresh,
         }
         self._settle_within_ms: Final = _settle_within_ms(parts.config, flow)
+        self._stuck: Final = StuckTransactions()
         self._planned_for = TargetTopics()
         """The preparation with which the last plan was made."""
 
@@ -185,6 +190,24 @@ class FollowedJob:
 
     def _update(self) -> None:
         self._job_results.update(self._clock.unix_ms(), self._assigner.ranges)
+        if (
+            self._job.results
+        ):  # a task that has ended gets nothing any more: the others end, too, and another job begins
+            self._parts.record.want(epoch=_JOB + 1)
+
+    @property
+    def why(self) -> str:
+        """Why its tasks have ended, if nothing had told them to."""
+        results = [attempt.result for task in self._job.results for attempt in task.attempts]
+        errors = (one.error for one in results if one.outcome is Outcome.FAILED and one.error)
+        return next(errors, "its tasks have ended")
+
+    def on_status(self, status: FlowStatus) -> None:
+        """Warn of transactions of the source that stay open; the results of the period have them, too."""
+        found = {one.withheld.tp: one.withheld for one in status.partitions if one.withheld is not None}
+        self._job_results.on_withheld(found)
+        for line in self._stuck.lines(found, _STATUS_LATE_MS):
+            self._parts.warn(line)
 
     # --- beside the copies
 
@@ -224,8 +247,8 @@ class FollowedJob:
 class BoundedJobs:
     """Jobs whose ranges have ends, one after the other: for a flow with limits or an end, or to copy what there is."""
 
-    assigns = None
     others: Final[Mapping[str, Work]] = MappingProxyType({})
+    why: Final = "its jobs have ended"
 
     def __init__(self, parts: JobParts, *, drains: bool) -> None:
         """With ``drains`` they end once what there was at the first plan is copied."""
@@ -234,8 +257,22 @@ class BoundedJobs:
         self._clock: Final = SystemClock()
         self._backoff: Final = Backoff(_MIN_BACKOFF_MS, _MAX_BACKOFF_MS, process_rng())
         self._fruitless = 0
+        self._stuck: Final = StuckTransactions()
         self._idle: list[RangeResult] = []
         self._plan: Plan | None = None
+
+    def assigns(
+        self, flow: FlowConfig, source: Admin, target: Admin, control: RunControlClient, new: NewPartitions
+    ) -> Callable[[], None]:
+        """Return what is done about new partitions: nothing, since the next job has them."""
+        del flow, source, target, control, new
+        return _nothing
+
+    def on_status(self, status: FlowStatus) -> None:
+        """Warn of transactions of the source that stay open."""
+        found = {one.withheld.tp: one.withheld for one in status.partitions if one.withheld is not None}
+        for line in self._stuck.lines(found, _STATUS_LATE_MS):
+            self._parts.warn(line)
 
     def prepare(self) -> None:
         """Make the first plan. Raises MirrorError."""
