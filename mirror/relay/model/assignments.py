@@ -238,7 +238,7 @@ class AssignmentTable:
         ``progress`` is that of its last commit, as :attr:`Range.progress` has it.
         """
         release = self._released.get(target)
-        if release is None or release.free or release.entry.version != version:
+        if release is None or release.entry.version != version:
             return
         release.entry = replace(release.entry, range=replace(release.entry.range, progress=progress))
         release.free = True
