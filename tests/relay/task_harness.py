@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -30,7 +31,9 @@ from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup.lookup_results import LogBounds, TargetTopics
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.task.additions import LoadAdditions
+from mirror.relay.task.assignment_reading import LoadEntries
 from mirror.relay.task.epoch import HandOver
+from mirror.relay.task.reporting import SendReport
 from mirror.relay.task.task import Task
 from mirror.relay.task.writers import Clients
 from mirror.timing import FOREVER_MS
@@ -133,6 +136,10 @@ class Target:
         """(time in ms, group) of each commit."""
         self.topic_id = TOPIC_ID
         self.silent: set[int] = set()
+        self.unanswered: list[partial[None]] = []
+        """Write the batches of silent partitions, and answer them."""
+        self.opened: list[int] = []
+        """The partitions whose progress was read."""
         self.forbidden: set[int] = set()
 
     producer_id = 7
@@ -150,8 +157,13 @@ class Target:
     ) -> None:
         assert chain >= 1
         assert created_ms is None
-        if tp.partition in self.silent:
-            return
+        waits = any(answer.args[0] == tp for answer in self.unanswered)  # they are written in order
+        if tp.partition in self.silent or waits:
+            self.unanswered.append(partial(self._write, tp, batch, callback))
+        else:
+            self._write(tp, batch, callback)
+
+    def _write(self, tp: TopicPartition, batch: Batch, callback: Callback) -> None:
         self.sent.setdefault(tp.partition, []).extend(records_of(batch))
         callback(RecordMetadata(tp, len(self.sent[tp.partition]) - int(batch.count)))
 
@@ -161,6 +173,7 @@ class Target:
         assert group
         assert timeout_ms
         assert not require_stable, "at least once no copy waits for a claim of another one"
+        self.opened += [tp.partition for tp in tps]
         return done(
             {tp: to_offset(progress_at(self.committed.get(tp.partition, 0), topic_id=self.topic_id)) for tp in tps}
         )
@@ -188,13 +201,18 @@ class Lookups:
         self.control: RunControl | None = None
         self.control_reads = self.control_from = 0
         self.added: list[TopicPartition] = []
+        self.removed: list[TopicPartition] = []
+        self.described: list[Collection[str] | None] = []
         self.written: dict[TopicPartition, ProgressRecord] = {}
 
     def add_targets(self, targets: Collection[TopicPartition]) -> None:
         self.added += targets
 
+    def remove_targets(self, targets: Collection[TopicPartition]) -> None:
+        self.removed += targets
+
     def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[TargetTopics]:
-        del topics
+        self.described.append(topics)
         assert timeout_ms
         return done(TargetTopics({}))
 
@@ -255,6 +273,9 @@ class TaskHarness:
         self.lookups = Lookups()
         self.origin: Any = None
         self.load_additions: LoadAdditions | None = None
+        self.load_entries: LoadEntries | None = None
+        self.send_report: SendReport | None = None
+        self.timeouts = TIMES
         self.end = 2
         self.steps = self.turns = 0
         self._count(monkeypatch)
@@ -300,11 +321,13 @@ class TaskHarness:
             positions=None,
             origin=self.origin,
             load_additions=self.load_additions,
+            load_entries=self.load_entries,
+            send_report=self.send_report,
         )
         task = Task(
             clients,
             CopyPolicy(exactly_once=False, **policy),
-            TIMES,
+            self.timeouts,
             self.clock,
             Backoff(100, 1_000, random.Random(1)),
             buffer_memory=1_000_000,

@@ -22,8 +22,9 @@ ROUND_MS: Final = 10_000
 URGENT_ROUND_MS: Final = 1_000
 """How soon failures are reported, and partitions that are settled."""
 MAX_REPORTS: Final = 500
-"""So many partitions are reported in a round, those that have waited longest: a catch-up of thousands must not fill the
-target's status topic. The next report of the others has all that they have done until then."""
+"""So many partitions are reported in a round, the most urgent ones, then those that have waited longest: a catch-up of
+thousands must not fill the target's status topic. The next report of the others has all that they have done until then.
+"""
 MAX_REPORTED_LOSSES: Final = 3
 """So many expiries, and losses of the target, are in a report: the latest ones."""
 MAX_ERROR_LENGTH: Final = 500
@@ -55,7 +56,7 @@ class TaskReporter:
         """By target partition: up to which version the changes of assignments were applied when it was taken."""
         self._sequences: Final = dict[TopicPartition, int]()
         self._reported: Final = dict[TopicPartition, tuple[object, ...]]()
-        self._changed: Final = dict[TopicPartition, None]()
+        self._changed = dict[TopicPartition, None]()
         """What a round has left to the next one."""
         self._failing: Final = set[TopicPartition]()
         """Those of which an attempt has failed since their last report."""
@@ -68,8 +69,6 @@ class TaskReporter:
         """The task begins to copy ``targets``, having applied the changes up to ``version``."""
         for target in targets:
             self._taken[target] = version
-            self._sequences.pop(target, None)
-            self._reported.pop(target, None)
 
     def on_failed(self, target: TopicPartition) -> None:
         """An attempt at ``target`` has failed."""
@@ -131,11 +130,17 @@ class TaskReporter:
     def _report_changed(
         self, copies: Mapping[TopicPartition, PartitionCopy], most: int, version: int, now: int
     ) -> None:
-        failing = dict.fromkeys(target for target in self._changed if target in self._failing)
-        for target in list({**failing, **self._changed})[:most]:
-            del self._changed[target]
-            if (copy := copies.get(target)) is not None:
-                self._report_copy(target, copy, version, now)
+        changed = [target for target in self._changed if target in copies]
+        urgent = sorted(changed, key=lambda target: self._urgency(target, copies[target]))  # stable: in their order
+        self._changed = dict.fromkeys(urgent[most:])
+        for target in urgent[:most]:
+            self._report_copy(target, copies[target], version, now)
+
+    def _urgency(self, target: TopicPartition, copy: PartitionCopy) -> int:
+        """Return a smaller number for what is more urgent; thousands that have begun and are idle come last."""
+        if target in self._failing or copy.failing:
+            return 0
+        return 1 if target in self._reported or copy.result.end > copy.result.start else 2
 
     def _report_copy(self, target: TopicPartition, copy: PartitionCopy, version: int, now: int) -> None:
         result = copy.result_at(now)

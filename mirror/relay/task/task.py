@@ -311,15 +311,18 @@ class Task:
             del self._by_target[copy.target]
             copy.release()
 
+    @property
+    def _stop_reason(self) -> str:
+        return self._lifecycle.stop_reason if isinstance(self._lifecycle, TaskLifecycle) else ""
+
     def _end_assignments(self, now: int) -> list[RangeResult]:
         """Report the end of the task; return the results of what was assigned to it, and has not begun."""
         self._change_assignments(now)
-        reason = self._lifecycle.stop_reason if isinstance(self._lifecycle, TaskLifecycle) else ""
         if self._changes is None:
             return []
         if self._reporter is not None:
-            self._reporter.end(now, self._by_target, self._changes.version, reason)
-        error = unfinished(reason)
+            self._reporter.end(now, self._by_target, self._changes.version, self._stop_reason)
+        error = unfinished(self._stop_reason)
         return [RangeResult.initial(one, one.start, Outcome.UNFINISHED, error) for one in self._changes.waiting]
 
     def _take_additions(self, now: int) -> None:
@@ -404,7 +407,7 @@ class Task:
         self._change_assignments(now)
         self._maintain(now)
         if self._reporter is not None and self._changes is not None:
-            self._reporter.update(now, self._by_target, self._changes.version)
+            self._reporter.update(now, self._by_target, self._changes.version, self._stop_reason)
         self._records.write_due(now)
         if self._read_back is not None:
             self._read_back.step(now)

@@ -8,13 +8,29 @@ from typing import Any
 import pytest
 
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.reports import PartitionReport
+from mirror.relay.partition import retry
 from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.phases import ending
+from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.control import control_partition
+from mirror.relay.task import lifecycle, reporting
 from mirror.relay.task.periods import PeriodObserver
+from mirror.wire.api import Api
+from tests.fakes import errors
+from tests.fakes.control import Action, ServerCall
 from tests.polling import eventually
+from tests.relay.fake_pair import FLOW
 from tests.relay.job_site import JobSite
 
 DAY_MS = 86_400_000
+
+
+@pytest.fixture(autouse=True)
+def _reports_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROUND_MS", "URGENT_ROUND_MS"):
+        monkeypatch.setattr(reporting, name, 50)
 
 
 @pytest.fixture
@@ -124,3 +140,118 @@ def test_a_partition_is_read_back_for_as_long_as_it_is_copied_and_again_if_it_co
     assert [one["batches"] + sum(one["unverified"].values()) for one in found] == [2] * 5
     assert found[-1]["unverified"] == {}
     assert all(not one["differences"] for one in found)
+
+
+def test_a_task_begins_once_the_clusters_answer(site: JobSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark would not begin another one: for it, a task that returns is done."""
+    monkeypatch.setattr("mirror.relay.task.topic_rules._ANSWER_TIMEOUT_MS", 300)
+    for name in ("_BEGIN_BACKOFF_MS", "_BEGIN_BACKOFF_MAX_MS"):
+        monkeypatch.setattr(f"mirror.relay.task.copy_ranges.{name}", 20)
+    asked: list[ServerCall] = []
+
+    def silent(call: ServerCall) -> Action | None:
+        if call.api is not Api.DESCRIBE_CONFIGS or len(asked) >= 6:  # more than one attempt asks
+            return None
+        asked.append(call)
+        return Action(hold="before")
+
+    site.pair.target.control.add(silent)
+    site.begin(0)
+    site.write(0)
+    site.copied(0)
+    assert len(asked) == 6
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_task_that_begins_late_leaves_alone_what_others_have_by_now(site: JobSite, attempt: int) -> None:
+    """Its release was overdue. A fence of it would end the copy of the other task."""
+    site.begin(1)
+    site.write(0)
+    site.release(0)
+    site.take({1: 0}, overdue=True)
+    site.copied(0)
+    fences = site.fences
+    site.begin(0, attempt)
+    site.write(1)
+    site.copied(1)
+    site.write(0)
+    site.copied(0)
+    results = site.stop()
+    assert [one.partition for one in results[0, attempt]] == [1]
+    assert [(one.partition, one.outcome, one.records, one.retries) for one in results[1, 0]][-1] == (
+        0,
+        Outcome.COMPLETE,
+        2,
+        0,
+    )
+    assert site.fences == fences + 1, "that of partition 1"
+    site.check()
+
+
+@pytest.mark.parametrize("by", ["sequences", "transactions"])
+def test_an_attempt_that_takes_over_from_one_that_still_lives_fences_it(
+    monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Spark has lost sight of the first one. Both copy for a while, and the target has each record once."""
+    for module in (retry, lifecycle):
+        monkeypatch.setattr(module, "FAILURE_BACKOFF_MS", 60_000)
+    site = JobSite(monkeypatch, [[0, 1]], by=by)
+    try:
+        site.begin(0)
+        for partition in (0, 1):
+            site.write(partition)
+        site.copied()
+        site.begin(0, attempt=1)
+        for _ in range(3):
+            for partition in (0, 1):
+                site.write(partition)
+            site.copied()
+        results = site.stop()
+        assert {one.outcome for one in results[0, 1]} == {Outcome.COMPLETE}
+        assert {one.outcome for one in results[0, 0]} == {Outcome.FENCED}
+        site.check()
+        newest = {report.target: report for report in site.reports if isinstance(report, PartitionReport)}
+        assert {report.attempt for report in newest.values()} <= {0, 1}
+    finally:
+        site.end()
+
+
+@pytest.fixture
+def in_transactions(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSite]:
+    site = JobSite(monkeypatch, [[0]], by="transactions")
+    yield site
+    site.end()
+
+
+def test_a_fenced_copy_waits_until_the_control_record_names_its_run(
+    in_transactions: JobSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run may have the partition. No next epoch would revive a copy that has ended."""
+    site = in_transactions
+    for module in (retry, lifecycle):
+        monkeypatch.setattr(module, "FAILURE_BACKOFF_MS", 100)
+    monkeypatch.setattr(ending, "_CONFIRM_MS", 20)
+    site.begin(0)
+    site.write(0)
+    site.committed(0)
+    unread = list[ServerCall]()
+
+    def refused(call: ServerCall) -> Action | None:
+        group = control_partition(FLOW)[0]
+        if call.api is not Api.OFFSET_FETCH or group not in {one.group_id for one in call.body.groups}:
+            return None
+        unread.append(call)
+        return Action(errors={group: errors.GROUP_AUTHORIZATION_FAILED})
+
+    site.pair.target.control.add(refused)
+    site.pair.target.transactions.init(transactional_id(FLOW, site.target(0)), 60_000, -1, -1)
+    site.write(0)
+    eventually(lambda: site.reported(0) and site.reported(0)[-1].state == Outcome.FENCED, what="the fence")
+    fences, reads = site.fences, len(unread)
+    eventually(lambda: len(unread) > reads + 20, within_s=20, what="reads of the control record")
+    assert site.fences == fences, "it does not know whether another run has taken over"
+    site.pair.target.control.clear()
+    site.copied(0)
+    (result,) = site.stop()[0, 0]
+    assert (result.outcome, result.records) == (Outcome.COMPLETE, 2)
+    site.check()

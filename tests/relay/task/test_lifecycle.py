@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mirror.errors import KafkaTimeout
 from mirror.relay.futures import done, failed
+from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.progress.control import DEAD_AFTER_MS, HEARTBEAT_INTERVAL_MS, RunControl
+from mirror.relay.task.lifecycle import TaskLifecycle
 from tests.relay.copy_harness import made
 from tests.relay.hand_context import TIMES
 from tests.relay.task_harness import TaskHarness
@@ -78,6 +81,26 @@ def test_a_task_whose_driver_has_died_stops_in_order(monkeypatch: pytest.MonkeyP
     results = job.copy()
     assert {result.outcome for result in results} == {Outcome.COMPLETE}
     assert 0 <= job.passed_ms - (300_000 + DEAD_AFTER_MS) <= 2_000
+
+
+@pytest.mark.parametrize(
+    ("copies", "retries"),
+    [([(True, True)], True), ([(False, True)], False), ([(False, True), (False, False)], True), ([], False)],
+)
+def test_expired_copies_are_retried_while_one_is_followed_or_has_not_expired(
+    copies: list[tuple[bool, bool]], *, retries: bool
+) -> None:
+    """A run ends, although its target may stay away: its next schedule continues. A stream has no other."""
+    stop: Future[RunControl | None] = done(STOP)
+    one = TaskLifecycle(CopyPolicy(run="run-1", epoch=3, follows=True), TIMES, lambda: stop, lambda _: None, 0)
+    active: Any = [
+        SimpleNamespace(range=SimpleNamespace(open_ended=followed), expired=expired, wind_up=lambda *_, **__: 0)
+        for followed, expired in copies
+    ]
+    assert one.may_retry(active) is retries
+    for now in (0, 1):
+        one.update(now, active, active)
+    assert not one.may_retry(active), "it is to stop"
 
 
 def test_reads_that_fail_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
