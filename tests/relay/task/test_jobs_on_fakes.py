@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import PartitionReport
 from mirror.relay.partition import retry
@@ -255,3 +256,38 @@ def test_a_fenced_copy_waits_until_the_control_record_names_its_run(
     (result,) = site.stop()[0, 0]
     assert (result.outcome, result.records) == (Outcome.COMPLETE, 2)
     site.check()
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_the_progress_of_all_partitions_is_read_together(monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
+    """A task that Spark repeats opens thousands: each of them would ask two groups."""
+    site = JobSite(monkeypatch, [list(range(24))])
+    try:
+        first = site.begin(0)
+        for partition in range(24):
+            site.write(partition)
+        site.committed()
+        site.stop()
+        first.result(30)
+        site.announce(stop=False)
+        before, site.reports[:] = len(site.pair.target.calls(Api.OFFSET_FETCH)), []
+        site.begin(0, attempt)
+
+        def opened() -> set[TopicPartition]:
+            found = [report for report in site.reports if isinstance(report, PartitionReport)]
+            return {report.target for report in found if report.result.end == 1}
+
+        eventually(lambda: len(opened()) == 24, within_s=20, what="all partitions")
+        progress = [
+            call
+            for call in site.pair.target.calls(Api.OFFSET_FETCH)[before:]
+            if call.body.groups[0].group_id != control_partition(FLOW)[0]
+        ]
+        assert len(progress) <= 2, "one for the claims, one for the lazy progress"
+        assert site.fences == 24, "none has anything to send"
+        site.write(7)
+        site.copied(7)
+        assert site.fences == 25
+        site.check()
+    finally:
+        site.end()
