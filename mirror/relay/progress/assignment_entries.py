@@ -44,8 +44,8 @@ def outdated(
 ) -> list[TopicPartition]:
     """Return the target partitions whose offsets in the flow's control group are not of ``job`` of ``run``.
 
-    The run that has claimed the flow deletes them before it commits entries of its own: they count for nothing, and every
-    read would return them.
+    The run that has claimed the flow deletes them before it commits entries of its own: they count for nothing, and
+    every read would return them.
     """
     valid = entries_of(offsets, flow, run, job)
     _, control = control_partition(flow)
