@@ -77,6 +77,7 @@ _TOGETHER = (
         "tests/copying/test_sequences.py",
     ),
     ("tests/e2e/test_on_a_cluster.py",),
+    ("tests/e2e/test_on_hosts.py",),
     ("tests/migration/test_client_settings.py", "tests/migration/test_mirrormaker_config.py"),
     ("tests/mirrormaker/test_kafkas_classes.py",),
     ("tests/security/",),

@@ -54,7 +54,8 @@ class Cluster:
 
     ``directory`` (default: a new temporary folder) must be new or empty; :meth:`stop` deletes it. ``properties`` are
     broker settings that override the sandbox's own. ``listeners`` maps the names of further listeners to their security
-    protocols (``{"SECURE": "SASL_PLAINTEXT"}``); ``bootstrap("SECURE")`` returns their addresses. ``features`` are
+    protocols (``{"SECURE": "SASL_PLAINTEXT"}``); ``bootstrap("SECURE")`` returns their addresses, which are on
+    ``address``, so that other hosts reach them if that is the address of a network. ``features`` are
     initial feature levels (KIP-1022: ``{"transaction.version": 1}``) that override those of the release. The brokers
     die with the process that created them, even if it is killed (Linux), unless ``outlives_owner``.
 
@@ -69,6 +70,7 @@ class Cluster:
         directory: Path | None = None,
         properties: Mapping[str, str] | None = None,
         listeners: Mapping[str, str] | None = None,
+        address: str = HOST,
         features: Mapping[str, int] | None = None,
         heap: tuple[str, ...] = HEAP,
         outlives_owner: bool = False,
@@ -83,6 +85,7 @@ class Cluster:
         self._wanted_directory = directory
         self._properties = dict(properties or {})
         self._listeners = dict(listeners or {})
+        self._address = address
         self._features = dict(features or {})
         self._options = (*heap, *distribution.java_options)
         self._outlives_owner = outlives_owner
@@ -108,7 +111,7 @@ class Cluster:
 
     def bootstrap(self, listener: str) -> str:
         """Return the same for another ``listener`` of the brokers."""
-        return ",".join(f"{HOST}:{node.ports[listener]}" for node in self._nodes if node.broker)
+        return ",".join(node.place(listener) for node in self._nodes if node.broker)
 
     @property
     def zookeeper(self) -> str:
@@ -259,7 +262,8 @@ class Cluster:
                 [CONTROLLER_LISTENER] if controller else []
             )
             folder = self.directory / (f"broker-{node_id}" if broker else "controller")
-            nodes.append(Node(node_id, broker, controller, folder, {name: next(ports) for name in names}))
+            own = {name: next(ports) for name in names}
+            nodes.append(Node(node_id, broker, controller, folder, own, address=self._address))
         return nodes
 
     def _format(self, cluster_id: str) -> None:

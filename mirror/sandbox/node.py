@@ -36,6 +36,13 @@ class Node:
     process: Process | None = None
     log_start: int = 0
     """The position in the log at which the present process begins."""
+    address: str = HOST
+    """Where the further listeners listen."""
+
+    def place(self, listener: str) -> str:
+        """Return ``host:port`` of a listener."""
+        own = listener in (CLIENT_LISTENER, CONTROLLER_LISTENER)
+        return f"{HOST if own else self.address}:{self.ports[listener]}"
 
     @property
     def settings(self) -> Path:
@@ -85,7 +92,7 @@ def settings(
     ``listeners`` maps the names of further listeners to their security protocols.
     """
     roles = [name for name, enabled in (("broker", node.broker), ("controller", node.controller)) if enabled]
-    addresses = [f"{name}://{HOST}:{port}" for name, port in node.ports.items()]
+    addresses = [f"{name}://{node.place(name)}" for name in node.ports]
     protocols = {CLIENT_LISTENER: "PLAINTEXT", CONTROLLER_LISTENER: "PLAINTEXT", **listeners}
     common = {
         "process.roles": ",".join(roles),
@@ -100,7 +107,7 @@ def settings(
         "metadata.max.idle.interval.ms": "5000",
     }
     if node.broker:
-        advertised = [f"{name}://{HOST}:{port}" for name, port in node.ports.items() if name != CONTROLLER_LISTENER]
+        advertised = [f"{name}://{node.place(name)}" for name in node.ports if name != CONTROLLER_LISTENER]
         common["advertised.listeners"] = ",".join(advertised)
         common["inter.broker.listener.name"] = CLIENT_LISTENER
         common |= _broker_defaults(brokers)
@@ -156,7 +163,7 @@ def zookeeper_broker_settings(
     node: Node, *, brokers: int, zookeeper: Node, listeners: Mapping[str, str], properties: Mapping[str, str]
 ) -> dict[str, str]:
     """Return what :func:`settings` does for a broker that keeps its metadata in ZooKeeper."""
-    addresses = ",".join(f"{name}://{HOST}:{port}" for name, port in node.ports.items())
+    addresses = ",".join(f"{name}://{node.place(name)}" for name in node.ports)
     protocols = {CLIENT_LISTENER: "PLAINTEXT", **listeners}
     common = {
         "broker.id": str(node.node_id),

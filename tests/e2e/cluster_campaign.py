@@ -6,9 +6,7 @@ When Spark begins another attempt is its own time; its event log must show that 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,12 @@ import pytest
 
 from mirror.sandbox import copy_verifier
 from tests.e2e.broker_side import Side
+from tests.e2e.copied_topic import WITHIN_S
 from tests.e2e.feed import Feed
 from tests.e2e.site import Site
+from tests.e2e.spark_hosts import ARCHIVE, pack
 from tests.e2e.standalone import SPARK_HOME, Standalone
-from tests.e2e.test_on_a_cluster import CHECKOUT, HERE, WITHIN_S, Flow, cores, executors, write
+from tests.e2e.test_on_a_cluster import CHECKOUT, HERE, Flow, cores, executors, write
 from tests.polling import eventually
 
 __all__ = ["executors"]
@@ -31,7 +31,7 @@ def test_a_batch_by_spark_submit_with_the_packed_environment(
     site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
 ) -> None:
     """As config/standalone and jobs/README.md have it: Python and the mirror come from the archive, on all sides."""
-    one = Flow(site, source, target, unique("orders"), 4, executors)
+    one = Flow(source, target, unique("orders"), 4, site, executors)
     one.prepare()
     secrets = site.folder / "secrets"  # as mounted on every host
     secrets.mkdir()
@@ -41,7 +41,8 @@ def test_a_batch_by_spark_submit_with_the_packed_environment(
     )
     for partition in range(one.partitions):
         source.fill(one.topic, (b"%d-%d" % (partition, number) for number in range(1_000)), partition)
-    archive = _packed()
+    pack()
+    archive = CHECKOUT / "dist" / ARCHIVE
     (site.folder / "environment").mkdir()
     subprocess.run(["tar", "xzf", str(archive), "-C", str(site.folder / "environment")], check=True)
     (site.folder / archive.name).symlink_to(archive)
@@ -70,20 +71,11 @@ def test_a_batch_by_spark_submit_with_the_packed_environment(
     assert len(unpacked) == 2, "an executor on each worker"
 
 
-def _packed() -> Path:
-    """What `make dist` makes; made again only where the lock or the sources have changed."""
-    # What it needs of the installation is here: these tests run in it.
-    installed = f"--old-file={Path(sys.prefix) / '.installed'}"
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
-    subprocess.run(["make", "--silent", installed, f"VENV={sys.prefix}", "dist"], cwd=CHECKOUT, env=environ, check=True)
-    return CHECKOUT / "dist/mirror-env.tar.gz"
-
-
 def test_speculation_in_a_stream_copies_nothing_twice(
     site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
 ) -> None:
     """Each epoch's one task gets another attempt after a second, on the other worker, while it still copies."""
-    one = Flow(site, source, target, unique("orders"), 2, executors)
+    one = Flow(source, target, unique("orders"), 2, site, executors)
     # Long enough for the other one, in a Python of its own, to take over.
     one.prepare("epoch-ms = 8000")
     events = site.folder / "events"
@@ -103,7 +95,7 @@ def test_speculation_in_a_stream_copies_nothing_twice(
 def test_speculation_in_a_scheduled_run_copies_all_and_nothing_twice(
     site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
 ) -> None:
-    one = Flow(site, source, target, unique("orders"), 2, executors)
+    one = Flow(source, target, unique("orders"), 2, site, executors)
     one.prepare("max-bytes-per-second = 50000", "commit-interval-ms = 200")
     for partition in range(one.partitions):
         source.fill(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import pyspark
@@ -27,8 +27,8 @@ from tests import jvm
 from tests.polling import eventually
 
 EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-_MASTER: Final = "org.apache.spark.deploy.master.Master"
-_WORKER: Final = "org.apache.spark.deploy.worker.Worker"
+MASTER: Final = "org.apache.spark.deploy.master.Master"
+WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 _SECRET: Final = "standalone-cluster-secret"
 SECURED: Final = {
@@ -59,26 +59,16 @@ class Standalone:
     def url(self) -> str:
         return f"spark://{HOST}:{self.port}"
 
-    def state(self) -> dict[str, Any]:
-        """What the master knows: workers, applications. Raises OSError while it does not answer."""
-        connection = http.client.HTTPConnection(HOST, self.ui_port, timeout=10)
-        try:
-            connection.request("GET", "/json/")
-            result: dict[str, Any] = json.loads(connection.getresponse().read())
-            return result
-        finally:
-            connection.close()
-
     def executors(self) -> list[psutil.Process]:
         """The executors' JVMs that are alive."""
         found = []
         for worker in self.workers:
             with contextlib.suppress(psutil.NoSuchProcess):
-                found += [each for each in psutil.Process(worker.pid).children() if _runs(each, EXECUTOR)]
+                found += [each for each in psutil.Process(worker.pid).children() if runs(each, EXECUTOR)]
         return found
 
 
-def _runs(one: psutil.Process, main_class: str) -> bool:
+def runs(one: psutil.Process, main_class: str) -> bool:
     try:
         return main_class in one.cmdline()
     except psutil.Error:
@@ -98,7 +88,7 @@ def standalone(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Stand
             # Any port will do: only the master uses it.
             host = ["--host", f"127.0.0.{number}", "--port", "0", "--webui-port", "0"]
             size = ["--cores", str(cores), "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
-            command = _java(_WORKER, *host, *size, master.url)
+            command = daemon(WORKER, *host, *size, master.url)
             master.workers.append(_launch(command, folder / f"worker-{number}.log", started))
         eventually(lambda: _alive(master) == workers, within_s=_UP_WITHIN_S, what=f"{workers} workers in {folder}")
         yield master
@@ -110,7 +100,7 @@ def _start_master(folder: Path, started: list[process.Process]) -> Standalone:
     log = folder / "master.log"
     for _ in range(_PORT_ATTEMPTS):
         port, ui_port = free_ports(2)
-        command = _java(_MASTER, "--host", HOST, "--port", str(port), "--webui-port", str(ui_port))
+        command = daemon(MASTER, "--host", HOST, "--port", str(port), "--webui-port", str(ui_port))
         made = Standalone(folder, port, ui_port, _launch(command, log, started))
         eventually(partial(_begun, made), within_s=_UP_WITHIN_S, what="a master")
         if made.master.alive():
@@ -124,30 +114,44 @@ def _begun(cluster: Standalone) -> bool:
 
 
 def _alive(cluster: Standalone) -> int | None:
-    """How many workers the master has; None while it does not answer."""
+    return alive_workers(HOST, cluster.ui_port)
+
+
+def alive_workers(address: str, ui_port: int) -> int | None:
+    """How many workers the master has whose page is at that address; None while it does not answer."""
+    connection = http.client.HTTPConnection(address, ui_port, timeout=10)
     try:
-        return int(cluster.state()["aliveworkers"])
+        connection.request("GET", "/json/")
+        return int(json.loads(connection.getresponse().read())["aliveworkers"])
     except (OSError, http.client.HTTPException, ValueError):
         return None
+    finally:
+        connection.close()
 
 
-def _java(main_class: str, *arguments: str) -> list[str]:
+def daemon(main_class: str, *arguments: str, spark_home: Path = SPARK_HOME) -> list[str]:
+    """Return the command line of a master or worker of the Spark in ``spark_home``."""
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     # The next port would do for Spark, but not for the processes that were given this one.
     # Its REST server would want a port that is always the same.
     fixed = ["-Dspark.port.maxRetries=0", "-Dspark.master.rest.enabled=false"]
     options = [*jvm.SPARK, "-Xmx256m", *fixed, *(f"-D{name}={value}" for name, value in SECURED.items()), *opened]
-    return [str(find_java().path), *options, "-cp", f"{SPARK_HOME}/jars/*", main_class, *arguments]
+    return [str(find_java().path), *options, "-cp", f"{spark_home}/jars/*", main_class, *arguments]
+
+
+def daemon_environment(spark_home: Path) -> dict[str, str]:
+    """Return what sbin/spark-daemon.sh would have set for the Spark in ``spark_home``, which is this one."""
+    (core,) = (SPARK_HOME / "jars").glob("spark-core_*.jar")
+    scala = core.name.partition("_")[2].partition("-")[0]  # as load-spark-env.sh would say
+    return {"SPARK_HOME": str(spark_home), "SPARK_SCALA_VERSION": scala}
 
 
 def _launch(command: Sequence[str], log: Path, started: list[process.Process]) -> process.Process:
     environment = shutil.which("env", path=os.defpath)
     assert environment is not None
-    (core,) = (SPARK_HOME / "jars").glob("spark-core_*.jar")
-    scala = core.name.partition("_")[2].partition("-")[0]  # as load-spark-env.sh would say
     # This process's settings of Spark are meant for drivers.
     cleared = [environment, "-u", "SPARK_LOCAL_IP", "-u", "SPARK_CONF_DIR", "-u", "SPARK_SUBMIT_OPTS"]
-    own = [*cleared, f"SPARK_HOME={SPARK_HOME}", f"SPARK_SCALA_VERSION={scala}"]
+    own = [*cleared, *(f"{key}={value}" for key, value in daemon_environment(SPARK_HOME).items())]
     launched = process.launch([*own, *command], output=log, outlives_owner=False)
     started.append(launched)
     return launched

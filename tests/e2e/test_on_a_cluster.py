@@ -6,23 +6,22 @@ After each harm what the target has is what the source has, record by record, re
 from __future__ import annotations
 
 import json
-import operator
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from mirror.sandbox import copy_verifier
 from mirror.sandbox.cluster import Cluster
 from mirror.spark.ledger.ledger import Ledger
 from tests import jvm
 from tests.copying.pair import End
 from tests.e2e.broker_side import Side
+from tests.e2e.copied_topic import WITHIN_S, CopiedTopic
 from tests.e2e.feed import Feed
 from tests.e2e.site import Run, Site, flow
 from tests.e2e.standalone import SECURED, Standalone, standalone
@@ -34,7 +33,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytes
 CHECKOUT: Final = Path(__file__).parents[2]
 HERE: Final = Path("/proc/self/cwd")
 """What lies behind it is seen by the driver and its planners, not by executors: their working folders are others."""
-WITHIN_S: Final = 240.0
 SHORT: Final = """epoch-ms = 3000
 refresh-ms = 2000
 shutdown-timeout-ms = 10000"""
@@ -64,14 +62,10 @@ def executors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 
 @dataclass
-class Flow:
-    """One flow of one topic, on its way from ``source`` to ``target``."""
+class Flow(CopiedTopic):
+    """Such a flow, submitted to the cluster ``executors`` from ``site``."""
 
     site: Site
-    source: Side
-    target: Side
-    topic: str
-    partitions: int
     executors: Standalone
 
     def prepare(self, *lines: str) -> None:
@@ -99,27 +93,6 @@ class Flow:
         command = [sys.executable, "-m", "mirror.cli", "stop", "--config", str(self.site.config)]
         return self.site.finish(self.site.launch(command, environ={"PYTHONPATH": str(CHECKOUT)}))
 
-    def await_progress(self, ends: Sequence[int], driver: subprocess.Popen[str], what: str) -> None:
-        """Wait until the target's progress has reached ``ends``; ``driver`` has to live as long."""
-
-        def reached() -> bool:
-            assert driver.poll() is None, (what, driver.communicate())
-            progress = [self.target.progress("f", f"a.{self.topic}", each) for each in range(self.partitions)]
-            return all(map(operator.ge, progress, ends))
-
-        eventually(reached, within_s=WITHIN_S, what=what)
-
-    def agree(self, at_least: Sequence[int]) -> None:
-        """Nothing twice, nothing left out, nothing out of order, of what is there; and that is so much."""
-        for partition, least in enumerate(at_least):
-            copied = self.target.read(f"a.{self.topic}", partition)
-            assert least <= len(copied)
-            assert copied == self.source.read(self.topic, partition)[: len(copied)]
-
-    def equal(self) -> copy_verifier.CopyCheck:
-        """Keys, values, headers, timestamps and order of all there is."""
-        return copy_verifier.compare(self.source.address, self.topic, self.target.address, f"a.{self.topic}")
-
 
 def write(path: Path, *settings: Mapping[str, object]) -> None:
     """Spark's settings for small executors on this machine, and ``settings``, which win."""
@@ -145,7 +118,7 @@ def cores(count: int) -> dict[str, object]:
 def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
     site: Site, source: Side, target: Side, executors: Standalone, unique: Callable[[str], str]
 ) -> None:
-    one = Flow(site, source, target, unique("orders"), 4, executors)
+    one = Flow(source, target, unique("orders"), 4, site, executors)
     one.prepare(SHORT)
     with Feed(source, one.topic, one.partitions, 200) as feed:
         first = one.start("stream", "report", cores(2))
@@ -204,7 +177,7 @@ def test_a_run_with_a_sick_partition_is_one_tree_of_spans_over_driver_and_execut
         eventually(lambda: target.leader(f"a.{sick}") < 0, what="no leader")
         ends = {"a": source.address, "b": target.address}
         site.write(ends, {"f": flow("a", "b", [topic, sick], EXPIRES_SOON)})
-        one = Flow(site, source, target, topic, 4, executors)
+        one = Flow(source, target, topic, 4, site, executors)
         asked = {"OTEL_EXPORTER_OTLP_ENDPOINT": address, "OTEL_BSP_SCHEDULE_DELAY": "100"}
         run = site.finish(one.start("run", "traced", cores(2), environ=asked))
     assert run.status == 3, run.err

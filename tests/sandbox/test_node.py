@@ -40,6 +40,15 @@ def test_single_broker_is_its_own_controller() -> None:
     assert "SECURE:SASL_PLAINTEXT" in values["listener.security.protocol.map"]
 
 
+def test_a_further_listener_is_where_other_hosts_reach_it() -> None:
+    ports = {"PLAINTEXT": 20001, "HOSTS": 20002, "CONTROLLER": 20003}
+    node = Node(1, broker=True, controller=True, folder=Path("/d"), ports=ports, address="198.18.0.1")
+    values = settings(node, brokers=1, controller=node, listeners={"HOSTS": "PLAINTEXT"}, properties={})
+    assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20001,HOSTS://198.18.0.1:20002"
+    assert values["listeners"] == f"{values['advertised.listeners']},CONTROLLER://127.0.0.1:20003"
+    assert values["controller.quorum.voters"] == "1@127.0.0.1:20003"
+
+
 def test_several_brokers_have_a_separate_controller() -> None:
     values = node_settings(3)
     assert values["process.roles"] == "broker"

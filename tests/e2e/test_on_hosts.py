@@ -1,0 +1,107 @@
+"""Executors and drivers on hosts that share neither disk nor user: what is shipped must be enough.
+
+`make cluster` runs these; tests.e2e.hosts says what they need of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from mirror.sandbox.cluster import Cluster
+from tests import jvm
+from tests.e2e.broker_side import Side
+from tests.e2e.copied_topic import CopiedTopic
+from tests.e2e.hosts import Host
+from tests.e2e.site import Site, flow
+from tests.e2e.spark_hosts import DRIVERS, LOG, SparkHosts, pack, spark_hosts
+from tests.e2e.test_on_a_cluster import SHORT, cores
+from tests.relay.batches.test_readme_transform import example
+
+pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+
+LISTENER = "HOSTS"
+"""Of the brokers, which otherwise listen on this process's loopback interface only."""
+SECRETS = "/run/secrets"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHosts]:
+    """The cluster; all tests of this module share it, and find two workers."""
+    pack()
+    with spark_hosts(tmp_path_factory.mktemp("hosts")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def brokers(hosts: SparkHosts) -> Iterator[tuple[Cluster, Cluster]]:
+    """The source and the target, which listen on the hosts' network, too."""
+    source, target = (
+        Cluster(listeners={LISTENER: "PLAINTEXT"}, address=hosts.network.address, heap=jvm.BROKER) for _ in range(2)
+    )
+    with source, target:
+        yield source, target
+
+
+@pytest.fixture
+def drivers(hosts: SparkHosts) -> Iterator[tuple[Host, Host]]:
+    """Two hosts to submit from, which a test may lose."""
+    first, second = map(hosts.add_driver, DRIVERS)
+    yield first, second
+    first.kill()
+    second.kill()
+
+
+@dataclass
+class FlowOnHosts(CopiedTopic):
+    """Such a flow, submitted from hosts."""
+
+    site: Site
+    hosts: SparkHosts
+
+    def start(
+        self, driver: Host, job: str, *arguments: str, settings: Mapping[str, object] | None = None
+    ) -> subprocess.Popen[str]:
+        """Submit jobs/``job`` on ``driver``, the only host with the configuration; Spark ships that."""
+        driver.write("mirror.toml", self.site.config.read_text(encoding="utf-8"))
+        return self.site.launch(self.hosts.submit(driver, job, *arguments, settings={**cores(2), **(settings or {})}))
+
+
+@pytest.fixture
+def one(site: Site, hosts: SparkHosts, brokers: tuple[Cluster, Cluster], unique: Callable[[str], str]) -> FlowOnHosts:
+    """A flow of a new topic of four partitions, with a configuration for streams."""
+    source, target = (Side(each.bootstrap_servers) for each in brokers)
+    made = FlowOnHosts(source, target, unique("orders"), 4, site, hosts)
+    source.create(made.topic, made.partitions)
+    addresses = {name: each.bootstrap(LISTENER) for name, each in zip("ab", brokers, strict=True)}
+    site.write(addresses, {"f": flow("a", "b", [made.topic], SHORT)})
+    return made
+
+
+def test_a_run_has_all_that_it_needs_from_what_is_shipped_and_from_each_hosts_own_secrets(
+    one: FlowOnHosts, hosts: SparkHosts, drivers: tuple[Host, Host]
+) -> None:
+    module, text, transform = example()
+    for partition in range(one.partitions):
+        one.source.fill(one.topic, (b"card 4711 of %d" % number for number in range(1_000)), partition)
+    config = one.site.config.read_text(encoding="utf-8")
+    address = re.search(r'\[clusters.b]\n"bootstrap.servers" = "(.*)"', config)
+    assert address is not None
+    with_transform = config.replace(SHORT, f'transform = "{transform}"')
+    one.site.config.write_text(with_transform.replace(address[1], "nowhere:1"), encoding="utf-8")
+    for host in (drivers[0], *hosts.workers.values()):
+        host.write(f"{SECRETS}/clusters__b__bootstrap_servers", address[1])
+    drivers[0].write(f"{module}.py", text)
+    shipped = {"spark.submit.pyFiles": f"{module}.py"}
+    run = one.site.finish(one.start(drivers[0], "replicate", "--json", "--secrets-dir", SECRETS, settings=shipped))
+    assert run.status == 0, (drivers[0].home / LOG).read_text(encoding="utf-8")
+    (reported,) = json.loads(run.out)["flows"]
+    assert reported["outcome"] == "complete"
+    for partition in range(one.partitions):
+        expected = [b"card **** of %d" % number for number in range(1_000)]
+        assert one.target.read(f"a.{one.topic}", partition) == expected
