@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.relay.model.assignments import AssignmentTable, target_of
@@ -64,7 +65,8 @@ class Assigner:
         self._settle_within_ms: Final = settle_within_ms
         self._warn: Final = warn
         self._table: Final = AssignmentTable(control.run, job, rows)
-        self._tasks: Final = set(range(len(rows)))
+        self._tasks = set(range(len(rows)))
+        """Those that run."""
         self._ranges: Final = {target_of(range_): range_ for row in rows for range_ in row}
         """What has an owner."""
         self._uncommitted: dict[TopicPartition, Entry] = {}
@@ -91,10 +93,13 @@ class Assigner:
         """
         with self._lock:
             self._takeable()
-            load = Counter(self._table.owner(target) for target in self._ranges)
-            entries = self._table.take(ranges, {task: load[task] for task in self._tasks})
-            self._ranges.update((entry.target, entry.range) for entry in entries)
-            return self._commit(entries)
+            return self._commit(self._take(ranges))
+
+    def _take(self, ranges: Iterable[Range]) -> list[Entry]:
+        load = Counter(self._table.owner(target) for target in self._ranges)
+        entries = self._table.take(ranges, {task: load[task] for task in self._tasks})
+        self._ranges.update((entry.target, entry.range) for entry in entries)
+        return entries
 
     def release(self, targets: Collection[TopicPartition]) -> None:
         """Take these target partitions from their tasks. Raises KafkaError."""
@@ -103,6 +108,26 @@ class Assigner:
             for entry in entries:
                 del self._ranges[entry.target]
             self._commit(entries)
+
+    def use(self, live: Collection[int]) -> None:
+        """Give the partitions of all tasks but the ``live`` ones to these. Raises KafkaError.
+
+        Nothing waits for a task that does not run. Where one does, and cannot report it, the fence of the other one
+        protects a partition; at least once, records may be copied twice.
+        """
+        with self._lock:
+            lost = self._tasks - set(live)
+            self._tasks = set(live)
+            targets = [target for target in self._ranges if self._table.owner(target) in lost]
+            if not targets or not live:
+                return
+            self._warn(
+                f"{len(targets)} partitions are copied by other tasks from now on: Spark does not run the"
+                f" task{'s' if len(lost) > 1 else ''} that had them"
+            )
+            for entry in self._table.release(targets):
+                self._table.on_settled(entry.target, entry.version, None)
+            self._commit(self._take([replace(self._ranges.pop(target), progress=None) for target in targets]))
 
     def on_reports(self, reports: Iterable[PartitionReport]) -> None:
         """Take what tasks have reported into account."""

@@ -21,6 +21,7 @@ from mirror.spark.discovery.job_additions import JobAdditions, gone, lacking_sou
 from mirror.spark.driver.assigner import Assigner
 from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.driver.job_results import JobResults
+from mirror.spark.driver.task_watch import TaskWatch
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.parquet import write_copied
 from mirror.telemetry.traces.ids import epoch_id
@@ -147,6 +148,7 @@ class FollowedJob:
             settle_within_ms=self._settle_within_ms,
             warn=parts.warn,
         )
+        self._watch = TaskWatch(parts.control.run, _JOB, len(rows), self._clock.now())
         with contextlib.suppress(KafkaError):  # they only cost a little time
             self._assigner.delete_outdated()
         self._renew_ms = parts.planner.renew_ms(parts.target)
@@ -216,9 +218,11 @@ class FollowedJob:
         options = parts.config.clusters[parts.flow.target].client_options()
         with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
             while not ended.wait(_STATUS_INTERVAL_S):
-                reports = follower.news().partitions
-                self._job_results.take(reports)
-                self._assigner.on_reports(reports)
+                news, now = follower.news(), self._clock.now()
+                self._job_results.take(news.partitions)
+                self._assigner.on_reports(news.partitions)
+                self._watch.see(news.tasks, now)
+                self._assigner.use(self._watch.all - self._watch.silent(now))
 
     def _refresh(self, ended: threading.Event) -> None:
         """Plan once each ``refresh-ms`` what has no task, and take away what is gone. Raises MirrorError."""

@@ -170,6 +170,21 @@ def test_a_task_that_does_not_answer_loses_its_partition_with_a_warning(job: Job
     assert "a.x-0" in line
 
 
+def test_the_partitions_of_a_task_that_spark_does_not_run_are_given_to_the_others(job: Job) -> None:
+    job.assigner.use({0, 1})
+    assert (job.entries(), job.warned) == ({}, [])
+    job.assigner.use({0})
+    assert {topic: entry.owner for topic, entry in job.entries().items()} == {"a.y": 0, "a.z": 0}
+    assert all(entry.version <= job.record().added for entry in job.entries().values())
+    assert len(job.warned) == 1
+    job.assigner.take([range_of("new")])
+    assert job.entries()["a.new"].owner == 0
+    job.assigner.use({0, 1})
+    job.assigner.take([range_of("later")])
+    assert job.entries()["a.later"].owner == 1, "it runs again, and has nothing"
+    assert job.entries()["a.y"].owner == 0
+
+
 def test_entries_are_renewed_before_the_target_forgets_them_and_those_of_earlier_jobs_deleted(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
