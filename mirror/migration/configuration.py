@@ -18,7 +18,7 @@ from mirror.errors import ConfigError
 from mirror.migration.findings import Finding, Kind
 from mirror.migration.parsing.entries import Settings, shown
 from mirror.migration.replications import Replication
-from mirror.migration.tables.clusters import Cluster, Store, map_cluster, of_store
+from mirror.migration.tables.clusters import Cluster, map_cluster
 from mirror.migration.tables.document import render
 from mirror.migration.tables.flows import Flow, FlowMapping
 from mirror.migration.takeover_options import takeover_options
@@ -50,7 +50,6 @@ class Imported:
 
     file: ConfigurationFile | None = None
     """None if no flow can be written."""
-    stores: list[Store] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     used: set[tuple[int, str]] = field(default_factory=set)
     """The lines and keys of the source from which something is written."""
@@ -74,10 +73,9 @@ def flow_names(replications: Sequence[Replication]) -> list[str]:
 class Importer:
     """Makes a configuration of replications; ``source`` names the file that they come from."""
 
-    def __init__(self, replications: Sequence[Replication], *, source: str, certificates_folder: str) -> None:
+    def __init__(self, replications: Sequence[Replication], *, source: str) -> None:
         self._replications = replications
         self._source = source
-        self._folder = certificates_folder
         self._found = Imported()
         self._clusters: dict[str, Cluster] = {}
         self._settings: dict[str, dict[str, tuple[str, int]]] = {}
@@ -129,8 +127,8 @@ class Importer:
         ]
 
     def _map(self, alias: str, settings: Settings) -> None:
-        cluster = self._clusters[alias] = map_cluster(alias, settings, certificates_folder=self._folder)
-        self._found.findings += [*cluster.findings, *of_store(cluster, settings)]
+        cluster = self._clusters[alias] = map_cluster(alias, settings)
+        self._found.findings += cluster.findings
 
     def _checked(self, flow: Flow, replication: Replication) -> FlowConfig | list[Finding]:
         """Return the flow as our own loader reads it, or why it does not."""
@@ -170,9 +168,8 @@ class Importer:
         names = {alias for _, config in flows for alias in (config.source, config.target)}
         file = self._text([flow for flow, _ in flows], names)
         file.check()
-        clusters = [cluster for alias, cluster in self._clusters.items() if alias in names]
-        self._found.stores += [store for cluster in clusters for store in cluster.stores]
-        tables = [cluster.table for cluster in clusters] + [table for flow, _ in flows for table in flow.tables]
+        tables = [cluster.table for alias, cluster in self._clusters.items() if alias in names]
+        tables += [table for flow, _ in flows for table in flow.tables]
         self._found.used |= {(line.origin.line, shown("", line.origin.key)) for table in tables for line in table.lines}
         return file
 

@@ -37,11 +37,11 @@ def lint(source: Source) -> list[Finding]:
     return ordered(findings)
 
 
-def import_source(source: Source, *, name: str, certificates_folder: str) -> Imported:
+def import_source(source: Source, *, name: str) -> Imported:
     """Return what becomes of a file of this ``name``."""
     files = [MirrorMakerFile(file.settings) for file in source.files]
     replications = [*connectors.replications(source.connectors), *(one for file in files for one in of_file(file))]
-    imported = Importer(replications, source=name, certificates_folder=certificates_folder).run()
+    imported = Importer(replications, source=name).run()
     findings = [*imported.findings, *source.findings, *lint(source)]
     said = {(finding.line, finding.key) for finding in findings} | imported.used
     settings = [(setting, *_place(file, setting.key)) for file in files for setting in file.properties.values()]

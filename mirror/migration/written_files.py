@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,17 +26,10 @@ class Destination:
         """The folder of its secrets."""
         return self.path.with_name(f"{self.path.stem}-secrets")
 
-    @property
-    def certificates_dir(self) -> Path:
-        """The folder of its PEM files, absolute, since the configuration names them."""
-        return self.path.absolute().with_name(f"{self.path.stem}-certificates")
 
-
-def write_all(
-    target: Destination, file: ConfigurationFile, certificates: Mapping[Path, bytes], *, overwrite: bool
-) -> None:
-    """Write secrets and certificates, then the configuration. Raises MigrationError if one of the files exists."""
-    private = {target.secrets_dir / name: text.encode() for name, text in file.secrets.items()} | dict(certificates)
+def write_all(target: Destination, file: ConfigurationFile, *, overwrite: bool) -> None:
+    """Write the secrets, then the configuration. Raises MigrationError if one of the files exists."""
+    private = {target.secrets_dir / name: text.encode() for name, text in file.secrets.items()}
     for path in (target.path, *private):
         if path.exists() and not overwrite:
             raise MigrationError(f"{path} exists: give another path, or --overwrite")

@@ -61,6 +61,22 @@ def test_tls() -> None:
     )
 
 
+def test_java_stores() -> None:
+    store = {"location": "s.jks", "type": "JKS", "password": SECRET}
+    options = {f"ssl.{kind}.{part}": value for kind in ("truststore", "keystore") for part, value in store.items()}
+    settings = parse({"security.protocol": "SSL", **options, "ssl.key.password": SECRET})
+    assert settings.security.tls == TlsSettings(
+        truststore_location="s.jks",
+        truststore_type="JKS",
+        truststore_password=SECRET,
+        keystore_location="s.jks",
+        keystore_type="JKS",
+        keystore_password=SECRET,
+        key_password=SECRET,
+    )
+    assert SECRET not in repr(settings)
+
+
 def test_a_password_by_its_own_key_or_by_javas_line() -> None:
     own = parse({**SCRAM, "sasl.username": "tim", "sasl.password": SECRET})
     line = parse(
@@ -158,16 +174,18 @@ REFUSED: list[tuple[dict[str, object], str]] = [
         {**OAUTH, **ENDPOINT, "sasl.oauthbearer.token.endpoint.url": "https://[x/"},
         "sasl.oauthbearer.token.endpoint.url: must be a URL",
     ),
+    ({"security.protocol": "SSL", "ssl.truststore.type": "BCFKS"}, "ssl.truststore.type: must be 'PEM' or 'JKS' or"),
     (
-        {"security.protocol": "SSL", "ssl.truststore.type": "JKS"},
-        "ssl.truststore.type: must be 'PEM'; convert with: keytool -exportcert",
+        {"security.protocol": "SSL", "ssl.keystore.password": SECRET},
+        "ssl.keystore.password: belongs to a JKS or PKCS12 file: set ssl.keystore.location",
     ),
     (
-        {"security.protocol": "SSL", "ssl.keystore.location": "client.jks", "ssl.keystore.password": SECRET},
-        "ssl.keystore.location: must be a PEM file; convert with: keytool -importkeystore",
-    ),
-    (
-        {"security.protocol": "SSL", "ssl.truststore.location": "ca.pem", "ssl.truststore.password": SECRET},
+        {
+            "security.protocol": "SSL",
+            "ssl.truststore.location": "ca.pem",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.password": SECRET,
+        },
         "ssl.truststore.password: PEM files have none",
     ),
     (

@@ -70,7 +70,7 @@ def test_value_that_is_written_is_read_as_kafkas_clients_read_it(kafka: KafkasCl
         theirs = kafka.ask(about="values", client=client, key=name, texts=texts)["values"]
         for text, value in zip(texts, theirs, strict=True):
             line = f"{PLACES[client]}.{name} = {text}\n"
-            found = import_source(read((FILE + line).encode(), "mm2"), name="mm2", certificates_folder="c")
+            found = import_source(read((FILE + line).encode(), "mm2"), name="mm2")
             flow = None if found.file is None else found.file.check().flows["a-b"]
             ours = None if flow is None else getattr(flow, client).get(name)
             if ours is None:

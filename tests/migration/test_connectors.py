@@ -28,7 +28,7 @@ CONFIG: Final = {
 
 
 def imported(data: bytes) -> Imported:
-    return import_source(read(data, "connectors"), name="connectors", certificates_folder="c")
+    return import_source(read(data, "connectors"), name="connectors")
 
 
 def flow(data: bytes) -> FlowConfig:

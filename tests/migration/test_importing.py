@@ -27,7 +27,7 @@ PLAIN: Final = "clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.serve
 
 def imported(text: str) -> Imported:
     data = text.encode("iso-8859-1")
-    return import_source(read(data, "mm2.properties"), name="mm2.properties", certificates_folder="c")
+    return import_source(read(data, "mm2.properties"), name="mm2.properties")
 
 
 def only(text: str) -> MirrorConfig:

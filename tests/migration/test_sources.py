@@ -41,7 +41,7 @@ near->far.topics = orders
 
 
 def imported(text: str) -> Imported:
-    return import_source(read(text.encode(), "file"), name="file", certificates_folder="c")
+    return import_source(read(text.encode(), "file"), name="file")
 
 
 def flow(text: str) -> FlowConfig:

@@ -34,7 +34,7 @@ def imported(cluster: dict[str, Any], **mirror: Any) -> Imported:
     ]
     document = {"kind": "KafkaMirrorMaker2", "apiVersion": "kafka.strimzi.io/v1beta2"}
     text = yaml.safe_dump(document | {"spec": {"connectCluster": "far", "clusters": clusters, "mirrors": mirrors}})
-    return import_source(read(text.encode(), "file"), name="file", certificates_folder="c")
+    return import_source(read(text.encode(), "file"), name="file")
 
 
 def named(found: Imported, key: str) -> dict[str, Kind]:
@@ -159,7 +159,7 @@ def test_every_value_of_generated_resources_is_used_or_named() -> None:
     written = 0
     for _ in range(300):
         document = resource(rng)
-        found = import_source(read(yaml.safe_dump(document).encode(), "file"), name="file", certificates_folder="c")
+        found = import_source(read(yaml.safe_dump(document).encode(), "file"), name="file")
         written += found.file is not None
         keys = {one.key for one in found.findings} | {key for _, key in found.used}
         keys = {key for key in keys if " as " not in key}

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from mirror.client import Admin, Consumer, NewTopic, Producer, TopicPartition
 from mirror.cluster.connection.session import BrokerSession
@@ -21,6 +26,8 @@ from tests.security.certificates import key_pem
 from tests.security.conftest import CLIENT_SECRET, MECHANISMS, PASSWORD, Secured
 
 pytestmark = pytest.mark.brokers
+
+STORE_PASSWORD = "store-4711"
 
 
 def batch(values: list[bytes]) -> Batch:
@@ -103,6 +110,35 @@ def test_keys_and_certificates_as_text(secured: Secured, password: str, line_end
     if password:
         inline["ssl.key.password"] = password
     assert described(options | inline) == 1
+
+
+@pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
+def test_stores_that_keytool_has_made(
+    secured: Secured, tmp_path: Path, unique: Callable[[str], str], kind: str
+) -> None:
+    """The broker wants the client's certificate; the client trusts what the truststore has."""
+    certificates = x509.load_pem_x509_certificates(secured.client.chain.encode())
+    locked = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+    source, keys, trust = (tmp_path / name for name in ("source.p12", "keys", "trust"))
+    source.write_bytes(pkcs12.serialize_key_and_certificates(b"me", secured.client.key, certificates[0], None, locked))
+    passwords = {"deststorepass": STORE_PASSWORD, "srcstorepass": STORE_PASSWORD}
+    keytool("-importkeystore", "-srckeystore", source, "-destkeystore", keys, "-deststoretype", kind, **passwords)
+    of_trust = ("-alias", "ca", "-file", secured.authority.path, "-keystore", trust, "-storetype", kind)
+    keytool("-importcert", *of_trust, storepass=STORE_PASSWORD)
+    options = secured.options("MUTUAL") | {
+        "ssl.truststore.location": str(trust),
+        "ssl.truststore.type": kind,
+        "ssl.truststore.password": STORE_PASSWORD,
+        "ssl.keystore.location": str(keys),
+        "ssl.keystore.type": kind,
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+    round_trip(options, unique("stores"))
+
+
+def keytool(*command: str | Path, **passwords: str) -> None:
+    of = [word for name, password in passwords.items() for word in (f"-{name}", password)]
+    subprocess.run(["keytool", *command, "-noprompt", *of], check=True, capture_output=True)
 
 
 def test_a_host_name_that_nobody_checks(secured: Secured) -> None:

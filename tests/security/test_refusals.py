@@ -204,7 +204,7 @@ def test_an_endpoint_that_is_not_trusted(secured: Secured, caplog: pytest.LogCap
     ("options", "problem"),
     [
         ({"ssl.truststore.location": "nowhere.pem"}, "'nowhere.pem': cannot be read: No such file or directory"),
-        ({"ssl.truststore.location": __file__}, "it must be PEM"),
+        ({"ssl.truststore.location": __file__}, "it must be PEM, PKCS12 or JKS"),
         ({"ssl.truststore.certificates": "nothing"}, "ssl.truststore.certificates = (its text): must be PEM"),
         ({"ssl.keystore.location": "nowhere.pem"}, "cannot be read: No such file or directory"),
         ({"ssl.keystore.location": "LOCKED"}, "ssl.key.password is missing or wrong"),

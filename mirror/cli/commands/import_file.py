@@ -17,8 +17,6 @@ from mirror.migration.configuration import Imported
 from mirror.migration.findings import Kind
 from mirror.migration.importing import import_source
 from mirror.migration.sources import read
-from mirror.migration.stores import find_keytool, to_pem
-from mirror.migration.tables.clusters import is_conversion
 from mirror.migration.written_files import Destination, write_all
 
 _INCOMPLETE = 3
@@ -32,9 +30,6 @@ def import_file(
     write: Annotated[
         Path | None, typer.Option("--write", dir_okay=False, help="Write the configuration to this path, with secrets.")
     ] = None,
-    convert_stores: Annotated[
-        bool, typer.Option("--convert-stores", help="Write the certificates and keys of Java's stores as PEM files.")
-    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -48,17 +43,9 @@ def import_file(
     left out or left to do, or is refused by MirrorMaker 2 or has another effect than its writer probably means.
     """
     target = Destination(write or _DEFAULT)
-    imported = import_source(
-        read(findings.read_source(file), str(file)),
-        name=file.name,
-        certificates_folder=str(target.certificates_dir),
-    )
-    if convert_stores and write is None:
-        raise typer.BadParameter("needs --write", param_hint="--convert-stores")
+    imported = import_source(read(findings.read_source(file), str(file)), name=file.name)
     if imported.file is not None and write is not None:
-        converted = _converted(imported) if convert_stores else {}
-        write_all(target, imported.file, converted, overwrite=overwrite)
-        imported.findings = [finding for finding in imported.findings if not (converted and is_conversion(finding))]
+        write_all(target, imported.file, overwrite=overwrite)
     if as_json:
         print(json.dumps(_as_json(imported, target if write else None), indent=2, ensure_ascii=False))
     else:
@@ -67,13 +54,6 @@ def import_file(
         raise MigrationError(f"{file}: no flow can be carried over; the findings say why")
     if any(finding.kind in _INCOMPLETE_KINDS for finding in imported.findings):
         raise typer.Exit(_INCOMPLETE)
-
-
-def _converted(imported: Imported) -> dict[Path, bytes]:
-    if not imported.stores:
-        return {}
-    keytool = find_keytool()
-    return {Path(store.pem): to_pem(store, keytool) for store in imported.stores}
 
 
 def _print(imported: Imported, written: Destination | None) -> None:

@@ -19,12 +19,9 @@ TokenCallback = Callable[[], tuple[str, int]]
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
-_CONVERT_TRUST: Final = "keytool -exportcert -rfc -keystore FILE -alias NAME > ca.pem"
-_CONVERT_KEY: Final = (
-    "keytool -importkeystore -srckeystore FILE -destkeystore keys.p12 -deststoretype PKCS12, "
-    "then openssl pkcs12 -in keys.p12 -out keys.pem"
-)
-_JAVA_STORE: Final = re.compile(r"\.(jks|p12|pfx|keystore|truststore|bcfks)$", re.IGNORECASE)
+PEM: Final = "PEM"
+STORE_TYPES: Final = (PEM, "JKS", "PKCS12", "")
+
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 
@@ -32,16 +29,18 @@ SECURITY_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
         Key("security.protocol", "str", "PLAINTEXT", "how to talk to the brokers", choices=PROTOCOLS),
-        Key("ssl.truststore.type", "str", "PEM", "only PEM"),
-        Key("ssl.truststore.location", "str", "", "PEM file of the trusted CAs; without it, the system's"),
+        Key("ssl.truststore.type", "str", "", "empty: what the file's bytes are", choices=STORE_TYPES),
+        Key(
+            "ssl.truststore.location", "str", "", "file of the trusted CAs: PEM, PKCS12, JKS; without it, the system's"
+        ),
         Key("ssl.truststore.certificates", "str", "", "the trusted CAs themselves, as PEM text"),
-        Key("ssl.truststore.password", "secret", "", "of JKS and PKCS12 files, which are not read"),
-        Key("ssl.keystore.type", "str", "PEM", "only PEM"),
-        Key("ssl.keystore.location", "str", "", "PEM file of the client's private key and certificate chain"),
+        Key("ssl.truststore.password", "secret", "", "of a JKS or PKCS12 file"),
+        Key("ssl.keystore.type", "str", "", "empty: what the file's bytes are", choices=STORE_TYPES),
+        Key("ssl.keystore.location", "str", "", "file of the client's key and its certificates: PEM, PKCS12, JKS"),
         Key("ssl.keystore.key", "secret", "", "the private key itself, as PEM text"),
         Key("ssl.keystore.certificate.chain", "str", "", "the certificate chain itself, as PEM text"),
-        Key("ssl.keystore.password", "secret", "", "of JKS and PKCS12 files, which are not read"),
-        Key("ssl.key.password", "secret", "", "of the private key, where it is encrypted"),
+        Key("ssl.keystore.password", "secret", "", "of a JKS or PKCS12 file"),
+        Key("ssl.key.password", "secret", "", "of a private key that is encrypted; of JKS, where it is not the file's"),
         Key(
             "ssl.endpoint.identification.algorithm",
             "str",
@@ -64,11 +63,15 @@ SECURITY_KEYS: Final[Mapping[str, Key]] = {
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """The trusted certificates, and the client's key: PEM files, or the PEM texts themselves."""
+    """The trusted certificates, and the client's key: files of a type (empty: any), or PEM texts."""
 
     truststore_location: str = ""
+    truststore_type: str = ""
+    truststore_password: str = field(default="", repr=False)
     truststore_certificates: str = field(default="", repr=False)
     keystore_location: str = ""
+    keystore_type: str = ""
+    keystore_password: str = field(default="", repr=False)
     keystore_key: str = field(default="", repr=False)
     keystore_chain: str = field(default="", repr=False)
     key_password: str = field(default="", repr=False)
@@ -126,8 +129,12 @@ def read_security(values: Mapping[str, Any], given: frozenset[str], where: str) 
         problems += [Problem(where, key, HIDDEN if key in given else NOT_SET, allowed) for key, allowed in unfit]
     tls = TlsSettings(
         truststore_location=values["ssl.truststore.location"],
+        truststore_type=values["ssl.truststore.type"],
+        truststore_password=values["ssl.truststore.password"],
         truststore_certificates=values["ssl.truststore.certificates"],
         keystore_location=values["ssl.keystore.location"],
+        keystore_type=values["ssl.keystore.type"],
+        keystore_password=values["ssl.keystore.password"],
         keystore_key=values["ssl.keystore.key"],
         keystore_chain=values["ssl.keystore.certificate.chain"],
         key_password=values["ssl.key.password"],
@@ -150,19 +157,14 @@ def _astray(values: Mapping[str, Any], given: frozenset[str]) -> Iterator[tuple[
 
 
 def _wrong_tls(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for store, text, how in (
-        ("truststore", "ssl.truststore.certificates", _CONVERT_TRUST),
-        ("keystore", "ssl.keystore.key", _CONVERT_KEY),
-    ):
-        location = f"ssl.{store}.location"
-        if values[f"ssl.{store}.type"] != "PEM":
-            yield f"ssl.{store}.type", f"must be 'PEM'; convert with: {how}"
-        elif _JAVA_STORE.search(values[location]):
-            yield location, f"must be a PEM file; convert with: {how}"
-        elif values[f"ssl.{store}.password"]:
-            yield f"ssl.{store}.password", f"PEM files have none (a key has ssl.key.password); convert with: {how}"
+    for store, text in (("truststore", "ssl.truststore.certificates"), ("keystore", "ssl.keystore.key")):
+        location, kind, password = (f"ssl.{store}.{part}" for part in ("location", "type", "password"))
         if values[location] and values[text]:
             yield location, f"contradicts {text}: give one of them"
+        elif values[password] and values[kind] == PEM:
+            yield password, "PEM files have none: a key has ssl.key.password"
+        elif values[password] and not values[location]:
+            yield password, f"belongs to a JKS or PKCS12 file: set {location}"
     if bool(values["ssl.keystore.key"]) != bool(values["ssl.keystore.certificate.chain"]):
         yield "ssl.keystore.key", "belongs together with ssl.keystore.certificate.chain: give both"
 

@@ -18,25 +18,8 @@ from mirror.migration.references import how_to_set, references, secrets_file
 from mirror.migration.tables import equivalents
 from mirror.migration.tables.document import Table
 
-_STORE: Final = "JKS and PKCS12 stores are not read here"
 _SCHEME: Final = re.compile(r"(?:(\w+)://)?(.*)", re.DOTALL)
-_STORES: Final = ("truststore", "keystore")
-_STORE_KEYS: Final = frozenset(f"ssl.{store}.{part}" for store in _STORES for part in ("location", "type", "password"))
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """A JKS or PKCS12 store that has to become a PEM file."""
-
-    source: str
-    """The path of the store, as the settings have it."""
-    kind: str
-    """``truststore`` or ``keystore``."""
-    pem: str
-    """The path of the PEM file."""
-    password: Setting | None
-    key_password: Setting | None
-    line: int
+_STORE_TYPES: Final = frozenset({"ssl.keystore.type", "ssl.truststore.type"})
 
 
 @dataclass(slots=True)
@@ -48,14 +31,13 @@ class Cluster:
     findings: list[Finding] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
     """The contents of files in the secrets folder, by name."""
-    stores: list[Store] = field(default_factory=list)
     placeholders: dict[str, str] = field(default_factory=dict)
     """Values for the keys that are references, by which the configuration can be checked."""
     obstacles: list[str] = field(default_factory=list)
     """Why the cluster cannot be connected to."""
 
 
-def map_cluster(name: str, settings: Settings, *, certificates_folder: str) -> Cluster:
+def map_cluster(name: str, settings: Settings) -> Cluster:
     """Return the table of cluster ``name``; ``settings`` are by the clients' keys."""
     cluster = Cluster(name, Table(("clusters", name)))
     protocol = settings.get("security.protocol", default("security.protocol", "PLAINTEXT"))
@@ -68,11 +50,8 @@ def map_cluster(name: str, settings: Settings, *, certificates_folder: str) -> C
         elif key not in CLUSTER_KEYS:
             found = equivalents.CLIENT[""] if key not in known_keys.CLIENT else equivalents.of_client(key)
             cluster.findings.append(about(found.kind, setting, found.meaning, found.action))
-        elif key not in _STORE_KEYS and not (key == "ssl.key.password" and _is_java_store(settings, "keystore")):
+        else:
             _add(cluster, key, setting, secured, _mechanism(settings).value.strip())
-    for store in _STORES:
-        if f"ssl.{store}.location" in settings and not _is_unused(f"ssl.{store}.location", secured, settings):
-            _add_store(cluster, store, settings, certificates_folder)
     return cluster
 
 
@@ -130,6 +109,8 @@ def _add(cluster: Cluster, key: str, setting: Setting, protocol: str, mechanism:
             value = _addresses(cluster, setting, protocol)
         elif key == "ssl.endpoint.identification.algorithm":
             value = value.lower()
+        elif key in _STORE_TYPES:
+            value = value.upper()
         cluster.table.add(key, value, setting)
 
 
@@ -165,58 +146,3 @@ def _placeholder(key: str, mechanism: str) -> str:
         "security.protocol": "PLAINTEXT",
         "sasl.oauthbearer.token.endpoint.url": "https://placeholder/token",
     }.get(key, "x")
-
-
-def _is_java_store(settings: Settings, store: str) -> bool:
-    if f"ssl.{store}.location" not in settings:
-        return False
-    kind = settings.get(f"ssl.{store}.type")
-    return kind is None or kind.value.strip().upper() != "PEM"
-
-
-def _add_store(cluster: Cluster, store: str, settings: Settings, certificates_folder: str) -> None:
-    key = f"ssl.{store}.location"
-    location = settings[key]
-    if references(location):
-        _add(cluster, key, location, "", "")
-        return
-    if not location.value.strip():
-        return
-    if not _is_java_store(settings, store):
-        cluster.table.add(key, location.value.strip(), location)
-        return
-    pem = f"{certificates_folder}/{cluster.name}-{store}.pem"
-    password = settings.get(f"ssl.{store}.password")
-    key_password = settings.get("ssl.key.password") if store == "keystore" else None
-    cluster.stores.append(Store(location.value.strip(), store, pem, password, key_password, location.line))
-    cluster.table.add(key, pem, location, "written by --convert-stores")
-
-
-def is_conversion(finding: Finding) -> bool:
-    """Return whether a finding says that a store is to be converted."""
-    return finding.kind is Kind.TO_DO and finding.meaning == _STORE
-
-
-def of_store(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
-    """Yield what is to be said of the stores' settings that are not written."""
-    for store in cluster.stores:
-        location = settings[f"ssl.{store.kind}.location"]
-        yield about(
-            Kind.TO_DO,
-            location,
-            _STORE,
-            f"run mirror import with --convert-stores, which writes {store.pem}",
-        )
-        for part in ("type", "password"):
-            if setting := settings.get(f"ssl.{store.kind}.{part}"):
-                yield about(Kind.NOT_NEEDED, setting, "of the store; its PEM file has neither a type nor a password")
-        if store.kind == "keystore" and (setting := settings.get("ssl.key.password")):
-            yield about(
-                Kind.NOT_NEEDED, setting, "the key in the PEM file is not encrypted; only its owner may read it"
-            )
-    for kind in _STORES:
-        if any(store.kind == kind for store in cluster.stores):
-            continue
-        for part in ("type", "password"):
-            if setting := settings.get(f"ssl.{kind}.{part}"):
-                yield about(Kind.NOT_NEEDED, setting, "a PEM file needs no type, and its key has ssl.key.password")

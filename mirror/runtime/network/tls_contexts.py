@@ -1,4 +1,4 @@
-"""The TLS contexts of a cluster's connections, from PEM files or texts. Files that change are read again."""
+"""The TLS contexts of a cluster's connections, from PEM texts or from files, which are read again once they change."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import logging
 import os
 import re
 import ssl
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from mirror.cluster.auth.security import TlsSettings
+from mirror.cluster.auth.security import PEM, TlsSettings
 from mirror.errors import ConfigError, Problem
+from mirror.runtime.network.java_stores import JavaStoreError, is_java_store, read_key_store, read_trust_store
 
 _log = logging.getLogger(__name__)
 
@@ -74,16 +74,49 @@ def _file_state(path: str) -> _FileState:
 def make_context(tls: TlsSettings) -> ssl.SSLContext:
     """Create the context of ``tls``. Raises ConfigError if a file cannot be read or is not valid."""
     with _naming_key("ssl.truststore.location", tls.truststore_location):
-        context = ssl.create_default_context(cafile=tls.truststore_location or None, cadata=_inline_trust(tls) or None)
+        location, text = _trust(tls)
+        context = ssl.create_default_context(cafile=location or None, cadata=text or None)
     context.verify_flags = (context.verify_flags | _FLAGS_SET) & ~_FLAGS_CLEARED
     context.check_hostname = tls.check_host_name
     if tls.keystore_location:
         with _naming_key("ssl.keystore.location", tls.keystore_location):
-            _load_key(context, tls.keystore_location, tls.key_password)
+            _load_key_store(context, tls)
     elif tls.keystore_key:
-        with _naming_key("ssl.keystore.key", "***"), _private_file(tls.keystore_key, tls.keystore_chain) as path:
+        texts = (normal_pem(text) or text for text in (tls.keystore_key, tls.keystore_chain))
+        with _naming_key("ssl.keystore.key", "***"), _in_memory("\n".join(texts)) as path:
             _load_key(context, path, tls.key_password)
     return context
+
+
+def _trust(tls: TlsSettings) -> tuple[str, str]:
+    """Return the location of the trusted CAs in PEM, or their text."""
+    if not tls.truststore_location:
+        return "", _inline_trust(tls)
+    data = _read_file(tls.truststore_location, tls.truststore_type, "truststore", tls.truststore_password)
+    if not is_java_store(data):
+        return tls.truststore_location, ""
+    return "", read_trust_store(data, tls.truststore_password)
+
+
+def _load_key_store(context: ssl.SSLContext, tls: TlsSettings) -> None:
+    data = _read_file(tls.keystore_location, tls.keystore_type, "keystore", tls.keystore_password)
+    if not is_java_store(data):
+        _load_key(context, tls.keystore_location, tls.key_password)
+        return
+    with _in_memory(read_key_store(data, tls.keystore_password, tls.key_password)) as path:
+        _load_key(context, path, "")
+
+
+def _read_file(location: str, kind: str, store: str, password: str) -> bytes:
+    """Return the bytes of a store, which must be PEM exactly if its type is. Raises JavaStoreError, OSError."""
+    data = Path(location).read_bytes()
+    if is_java_store(data) and kind == PEM:
+        raise JavaStoreError(f"it is a Java store: set ssl.{store}.type to JKS or PKCS12")
+    if not is_java_store(data) and kind not in {PEM, ""}:
+        raise JavaStoreError(f"it is neither a JKS nor a PKCS12 store; PEM has ssl.{store}.type PEM")
+    if not is_java_store(data) and password:
+        raise JavaStoreError(f"PEM files have no ssl.{store}.password: a key has ssl.key.password")
+    return data
 
 
 def _inline_trust(tls: TlsSettings) -> str:
@@ -111,8 +144,10 @@ def _naming_key(key: str, value: str) -> Iterator[None]:
     try:
         yield
     except ssl.SSLError as error:
-        allowed = f"not usable ({_key_reason(error)}); it must be PEM"
+        allowed = f"not usable ({_key_reason(error)}); it must be PEM, PKCS12 or JKS"
         raise ConfigError([Problem("", key, shown, allowed)]) from None
+    except JavaStoreError as error:
+        raise ConfigError([Problem("", key, shown, f"not usable: {error}")]) from None
     except OSError as error:
         raise ConfigError([Problem("", key, shown, f"cannot be read: {error.strerror}")]) from None
 
@@ -127,15 +162,15 @@ def _key_reason(error: ssl.SSLError) -> str:
 
 
 @contextlib.contextmanager
-def _private_file(*texts: str) -> Iterator[str]:
-    """Write a private key to a file that only this user may read, and delete it again: ``ssl`` reads files only."""
-    descriptor, path = tempfile.mkstemp(suffix=".pem")
+def _in_memory(text: str) -> Iterator[str]:
+    """Give a private key the path of a file that is in this process's memory: ``ssl`` reads keys from paths only."""
+    descriptor = os.memfd_create("key")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write("\n".join(normal_pem(text) or text for text in texts))
-        yield path
+        with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
+            file.write(text)
+        yield f"/proc/self/fd/{descriptor}"
     finally:
-        Path(path).unlink(missing_ok=True)
+        os.close(descriptor)
 
 
 def normal_pem(text: str) -> str:
