@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mirror.spark.ledger.status_table import read_status
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.site import Site, flow
@@ -53,6 +54,7 @@ def test_a_job_outlives_its_workers_ends_in_order_and_the_next_one_resumes(
             assert len(workers) >= 2
             workers[0].kill()
             await_progress(stream, feed.ends(), "what the lost worker had")
+        eventually(lambda: _all_is_reported(target), within_s=60, what="what the tasks report, from here", every_s=1)
         began_s = time.monotonic()
         run = stream.end()
         assert time.monotonic() - began_s < 15
@@ -71,6 +73,13 @@ def test_a_job_outlives_its_workers_ends_in_order_and_the_next_one_resumes(
         assert target.read(f"a.{topic}", partition) == source.read(topic, partition)
     after = sum(each["records"] for each in site.flows()["f"]["partitions"])
     assert before + after == sum(feed.ends())
+
+
+def _all_is_reported(target: Side) -> bool:
+    """Whether the status topic has the tasks of the run, and each partition with what is copied of it."""
+    found = read_status({"bootstrap.servers": target.address}, "f", 10_000)
+    reports = [report for report, _ in found.partitions.values()]
+    return bool(found.tasks) and len(reports) == PARTITIONS and all(report.result.records for report in reports)
 
 
 def test_a_driver_that_is_killed_is_followed_by_another_one(
