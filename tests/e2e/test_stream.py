@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mirror.spark.ledger.status_table import read_status
 from tests.e2e.broker_side import Side
 from tests.e2e.site import Run, Site, flow
 from tests.polling import eventually
@@ -97,7 +98,7 @@ def test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order(
         return {(each["topic"], each["partition"]): each["lag"] for each in one["partitions"]}
 
     # The edit is bad for others, too; the stream alone has an older one to go on with.
-    eventually(lambda: "nonsense" in _said(site), within_s=60, what="the word about the bad edit")
+    eventually(lambda: "nonsense" in _said(site, target), within_s=60, what="the word about the bad edit")
     site.config.write_text(good)
     lags = lags_by_partition()
     assert lags == {(topic, 0): 0, (topic, 1): 0, (f"{topic}-2", 0): 0}
@@ -114,8 +115,10 @@ def test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order(
     assert json.loads(site.ask("status", "--json"))["flows"][0]["run"] is None
 
 
-def _said(site: Site) -> str:
-    return "".join(path.read_text() for path in site.report.glob("ledger/f/*/messages.jsonl"))
+def _said(site: Site, target: Side) -> str:
+    run = read_status({"bootstrap.servers": target.address}, "f", 10_000).run
+    lines = (path.read_text() for path in site.report.glob("ledger/f/*/messages.jsonl"))
+    return "".join([*lines, "" if run is None else run.reason])
 
 
 @pytest.mark.cluster

@@ -32,7 +32,7 @@ from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.planning.flow_planner import FlowPlanner
-from mirror.spark.run_control import RunControlClient, RunRecord, takeover_message
+from mirror.spark.run_control import RunControlClient, takeover_message
 from mirror.spark.status.lag_monitor import LagMonitor
 from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Refused, TakenOver
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.preflight.flow_checks import Findings
+    from mirror.spark.run_control import RunRecord
     from mirror.spark.status.flow_status import FlowStatus
     from mirror.spark.supervision.states import Event
     from mirror.takeover.watch import MirrorMakerWatch
@@ -74,12 +75,14 @@ class OneStream:
         consoles: Consoles,
         telemetry: RunTelemetry,
         findings: Findings,
+        record: RunRecord,
         available_now: bool = False,
         debug: bool = False,
     ) -> None:
         """``config`` and ``flow`` do not change: another configuration needs another run.
 
-        ``findings`` are those of the flow's check. With ``available_now`` it ends once what there is now is copied.
+        ``findings`` are those of the flow's check. ``record`` is that of this run, which may have claimed the flow
+        already. With ``available_now`` it ends once what there is now is copied.
         """
         self.report: Final = report
         self._context: Final = context
@@ -121,7 +124,7 @@ class OneStream:
             outages=self._outages,
         )
         self._results: Final = FlowResults(flow, report, self.ledger, consoles, telemetry, self._rounds.write_sync)
-        self._record: Final = RunRecord(options.run)
+        self._record: Final = record
         self._asked: Final = threading.Event()
         self._cancelled: Final = threading.Event()
         self._monitor: StreamMonitor | None = None
@@ -153,7 +156,7 @@ class OneStream:
                 return self._run(announce, resources)
         except MirrorMakerResumed as error:
             self.report.failed(error, str(error))
-            return Refused(str(error))
+            return Refused(str(error), self._flow.refresh_ms)
         except (FlowError, ConfigError) as error:
             if is_away(error):
                 return Lost(str(error), outage=True)

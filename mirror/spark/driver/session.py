@@ -10,6 +10,7 @@ import resource
 import shutil
 import socket
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,8 @@ _LONG_NAME: Final = f".{'probe':_<45}"
 """Longer than the names of Spark, which have 42 bytes: the path of a socket has at most 107."""
 _SOCKET_PREFIX: Final = "mirror-spark-"
 _PY_FILES: Final = ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")
+_EXECUTORS_TIMEOUT_S: Final = 30.0
+_POLL_S: Final = 0.2
 _LEAST_FILES: Final = 1_024
 """The JVM opens Spark's jars, about 260, and raises its own limit to the hard one. With 256 it did not start."""
 _SPECULATION: Final = "spark.speculation"
@@ -102,6 +105,21 @@ def stream_settings(given: Mapping[str, str], cores: int) -> dict[str, str]:
         settings["spark.master"] = f"local[{slots + RESERVED_SLOTS},{failures}]"
         settings.setdefault("spark.default.parallelism", given.get("spark.default.parallelism", str(slots)))
     return settings
+
+
+def reserves_slots(context: SparkContext) -> bool:
+    """Whether Spark has slots for flows that are added, beside those of :func:`slots_of`."""
+    return str(context.master).startswith("local")
+
+
+def slots_of(context: SparkContext) -> int:
+    """Return the number of task slots. Before a cluster's executors have registered, Spark reports two."""
+    if not str(context.master).startswith("local"):
+        tracker = context._jsc.sc().statusTracker()  # noqa: SLF001  (PySpark's own tracker has no executors)
+        until = time.monotonic() + _EXECUTORS_TIMEOUT_S
+        while len(tracker.getExecutorInfos()) < 2 and time.monotonic() < until:  # noqa: PLR2004 - the driver is one
+            time.sleep(_POLL_S)
+    return int(context.defaultParallelism)
 
 
 def load_sql_classes() -> None:

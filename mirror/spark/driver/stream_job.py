@@ -36,21 +36,21 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_results
 from mirror.spark.driver.report.folder_check import FolderCheck
 from mirror.spark.driver.report.report_file import ReportFile
-from mirror.spark.driver.session import start_session, start_stream_context, use_cheap_checkpoints
+from mirror.spark.driver.session import slots_of, start_session, start_stream_context, use_cheap_checkpoints
 from mirror.spark.driver.stream_flow import StreamFlow
-from mirror.spark.driver.stream_loop import LoopedFlow, follow
+from mirror.spark.driver.stream_site import Signals, StreamSite
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status
 from mirror.spark.preflight.flow_checks import check_flows
 from mirror.spark.run_control import new_run_id
-from mirror.spark.supervision.states import Held, JobEnded
+from mirror.spark.supervision.config_file import ConfigFile
+from mirror.spark.supervision.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from mirror.telemetry.run import RunTelemetry
 
 _POLL_S: Final = 0.2
-_EXECUTORS_TIMEOUT_S: Final = 30.0
 _DESCRIPTION: Final = (
     "Follow Kafka topics as a configuration specifies, all flows concurrently. With --json, one line is printed per"
     " completed epoch of a flow, and the summary as the last line."
@@ -95,6 +94,10 @@ def main(argv: Sequence[str]) -> int:
     shutdown = ShutdownSignal()
     shutdown.listen()
     collect_rarely()
+    signals = Signals()
+    if runs_one_job():
+        signals.listen()
+    file = ConfigFile(options.config, options.secrets_dir)
     try:
         config = load(options.config, secrets_dir=options.secrets_dir)
         flows = config.select(options.flow)
@@ -103,24 +106,13 @@ def main(argv: Sequence[str]) -> int:
             ReportFile(options.report_dir, consoles.warning) as report,
         ):
             stream = _Stream(config, flows, options, consoles, shutdown, summary, report)
-            return stream.run_jobs() if runs_one_job() else stream.run()
+            if not runs_one_job():
+                return stream.run()
+            file.watch(config.secret_files)
+            return stream.supervise(file, signals)
     except Exception as error:  # noqa: BLE001  (no traceback reaches a user who did not request it)
         consoles.report(error, debug=options.debug)
         return EXIT_COULD_NOT_RUN
-
-
-def _slots(spark: SparkSession) -> int:
-    """Return the number of task slots. Before a cluster's executors have registered, Spark reports two."""
-    return _slots_of(spark.sparkContext)
-
-
-def _slots_of(context: SparkContext) -> int:
-    if not str(context.master).startswith("local"):
-        tracker = context._jsc.sc().statusTracker()  # noqa: SLF001  (PySpark's own tracker has no executors)
-        until = time.monotonic() + _EXECUTORS_TIMEOUT_S
-        while len(tracker.getExecutorInfos()) < 2 and time.monotonic() < until:  # noqa: PLR2004 - the driver is one
-            time.sleep(_POLL_S)
-    return int(context.defaultParallelism)
 
 
 class _Stream:
@@ -175,55 +167,46 @@ class _Stream:
                 spark.stop()
         return status
 
-    def run_jobs(self) -> int:
-        """As :meth:`run`, with one job per flow."""
+    def supervise(self, file: ConfigFile, signals: Signals) -> int:
+        """As :meth:`run`, with one job per flow, which a supervisor starts again after failures and edits."""
+        warn_of_versions(self._consoles)
         warn_of_exposed_credentials(self._config, self._flows, self._consoles)
+        if self._options.wait is not None:
+            self._give_up_s = time.monotonic() + self._options.wait
+        findings = check(self._config, self._flows, self._summary, self._consoles)
+        if not any(self._may_run(findings, flow) for flow in self._flows):
+            return self._refuse(findings)
         with run_telemetry(self._options.report_dir, self._consoles) as telemetry:
             self._consoles.progress("starting the Spark session")
             context = start_stream_context()
-            self._shutdown.listen()
-            parallelism = max(1, _slots_of(context) // len(self._flows))
-            flows = [
-                LoopedFlow(
-                    lambda: context,
-                    self._config,
-                    flow,
-                    self._options,
-                    self._consoles,
-                    telemetry,
-                    parallelism=parallelism,
-                )
-                for flow in self._flows
-            ]
-
-            def summarize() -> None:
-                self._summary.write([flow.report for flow in flows])
-                self._report.write_if_due()
-
-            def signum() -> int | None:
-                if self._shutdown.signum is not None:
-                    self._report_shutdown(self._shutdown.signum)
-                return self._shutdown.signum
-
-            follow(flows, signum, summarize)
-            reports = [flow.report for flow in flows]
-            for report in reports:
+            signals.listen()
+            site = StreamSite(
+                context,
+                self._options,
+                self._consoles,
+                telemetry,
+                self._summary,
+                self._report,
+                signals,
+                findings,
+                self._give_up_s,
+            )
+            Supervisor(site, self._config, file, only=self._options.flow).run()
+            status = site.status()
+            site.summarize()
+            for report in site.reports:
                 if report.partitions or report.groups:
                     most = None if self._options.all_partitions else MAX_PARTITIONS_SHOWN
                     self._consoles.print_table(flow_results(report, most))
             with contextlib.suppress(Py4JError, OSError):
                 context.stop()
-            number = self._shutdown.signum
-            if number is not None and any(report.cut_short for report in reports):
-                self._consoles.error(interrupted_line(number))
-                return 128 + number
-            in_order = {
-                flow.report.flow for flow in flows if isinstance(flow.event, Held) or flow.event == JobEnded("in order")
-            }
-            return exit_status(reports, in_order)
+            if signals.signum is not None and any(report.cut_short for report in site.reports):
+                self._consoles.error(interrupted_line(signals.signum))
+                return 128 + signals.signum
+            return status
 
     def _begin(self, spark: SparkSession, findings: Findings, telemetry: RunTelemetry) -> None:
-        slots = _slots(spark)
+        slots = slots_of(spark.sparkContext)
         if len(self._flows) > slots:
             msg = (
                 f"{len(self._flows)} flows need one task slot each, and Spark has {slots}: give it more slots"

@@ -81,8 +81,8 @@ class Site(Protocol):
     def gives_up(self, flow: str, now: Supervised) -> bool:
         """Whether a flow that has failed or was refused is not to be started again."""
 
-    def on_change(self, flow: str, before: Supervised | None, now: Supervised) -> None:
-        """Report a change; ``before`` is None for a flow that is new."""
+    def on_change(self, name: str, settings: FlowSettings | None, before: Supervised | None, now: Supervised) -> None:
+        """Report a change; ``before`` is None for a flow that is new, ``settings`` for one that was always wrong."""
 
     def on_edit(self, flow: str, keys: list[str]) -> None:
         """Report that an edit has changed these keys of a flow."""
@@ -210,7 +210,7 @@ class Supervisor:
         before = flow.now
         flow.now, action = next_state(before, event, self._unix_ms(), self._backoff)
         if flow.now != before:
-            self._site.on_change(flow.name, before, flow.now)
+            self._site.on_change(flow.name, flow.settings, before, flow.now)
         match action:
             case "run":
                 assert flow.settings is not None  # noqa: S101 - without, it is refused until it is edited
@@ -257,7 +257,7 @@ class Supervisor:
         if wrong:
             now = Supervised(FlowState.REFUSED, self._unix_ms(), config="0", reason=wrong)
         self._flows[name] = _Flow(name, settings, now, self._worker(name))
-        self._site.on_change(name, None, now)
+        self._site.on_change(name, settings, None, now)
 
     def _edit(self, edit: Edit) -> None:
         """Apply what the file says now. A flow whose own edit is wrong goes on with its last valid configuration."""

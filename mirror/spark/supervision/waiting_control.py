@@ -28,6 +28,7 @@ class WaitingControl:
 
     def __init__(self, settings: FlowSettings, record: RunRecord, *, unix_ms: Callable[[], int] | None = None) -> None:
         """``record`` is that of the next run; of a flow that is held, that of its last one."""
+        self.settings: Final = settings
         self.record: Final = record
         self._flow: Final = settings.flow
         options = settings.config.clusters[settings.flow.target].client_options()

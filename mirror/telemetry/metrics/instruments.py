@@ -97,6 +97,13 @@ PARTITION_DRAIN: Final = Instrument(
 PARTITION_LOSS: Final = Instrument(
     "mirror.partition.loss.time", Kind.GAUGE, "s", _PARTITION, "mirror.loss.time of each of the worst partitions"
 )
+FLOW_STATE: Final = Instrument(
+    "mirror.flow.state",
+    Kind.GAUGE,
+    "{flow}",
+    ("flow", "state"),
+    "1 for the state of a stream's flow: `preparing`, `running`, `backing off`, `refused`, `held`, or `wanted`",
+)
 PARTITIONS: Final = Instrument(
     "mirror.partitions",
     Kind.GAUGE,

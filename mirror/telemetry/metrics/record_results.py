@@ -114,6 +114,13 @@ def _histogram_of(ms: int) -> Histogram:
     return histogram
 
 
+def record_state(metrics: MetricStore, flow: str, state: str | None) -> None:
+    """Replace the state of a flow of a stream; None: it has ended."""
+    metrics.remove(instruments.FLOW_STATE, flow=flow)
+    if state is not None:
+        metrics.set(instruments.FLOW_STATE, 1, flow=flow, state=state)
+
+
 def record_groups(metrics: MetricStore, flow: str, groups: GroupsSummary) -> None:
     """Replace the counts of a flow's consumer groups, and for how long some group has not been in step.
 

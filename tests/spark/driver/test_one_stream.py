@@ -22,7 +22,7 @@ from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.preflight.flow_checks import Findings
-from mirror.spark.run_control import RunControlClient
+from mirror.spark.run_control import RunControlClient, RunRecord
 from mirror.spark.status import status_reader
 from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Refused, TakenOver
 from mirror.telemetry.run import RunTelemetry
@@ -90,6 +90,7 @@ class Run(FlowHarness):
             consoles=Consoles(),
             telemetry=RunTelemetry(TelemetrySettings(disabled=True), self.report, SystemClock()),
             findings=Findings(),
+            record=RunRecord("run-1"),
         )
         self.event: Event | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

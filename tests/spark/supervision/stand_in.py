@@ -124,9 +124,10 @@ class StandInSite:
         del flow, now
         return self.gives_up_all
 
-    def on_change(self, flow: str, before: Supervised | None, now: Supervised) -> None:
+    def on_change(self, name: str, settings: FlowSettings | None, before: Supervised | None, now: Supervised) -> None:
+        del settings
         if before is None or before.state is not now.state:
-            self.changes.append((flow, now.state))
+            self.changes.append((name, now.state))
 
     def on_edit(self, flow: str, keys: list[str]) -> None:
         self.edits.append((flow, keys))
