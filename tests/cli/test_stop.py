@@ -91,3 +91,30 @@ def test_text_of_another_client_is_printed_as_text(config: Path) -> None:
     (line,) = result.stdout.splitlines()
     assert line.isprintable()
     assert line.startswith(r"f: run r\x1b[31m on ev\x1b]0;title\x07\nf: nothing runs, ")
+
+
+@pytest.mark.parametrize("taken_up", [True, False])
+def test_a_flow_that_a_stream_holds_is_begun_again(
+    config: Path, monkeypatch: pytest.MonkeyPatch, taken_up: bool
+) -> None:
+    monkeypatch.setattr(command, "_SPARK_SHUTDOWN_S", 0.2)
+    held = RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS, stop=True, ended=True)
+    give(held)
+
+    def pause(_: float) -> None:
+        assert (orders().run, orders().stop, orders().ended) == ("r1", False, True)
+        if taken_up:
+            give(RunControl(run="r2", host="h1", since_ms=2, seen_ms=NOW_MS))
+
+    monkeypatch.setattr(command, "pause", pause)
+    found = stop(config, "--resume")
+    assert found.exit_code == (0 if taken_up else 3)
+    assert found.stdout == ("f: begun again\n" if taken_up else "f: no stream that runs has begun it again\n")
+
+
+def test_nothing_is_begun_again_that_runs(config: Path) -> None:
+    running = RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS)
+    give(running)
+    found = stop(config, "--resume")
+    assert (found.exit_code, found.stdout) == (0, "f: nothing is held\n")
+    assert orders() == running

@@ -38,6 +38,9 @@ def stop(
     secrets_dir: SecretsDir = None,
     timeout: Timeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run reports its end.")] = True,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Have a stream begin flows again that it holds since a stop.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Stop the stream (or run) of each flow in order: it commits what the target has acknowledged, and its progress.
@@ -45,8 +48,10 @@ def stop(
     The command is sent through the target cluster, so it works from any host. A run without a sign of life for a minute
     has died; the command does not wait for it.
 
+    A stream goes on with its other flows, and holds those that were stopped until --resume.
+
     Exit status: 0 all have ended, or nothing ran; 1 the command could not be sent; 3 sent, but a run has not ended
-    within shutdown-timeout-ms and 10 seconds, or --timeout.
+    (with --resume: no stream has begun it again) within shutdown-timeout-ms and 10 seconds, or --timeout.
     """
     until_s = math.inf if timeout is None else time.monotonic() + _WAITED * timeout
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
@@ -54,24 +59,35 @@ def stop(
     away = contact(loaded, (one.target for one in flows), print_notice)
     with ExitStack() as stack:
         # The command is sent to all flows before waiting for any of them.
-        requests = [_StopRequest(stack, loaded, one, away.get(one.target), until_s) for one in flows]
+        requests = [_StopRequest(stack, loaded, one, away.get(one.target), until_s, resume=resume) for one in flows]
         outcomes = [request.outcome(wait=wait) for request in requests]
     if as_json:
         print(json.dumps(outcomes, indent=2))
     for outcome in () if as_json else outcomes:
         print(printable(_line(outcome)))
     states = {outcome["state"] for outcome in outcomes}
-    raise typer.Exit(1 if "unknown" in states else 3 if wait and "requested" in states else 0)
+    raise typer.Exit(1 if "unknown" in states else 3 if wait and states & {"requested", "not resumed"} else 0)
 
 
 class _StopRequest:
     """A stop command to the run of one flow, which is sent when this is created."""
 
     def __init__(
-        self, stack: ExitStack, config: MirrorConfig, flow: FlowConfig, away: MirrorError | None, until_s: float
+        self,
+        stack: ExitStack,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        away: MirrorError | None,
+        until_s: float,
+        *,
+        resume: bool,
     ) -> None:
-        """``away`` is why the target does not answer. The end is awaited until ``until_s``, in monotonic seconds."""
+        """``away`` is why the target does not answer. The end is awaited until ``until_s``, in monotonic seconds.
+
+        ``resume``: it is the command to begin again.
+        """
         self._flow = flow
+        self._resume = resume
         self._deadline_s = min(until_s, time.monotonic() + flow.shutdown_timeout_ms / 1000 + _SPARK_SHUTDOWN_S)
         self._error: MirrorError | None = away
         self._found: RunControl | None = None
@@ -81,18 +97,20 @@ class _StopRequest:
         try:
             admin = stack.enter_context(Admin(config.clusters[flow.target].client_options()))
             self._control = RunControlClient(admin, flow.name)
-            self._found = self._control.stop()
+            self._found = self._control.resume() if resume else self._control.stop()
         except MirrorError as error:
             self._error = error
 
     def outcome(self, *, wait: bool) -> dict[str, Any]:
         """Return the outcome as JSON values.
 
-        ``state`` is "nothing runs", "requested", "ended", "taken over", "gone" or (with ``error``) "unknown".
+        ``state`` is "nothing runs", "requested", "ended", "taken over", "gone" or (with ``error``) "unknown"; of the
+        command to begin again "nothing is held", "resumed" or "not resumed".
         """
         state = ""
         try:
-            state = "nothing runs" if self._found is None else self._result(self._found, wait=wait)
+            nothing = "nothing is held" if self._resume else "nothing runs"
+            state = nothing if self._found is None else self._result(self._found, wait=wait)
         except MirrorError as error:
             self._error = error
         if self._error is not None:
@@ -105,6 +123,8 @@ class _StopRequest:
         return {"flow": self._flow.name, **run, "state": state, **silent}
 
     def _result(self, found: RunControl, *, wait: bool) -> str:
+        if self._resume:
+            return self._await_next(found) if wait else "resumed"
         now_ms = _unix_ms()
         self._silent_ms = found.silent_ms(now_ms)
         if found.is_dead(now_ms):
@@ -129,6 +149,15 @@ class _StopRequest:
             pause(_POLL_INTERVAL_S)
         return "requested"
 
+    def _await_next(self, found: RunControl) -> str:
+        """Wait until the stream that holds the flow has claimed it as another run."""
+        while time.monotonic() < self._deadline_s:
+            control = self._control.read()
+            if control is not None and control.run != found.run:
+                return "resumed"
+            pause(_POLL_INTERVAL_S)
+        return "not resumed"
+
 
 def _unix_ms() -> int:
     return int(datetime.now(UTC).timestamp() * 1000)
@@ -138,8 +167,11 @@ def _line(outcome: dict[str, Any]) -> str:
     if "error" in outcome:
         return f"{outcome['flow']}: the command could not be sent: {outcome['error']}"
     if "run" not in outcome:
-        return f"{outcome['flow']}: nothing runs"
+        return f"{outcome['flow']}: {outcome['state']}"
     dead = f"no sign of life for {outcome.get('silent_seconds')} s: it has died or cannot reach the target"
+    if outcome["state"] in {"resumed", "not resumed"}:
+        texts = {"resumed": "begun again", "not resumed": "no stream that runs has begun it again"}
+        return f"{outcome['flow']}: {texts[outcome['state']]}"
     texts = {"requested": "stop requested", "taken over": "ended: another run took over", "gone": dead}
     state = texts.get(outcome["state"], outcome["state"])
     return f"{outcome['flow']}: run {outcome['run']} on {outcome['host']}, since {outcome['since']}: {state}"

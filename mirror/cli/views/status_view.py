@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.views.amounts import UNKNOWN, ago, duration, rate
+from mirror.cli.views.states_view import states
 from mirror.client import TopicPartition
 from mirror.errors import brief, named
 from mirror.relay.model.way_notes import PartitionWay, way_lines
@@ -77,7 +78,7 @@ def rows_for(height: int, flows: int, *, groups: bool = False) -> int:
 
 def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
     """Return the view of one reading, without rates: the ``most`` partitions of each flow with most lag, or all."""
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [*states(statuses)]
     for flow in statuses:
         parts += [
             _head(flow),
@@ -246,7 +247,7 @@ def live(
     ``errors`` are by flow, for flows that could not be read, and ``before`` the last statuses that could be; ``width``
     is the terminal's, in columns.
     """
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [*states(statuses)]
     for flow in statuses:
         shown = _worst(flow.partitions, len(flow.partitions) if most is None else most)
         parts += [

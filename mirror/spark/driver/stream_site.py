@@ -244,7 +244,8 @@ class StreamSite:
             flow.report.fenced = flow.report.fenced or now.reason
         if settings is not None:
             flow.refresh_ms = settings.flow.refresh_ms
-            self._write_state(flow, settings, now)
+            if not (now.by_other_run or (before is not None and before.by_other_run)):  # it is that run's to write
+                self._write_state(flow, settings, now)
         self.summarize()
 
     def _end(self, flow: _Flow, before: Supervised) -> None:
