@@ -206,6 +206,7 @@ class OneStream:
             record=self._record,
             targets=lambda: self._targets,
             warn=self._warn_once,
+            warn_again=self._warn,
         )
         self._jobs = jobs = (
             FollowedJob(parts) if parts.planner.follows else BoundedJobs(parts, drains=self._available_now)

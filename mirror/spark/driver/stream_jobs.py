@@ -21,6 +21,7 @@ from mirror.spark.discovery.job_additions import JobAdditions, gone, lacking_sou
 from mirror.spark.driver.assigner import Assigner
 from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.driver.job_results import JobResults
+from mirror.spark.driver.output.failure_lines import FailureLines
 from mirror.spark.driver.task_watch import TaskWatch
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.parquet import write_copied
@@ -85,6 +86,8 @@ class JobParts:
     """Returns the last preparation of the target's topics."""
     warn: Callable[[str], None]
     """Prints a warning, each once."""
+    warn_again: Callable[[str], None]
+    """Prints a warning each time."""
 
     def plan(self, number: int) -> Plan:
         """Plan with what is prepared now. Raises MirrorError."""
@@ -215,12 +218,17 @@ class FollowedJob:
 
     def _follow_status(self, ended: threading.Event) -> None:
         parts = self._parts
+        failures = FailureLines(parts.control.run)
         options = parts.config.clusters[parts.flow.target].client_options()
         with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
             while not ended.wait(_STATUS_INTERVAL_S):
                 news, now = follower.news(), self._clock.now()
                 self._job_results.take(news.partitions)
                 self._assigner.on_reports(news.partitions)
+                for line in failures.failed(news.partitions):
+                    parts.warn_again(line)
+                for line in failures.recovered():
+                    parts.progress.on_news(line)
                 self._watch.see(news.tasks, now)
                 self._assigner.use(self._watch.all - self._watch.silent(now))
 

@@ -1,0 +1,56 @@
+"""What a task sees fail is a line when it happens, and once."""
+
+from __future__ import annotations
+
+from mirror.client import TopicPartition
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.reports import COPYING, PartitionReport
+from mirror.spark.driver.output.failure_lines import FailureLines
+
+
+def report(partition: int, state: str, error: str | None = None, run: str = "r") -> PartitionReport:
+    range_ = Range(
+        flow="f",
+        topic="t",
+        partition=partition,
+        target_topic="a.t",
+        start=0,
+        end=10,
+        source_cluster_id="c",
+        topic_id="",
+    )
+    return PartitionReport(
+        target=TopicPartition("a.t", partition),
+        run=run,
+        job=1,
+        task=0,
+        attempt=0,
+        taken=0,
+        state=state,
+        sequence=1,
+        version=0,
+        result=RangeResult.initial(range_, 0, Outcome.COMPLETE if error is None else Outcome.FAILED, error),
+    )
+
+
+def failed(partition: int, error: str = "no leader", run: str = "r") -> PartitionReport:
+    return report(partition, Outcome.FAILED.value, error, run)
+
+
+def test_partitions_that_fail_for_one_reason_share_a_line_and_are_named_once() -> None:
+    lines = FailureLines("r")
+    assert lines.failed([failed(0), failed(1), failed(2, "disk full")]) == [
+        "partitions t-0, t-1 not copied: no leader",
+        "partition t-2 not copied: disk full",
+    ]
+    assert lines.failed([failed(0), failed(1, "no leader since 5 s")]) == []
+    assert lines.recovered() == []
+    assert lines.failed([report(0, COPYING), report(1, COPYING)]) == []
+    assert lines.recovered() == ["partitions t-0, t-1 copied again"]
+    assert lines.recovered() == []
+    assert lines.failed([failed(0)]) == ["partition t-0 not copied: no leader"]
+
+
+def test_reports_of_other_runs_are_left_out() -> None:
+    lines = FailureLines("r")
+    assert lines.failed([failed(0, run="before"), failed(1, run="before")]) == []
