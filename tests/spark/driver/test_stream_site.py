@@ -1,0 +1,125 @@
+"""What a stream says of its flows' states, and which slots and which second chances they get."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mirror.errors import FlowError, KafkaTimeout
+from mirror.spark.driver import stream_site
+from mirror.spark.driver.job_options import JobOptions
+from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.stream_site import NoFreeSlot, Signals, StreamSite
+from mirror.spark.preflight.flow_checks import Findings
+from mirror.spark.supervision.states import FlowState, Lost, Refused, Supervised
+from mirror.telemetry.metrics.metric_store import MetricStore
+
+WANTED = Supervised(FlowState.WANTED, 0)
+RUNNING = Supervised(FlowState.RUNNING, 1)
+AWAY = Supervised(FlowState.BACKING_OFF, 2, reason="cluster b does not answer, for 5 s", until_ms=9)
+AGAIN = Supervised(FlowState.BACKING_OFF, 2, reason="cluster b does not answer, for 65 s", until_ms=99)
+PREPARING = Supervised(FlowState.PREPARING, 2, reason=AWAY.reason)
+
+
+class Summary:
+    def write(self, reports: object) -> None:
+        """Write nothing."""
+
+
+class Site(StreamSite):
+    def __init__(self, folder: Path, *, wait_s: float = 1e9, available_now: bool = False) -> None:
+        self.metrics = MetricStore()
+        telemetry = SimpleNamespace(metrics=self.metrics, export_metrics=lambda: None)
+        super().__init__(
+            cast("Any", SimpleNamespace(master="spark://h:1")),
+            JobOptions(config=folder / "mirror.toml", report_dir=folder, available_now=available_now),
+            Consoles(),
+            cast("Any", telemetry),
+            cast("Any", Summary()),
+            cast("Any", None),
+            Signals(),
+            Findings(),
+            time.monotonic() + wait_s,
+        )
+
+    def change(self, *states: Supervised, name: str = "f") -> None:
+        before: Supervised | None = None
+        for now in states:
+            self.on_change(name, None, before, now)
+            before = now
+
+    def states(self) -> dict[str, str]:
+        points = {instrument.name: points for instrument, points in self.metrics.points()}
+        return {dict(one.attributes)["flow"]: dict(one.attributes)["state"] for one in points["mirror.flow.state"]}
+
+
+def test_each_change_is_one_line_and_a_repeated_attempt_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = Site(tmp_path)
+    site.change(WANTED, PREPARING, RUNNING, AWAY, PREPARING, AGAIN, PREPARING, RUNNING)
+    said = [line.partition("flow f: ")[2] for line in " ".join(capsys.readouterr().err.split()).split("mirror: ")]
+    assert [line.strip() for line in said if line] == [
+        "preparing: cluster b does not answer, for 5 s",
+        "running",
+        "backing off: cluster b does not answer, for 5 s; it is tried again by itself",
+        "running",
+    ]
+
+
+def test_the_metric_has_the_state_of_each_flow(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.change(WANTED, RUNNING, AWAY)
+    site.change(WANTED, RUNNING, name="g")
+    assert site.states() == {"f": "backing off", "g": "running"}
+    site.change(RUNNING, Supervised(FlowState.ENDED, 3), name="g")
+    assert site.states() == {"f": "backing off"}
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (KafkaTimeout("no answer"), Lost("no answer", outage=True)),
+        (FlowError("no topic matches"), Refused("no topic matches", 0)),
+        (NoFreeSlot("no slot"), Lost("no slot")),
+        (ZeroDivisionError("what"), Lost("ZeroDivisionError: what")),
+    ],
+)
+def test_what_passes_is_lost_and_what_someone_has_to_mend_is_refused(
+    tmp_path: Path, error: Exception, event: object
+) -> None:
+    site = Site(tmp_path)
+    site.change(WANTED)
+    assert site.event_of("f", error) == event
+
+
+def test_only_a_flow_that_has_never_run_is_given_up(tmp_path: Path) -> None:
+    site = Site(tmp_path, wait_s=0)
+    site.change(WANTED, AWAY)
+    assert site.gives_up("f", AWAY)
+    site.change(WANTED, RUNNING, AWAY)
+    assert not site.gives_up("f", AWAY)
+    drain = Site(tmp_path, available_now=True)
+    drain.change(WANTED, RUNNING, AWAY)
+    assert drain.gives_up("f", AWAY)
+
+
+def test_a_flow_that_is_added_to_a_cluster_gets_a_free_slot_or_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_site, "slots_of", lambda _: 3)
+    site = Site(tmp_path)
+    site.change(WANTED, PREPARING, name="f")
+    site.change(WANTED, PREPARING, name="g")
+    first, second = (site._flows[name] for name in "fg")
+    assert (site._take_slots(first), site._take_slots(second)) == (1, 1)
+    site.change(PREPARING, AWAY, name="g")
+    second.state = FlowState.ENDED
+    assert site._take_slots(first) == 3
+    site.change(WANTED, PREPARING, name="h")
+    with pytest.raises(NoFreeSlot, match="3 task slots"):
+        site._take_slots(site._flows["h"])
