@@ -61,3 +61,8 @@ def test_all_flows_may_be_wrong(tmp_path: Path) -> None:
 def test_what_is_not_of_one_flow_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError):
         valid(tmp_path, text)
+
+
+def test_a_wrong_flow_is_not_taken_for_one_whose_name_it_begins_with(tmp_path: Path) -> None:
+    _, wrong = valid(tmp_path, f'{RIGHT}[flows.f-2]\nsource = "a"\ntarget = "b"\n')
+    assert list(wrong) == ["f-2"]
