@@ -21,16 +21,13 @@ OLD, LATE, NEW, NEWER = (TopicPartition(name, 0) for name in ("old", "late", "ne
 
 
 class Describing(Lookups):
-    """Keeps which topics are described (None: all that the task writes to)."""
+    """Its descriptions fail on demand."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.described: list[Collection[str] | None] = []
-        self.fails = False
+    fails = False
 
     def target_topics(self, topics: Collection[str] | None, timeout_ms: int) -> Future[TargetTopics]:
-        self.described.append(topics)
-        return failed(TimeoutError()) if self.fails else super().target_topics(topics, timeout_ms)
+        described = super().target_topics(topics, timeout_ms)
+        return failed(TimeoutError()) if self.fails else described
 
     def read_progress_records(self) -> None:
         """Never ends."""
