@@ -59,6 +59,8 @@ _STATUS_INTERVAL_S: Final = 1.0
 _STATUS_LATE_MS: Final = 30_000
 """The status of a flow with thousands of partitions is read this often."""
 _IDLE_PAUSE_MS: Final = 5_000
+_JOB_EVERY_MS: Final = 1_000
+"""A job with little to copy takes half a second, most of it for Spark and the ledger."""
 _MIN_BACKOFF_MS: Final = 1_000
 _MAX_BACKOFF_MS: Final = 30_000
 _JOB: Final = 1
@@ -292,15 +294,15 @@ class BoundedJobs:
 
     def run(self, wait: Await) -> bool:
         """Run one job after the other; return whether all that there was is copied. Raises MirrorError."""
-        number = 1
-        while True:
+        number, due_ms = 1, self._clock.now()
+        while self._pause(wait, due_ms - self._clock.now()):
+            due_ms = self._clock.now() + _JOB_EVERY_MS
             plan, self._plan = self._plan or self._parts.plan(number), None
             if not plan.tasks:
                 self._add_idle(plan)
                 if self._drains:
                     return True
-                if not self._pause(wait, _IDLE_PAUSE_MS):
-                    return False
+                due_ms = self._clock.now() + _IDLE_PAUSE_MS
                 continue
             attempts = self._run_job(plan, wait)
             if attempts is None:
@@ -309,8 +311,9 @@ class BoundedJobs:
             results = [attempt.result for attempt in attempts]
             fruitful = any(result.outcome is Outcome.COMPLETE or result.records for result in results)
             self._fruitless = 0 if fruitful or self._drains else self._fruitless + 1
-            if self._fruitless and not self._pause(wait, self._backoff.after(self._fruitless)):
-                return False
+            if self._fruitless:
+                due_ms = self._clock.now() + self._backoff.after(self._fruitless)
+        return False
 
     def _run_job(self, plan: Plan, wait: Await) -> list[Attempt] | None:
         """Run the job of ``plan``, and return its results; None if the run is to end."""

@@ -65,7 +65,14 @@ class Job:
 class Run(FlowHarness):
     """A run of a flow of one topic with two partitions."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str, topics: str = "orders.*") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *lines: str,
+        topics: str = "orders.*",
+        available_now: bool = False,
+    ) -> None:
         super().__init__(folder, topics)
         self.config.write_text(configuration(topics) + "\n".join(lines))
         self.a.add_topic("orders", [10, 20])
@@ -91,6 +98,7 @@ class Run(FlowHarness):
             telemetry=RunTelemetry(TelemetrySettings(disabled=True), self.report, SystemClock()),
             findings=Findings(),
             record=RunRecord("run-1"),
+            available_now=available_now,
         )
         self.event: Event | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -106,7 +114,7 @@ class Run(FlowHarness):
         self._thread.start()
         assert self.began.wait(30)
         eventually(lambda: self.record().run == "run-1", what="the claim")
-        return self.jobs[-1]
+        return self.jobs[-1] if self.jobs else Job([])
 
     def ended(self) -> Event | None:
         if not self._thread.is_alive() and self._thread.ident is None:
@@ -209,6 +217,35 @@ def test_what_keeps_a_run_from_its_start_is_refused_or_lost(tmp_path: Path, monk
     lost = run.ended()
     assert isinstance(lost, Lost)
     assert lost.outage
+
+
+def test_a_flow_with_limits_has_one_job_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path, monkeypatch, "max-partitions-in-parallel = 1")
+    run.begin()
+    eventually(lambda: run.jobs, what="the first job")
+    run.jobs[0].end()
+    eventually(lambda: len(run.jobs) == 2, what="the second job")
+    assert [[task.spec.epoch for task in job.tasks] for job in run.jobs] == [[1], [2]]
+    assert [len(job.tasks[0].ranges) for job in run.jobs] == [1, 1]
+    run.stream.stop()
+    eventually(lambda: run.record().stop, what="the command to stop")
+    assert run.record().epoch == 2, "tasks of the first job are to end"
+    run.jobs[1].end()
+    assert run.ended() == JobEnded("in order")
+
+
+def test_a_run_that_drains_ends_once_all_is_copied_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, monkeypatch, available_now=True)
+    run.begin()
+    eventually(lambda: run.jobs, what="its job")
+    assert {one.end for task in run.jobs[0].tasks for one in task.ranges} == {10, 20}
+    for partition, end in enumerate((10, 20)):
+        run.commit(end, partition)
+    run.jobs[0].end()
+    assert run.ended() == JobEnded("drained")
+    assert len(run.jobs) == 1
 
 
 def test_new_topics_get_a_task_of_the_job_and_gone_ones_lose_theirs(
