@@ -197,9 +197,8 @@ class FollowedJob:
 
     def _update(self) -> None:
         self._job_results.update(self._clock.unix_ms(), self._assigner.ranges)
-        if (
-            self._job.results
-        ):  # a task that has ended gets nothing any more: the others end, too, and another job begins
+        if self._job.results:
+            # A task that has ended gets nothing any more: the others end, too, and another job begins.
             self._parts.record.want(epoch=_JOB + 1)
 
     @property
