@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from mirror.cluster.auth.oauth_settings import TokenRequest
 from mirror.cluster.types import (
     EARLIEST,
     LATEST,
@@ -74,6 +75,7 @@ __all__ = [
     "RecordMetadata",
     "ReplicaLog",
     "ResourceType",
+    "TokenRequest",
     "TopicDescription",
     "TopicListing",
     "TopicPartition",

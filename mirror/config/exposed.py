@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from mirror.cluster.auth.security import is_loopback
+from mirror.cluster.auth.oauth_settings import is_loopback
 from mirror.cluster.settings import ClusterSettings
 from mirror.local_users import all_may_read
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from mirror.cluster.auth.oauth_settings import ASSERTION, URL, is_file, path_of
 from mirror.config import clients, cycles, flow_rules, schema
 from mirror.config.clients import Checked
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource, has_secret
@@ -117,16 +118,24 @@ def _read(
 
 def _key_files(config: MirrorConfig) -> Iterator[Path]:
     for cluster in config.clusters.values():
-        if location := cluster.options.get("ssl.keystore.location"):
-            yield Path(str(location))
+        options = cluster.client_options()
+        for key in ("ssl.keystore.location", f"{ASSERTION}.private.key.file", f"{ASSERTION}.file"):
+            if location := options.get(key):
+                yield Path(str(location))
+        if is_file(url := str(options.get(URL, ""))):
+            yield Path(path_of(url))
 
 
 def _files_named(data: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the certificate and key files of clusters, which may be in the secrets folder."""
+    """Yield the files of certificates, keys and tokens of clusters, which may be in the secrets folder."""
     for _, table in schema.tables(data, "clusters"):
-        for key, value in table.items():
-            if key.endswith(".location") and isinstance(value, str) and "\0" not in value:
+        for key, value in clients.revealed(table).items():
+            if not isinstance(value, str) or "\0" in value:
+                continue
+            if key.endswith((".location", ".file")):
                 yield Path(value).resolve()
+            elif key == URL and is_file(value):
+                yield Path(path_of(value)).resolve()
 
 
 def _checked(

@@ -20,6 +20,11 @@ ENDPOINT = {
     "sasl.oauthbearer.client.credentials.client.id": "me",
     "sasl.oauthbearer.client.credentials.client.secret": SECRET,
 }
+PROVIDER = "sasl.oauthbearer.token.provider"
+URL = "sasl.oauthbearer.token.endpoint.url"
+ASSERTION_KEY = "sasl.oauthbearer.assertion.private.key.file"
+PASSPHRASE = "sasl.oauthbearer.assertion.private.key.passphrase"
+TRUST = {"ssl.truststore.location": "ca.pem"}
 MODULE = "org.apache.kafka.common.security"
 
 
@@ -104,6 +109,22 @@ def test_a_token_endpoint_by_its_own_keys_or_by_javas_line() -> None:
     for sasl in (own.security.sasl, line.security.sasl):
         assert (sasl.client_id, sasl.client_secret, sasl.scope) == ("me", SECRET, "kafka")
     assert SECRET not in repr(own) + repr(line)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {PROVIDER: "own.tokens:token"},
+        {URL: "file:///run/secrets/token"},
+        {URL: "https://a/t", ASSERTION_KEY: "k.pem", PASSPHRASE: SECRET},
+        {URL: "https://a/t", "sasl.oauthbearer.assertion.file": "a.jwt"},
+    ],
+)
+def test_sources_of_tokens(options: dict[str, object]) -> None:
+    settings = parse({**OAUTH, **options})
+    assert settings.security.sasl is not None
+    assert (settings.security.sasl.assertion is None) == (options.get(URL) != "https://a/t")
+    assert SECRET not in repr(settings)
 
 
 def test_a_callback_without_a_hash() -> None:
@@ -195,6 +216,21 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     (
         {"security.protocol": "SSL", "ssl.truststore.location": "a", "ssl.truststore.certificates": "b"},
         "ssl.truststore.location: contradicts ssl.truststore.certificates",
+    ),
+    ({**OAUTH, PROVIDER: "no_function"}, f'{PROVIDER}: must be a function as "package.module:function"'),
+    ({**OAUTH, **ENDPOINT, PROVIDER: "a.b:c"}, f"{PROVIDER}: contradicts sasl.oauthbearer.token.endpoint.url"),
+    ({**OAUTH, URL: "file:token"}, f"{URL}: must be the absolute path of a file, as file:///"),
+    ({**OAUTH, URL: "file://host/token"}, f"{URL}: must be the absolute path of a file, as file:///"),
+    ({**OAUTH, **ENDPOINT, ASSERTION_KEY: "k.pem"}, "sasl.oauthbearer.client.credentials.client.id: contradicts"),
+    ({**OAUTH, URL: "file:///t", ASSERTION_KEY: "k.pem"}, f"{ASSERTION_KEY}: needs sasl.oauthbearer.assertion.file or"),
+    ({**OAUTH, **ENDPOINT, PASSPHRASE: SECRET}, f"{PASSPHRASE}: needs sasl.oauthbearer.assertion.file or"),
+    (
+        {**OAUTH, URL: "https://a/t", ASSERTION_KEY: "k.pem", "sasl.oauthbearer.assertion.file": "a.jwt"},
+        "sasl.oauthbearer.assertion.file: contradicts sasl.oauthbearer.assertion.private.key.file",
+    ),
+    (
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", URL: "file:///t", **TRUST},
+        "ssl.truststore.location: needs security.protocol SSL or SASL_SSL",
     ),
     ({"sasl.pasword": SECRET}, "sasl.pasword: unknown key; did you mean 'sasl.password'?"),
     (

@@ -106,6 +106,34 @@ def test_files_with_secrets_that_every_user_can_read_are_named(open_folder: Path
     assert readable_secrets(load(path, environ={}, secrets_dir=secrets)) == []
 
 
+@pytest.mark.parametrize(
+    ("lines", "file"),
+    [
+        ('"sasl.oauthbearer.token.endpoint.url" = "file://{}/token"', "token"),
+        (
+            (
+                '"sasl.oauthbearer.token.endpoint.url" = "https://x/t"\n'
+                '"sasl.oauthbearer.assertion.private.key.file" = "{}/key"'
+            ),
+            "key",
+        ),
+    ],
+)
+def test_files_of_tokens_and_of_their_keys_are_named(open_folder: Path, lines: str, file: str) -> None:
+    """They may also be in the folder of secrets, where any other file is an error."""
+    path, secrets = open_folder / "mirror.toml", open_folder / "secrets"
+    secrets.mkdir(mode=0o755)
+    (secrets / file).write_text(SECRET)
+    (secrets / file).chmod(0o644)
+    login = f'"security.protocol" = "SASL_SSL"\n"sasl.mechanism" = "OAUTHBEARER"\n{lines.format(secrets)}\n'
+    flow = '[flows.f]\nsource = "a"\ntarget = "b"\ntopics = ["x"]\n'
+    servers = '"bootstrap.servers" = "a:1"\n'
+    path.write_text(f"[clusters.a]\n{servers}{login}[clusters.b]\n{servers.replace('a:1', 'b:1')}{flow}")
+    path.chmod(0o600)
+    (line,) = readable_secrets(load(path, environ={}, secrets_dir=secrets))
+    assert line.startswith(f"every user of this host can read the secrets in {secrets / file}: ")
+
+
 def test_a_file_without_secrets_may_be_read_by_every_user(open_folder: Path) -> None:
     path = configured(open_folder, "localhost:1", "PLAINTEXT", "")
     path.chmod(0o644)

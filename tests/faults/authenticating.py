@@ -49,7 +49,7 @@ def login(mechanism: str, seed: int = 1) -> Login:
             return made
 
     def keeper() -> TokenKeeper:
-        fetch = from_callback(lambda: (MARKER, 3_600_000))
+        fetch = from_callback(lambda: (MARKER, 3_600_000), "it")
         return TokenKeeper(fetch, AtOnce(lambda: None), Backoff(50, 1_000, rng))
 
     return make_login(SaslSettings(mechanism, "tim", MARKER), keeper, rng)

@@ -55,7 +55,7 @@ def serving(talk: Talk) -> Iterator[str]:
 
 def fetch(url: str, timeout_ms: int = 20_000) -> Token:
     settings = replace(SETTINGS, token_endpoint_url=url)
-    return from_endpoint(settings, ssl.create_default_context, timeout_ms)()
+    return from_endpoint(settings, ssl.create_default_context, timeout_ms, None)()
 
 
 def says(body: bytes, status: str = "200 OK", *headers: str) -> Talk:
@@ -118,7 +118,7 @@ def test_a_token_for_ever(expires_in: float) -> None:
 
 def test_a_callbacks_token_for_ever() -> None:
     """More than a float can say."""
-    assert from_callback(lambda: ("x", 10**400))().lifetime_ms == FOREVER_MS
+    assert from_callback(lambda: ("x", 10**400), "it")().lifetime_ms == FOREVER_MS
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])

@@ -128,9 +128,9 @@ def test_what_callbacks_do_wrong(
     callback: Callable[[], tuple[str, int]], expected: type[KafkaError], text: str
 ) -> None:
     with pytest.raises(expected, match=text) as caught:
-        from_callback(callback)()
+        from_callback(callback, "sasl.oauthbearer.token.callback")()
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_token_has_no_repr_of_its_value() -> None:
-    assert "hunter2" not in repr(from_callback(lambda: ("hunter2", 1000))())
+    assert "hunter2" not in repr(from_callback(lambda: ("hunter2", 1000), "it")())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import subprocess
+import sys
 import time
+import types
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +14,10 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from mirror.client import Admin, Consumer, NewTopic, Producer, TopicPartition
+from mirror.client import Admin, Consumer, NewTopic, Producer, TokenRequest, TopicPartition
 from mirror.cluster.connection.session import BrokerSession
 from mirror.errors import KafkaError
 from mirror.runtime.network.connection import Connection
@@ -80,6 +83,53 @@ def test_a_token_of_the_applications_own(secured: Secured, unique: Callable[[str
 
     own = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.callback": token}
     round_trip(secured.options("SASLTLS") | own, unique("callback"))
+
+
+def test_a_token_of_a_function_that_the_configuration_names(
+    secured: Secured, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def token(request: TokenRequest) -> tuple[str, int]:
+        return secured.issuer.token(f"{request.scope}-of-{request.hosts[0]}"), 300_000
+
+    module = types.ModuleType("own_provider")
+    module.token = token  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_provider", module)
+    own = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.provider": "own_provider:token"}
+    round_trip(secured.options("SASLTLS") | own, unique("provider"))
+
+
+def test_a_token_file_that_is_replaced(
+    secured: Secured, tmp_path: Path, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker checks the signature, and ends a session with its token."""
+    watch, path = Watch(monkeypatch), tmp_path / "token"
+    path.write_text(secured.issuer.token("file", 8))
+    own = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": path.as_uri()}
+    client, written = Traffic(secured.options("SASLTLS") | own, unique("file")), [time.monotonic()]
+
+    def over() -> bool:
+        if time.monotonic() > written[-1] + 4:
+            (tmp_path / "new").write_text(secured.issuer.token("file", 8))
+            (tmp_path / "new").replace(path)
+            written.append(time.monotonic())
+        return max(dict(watch.authentications).values()) >= 3
+
+    traffic([client], over)
+    assert len(written) >= 2
+    assert watch.broken == []
+
+
+def test_a_token_for_an_assertion(secured: Secured, tmp_path: Path, unique: Callable[[str], str]) -> None:
+    key, path = rsa.generate_private_key(65537, 2048), tmp_path / "key.pem"
+    path.write_text(key_pem(key))
+    secured.endpoint.clients["service"] = key.public_key()
+    claims = {"iss": "service", "sub": "service", "aud": secured.endpoint.url}
+    own = {f"sasl.oauthbearer.assertion.claim.{name}": value for name, value in claims.items()} | {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": secured.endpoint.url,
+        "sasl.oauthbearer.assertion.private.key.file": str(path),
+    }
+    round_trip(secured.options("SASLTLS") | own, unique("assertion"))
 
 
 def described(options: dict[str, object]) -> int:

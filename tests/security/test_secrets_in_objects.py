@@ -35,6 +35,12 @@ WAYS: Mapping[str, Mapping[str, str]] = {
         "sasl.oauthbearer.client.credentials.client.id": "me",
         "sasl.oauthbearer.client.credentials.client.secret": MARKER,
     },
+    "key of assertions": {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://issuer/token",
+        "sasl.oauthbearer.assertion.private.key.file": "key.pem",
+        "sasl.oauthbearer.assertion.private.key.passphrase": MARKER,
+    },
     "login line of a token": {
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.token.endpoint.url": "https://issuer/token",

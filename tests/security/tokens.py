@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
@@ -21,6 +22,10 @@ KEY_ID = "test-key"
 
 def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def _part(value: object) -> str:
@@ -59,6 +64,8 @@ class TokenEndpoint:
         self.requests: list[dict[str, list[str]]] = []
         self.lifetime_s = 300
         self.mode = "issue"
+        self.clients: dict[str, rsa.RSAPublicKey] = {}
+        """The keys of those that get tokens for an assertion, by its issuer."""
         pair = base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
         self.authorization = f"Basic {pair}"
         endpoint = self
@@ -67,7 +74,7 @@ class TokenEndpoint:
             def do_POST(self) -> None:
                 form = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 endpoint.requests.append(urllib.parse.parse_qs(form))
-                status, body = endpoint.answer(self.headers.get("Authorization", ""))
+                status, body = endpoint.answer(self.headers.get("Authorization", ""), endpoint.requests[-1])
                 self.send_response(status)
                 if status == 302:
                     self.send_header("Location", endpoint.url)
@@ -86,16 +93,34 @@ class TokenEndpoint:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
 
-    def answer(self, authorization: str) -> tuple[int, dict[str, object]]:
+    def answer(self, authorization: str, form: dict[str, list[str]]) -> tuple[int, dict[str, object]]:
         if self.mode == "broken":
             return 503, {}
         if self.mode == "redirect":
             return 302, {}
+        if "assertion" in form:
+            subject = self._subject(form["assertion"][0])
+            if subject is None or form["grant_type"] != ["urn:ietf:params:oauth:grant-type:jwt-bearer"]:
+                return 400, {"error": "invalid_grant"}
+            token = self.issuer.token(subject, self.lifetime_s)
+            return 200, {"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s}
         if authorization != self.authorization:
             # Some servers are this talkative.
             return 401, {"error": "invalid_client", "error_description": f"not {authorization}"}
         token = self.issuer.token("oauth-client", self.lifetime_s)
         return 200, {"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s}
+
+    def _subject(self, assertion: str) -> str | None:
+        """Return the subject of an assertion whose signature, audience and times are right."""
+        signed, _, signature = assertion.rpartition(".")
+        header, claims = (json.loads(decoded(part)) for part in signed.split("."))
+        try:
+            key = self.clients[claims["iss"]]
+            key.verify(decoded(signature), signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        except (KeyError, InvalidSignature):
+            return None
+        timely = claims["nbf"] <= time.time() < claims["exp"] and claims["exp"] - claims["iat"] <= 300
+        return claims["sub"] if timely and claims["aud"] == self.url and header["alg"] == "RS256" else None
 
     def close(self) -> None:
         self._server.shutdown()

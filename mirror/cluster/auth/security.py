@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from mirror.cluster.auth.jaas import EXTENSION, JaasLine, parse_jaas
+from mirror.cluster.auth.oauth_settings import (
+    CALLBACK,
+    OAUTH_KEYS,
+    PROVIDER,
+    URL,
+    AssertionSettings,
+    TokenCallback,
+    is_file,
+    read_assertion,
+    wrong_source,
+)
 from mirror.cluster.keys import HIDDEN, NOT_SET, Key
 from mirror.errors import Problem
-
-TokenCallback = Callable[[], tuple[str, int]]
-"""Returns an OAUTHBEARER token and its lifetime in ms. It may block: it is not called on the network thread."""
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -52,11 +58,7 @@ SECURITY_KEYS: Final[Mapping[str, Key]] = {
         Key("sasl.username", "str", "", "of PLAIN and SCRAM"),
         Key("sasl.password", "secret", "", "of PLAIN and SCRAM"),
         Key("sasl.jaas.config", "secret", "", "Java's login line, instead of the keys for name and password"),
-        Key("sasl.oauthbearer.token.callback", "callable", None, "gives (token, lifetime in ms); not from a file"),
-        Key("sasl.oauthbearer.token.endpoint.url", "str", "", "where a token is got for client id and secret"),
-        Key("sasl.oauthbearer.client.credentials.client.id", "str", "", "client id (KIP-1139)"),
-        Key("sasl.oauthbearer.client.credentials.client.secret", "secret", "", "client secret (KIP-1139)"),
-        Key("sasl.oauthbearer.scope", "str", "", "scope that the token is asked for"),
+        *OAUTH_KEYS,
     )
 }
 
@@ -80,17 +82,19 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """The credentials: name and password, or a token from the callback or the endpoint."""
+    """The credentials: name and password, or a token from the callback, the provider or the endpoint."""
 
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
     # Compared but not hashed: a callback may be a method of an object without a hash.
     token_callback: TokenCallback | None = field(default=None, hash=False)
+    token_provider: str = ""
     token_endpoint_url: str = ""
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
+    assertion: AssertionSettings | None = None
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     ignored_options: int = field(default=0, compare=False)
     """How many options of the login line its module does not know."""
@@ -146,7 +150,7 @@ def read_security(values: Mapping[str, Any], given: frozenset[str], where: str) 
 def _astray(values: Mapping[str, Any], given: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Return problems of keys that the protocol does not use: their author expects a protection that is missing."""
     protocol = values["security.protocol"]
-    endpoint = protocol.startswith("SASL_") and values["sasl.oauthbearer.token.endpoint.url"]
+    endpoint = protocol.startswith("SASL_") and values[URL] and not is_file(values[URL])
     for key in SECURITY_KEYS:
         if key not in given:
             continue
@@ -198,7 +202,7 @@ def _password(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSet
     problems += [(key, f"required with {mechanism}") for key, value in _names(username, password) if not value]
     # A zero byte separates the fields of PLAIN (RFC 4616), and is invalid in the other mechanisms.
     problems += [(key, "must not contain a zero byte") for key, value in _names(username, password) if "\0" in value]
-    problems += [(key, f"{mechanism} does not use it") for key in values if _is_token_key(key) and values[key]]
+    problems += [(key.name, f"{mechanism} does not use it") for key in OAUTH_KEYS if values[key.name] != key.default]
     ignored = jaas.ignored if jaas else 0
     return SaslSettings(mechanism, username, password, ignored_options=ignored), problems
 
@@ -207,36 +211,26 @@ def _names(username: str, password: str) -> tuple[tuple[str, str], tuple[str, st
     return ("sasl.username", username), ("sasl.password", password)
 
 
-def _is_token_key(key: str) -> bool:
-    return key.startswith("sasl.oauthbearer.")
-
-
 def _token(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSettings, list[tuple[str, str]]]:
     client_id, problems = _one(values, "sasl.oauthbearer.client.credentials.client.id", jaas, "clientId")
     secret, more = _one(values, "sasl.oauthbearer.client.credentials.client.secret", jaas, "clientSecret")
     scope, last = _one(values, "sasl.oauthbearer.scope", jaas, "scope")
     problems = [*problems, *more, *last]
-    callback, url = values["sasl.oauthbearer.token.callback"], values["sasl.oauthbearer.token.endpoint.url"]
-    if callback is not None and url:
-        problems.append(("sasl.oauthbearer.token.callback", "contradicts sasl.oauthbearer.token.endpoint.url"))
-    elif callback is None and not url:
-        problems.append(("sasl.oauthbearer.token.endpoint.url", "required with OAUTHBEARER (or a token callback)"))
-    elif url:
-        problems += _wrong_url(url)
-        for key, value in (("client.id", client_id), ("client.secret", secret)):
-            if not value:
-                problems.append((f"sasl.oauthbearer.client.credentials.{key}", "required with the token endpoint"))
+    assertion = read_assertion(values)
+    problems += wrong_source(values, client_id, secret, assertion)
     problems += [(key, "OAUTHBEARER does not use it") for key in ("sasl.username", "sasl.password") if values[key]]
     extensions = _extensions(jaas)
     if any(not _EXTENSION_NAME.fullmatch(n) or n == "auth" or not _EXTENSION_VALUE.fullmatch(v) for n, v in extensions):
         problems.append(("sasl.jaas.config", "an extension is a name of letters, but not auth, and printable ASCII"))
     settings = SaslSettings(
         mechanism="OAUTHBEARER",
-        token_callback=callback,
-        token_endpoint_url=url,
+        token_callback=values[CALLBACK],
+        token_provider=values[PROVIDER],
+        token_endpoint_url=values[URL],
         client_id=client_id,
         client_secret=secret,
         scope=scope,
+        assertion=assertion,
         extensions=extensions,
         ignored_options=jaas.ignored if jaas else 0,
     )
@@ -246,25 +240,3 @@ def _token(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSettin
 def _extensions(jaas: JaasLine | None) -> tuple[tuple[str, str], ...]:
     found = jaas.options.items() if jaas else ()
     return tuple((name.removeprefix(EXTENSION), value) for name, value in found if name.startswith(EXTENSION))
-
-
-def _wrong_url(url: str) -> Iterator[tuple[str, str]]:
-    key = "sasl.oauthbearer.token.endpoint.url"
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        yield key, "must be a URL such as https://login.example.com/token"
-        return
-    if parts.username or parts.password:
-        yield key, "must not contain a name or password: they have keys of their own"
-    elif not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
-        yield key, "must begin with https:// (http:// only to this machine), for the client's secret goes there"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether ``host``, a name or an address, is this machine: what is sent there passes no network."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

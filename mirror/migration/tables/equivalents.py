@@ -112,6 +112,9 @@ CLIENT: Final[Mapping[str, Remark]] = {
         "there are no callback handlers", "set sasl.username and sasl.password"
     ),
     "sasl.login.": _none("a token is renewed before it expires, without settings"),
+    "sasl.oauthbearer.jwt.": _none(
+        "the keys that are set show where a token comes from", "check the keys of sasl.oauthbearer"
+    ),
     "sasl.": _none("the client has no such setting", "see the key table of clusters in config/README.md"),
     "max.in.flight.requests.per.connection": _none("at most 5 are in flight, in order"),
     "key.serializer": _unneeded("records are copied as bytes"),

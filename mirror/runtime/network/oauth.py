@@ -1,4 +1,4 @@
-"""OAUTHBEARER tokens: from the application's callback, or for client id and secret from an endpoint (RFC 6749, 4.4)."""
+"""OAUTHBEARER tokens: from a function, or from an endpoint, for a client's credentials or an assertion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from http.client import HTTPException
 from typing import Final
 
 from mirror.backoff import Backoff
-from mirror.cluster.auth.security import SaslSettings, TokenCallback, is_loopback
+from mirror.cluster.auth.oauth_settings import TokenCallback, is_loopback
+from mirror.cluster.auth.security import SaslSettings
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError
 from mirror.runtime.network.background import Background
 from mirror.runtime.network.bounded_http import Limit, opener
@@ -26,10 +27,11 @@ from mirror.timing import FOREVER_MS, deadline
 _REFRESH_AT: Final = 0.8
 """The part of a token's lifetime after which it is replaced, earlier than its sessions
 (``sasl.login.refresh.window.factor``)."""
-_DEFAULT_LIFETIME_MS: Final = 300_000
+DEFAULT_LIFETIME_MS: Final = 300_000
 """The lifetime if the endpoint does not return it (RFC 6749 only recommends that): short, as a fetch is cheap."""
 _ROUNDING_MS: Final = 1_000
 """Issuers count in whole seconds: a token may expire that much earlier."""
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _LARGEST_ANSWER: Final = 1024 * 1024
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,60}")
 _REFUSED_TUNNEL: Final = re.compile(r"Tunnel connection failed: [0-9]{1,3}")
@@ -109,8 +111,8 @@ def _strange(error: BaseException) -> str:
     return f"no OAUTHBEARER token: {type(error).__name__}"
 
 
-def from_callback(callback: TokenCallback) -> Callable[[], Token]:
-    """Return a source of tokens from the application's callback.
+def from_callback(callback: TokenCallback, name: str) -> Callable[[], Token]:
+    """Return a source of tokens from a function, which ``name`` names in errors.
 
     OSError is retriable, any other exception a refusal.
     """
@@ -121,37 +123,42 @@ def from_callback(callback: TokenCallback) -> Callable[[], Token]:
         except (KafkaError, OSError):
             raise
         except Exception as error:
-            raise AuthenticationFailed(f"sasl.oauthbearer.token.callback raised {type(error).__name__}") from error
-        return _checked(value, lifetime_ms)
+            raise AuthenticationFailed(f"{name} raised {type(error).__name__}") from error
+        return _checked(value, lifetime_ms, name)
 
     return fetch
 
 
-def _checked(value: object, lifetime_ms: object) -> Token:
+def _checked(value: object, lifetime_ms: object, name: str) -> Token:
     if not isinstance(value, str) or not isinstance(lifetime_ms, int) or lifetime_ms <= 0:
-        raise AuthenticationFailed("sasl.oauthbearer.token.callback must return (text, milliseconds above 0)")
+        raise AuthenticationFailed(f"{name} must return (text, milliseconds above 0)")
     return Token(value, lifetime_ms)
 
 
 def from_endpoint(
-    settings: SaslSettings, context: Callable[[], ssl.SSLContext], timeout_ms: int
+    settings: SaslSettings, context: Callable[[], ssl.SSLContext], timeout_ms: int, assertion: Callable[[], str] | None
 ) -> Callable[[], Token]:
-    """Return a source of tokens from ``sasl.oauthbearer.token.endpoint.url``, by the client-credentials grant.
+    """Return a source of tokens from ``sasl.oauthbearer.token.endpoint.url``.
 
+    They are got for an ``assertion`` (RFC 7523, 2.1), or else by the client-credentials grant (RFC 6749, 4.4).
     ``context`` returns the TLS context of each fetch.
     An endpoint on another host is reached through the proxy of ``https_proxy``, unless ``no_proxy`` names the endpoint.
     """
     url = settings.token_endpoint_url
     host = urllib.parse.urlsplit(url).hostname or ""
     where = f"token endpoint {url.partition('?')[0]}"
-    fields = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
+    scope = {"scope": settings.scope} if settings.scope else {}
 
     def fetch() -> Token:
-        pair = base64.b64encode(f"{settings.client_id}:{settings.client_secret}".encode()).decode()
+        if assertion is None:
+            pair = base64.b64encode(f"{settings.client_id}:{settings.client_secret}".encode()).decode()
+            fields, headers = {"grant_type": "client_credentials"}, {"Authorization": f"Basic {pair}"}
+        else:
+            fields, headers = {"grant_type": _JWT_BEARER, "assertion": assertion()}, {}
         request = urllib.request.Request(  # noqa: S310 - https, or http to this machine: checked with the settings
             url,
-            data=urllib.parse.urlencode(fields).encode(),
-            headers={"Authorization": f"Basic {pair}", "Accept": "application/json"},
+            data=urllib.parse.urlencode(fields | scope).encode(),
+            headers=headers | {"Accept": "application/json"},
         )
         proxy = _proxy_to(host)
         with Limit(timeout_ms) as limit:
@@ -182,7 +189,7 @@ def _token(answer: bytes, where: str, *, cut_off: bool) -> Token:
     try:
         body = json.loads(answer)
         value = body["access_token"]
-        lifetime_ms = int(float(body.get("expires_in", _DEFAULT_LIFETIME_MS / 1000)) * 1000)
+        lifetime_ms = int(float(body.get("expires_in", DEFAULT_LIFETIME_MS / 1000)) * 1000)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         raise AuthenticationFailed(f"{where}: its answer holds no access_token") from None
     if not isinstance(value, str) or lifetime_ms <= 0:

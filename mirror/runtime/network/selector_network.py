@@ -45,7 +45,10 @@ class SelectorNetwork:
         self._background = Background(self.wakeup)
         self._resolver = Resolver(self._background)
         retry = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, rng)
-        self._credentials = Credentials(settings.security, settings.request_timeout_ms, self._background, retry, rng)
+        hosts = [host for host, _ in settings.bootstrap]
+        self._credentials = Credentials(
+            settings.security, settings.request_timeout_ms, self._background, retry, rng, hosts
+        )
         self._states = ConnectionStates(settings, rng)
         self._bootstrap = {-1 - index: address for index, address in enumerate(settings.bootstrap)}
         self._brokers: Mapping[int, Broker] = {}

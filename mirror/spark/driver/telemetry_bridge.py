@@ -7,7 +7,7 @@ import os
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from mirror.cluster.auth.security import is_loopback
+from mirror.cluster.auth.oauth_settings import is_loopback
 from mirror.runtime.clock import SystemClock
 from mirror.telemetry.run import EpochTaskResults, RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings

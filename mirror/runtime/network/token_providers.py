@@ -1,0 +1,36 @@
+"""Loads the function of ``sasl.oauthbearer.token.provider``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final, cast
+
+from mirror.cluster.auth.oauth_settings import PROVIDER, TokenProvider
+from mirror.errors import ConfigError, Problem
+
+_CURRENT_FOLDER: Final = ""
+
+
+def load_provider(name: str) -> TokenProvider:
+    """Import the function of this name, as ``package.module:function``. Raises ConfigError.
+
+    The current folder is searched last, as for transforms.
+    """
+    if _CURRENT_FOLDER not in sys.path:
+        sys.path.append(_CURRENT_FOLDER)
+    module, _, function = name.partition(":")
+    try:
+        found: object = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        where = "the search path is PYTHONPATH, the installed packages and the current folder"
+        raise _problem(name, f"cannot be loaded: there is no module {error.name!r}; {where}") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module's own code may raise anything, with a secret in its text
+        raise _problem(name, f"cannot be loaded: {type(error).__name__}") from None
+    if not callable(found):
+        raise _problem(name, "must be a function that takes a TokenRequest")
+    return cast("TokenProvider", found)
+
+
+def _problem(name: str, why: str) -> ConfigError:
+    return ConfigError([Problem("", PROVIDER, repr(name), why)])
