@@ -214,9 +214,11 @@ class OneStream:
         if (event := self._ended()) is not None:
             return event
         jobs.prepare()
-        self._open_monitors(resources, jobs)
+        monitor = self._open_monitors(resources, jobs)
         announce(Began())
         is_drained = jobs.run(self._await)
+        if not (is_drained or self._ends):
+            monitor.follow(control)  # its tasks may have ended by a command that they have read first
         return self._ended() or (JobEnded("drained") if is_drained else Lost(jobs.why))
 
     def _prepare(self) -> TargetTopics:
@@ -234,7 +236,7 @@ class OneStream:
                 brokers = admin.describe_cluster().brokers
                 self._outages.learn(name, [f"{broker.host}:{broker.port}" for broker in brokers])
 
-    def _open_monitors(self, resources: contextlib.ExitStack, jobs: FollowedJob | BoundedJobs) -> None:
+    def _open_monitors(self, resources: contextlib.ExitStack, jobs: FollowedJob | BoundedJobs) -> StreamMonitor:
         """Begin what is done beside the copies."""
         self._monitor = monitor = StreamMonitor(
             self._flow.name,
@@ -257,6 +259,7 @@ class OneStream:
         resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, listener, self._reports))
         for rounds in self._rounds.opened(self._runner.created):
             resources.enter_context(rounds)
+        return monitor
 
     def _prepare_again(
         self, config: MirrorConfig, flow: FlowConfig, topics: Mapping[str, TopicDescription], gone: Collection[str]

@@ -177,12 +177,13 @@ class StreamMonitor:
         with Admin(config.clusters[flow.target].client_options()) as target:
             client = RunControlClient(target, flow.name, record=self._record)
             while not self._ended.is_set():
-                self._follow_once(client)
+                self.follow(client)
                 self._succeeded(self._control)
                 self._stop_if_resumed()
                 self._ended.wait(POLL_INTERVAL_MS / 1000)
 
-    def _follow_once(self, client: RunControlClient) -> None:
+    def follow(self, client: RunControlClient) -> None:
+        """Read the control record with ``client``, and write what this run wants there. Raises KafkaError."""
         if self.stop_requested:
             self._record.want(stop=True)
         decision = client.sync()

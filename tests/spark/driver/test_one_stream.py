@@ -192,6 +192,23 @@ def test_mirror_stop_and_another_run_end_it(tmp_path: Path, monkeypatch: pytest.
     assert run.record().run == "run-2"
 
 
+def test_tasks_that_read_a_command_before_their_driver_does_have_not_ended_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_monitor, "POLL_INTERVAL_MS", 60_000)
+    run = Run(tmp_path, monkeypatch)
+    job = run.begin()
+    run.control().stop()
+    job.end()
+    assert run.ended() == Held()
+
+    run = Run(tmp_path, monkeypatch)
+    job = run.begin()
+    run.control("run-2").claim()
+    job.end(Outcome.FENCED)
+    assert isinstance(run.ended(), TakenOver)
+
+
 def test_a_job_that_spark_gives_up_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(tmp_path, monkeypatch)
     run.begin().done.set_exception(RuntimeError("Job aborted due to stage failure"))
