@@ -23,6 +23,7 @@ _MODULES: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "PlainLoginModule": (PLAIN_OPTIONS, "PLAIN"),
     "ScramLoginModule": (PLAIN_OPTIONS, "SCRAM"),
     "OAuthBearerLoginModule": (OAUTH_OPTIONS, "OAUTHBEARER"),
+    "IAMLoginModule": (frozenset(), "AWS_MSK_IAM"),
 }
 
 _DELEGATION: Final = "tokenauth"
@@ -37,7 +38,7 @@ class UnsupportedLogin(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JaasLine:
-    """One login module: ``family`` is PLAIN, SCRAM or OAUTHBEARER; ``options`` follow it.
+    """One login module: ``family`` is PLAIN, SCRAM, OAUTHBEARER or AWS_MSK_IAM; ``options`` follow it.
 
     ``ignored`` of them mean nothing to the module: Java's modules read the options that they know, and no others.
     """
@@ -65,6 +66,8 @@ def parse_jaas(text: str) -> JaasLine:
     unknown = [key for key in options if key not in known]
     if family == "SCRAM" and options.get(_DELEGATION, "").lower() == "true":
         raise UnsupportedLogin(f"a delegation token ({_DELEGATION}) is not supported: log in as a user, or by SSL")
+    if family == "AWS_MSK_IAM" and any(key.startswith(("awsProfile", "awsRole", "awsSts")) for key in unknown):
+        raise UnsupportedLogin("its options (aws...) are not supported: set AWS_PROFILE to the profile")
     if family == "OAUTHBEARER":
         unknown = [key for key in unknown if not key.startswith(EXTENSION)]
         if any(key.startswith(_OF_OTHER_HANDLERS) for key in unknown):

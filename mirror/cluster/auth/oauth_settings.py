@@ -27,6 +27,9 @@ TokenCallback = Callable[[], tuple[str, int]]
 TokenProvider = Callable[[TokenRequest], tuple[str, int]]
 """The same, named in a configuration file."""
 
+AWS_MSK_IAM: Final = "AWS_MSK_IAM"
+"""Amazon's mechanism in Java, whose brokers take the same signatures as tokens of OAUTHBEARER."""
+AWS_PROVIDER: Final = "mirror.runtime.network.aws_tokens:token"
 URL: Final = "sasl.oauthbearer.token.endpoint.url"
 CALLBACK: Final = "sasl.oauthbearer.token.callback"
 PROVIDER: Final = "sasl.oauthbearer.token.provider"

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from mirror.cluster.auth.jaas import EXTENSION, JaasLine, parse_jaas
 from mirror.cluster.auth.oauth_settings import (
+    AWS_MSK_IAM,
+    AWS_PROVIDER,
     CALLBACK,
     OAUTH_KEYS,
     PROVIDER,
@@ -23,7 +25,7 @@ from mirror.cluster.keys import HIDDEN, NOT_SET, Key
 from mirror.errors import Problem
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", AWS_MSK_IAM)
 
 PEM: Final = "PEM"
 STORE_TYPES: Final = (PEM, "JKS", "PKCS12", "")
@@ -185,7 +187,17 @@ def _sasl(values: Mapping[str, Any]) -> tuple[SaslSettings | None, list[tuple[st
             return None, [("sasl.jaas.config", str(error))]
         if not mechanism.startswith(jaas.family):
             return None, [("sasl.jaas.config", f"its login module is for {jaas.family}, sasl.mechanism is {mechanism}")]
+    if mechanism == AWS_MSK_IAM:
+        return _aws(values)
     return _token(values, jaas) if mechanism == "OAUTHBEARER" else _password(values, jaas)
+
+
+def _aws(values: Mapping[str, Any]) -> tuple[SaslSettings, list[tuple[str, str]]]:
+    """Return the settings for Amazon MSK: its tokens need no key, for AWS's libraries find the credentials."""
+    unused = [key for key in OAUTH_KEYS if values[key.name] != key.default]
+    unused += [SECURITY_KEYS[key] for key in ("sasl.username", "sasl.password") if values[key]]
+    problems = [(key.name, f"{AWS_MSK_IAM} does not use it") for key in unused]
+    return SaslSettings("OAUTHBEARER", token_provider=AWS_PROVIDER), problems
 
 
 def _one(values: Mapping[str, Any], key: str, jaas: JaasLine | None, option: str) -> tuple[str, list[tuple[str, str]]]:

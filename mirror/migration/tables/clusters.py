@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,14 @@ from mirror.migration.tables import equivalents
 from mirror.migration.tables.document import Table
 
 _SCHEME: Final = re.compile(r"(?:(\w+)://)?(.*)", re.DOTALL)
+_OF_KAFKA: Final = "org.apache.kafka.common.security.oauthbearer"
+_HANDLERS: Final[Mapping[str, frozenset[str]]] = {
+    "sasl.client.callback.handler.class": frozenset({"software.amazon.msk.auth.iam.IAMClientCallbackHandler"}),
+    "sasl.login.callback.handler.class": frozenset(
+        {f"{_OF_KAFKA}.OAuthBearerLoginCallbackHandler", f"{_OF_KAFKA}.secured.OAuthBearerLoginCallbackHandler"}
+    ),
+}
+"""The handlers of Java that do what the client here does for the mechanism."""
 _STORE_TYPES: Final = frozenset({"ssl.keystore.type", "ssl.truststore.type"})
 
 
@@ -47,6 +55,8 @@ def map_cluster(name: str, settings: Settings) -> Cluster:
         if _is_unused(key, secured, settings):
             meaning = f"security.protocol is {secured}, which does not use it"
             cluster.findings.append(about(Kind.IGNORED, setting, meaning, "remove it, or set security.protocol"))
+        elif key in _HANDLERS and setting.value.strip() in _HANDLERS[key]:
+            cluster.findings.append(about(Kind.NOT_NEEDED, setting, "the mechanism is enough here"))
         elif key not in CLUSTER_KEYS:
             found = equivalents.CLIENT[""] if key not in known_keys.CLIENT else equivalents.of_client(key)
             cluster.findings.append(about(found.kind, setting, found.meaning, found.action))
@@ -137,8 +147,9 @@ def _addresses(cluster: Cluster, setting: Setting, protocol: str) -> str:
 
 
 def _placeholder(key: str, mechanism: str) -> str:
-    module = {"SCRAM": "ScramLoginModule", "OAUTH": "OAuthBearerLoginModule"}.get(mechanism[:5], "PlainLoginModule")
-    options = "" if mechanism == "OAUTHBEARER" else ' username="x" password="x"'
+    modules = {"SCRAM": "ScramLoginModule", "OAUTH": "OAuthBearerLoginModule", "AWS_M": "IAMLoginModule"}
+    module = modules.get(mechanism[:5], "PlainLoginModule")
+    options = "" if mechanism in {"OAUTHBEARER", "AWS_MSK_IAM"} else ' username="x" password="x"'
     return {
         "bootstrap.servers": "placeholder:9092",
         "sasl.jaas.config": f"{module} required{options};",

@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Final, cast
 
-from mirror.cluster.auth.oauth_settings import PROVIDER, TokenProvider
+from mirror.cluster.auth.oauth_settings import AWS_PROVIDER, PROVIDER, TokenProvider
 from mirror.errors import ConfigError, Problem
 
 _CURRENT_FOLDER: Final = ""
@@ -21,8 +21,14 @@ def load_provider(name: str) -> TokenProvider:
         sys.path.append(_CURRENT_FOLDER)
     module, _, function = name.partition(":")
     try:
+        if name == AWS_PROVIDER:
+            importlib.import_module("aws_msk_iam_sasl_signer")
         found: object = getattr(importlib.import_module(module), function)
     except ModuleNotFoundError as error:
+        if name == AWS_PROVIDER:
+            raise _problem(
+                name, f"needs {error.name!r}: pip install 'kafka-spark-mirror[aws]', on every host"
+            ) from None
         where = "the search path is PYTHONPATH, the installed packages and the current folder"
         raise _problem(name, f"cannot be loaded: there is no module {error.name!r}; {where}") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module's own code may raise anything, with a secret in its text

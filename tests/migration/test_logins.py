@@ -1,0 +1,50 @@
+"""How MirrorMaker 2 logs in at services, by Java's login modules and callback handlers."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.migration.findings import Kind
+from mirror.migration.importing import import_source
+from mirror.migration.sources import read
+
+FILE = "clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\na->b.enabled = true\n"
+MSK = "software.amazon.msk.auth.iam"
+OF_KAFKA = "org.apache.kafka.common.security.oauthbearer"
+
+
+@pytest.mark.parametrize(
+    ("lines", "mechanism"),
+    [
+        (
+            (
+                f"b.sasl.jaas.config = {MSK}.IAMLoginModule required;\n"
+                f"b.sasl.client.callback.handler.class = {MSK}.IAMClientCallbackHandler\n"
+            ),
+            "AWS_MSK_IAM",
+        ),
+        (
+            (
+                f"b.sasl.jaas.config = {OF_KAFKA}.OAuthBearerLoginModule required;\n"
+                f"b.sasl.login.callback.handler.class = {OF_KAFKA}.OAuthBearerLoginCallbackHandler\n"
+                "b.sasl.oauthbearer.token.endpoint.url = file:///run/secrets/token\n"
+            ),
+            "OAUTHBEARER",
+        ),
+    ],
+)
+def test_a_login_that_the_mechanism_is_enough_for(lines: str, mechanism: str) -> None:
+    text = f"{FILE}b.security.protocol = SASL_SSL\nb.sasl.mechanism = {mechanism}\n{lines}"
+    found = import_source(read(text.encode(), "mm2"), name="mm2")
+    assert found.file is not None
+    assert f'"sasl.mechanism" = "{mechanism}"' in found.file.text
+    (handler,) = [one for one in found.findings if "callback.handler" in one.key]
+    assert handler.kind is Kind.NOT_NEEDED
+
+
+def test_a_handler_that_is_not_known_is_named() -> None:
+    lines = "b.security.protocol = SASL_SSL\nb.sasl.mechanism = AWS_MSK_IAM\n"
+    text = f"{FILE}{lines}b.sasl.client.callback.handler.class = com.example.Handler\n"
+    found = import_source(read(text.encode(), "mm2"), name="mm2")
+    (handler,) = [one for one in found.findings if "callback.handler" in one.key]
+    assert handler.kind is not Kind.NOT_NEEDED
