@@ -46,6 +46,19 @@ def test_scram_as_in_rfc_7677() -> None:
     assert mechanism.respond(SERVER_FINAL) is None
 
 
+def test_a_delegation_token_is_named_as_such_and_covered_by_the_proof() -> None:
+    mechanism = Scram("SCRAM-SHA-256", "user", "pencil", NONCE, by_token=True)
+    assert mechanism.who == "delegation token 'user'"
+    assert mechanism.first() == FIRST + b",tokenauth=true"
+    final = mechanism.respond(SERVER_FIRST)
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), 4096)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    without_proof, _, proof = (final or b"").partition(b",p=")
+    said = b",".join([FIRST.removeprefix(b"n,,") + b",tokenauth=true", SERVER_FIRST, without_proof])
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), said, "sha256")
+    assert base64.b64decode(proof) == bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+
+
 @pytest.mark.parametrize("final", [b"v=" + b"A" * 43 + b"=", b"e=other-error", b"", b"\xff", b"v=6rriTRBi23WpRR/wtup+"])
 def test_a_broker_that_does_not_know_the_password_is_not_believed(final: bytes) -> None:
     exchange = accepted(scram())

@@ -93,6 +93,14 @@ def test_a_password_by_its_own_key_or_by_javas_line() -> None:
     assert SECRET not in repr(own)
 
 
+def test_a_delegation_token_by_javas_line() -> None:
+    line = f'a.ScramLoginModule required username=id password="{SECRET}" tokenauth=True;'
+    settings = parse({**SCRAM, JAAS: line})
+    assert settings.security.sasl == SaslSettings("SCRAM-SHA-512", "id", SECRET, by_token=True)
+    assert settings.warnings == ()
+    assert SECRET not in repr(settings)
+
+
 def test_a_token_endpoint_by_its_own_keys_or_by_javas_line() -> None:
     own = parse({**OAUTH, **ENDPOINT, "sasl.oauthbearer.scope": "kafka"})
     options = f'clientId="me" clientSecret="{SECRET}" scope="kafka" extension_logicalCluster="lkc-1"'
@@ -153,10 +161,6 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({**SCRAM, "sasl.username": "a\0b", "sasl.password": SECRET}, "sasl.username: must not contain a zero byte"),
     ({**SCRAM, JAAS: f"X required password={SECRET};"}, "sasl.jaas.config: only PlainLoginModule"),
     ({**SCRAM, JAAS: SECRET}, "sasl.jaas.config: must be: LoginModule required"),
-    (
-        {**SCRAM, JAAS: f'a.ScramLoginModule required username=id password="{SECRET}" tokenauth=True;'},
-        "sasl.jaas.config: a delegation token (tokenauth) is not supported",
-    ),
     (
         {**OAUTH, JAAS: f'a.OAuthBearerLoginModule required oauth.client.secret="{SECRET}";'},
         "sasl.jaas.config: its options are those of another callback handler (oauth.*, unsecured*)",
@@ -263,7 +267,7 @@ def test_options_that_a_login_module_does_not_know_are_ignored_and_counted() -> 
     settings = parse({**SCRAM, JAAS: f"a.ScramLoginModule required {options};"})
     assert settings == parse({**SCRAM, "sasl.username": "tim", "sasl.password": SECRET})
     (warning,) = settings.warnings
-    assert warning.startswith("sasl.jaas.config: 3 of its options mean nothing to its login module")
+    assert warning.startswith("sasl.jaas.config: 2 of its options mean nothing to its login module")
     assert SECRET not in warning + repr(settings)
 
 

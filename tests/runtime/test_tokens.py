@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from mirror.backoff import Backoff
+from mirror.cluster.auth.security import SaslSettings
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError
 from mirror.runtime.network.background import Background
+from mirror.runtime.network.login import PasswordLogin
 from mirror.runtime.network.oauth import Token, TokenKeeper, from_callback
 
 
@@ -134,3 +136,11 @@ def test_what_callbacks_do_wrong(
 
 def test_a_token_has_no_repr_of_its_value() -> None:
     assert "hunter2" not in repr(from_callback(lambda: ("hunter2", 1000), "it")())
+
+
+def test_a_delegation_token_is_sent_as_one() -> None:
+    """Its id and HMAC are the user and the password of SCRAM (KIP-48)."""
+    settings = SaslSettings("SCRAM-SHA-256", "id-1", "hmac", by_token=True)
+    mechanism = PasswordLogin(settings, random.Random(1)).begin(0)
+    assert mechanism is not None
+    assert mechanism.first().endswith(b",tokenauth=true")

@@ -112,8 +112,10 @@ def _sasl(listener: str, jwks: Path, **more: str) -> dict[str, str]:
 def _properties(authority: Authority, issuer: Issuer) -> Mapping[str, str]:
     good = authority.identity("broker", "127.0.0.1", "localhost")
     trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.path)}
+    tokens = {"delegation.token.secret.key": "of-the-brokers-alone"}
     renew = {f"{name.lower()}.connections.max.reauth.ms": str(RENEW_MS) for name in MECHANISMS}
     return {
+        **tokens,
         **_tls("TLS", good),
         **_tls("MUTUAL", good, **{"ssl.client.auth": "required", **trust}),
         **_tls("EXPIRED", authority.identity("expired-broker", "127.0.0.1", expired=True)),

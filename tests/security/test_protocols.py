@@ -19,14 +19,16 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from mirror.client import Admin, Consumer, NewTopic, Producer, TokenRequest, TopicPartition
 from mirror.cluster.connection.session import BrokerSession
-from mirror.errors import KafkaError
+from mirror.errors import AuthenticationFailed, KafkaError
 from mirror.runtime.network.connection import Connection
 from mirror.runtime.network.selector_network import SelectorNetwork
+from mirror.sandbox.fetch import class_path, fetch
+from mirror.sandbox.java import find_java
 from mirror.wire.records import Batch
 from tests.fakes.record_batches import build
 from tests.polling import eventually
 from tests.security.certificates import key_pem
-from tests.security.conftest import CLIENT_SECRET, MECHANISMS, PASSWORD, Secured
+from tests.security.conftest import CLIENT_SECRET, MECHANISMS, PASSWORD, USER, Secured
 
 pytestmark = pytest.mark.brokers
 
@@ -130,6 +132,35 @@ def test_a_token_for_an_assertion(secured: Secured, tmp_path: Path, unique: Call
         "sasl.oauthbearer.assertion.private.key.file": str(path),
     }
     round_trip(secured.options("SASLTLS") | own, unique("assertion"))
+
+
+def test_a_delegation_token(secured: Secured, tmp_path: Path, unique: Callable[[str], str]) -> None:
+    token_id, hmac = delegation_token(secured, tmp_path)
+    line = f'a.ScramLoginModule required username="{token_id}" password="{hmac}" tokenauth="true";'
+    own = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": line}
+    round_trip(secured.options("SASLTLS") | own, unique("delegation"))
+    wrong = own | {"sasl.jaas.config": line.replace(hmac, "other")}
+    with pytest.raises(AuthenticationFailed, match=f"authentication of delegation token '{token_id}' failed"):
+        described(secured.options("SASLTLS") | wrong)
+
+
+def delegation_token(secured: Secured, folder: Path) -> tuple[str, str]:
+    """The id and the HMAC of a token of the user, which Kafka's own tool creates."""
+    quoted = PASSWORD.replace('"', '\\\\"')  # for the properties file, then for the login line
+    escaped = "".join(each if each.isascii() else f"\\u{ord(each):04x}" for each in quoted)
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    login = f'{module} required username="{USER}" password="{escaped}";'
+    config = folder / "client.properties"
+    config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+    command = "org.apache.kafka.tools.DelegationTokenCommand"
+    tool: list[str | Path] = [find_java().path, "-cp", class_path(fetch()), command]
+    servers = ["--bootstrap-server", secured.cluster.bootstrap("SASL"), "--command-config", str(config)]
+    done = subprocess.run(
+        [*tool, *servers, "--create", "--max-life-time-period", "-1"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    token_id, hmac = done.stdout.splitlines()[-1].split()[:2]
+    return token_id, hmac
 
 
 def described(options: dict[str, object]) -> int:

@@ -16,18 +16,18 @@ _HEAD: Final = re.compile(r"\s*([\w.$]+)\s+(\w+)\b")
 
 PLAIN_OPTIONS: Final = frozenset({"username", "password"})
 OAUTH_OPTIONS: Final = frozenset({"clientId", "clientSecret", "scope"})
+DELEGATION: Final = "tokenauth"
+"""Of ScramLoginModule: the user is the id of a delegation token, and the password its HMAC (KIP-48)."""
 EXTENSION: Final = "extension_"
 """Prefix of the OAUTHBEARER extensions (KIP-342), such as ``extension_logicalCluster``."""
 
 _MODULES: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "PlainLoginModule": (PLAIN_OPTIONS, "PLAIN"),
-    "ScramLoginModule": (PLAIN_OPTIONS, "SCRAM"),
+    "ScramLoginModule": (PLAIN_OPTIONS | {DELEGATION}, "SCRAM"),
     "OAuthBearerLoginModule": (OAUTH_OPTIONS, "OAUTHBEARER"),
     "IAMLoginModule": (frozenset(), "AWS_MSK_IAM"),
 }
 
-_DELEGATION: Final = "tokenauth"
-"""Of ScramLoginModule: the user is the id of a delegation token (KIP-48)."""
 _OF_OTHER_HANDLERS: Final = ("oauth.", "unsecured")
 """Options of Strimzi's callback handler, and of Kafka's for tests, by which they get the token."""
 
@@ -64,8 +64,6 @@ def parse_jaas(text: str) -> JaasLine:
     if rest.strip() != ";":
         raise ValueError("after the options, which are key=\"value\", there must be one ';' and nothing else")
     unknown = [key for key in options if key not in known]
-    if family == "SCRAM" and options.get(_DELEGATION, "").lower() == "true":
-        raise UnsupportedLogin(f"a delegation token ({_DELEGATION}) is not supported: log in as a user, or by SSL")
     if family == "AWS_MSK_IAM" and any(key.startswith(("awsProfile", "awsRole", "awsSts")) for key in unknown):
         raise UnsupportedLogin("its options (aws...) are not supported: set AWS_PROFILE to the profile")
     if family == "OAUTHBEARER":

@@ -19,12 +19,18 @@ _ITERATIONS: Final = re.compile(rb",i=0*([0-9]+)(?:,|$)")
 _LONGEST_COUNT: Final = 18
 
 
+_DELEGATION: Final = ",tokenauth=true"
+"""The extension of the first message that makes the user name the id of a token (``ScramExtensions``)."""
+
+
 class Scram:
     """Both sides prove that they know the password without sending it."""
 
-    def __init__(self, name: str, username: str, password: str, nonce: str) -> None:
+    def __init__(self, name: str, username: str, password: str, nonce: str, *, by_token: bool = False) -> None:
+        """``by_token``: the user is the id of a delegation token, and the password its HMAC (KIP-48)."""
         self.name = name
-        self.who = f"user {username!r}"
+        self.who = f"{'delegation token' if by_token else 'user'} {username!r}"
+        self._extensions = _DELEGATION if by_token else ""
         self._username = username
         self._password = password
         self._nonce = nonce
@@ -39,7 +45,9 @@ class Scram:
         """
         self._client = ScramClient([self.name], "-", "-", c_nonce=self._nonce)
         self._client.username.username, self._client.password.password = self._username, self._password
-        return str(self._client.get_client_first()).encode()
+        first = f"{self._client.get_client_first()}{self._extensions}"
+        self._client.client_first_bare += self._extensions  # the proofs are over what was sent
+        return first.encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
         """Return the client's proof; then check the broker's."""

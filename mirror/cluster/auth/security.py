@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mirror.cluster.auth.jaas import EXTENSION, JaasLine, parse_jaas
+from mirror.cluster.auth.jaas import DELEGATION, EXTENSION, JaasLine, parse_jaas
 from mirror.cluster.auth.oauth_settings import (
     AWS_MSK_IAM,
     AWS_PROVIDER,
@@ -89,6 +89,8 @@ class SaslSettings:
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
+    by_token: bool = False
+    """Whether SCRAM's user and password are the id and the HMAC of a delegation token."""
     # Compared but not hashed: a callback may be a method of an object without a hash.
     token_callback: TokenCallback | None = field(default=None, hash=False)
     token_provider: str = ""
@@ -215,8 +217,8 @@ def _password(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSet
     # A zero byte separates the fields of PLAIN (RFC 4616), and is invalid in the other mechanisms.
     problems += [(key, "must not contain a zero byte") for key, value in _names(username, password) if "\0" in value]
     problems += [(key.name, f"{mechanism} does not use it") for key in OAUTH_KEYS if values[key.name] != key.default]
-    ignored = jaas.ignored if jaas else 0
-    return SaslSettings(mechanism, username, password, ignored_options=ignored), problems
+    ignored, by_token = (jaas.ignored, jaas.options.get(DELEGATION, "").lower() == "true") if jaas else (0, False)
+    return SaslSettings(mechanism, username, password, by_token, ignored_options=ignored), problems
 
 
 def _names(username: str, password: str) -> tuple[tuple[str, str], tuple[str, str]]:

@@ -45,7 +45,7 @@ def _maker(settings: SaslSettings) -> Callable[[], Mechanism]:
         return lambda: Plain(user, password)
     from mirror.cluster.auth.scram import Scram  # here: `begin` is called on the network thread
 
-    return lambda: Scram(name, user, password, secrets.token_hex(24))
+    return lambda: Scram(name, user, password, secrets.token_hex(24), by_token=settings.by_token)
 
 
 class TokenLogin(_Renewing):
