@@ -49,6 +49,12 @@ if TYPE_CHECKING:
 _SUMMARY_S: Final = 5.0
 """How often the summary is written while nothing changes but counts."""
 _CLOSE_MS: Final = 1_000
+_ACTIVE: Final = frozenset({FlowState.PREPARING, FlowState.RUNNING})
+_AFTER_EDIT: Final = {
+    **dict.fromkeys(_ACTIVE, "it ends in order and restarts"),
+    FlowState.HELD: "that takes effect once it is resumed",
+}
+"""What becomes of an edited flow, by its state; one in another state is started."""
 
 
 class NoFreeSlot(FlowError):
@@ -128,7 +134,7 @@ class StreamSite:
         self._checked: Final = set[str]()
         self._folder: Final = FolderCheck(options.report_dir, consoles.warning, consoles.progress)
         self._summary_s = 0.0
-        self._spark_lost = self._has_said_signal = False
+        self._spark_lost = self._has_said_signal = self._is_file_wrong = False
 
     # --- in a flow's thread
 
@@ -137,7 +143,7 @@ class StreamSite:
         flow = self._flows[settings.flow.name]
         findings = self._findings
         if flow.name in self._checked or flow.name not in findings.warnings:
-            findings = check_flows(settings.config, [settings.flow])
+            findings = check_flows(settings.config, [settings.flow], self._consoles.progress)
         self._checked.add(flow.name)
         if (error := findings.errors.get(flow.name)) is not None:
             raise error
@@ -187,6 +193,8 @@ class StreamSite:
     def event_of(self, flow: str, error: BaseException) -> Event:
         """Return what an error is: one that may pass by itself soon, or one that someone has to mend."""
         line = "; ".join(error_lines(error))
+        if not isinstance(error, MirrorError) and self._has_lost_spark():
+            return Lost(line)  # it fails each call in its own way, which says nothing of the reason
         if is_away(error) or may_start_later(error):
             return Lost(line, outage=True)
         if self._options.debug or not isinstance(error, MirrorError):
@@ -232,7 +240,7 @@ class StreamSite:
         flow = self._flows.setdefault(name, _Flow(name))
         flow.state = now.state
         flow.has_begun = flow.has_begun or now.state is FlowState.RUNNING
-        if now.state not in {FlowState.PREPARING, FlowState.RUNNING}:
+        if now.state not in _ACTIVE:
             flow.slots = 0
         if now.state is FlowState.ENDED and before is not None:
             self._end(flow, before)
@@ -257,12 +265,16 @@ class StreamSite:
         flow.report.ended = flow.report.ended or datetime.now(UTC)
 
     def _say(self, flow: _Flow, before: Supervised | None, now: Supervised) -> None:
-        if now.edit_refused and (before is None or before.edit_refused != now.edit_refused):
+        refused_before = "" if before is None else before.edit_refused
+        if refused_before and not now.edit_refused and now.state is not FlowState.ENDED:
+            self._consoles.progress(f"flow {flow.name}: its configuration is valid again")
+        if now.edit_refused and refused_before != now.edit_refused:
             line = f"{now.edit_refused}; until this is corrected, the flow keeps its previous configuration"
             self._consoles.warning(f"flow {flow.name}: {line}")
         said = now.state, re.sub(r"\d+", "#", now.reason)
         is_again = now.state is FlowState.PREPARING and flow.said is not None
-        if said == flow.said or is_again or now.state in {FlowState.WANTED, FlowState.ENDED}:
+        is_known = said == flow.said or is_again or now.state in {FlowState.WANTED, FlowState.ENDED}
+        if is_known or self._spark_lost:
             return
         flow.said = said
         line = f"flow {flow.name}: {now.state.value}"
@@ -296,12 +308,19 @@ class StreamSite:
     def on_edit(self, flow: str, keys: list[str]) -> None:
         """Say which keys an edit has changed, without values."""
         changed = f" ({', '.join(keys)})" if keys else ""
-        self._consoles.progress(
-            f"flow {flow}: its configuration was read again{changed}: it ends in order and restarts"
-        )
+        follows = _AFTER_EDIT.get(self._flows[flow].state, "it is started with it now")
+        self._consoles.progress(f"flow {flow}: its configuration was read again{changed}: {follows}")
 
-    def on_wrong_file(self, error: str) -> None:
-        """Say why the file is not used."""
+    def on_removal(self, flow: str) -> None:
+        """Say that a flow ends because it was removed."""
+        follows = "it ends in order" if self._flows[flow].state in _ACTIVE else "it is not started again"
+        self._consoles.progress(f"flow {flow}: it was removed from the configuration file: {follows}")
+
+    def on_file(self, error: str) -> None:
+        """Say why the file is not used, and when it is used again."""
+        if not error and self._is_file_wrong:
+            self._consoles.progress(f"{self._options.config}: can be read again")
+        self._is_file_wrong = bool(error)
         for line in error.splitlines():
             self._consoles.warning(f"{line}; until this is corrected, the flows keep their previous configuration")
 
@@ -316,10 +335,11 @@ class StreamSite:
         if now_s >= self._summary_s:
             self.summarize()
             self._report.write_if_due()
-            self._check_spark()
+            self._has_lost_spark()
         return 2 if self._spark_lost else self._signals.count
 
-    def _check_spark(self) -> None:
+    def _has_lost_spark(self) -> bool:
+        """Return whether Spark has ended, and say so once."""
         try:
             self._spark_lost = self._spark_lost or bool(self._context._jsc.sc().isStopped())  # noqa: SLF001
         except (Py4JError, OSError):
@@ -331,8 +351,9 @@ class StreamSite:
             )
             for flow in self._flows.values():
                 if flow.state is not FlowState.ENDED and flow.report.error is None:
-                    self._consoles.error(f"flow {flow.name}: {line}")
                     flow.report.error = line
+                    self._consoles.error(f"flow {flow.name}: {line}")
+        return self._spark_lost
 
     def summarize(self) -> None:
         """Write the summary."""

@@ -87,8 +87,11 @@ class Site(Protocol):
     def on_edit(self, flow: str, keys: list[str]) -> None:
         """Report that an edit has changed these keys of a flow."""
 
-    def on_wrong_file(self, error: str) -> None:
-        """Report that the file is wrong as a whole, or cannot be read; one line for each problem."""
+    def on_removal(self, flow: str) -> None:
+        """Report that a flow is no longer in the file."""
+
+    def on_file(self, error: str) -> None:
+        """Report why the file is wrong as a whole, one line for each problem; "" if an edit has left it valid."""
 
     def tick(self) -> int:
         """Do what is due, and return how many signals have asked the stream to end."""
@@ -262,8 +265,9 @@ class Supervisor:
     def _edit(self, edit: Edit) -> None:
         """Apply what the file says now. A flow whose own edit is wrong goes on with its last valid configuration."""
         if edit.config is None:
-            self._site.on_wrong_file(edit.error)
+            self._site.on_file(edit.error)
             return
+        self._site.on_file("")
         known = {name: flow for name, flow in self._flows.items() if flow.now.state is not FlowState.ENDED}
         kept = {name: known[name].settings for name in edit.wrong if name in known}
         self._config = merged(edit.config, [settings for settings in kept.values() if settings is not None])
@@ -271,6 +275,7 @@ class Supervisor:
             if name in edit.wrong:
                 self._apply(flow, WrongEdit(edit.wrong[name]))
             elif name not in edit.config.flows:
+                self._site.on_removal(name)
                 self._apply(flow, Removed())
             else:
                 self._apply_edit(flow)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.model.reports import COPYING, PartitionReport
+from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport
 from mirror.spark.driver.output.failure_lines import FailureLines
 
 
@@ -49,6 +51,18 @@ def test_partitions_that_fail_for_one_reason_share_a_line_and_are_named_once() -
     assert lines.recovered() == ["partitions t-0, t-1 copied again"]
     assert lines.recovered() == []
     assert lines.failed([failed(0)]) == ["partition t-0 not copied: no leader"]
+
+
+def test_a_new_copy_of_a_failing_partition_counts_once_it_has_copied_something() -> None:
+    lines = FailureLines("r")
+    assert lines.failed([failed(0)]) == ["partition t-0 not copied: no leader"]
+    begun = replace(report(0, COPYING), taken=1)
+    assert lines.failed([report(0, SETTLED), begun]) == []
+    assert lines.failed([replace(failed(0), taken=1)]) == []
+    assert lines.recovered() == []
+    copied = replace(begun, taken=2, result=replace(begun.result, end=5))
+    assert lines.failed([copied]) == []
+    assert lines.recovered() == ["partition t-0 copied again"]
 
 
 def test_reports_of_other_runs_are_left_out() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,6 +25,8 @@ WANTED = Supervised(FlowState.WANTED, 0)
 RUNNING = Supervised(FlowState.RUNNING, 1)
 AWAY = Supervised(FlowState.BACKING_OFF, 2, reason="cluster b does not answer, for 5 s", until_ms=9)
 AGAIN = Supervised(FlowState.BACKING_OFF, 2, reason="cluster b does not answer, for 65 s", until_ms=99)
+ALIVE = SimpleNamespace(isStopped=lambda: False)
+"""The JVM's side of Spark's context."""
 PREPARING = Supervised(FlowState.PREPARING, 2, reason=AWAY.reason)
 
 
@@ -31,11 +36,18 @@ class Summary:
 
 
 class Site(StreamSite):
-    def __init__(self, folder: Path, *, wait_s: float = 1e9, available_now: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        wait_s: float = 1e9,
+        available_now: bool = False,
+        sc: Callable[[], object] = lambda: ALIVE,
+    ) -> None:
         self.metrics = MetricStore()
         telemetry = SimpleNamespace(metrics=self.metrics, export_metrics=lambda: None)
         super().__init__(
-            cast("Any", SimpleNamespace(master="spark://h:1")),
+            cast("Any", SimpleNamespace(master="spark://h:1", _jsc=SimpleNamespace(sc=sc))),
             JobOptions(config=folder / "mirror.toml", report_dir=folder, available_now=available_now),
             Consoles(),
             cast("Any", telemetry),
@@ -69,6 +81,70 @@ def test_each_change_is_one_line_and_a_repeated_attempt_is_none(
         "backing off: cluster b does not answer, for 5 s; it is tried again by itself",
         "running",
     ]
+
+
+def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What was printed since the last call, without times and line ends."""
+    said = " ".join(capsys.readouterr().err.split()).split("mirror: ")
+    return [re.sub(r"^[\d-]+ [\d:]+ ", "", line.strip()) for line in said if line]
+
+
+def test_what_an_edit_does_is_one_line_for_each_state_of_its_flow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = Site(tmp_path)
+    expected = {
+        RUNNING: ("it ends in order and restarts", "it ends in order"),
+        AWAY: ("it is started with it now", "it is not started again"),
+        Supervised(FlowState.HELD, 3): ("that takes effect once it is resumed", "it is not started again"),
+    }
+    for state, (edited, removed) in expected.items():
+        site.change(state)
+        lines_of(capsys)
+        site.on_edit("f", ["topics"])
+        site.on_removal("f")
+        assert lines_of(capsys) == [
+            f"flow f: its configuration was read again (topics): {edited}",
+            f"flow f: it was removed from the configuration file: {removed}",
+        ]
+
+
+def test_an_error_of_the_file_and_its_correction_are_one_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = Site(tmp_path)
+    site.on_file("")
+    assert lines_of(capsys) == []
+    site.on_file("mirror.toml: not TOML")
+    site.on_file("")
+    site.change(RUNNING, replace(RUNNING, edit_refused="topiks: unknown key"), RUNNING)
+    assert lines_of(capsys) == [
+        "warning: mirror.toml: not TOML; until this is corrected, the flows keep their previous configuration",
+        f"{tmp_path / 'mirror.toml'}: can be read again",
+        "flow f: running",
+        "warning: flow f: topiks: unknown key; until this is corrected, the flow keeps its previous configuration",
+        "flow f: its configuration is valid again",
+    ]
+
+
+def test_the_death_of_spark_is_one_error_for_each_flow_and_none_for_each_failed_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = Site(tmp_path, sc=_refuse)
+    for name in "fg":
+        site.change(WANTED, RUNNING, name=name)
+    lines_of(capsys)
+    for name in "fg":
+        lost = site.event_of(name, ConnectionRefusedError(111, "Connection refused"))
+        assert isinstance(lost, Lost)
+        site.change(RUNNING, AWAY, name=name)
+    said = lines_of(capsys)
+    assert [line.partition(":")[0] for line in said] == ["flow f", "flow g"]
+    assert all("Spark ended before its stream" in line for line in said)
+
+
+def _refuse() -> object:
+    raise ConnectionRefusedError(111, "Connection refused")
 
 
 def test_the_metric_has_the_state_of_each_flow(tmp_path: Path) -> None:

@@ -79,7 +79,9 @@ class StandInSite:
         self.gives_up_all = False
         self.changes: list[tuple[str, FlowState]] = []
         self.edits: list[tuple[str, list[str]]] = []
+        self.removed: list[str] = []
         self.wrong: list[str] = []
+        """What was wrong with the file after each edit, "" if nothing was."""
         self.left: list[str] = []
         self.supervisor = Supervisor(
             self,
@@ -132,7 +134,10 @@ class StandInSite:
     def on_edit(self, flow: str, keys: list[str]) -> None:
         self.edits.append((flow, keys))
 
-    def on_wrong_file(self, error: str) -> None:
+    def on_removal(self, flow: str) -> None:
+        self.removed.append(flow)
+
+    def on_file(self, error: str) -> None:
         self.wrong.append(error)
 
     def tick(self) -> int:

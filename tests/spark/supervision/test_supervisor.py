@@ -75,6 +75,7 @@ def test_flows_are_added_and_removed_while_the_others_run(site: StandInSite) -> 
     running(site, "h")
     site.await_state("g", FlowState.ENDED)
     site.await_that(lambda: site.left == ["g"])
+    assert site.removed == ["g"]
     assert site.streams["g"][0].asked == ["stop"]
     assert (len(site.streams["f"]), site.streams["f"][0].asked) == (1, [])
     assert set(site.streams["h"][0].settings.config.flows) == {"f", "h"}
@@ -116,6 +117,7 @@ def test_a_file_that_is_wrong_as_a_whole_changes_nothing_and_is_reported_once(si
     assert "no such file" in site.wrong[4] or "cannot be read" in site.wrong[4]
     site.config.write_text(good)
     site.read_file()
+    assert site.wrong[5:] == [""]
     assert [len(site.streams[name]) for name in "fg"] == [1, 1]
     assert [site.streams[name][0].asked for name in "fg"] == [[], []]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.errors import brief, named
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.reports import COPYING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from mirror.relay.model.reports import PartitionReport
 
 _FAILING: Final = frozenset({Outcome.FAILED.value, Outcome.EXPIRED.value})
+_HEALTHY: Final = frozenset({COPYING, Outcome.COMPLETE.value})
 
 
 class FailureLines:
@@ -21,7 +23,8 @@ class FailureLines:
 
     def __init__(self, run: str) -> None:
         self._run: Final = run
-        self._failing: Final[dict[TopicPartition, str]] = {}
+        self._failing: Final[dict[TopicPartition, tuple[int, int, int]]] = {}
+        """The copy of each failing partition that has reported the last failure."""
         self._again: dict[str, None] = {}
 
     def failed(self, reports: Iterable[PartitionReport]) -> list[str]:
@@ -31,13 +34,19 @@ class FailureLines:
             if report.run != self._run:
                 continue
             name = f"{report.result.topic}-{report.result.partition}"
-            if report.state not in _FAILING:
-                if self._failing.pop(report.target, None) is not None:
-                    self._again[name] = None
-            elif report.target not in self._failing:
-                self._again.pop(name, None)
-                self._failing[report.target] = name
-                failed.setdefault(brief(report.result.error or "no reason is known"), {})[name] = None
+            copy = report.task, report.attempt, report.taken
+            known = self._failing.get(report.target)
+            if report.state in _FAILING:
+                self._failing[report.target] = copy
+                if known is None:
+                    self._again.pop(name, None)
+                    failed.setdefault(brief(report.result.error or "no reason is known"), {})[name] = None
+                continue
+            # A new copy, of a partition that was given away, is healthy until it has tried.
+            has_tried = copy == known or report.result.end > report.result.start
+            if known is not None and report.state in _HEALTHY and has_tried:
+                del self._failing[report.target]
+                self._again[name] = None
         return [f"{named('partition', list(names))} not copied: {error}" for error, names in failed.items()]
 
     def recovered(self) -> list[str]:
