@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from rich.table import Table
@@ -11,11 +12,15 @@ from rich.text import Text
 
 from mirror.cli.console import print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.cluster.auth.oauth_settings import PROVIDER
+from mirror.cluster.settings import ClusterSettings
 from mirror.config.effective import configured_keys, effective_config
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
+from mirror.config.models import MirrorConfig
 from mirror.config.naming import KeyPath, dotted
 from mirror.config.notices import notices
+from mirror.errors import ConfigError
 from mirror.spark.driver.output.terminal import Terminal
 
 _WHOLE: Final = frozenset({"headers", "configs-overrides"})
@@ -29,11 +34,12 @@ def check_config(
 ) -> None:
     """Check a configuration and show its effective values, with overrides and defaults; secrets stay hidden.
 
-    A key without effect is a warning. A transform has to be importable here.
+    A key without effect is a warning. A transform and a token provider have to be importable here.
 
     Exit status: 0 valid, 1 not valid.
     """
     loaded = load(config, secrets_dir=secrets_dir, why_not_loaded=why_not_loaded)
+    check_providers(loaded, str(config))
     without_effect = (line for flow in loaded.flows.values() for line in notices(loaded, flow))
     exposed = (*unencrypted_credentials(loaded, loaded.clusters), *readable_secrets(loaded))
     for line in dict.fromkeys([*without_effect, *exposed]):
@@ -47,6 +53,24 @@ def check_config(
     for section, entries in tables.items():
         for name, settings in entries.items():
             console.print(_table((section, name), settings, configured))
+
+
+def check_providers(loaded: MirrorConfig, where: str) -> None:
+    """Load the token providers of clusters. Raises ConfigError with those that cannot be loaded."""
+    problems = []
+    for name, cluster in loaded.clusters.items():
+        sasl = ClusterSettings.parse(cluster.client_options()).security.sasl
+        if sasl is None or not sasl.token_provider:
+            continue
+        from mirror.runtime.network.token_providers import load_provider
+
+        try:
+            load_provider(sasl.token_provider)
+        except ConfigError as error:
+            key = dotted(("clusters", name, PROVIDER))
+            problems += [replace(problem, where=where, key=key) for problem in error.problems]
+    if problems:
+        raise ConfigError(problems)
 
 
 def why_not_loaded(transform: str) -> str | None:
