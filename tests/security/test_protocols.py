@@ -138,10 +138,20 @@ def test_a_delegation_token(secured: Secured, tmp_path: Path, unique: Callable[[
     token_id, hmac = delegation_token(secured, tmp_path)
     line = f'a.ScramLoginModule required username="{token_id}" password="{hmac}" tokenauth="true";'
     own = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": line}
-    round_trip(secured.options("SASLTLS") | own, unique("delegation"))
+    options = secured.options("SASLTLS") | own
+    # The tool is answered by the controller, before the broker has the token.
+    eventually(lambda: logs_in(options), what="the broker knows the token")
+    round_trip(options, unique("delegation"))
     wrong = own | {"sasl.jaas.config": line.replace(hmac, "other")}
     with pytest.raises(AuthenticationFailed, match=f"authentication of delegation token '{token_id}' failed"):
         described(secured.options("SASLTLS") | wrong)
+
+
+def logs_in(options: dict[str, object]) -> bool:
+    try:
+        return described(options) == 1
+    except AuthenticationFailed:
+        return False
 
 
 def delegation_token(secured: Secured, folder: Path) -> tuple[str, str]:
