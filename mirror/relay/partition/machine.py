@@ -353,14 +353,24 @@ class PartitionCopy:
         if self._parts.choice is not None and rules is not None:
             self._parts.choice.set_rules(rules)
 
+    @property
+    def renewal_due(self) -> bool:
+        """Whether brokers may forget the progress soon, or the fence under which something was sent serves no longer.
+
+        The next record would wait for another fence. A partition that has nothing to copy needs none until then.
+        """
+        attempt = self._copying
+        fence_ended = attempt is not None and attempt.used_fence_until_ms <= self._context.unix_ms()
+        return fence_ended or self.recorder.is_renewal_due(self._parts.policy.renew_ms)
+
     def renew(self) -> bool:
-        """Begin another attempt with the next step if brokers may forget the progress soon; return whether.
+        """Begin another attempt with the next step if :attr:`renewal_due`; return whether.
 
         It commits the progress again. By sequences only a fence writes the claim, and only a new attempt fences. An
         attempt that has more to send goes on, and is asked again later.
         """
         attempt = self._copying
-        if attempt is None or not self.recorder.is_renewal_due(self._parts.policy.renew_ms):
+        if attempt is None or not self.renewal_due:
             return False
         attempt.end_when_committed()
         return True

@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from mirror.cluster.types import TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName, TimelineRecorder
 from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import other_source
-from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
+from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals, renewal_ms
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from mirror.timing import FOREVER_MS
 
@@ -79,12 +80,13 @@ class ResultRecorder:
         return replace(self.progress, claimed_ms=self._claimed_ms)
 
     def is_renewal_due(self, renew_ms: int) -> bool:
-        """Whether brokers may forget the committed progress soon, because it is ``renew_ms`` old (0: never)."""
+        """Whether to commit the progress again, because it will be ``renew_ms`` old (0: never)."""
         if renew_ms <= 0 or self.progress is None or not self.is_committed:
             return False
         by_sequences = self.progress.way is Way.SEQUENCES
         committed_ms = min(self.progress.time_ms, self._claimed_ms) if by_sequences else self.progress.time_ms
-        return self._unix_ms() - committed_ms >= renew_ms
+        target = TopicPartition(self._range.target_topic, self._range.partition)
+        return self._unix_ms() - committed_ms >= renewal_ms(target, renew_ms)
 
     def on_progress_found(self, progress: Progress | None) -> None:
         """Record where the first attempt will begin, if it ends before: the plan may be older than ``progress``."""

@@ -163,6 +163,14 @@ def shard_of(tp: TopicPartition) -> int:
     return zlib.crc32(str(tp).encode()) % SHARDS
 
 
+def renewal_ms(tp: TopicPartition, most_ms: int) -> int:
+    """Return the age at which what has to be younger than ``most_ms`` is renewed for a target partition.
+
+    It is between half of ``most_ms`` and all of it: partitions that have begun together are not renewed together.
+    """
+    return most_ms - zlib.crc32(str(tp).encode()) % max(1, most_ms // 2)
+
+
 def lazy_group_of(flow: str, tp: TopicPartition) -> str:
     """Return the group that stores the lazy progress of a target partition."""
     return f"mirror.{flow}.progress.{shard_of(tp)}"

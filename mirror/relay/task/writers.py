@@ -20,6 +20,7 @@ from mirror.relay.partition.writers.continuation import Earlier, fence_valid_ms
 from mirror.relay.partition.writers.sequence_writer import SequenceWriter, SharedClients
 from mirror.relay.partition.writers.target_writer import ExactlyOnceWriter, TargetWriter
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
+from mirror.relay.progress.committed import renewal_ms
 from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.position import PositionSearch
@@ -101,7 +102,7 @@ class TaskWriters:
         committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
         earlier = self._earlier(flow, copy.target)
         if way is Way.SEQUENCES:
-            valid_ms = fence_valid_ms(self._policy.renew_ms)
+            valid_ms = renewal_ms(copy.target, fence_valid_ms(self._policy.renew_ms))
             shared = SharedClients(clients.producer, committer, admin, memory, valid_ms)
             return SequenceWriter(flow, copy.target, settings, shared, attempt, self._search_of(copy), earlier)
         return AtLeastOnceWriter(

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.status_table import StatusTable
     from mirror.timing import Clock
 
-_RENEW_MS: Final = 3_600_000
-"""Idle partitions' progress is committed again once an hour, or sooner if the target forgets offsets sooner."""
 _OFFSETS_TIMEOUT_MS: Final = 10_000
 """A partition whose leader does not return its offsets by then waits for the next plan; the others do not wait."""
 
@@ -79,7 +77,7 @@ class FlowPlanner:
 
     def renew_ms(self, target: Admin) -> int:
         """Return the age at which progress is committed again. Raises KafkaError."""
-        return min(_RENEW_MS, recommit_after_ms(target))
+        return recommit_after_ms(target)
 
     def plan(self, source: Admin, target: Admin, targets: TargetTopics, number: int) -> Plan:
         """Plan the job, or the period, ``number`` with what is prepared on the target now.

@@ -11,20 +11,23 @@ from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.reencode import Reason
 from mirror.relay.batches.remedies import Remedies
 from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.model.assignments import target_of
 from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range
 from mirror.relay.model.way import Way
 from mirror.relay.partition.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.result_recorder import MAX_LISTED, ResultRecorder
 from mirror.relay.partition.states import CopyState
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import Progress, renewal_ms
 from tests.relay.copy_harness import CopyHarness, made
+from tests.relay.partition.test_sequences import claimed, harness, young
 
 HOUR = 3_600_000
 PROGRESS = Progress(offset=7, leader_epoch=None, source_cluster_id="a", topic_id="id", time_ms=100 * HOUR)
 RANGE = Range(
     flow="f", topic="t", target_topic="a.t", partition=0, start=0, end=OPEN_END, source_cluster_id="a", topic_id="id"
 )
+AGE = renewal_ms(target_of(RANGE), HOUR)
 
 
 def followed(**options: Any) -> CopyHarness:
@@ -120,11 +123,11 @@ def test_remedies_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("progress", "passed_ms", "due"),
     [
-        ({}, HOUR - 1, False),
-        ({}, HOUR, True),
-        ({"way": Way.SEQUENCES}, HOUR - 1, False),
-        ({"way": Way.SEQUENCES, "claimed_ms": 99 * HOUR}, 0, True),
-        ({"way": Way.SEQUENCES, "claimed_ms": 99 * HOUR + 1}, 0, False),
+        ({}, AGE - 1, False),
+        ({}, AGE, True),
+        ({"way": Way.SEQUENCES}, AGE - 1, False),
+        ({"way": Way.SEQUENCES, "claimed_ms": 100 * HOUR - AGE}, 0, True),
+        ({"way": Way.SEQUENCES, "claimed_ms": 100 * HOUR - AGE + 1}, 0, False),
     ],
 )
 def test_progress_and_claim_are_renewed_in_time(progress: dict[str, Any], passed_ms: int, *, due: bool) -> None:
@@ -134,6 +137,24 @@ def test_progress_and_claim_are_renewed_in_time(progress: dict[str, Any], passed
     recorder.is_committed = True
     assert recorder.is_renewal_due(HOUR) is due
     assert not recorder.is_renewal_due(0)
+
+
+@pytest.mark.parametrize(("copied", "begins"), [(True, True), (False, False)])
+def test_a_fence_that_ends_is_renewed_if_something_was_sent_under_it(*, copied: bool, begins: bool) -> None:
+    """Otherwise the next record would wait for the fence. A partition that stays empty needs none."""
+    run = harness().opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.ack()
+    if copied:
+        run.advance(2_000)
+        run.commit()
+    run.writer.valid_until_ms = run.clock.unix_ms() + 1
+    assert not run.copy.renew()
+    run.writer.valid_until_ms -= 1
+    assert run.copy.renew() is begins
+    run.copy.step(run.clock.now())
+    assert run.copy.state is (CopyState.ABORTING if begins else CopyState.COPYING)
 
 
 # --- results

@@ -29,6 +29,10 @@ class Visited:
         self.periods: list[int] = []
         self.asked = self.forgot = 0
 
+    @property
+    def renewal_due(self) -> bool:
+        return self.old
+
     def renew(self) -> bool:
         self.asked += 1
         return self.old
@@ -55,6 +59,20 @@ def test_copies_are_asked_a_few_in_each_turn_whether_their_progress_is_old() -> 
     assert renewed == [[], [copies[300]], [], []]
     assert {copy.asked for copy in copies} == {1}
     assert one.due_ms == min(2 * MINUTE_MS, 3 * MINUTE_MS)
+
+
+def test_a_few_are_renewed_at_a_time_and_one_that_takes_long_holds_up_no_other() -> None:
+    """A copy that is renewed reads nothing meanwhile, and all of a task together would take half a minute."""
+    one, copies = upkeep(renew_ms=HOUR_MS), [Visited(old=True) for _ in range(11)]
+    assert visit(one, copies, MINUTE_MS) == copies[:4]
+    assert visit(one, copies, MINUTE_MS + 1) == []
+    assert one.due_ms == MINUTE_MS + 3_000, "the task does not turn without end"
+    copies[0].old, copies[1].done = False, True
+    assert visit(one, copies, MINUTE_MS + 2) == copies[4:6]
+    assert visit(one, copies, MINUTE_MS + 3_000) == copies[6:8]
+    assert visit(one, copies, MINUTE_MS + 3_001) == []
+    assert visit(one, copies, MINUTE_MS + 9_000) == copies[8:]
+    assert one.due_ms == 2 * MINUTE_MS, "none waits"
 
 
 @pytest.mark.parametrize(("renew_ms", "every_ms"), [(0, FOREVER_MS), (20_000, 5_000), (HOUR_MS, MINUTE_MS)])

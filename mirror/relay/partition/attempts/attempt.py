@@ -142,6 +142,12 @@ class CopyAttempt:
         return self._acquisition.acquired
 
     @property
+    def used_fence_until_ms(self) -> int:
+        """Until when it may send under its fence, in ms since 1970, if it has sent anything; otherwise without end."""
+        used = self.acquired and self.commits.committed_totals != NO_TOTALS
+        return self._writer.valid_until_ms if used else FOREVER_MS
+
+    @property
     def phase(self) -> CopyPhase:
         """What the attempt waits for."""
         if self._acquisition.in_progress or self._acquisition.waits:
