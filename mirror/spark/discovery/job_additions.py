@@ -87,9 +87,8 @@ class JobAdditions:
     def _report_new(self, tps: Collection[TopicPartition]) -> None:
         if not (unreported := self._new.take_unreported(tps)):
             return
-        names = sorted({tp.topic for tp in unreported})
-        shown = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
-        self._report(f"new on the source, and copied from now on: {shown} ({_counted(len(unreported))})")
+        names = _named([tp.topic for tp in unreported])
+        self._report(f"new on the source, and copied from now on: {names} ({_counted(len(unreported))})")
 
 
 def lacking_sources(flow: FlowConfig, targets: TargetTopics, assignments: Assignments) -> set[TopicPartition]:
@@ -102,10 +101,20 @@ def lacking_sources(flow: FlowConfig, targets: TargetTopics, assignments: Assign
     return {copies[target] for target in assignments.lacking(copies.keys())}
 
 
-def gone(targets: TargetTopics, assignments: Assignments) -> set[TopicPartition]:
-    """Return the target partitions that have a task, and whose topics the source or the flow has no more."""
-    known = targets.copyable
-    return {TopicPartition(one.target_topic, one.partition) for one in assignments.ranges() if one.topic not in known}
+def gone(targets: TargetTopics, assignments: Assignments) -> list[Range]:
+    """Return the ranges that have a task, and whose topics are not copied any more, as :func:`gone_line` says."""
+    return [one for one in assignments.ranges() if one.topic not in targets.copyable]
+
+
+def gone_line(ranges: Collection[Range]) -> str:
+    """Return the line about ranges that lose their task: what has an obstacle is reported as such, too."""
+    names = _named([one.topic for one in ranges])
+    return f"gone from the source, or not to be copied, and followed no more: {names} ({_counted(len(ranges))})"
+
+
+def _named(topics: Iterable[str]) -> str:
+    names = sorted(set(topics))
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
 
 
 def _counted(partitions: int) -> str:

@@ -17,7 +17,7 @@ from mirror.relay.progress.open_transactions import StuckTransactions
 from mirror.relay.progress.status_topic import StatusFollower
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.spark.datasource.task_spec import JobTerms, tasks_of
-from mirror.spark.discovery.job_additions import JobAdditions, gone, lacking_sources
+from mirror.spark.discovery.job_additions import JobAdditions, gone, gone_line, lacking_sources
 from mirror.spark.driver.assigner import Assigner
 from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.driver.job_results import JobResults
@@ -240,7 +240,9 @@ class FollowedJob:
             return
         self._assigner.renew(self._renew_ms)
         targets = parts.targets()
-        self._assigner.release(gone(targets, self._assigner))
+        if left := gone(targets, self._assigner):
+            self._assigner.release({target_of(one) for one in left})
+            parts.progress.on_news(gone_line(left))
         if targets != self._planned_for or lacking_sources(parts.flow, targets, self._assigner):
             plan = parts.plan(_JOB)
             self._assigner.take(plan.ranges)

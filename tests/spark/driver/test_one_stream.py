@@ -266,7 +266,7 @@ def test_a_run_that_drains_ends_once_all_is_copied_that_was_there(
 
 
 def test_new_topics_get_a_task_of_the_job_and_gone_ones_lose_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Run(tmp_path, monkeypatch, "refresh-ms = 1000")
     job = run.begin()
@@ -276,6 +276,13 @@ def test_new_topics_get_a_task_of_the_job_and_gone_ones_lose_theirs(
     with run.a.change() as state:
         del state["topics"]["orders-2"]
     eventually(lambda: run.record().added > announced, what="the version that takes it away")
+    said = list[str]()
+
+    def says(line: str) -> bool:
+        said.append(capsys.readouterr().err)
+        return line in " ".join("".join(said).split())
+
+    eventually(lambda: says("followed no more: orders-2 (1 partition)"), what="the line about it")
     run.stream.stop()
     eventually(lambda: run.record().stop, what="the command to stop")
     job.end()
