@@ -18,7 +18,7 @@ from mirror.errors import FlowError, MirrorError
 from mirror.rehearsal.coverage import Waivers
 from mirror.rehearsal.summary import to_json
 from mirror.rehearsal.values import Limits
-from mirror.relay.progress.status_topic import write_status
+from mirror.relay.progress.status_topic import STATUS_MS, write_status
 from mirror.relay.progress.status_values import REHEARSAL
 from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
 from mirror.spark.driver.output.terminal import Terminal
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 READY: Final = 0
 COULD_NOT_LOOK: Final = 1
 NOT_READY: Final = 3
-_STATUS_MS: Final = 5_000
-"""How long the status topic may take: what was found is printed, and in the folder, without it."""
 
 
 def rehearse(
@@ -142,7 +140,7 @@ def _store(config: MirrorConfig, report_dir: Path, found: Sequence[Rehearsal]) -
     for one in found:
         last = LastRehearsal.of(to_json(one))
         target = config.clusters[config.flows[one.flow].target].client_options()
-        refused = write_status(target, one.flow, {REHEARSAL: rehearsal_value(last)}, _STATUS_MS)
+        refused = write_status(target, one.flow, {REHEARSAL: rehearsal_value(last)}, STATUS_MS)
         if refused is not None:
             print_warning(f"flow {one.flow}: its runs on other hosts will not know of this rehearsal: {refused}")
         try:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.errors import KafkaError
 from mirror.relay.progress import status_values
-from mirror.relay.progress.status_topic import StatusWriter
+from mirror.relay.progress.status_topic import STATUS_MS, StatusWriter
 from mirror.relay.progress.status_values import RunState
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.evidence_files import keep_evidence
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.partition_health import unhealthy_after
 from mirror.spark.ledger.status_table import (
     StatusTable,
@@ -21,7 +22,7 @@ from mirror.spark.ledger.status_table import (
     read_status,
     turn_records,
 )
-from mirror.spark.planning.history import has_limits
+from mirror.spark.planning.history import has_limits, newer_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
     from mirror.spark.ledger.attempts import Attempt
-    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import Records
 
-_READ_MS: Final = 10_000
+_READ_AGAIN_MS: Final = 60_000
+"""How often a run, or a stream, tries again to read the topic if it could not."""
 _CLOSE_MS: Final = 2_000
 """A run that ends was usually asked to by a signal, and has little time left for all of its end."""
 
@@ -53,22 +54,51 @@ class RunStatus:
         self._writer: Final = StatusWriter(target_options, flow.name)
         self._lock: Final = threading.Lock()
         self._known = StatusTable()
+        self._targets = TargetTopics()
+        self._report_dir: Path | None = None
         self._is_read = self._is_clean = False
+        self._read_due_ms = 0
 
     @property
-    def table(self) -> StatusTable | None:
-        """What is reported, as far as planning needs it; None if the topic was not read, or cannot be."""
-        return self._known if self._is_read else None
+    def table(self) -> StatusTable:
+        """What is known of earlier runs, and of this one, as far as planning needs it: the newest of each partition."""
+        return self._known
 
     def read(self, report_dir: Path) -> None:
-        """Read what the topic has, and keep other hosts' evidence in ``report_dir``."""
+        """Read what the topic and the ledger in ``report_dir`` have, and keep other hosts' evidence there."""
+        with self._lock:
+            self._report_dir = report_dir
+            if (error := self._read()) is not None:
+                self._say(f"its status topic cannot be read, so the report folder says what earlier runs did: {error}")
+                self._known.put(self._newer(self._known))
+
+    def _read(self) -> KafkaError | None:
+        """Read the topic, and report what the ledger has that is newer; return why the topic cannot be read."""
         try:
-            self._known = read_status(self._options, self._flow.name, _READ_MS)
+            found = read_status(self._options, self._flow.name, STATUS_MS)
         except KafkaError as error:
-            self._say(f"its status topic cannot be read, so the report folder says what earlier runs did: {error}")
-        else:
-            self._is_read = True
-            keep_evidence(report_dir, self._flow.name, self._known.evidence)
+            return error
+        for tp, turn_ms in self._known.turns.items():  # this run has given some before it could read
+            found.turns[tp] = max(turn_ms, found.turns.get(tp, 0))
+        self._known, self._is_read = found, True
+        self._put(self._newer(found))
+        if self._report_dir is not None:
+            keep_evidence(self._report_dir, self._flow.name, found.evidence)
+        return None
+
+    def _newer(self, table: StatusTable) -> Records:
+        if self._report_dir is None:
+            return {}
+        folder = self._report_dir / "ledger" / self._flow.name
+        return newer_records(self._flow, folder, self._run, table)
+
+    def _read_if_unread(self) -> None:
+        """Read what could not be read when the run began: what it has of earlier runs must not stay for ever."""
+        if self._is_read or self._report_dir is None or (now := self._unix_ms()) < self._read_due_ms:
+            return
+        self._read_due_ms = now + _READ_AGAIN_MS
+        if self._read() is None:
+            self._put(obstacle_records(self._known.obstacles, self._targets.obstacles))
 
     def report_state(self, state: str, reason: str = "") -> None:
         """Report in which state the run is from now on."""
@@ -78,6 +108,7 @@ class RunStatus:
     def prepared(self, targets: TargetTopics) -> None:
         """Report which topics cannot be copied."""
         with self._lock:
+            self._targets = targets
             self._put(obstacle_records(self._known.obstacles, targets.obstacles))
 
     def planned(self, plan: Plan) -> None:
@@ -92,6 +123,7 @@ class RunStatus:
     def copied(self, plan: Plan, attempts: Sequence[Attempt]) -> None:
         """Report which partitions have failed, and which have recovered."""
         with self._lock:
+            self._read_if_unread()
             unhealthy = unhealthy_after(attempts, self._run, plan.epoch)
             self._put(health_records(self._known.health, unhealthy, plan, attempts, self._unix_ms()))
 

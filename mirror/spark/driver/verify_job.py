@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships
 from mirror.config.load import load
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.progress import status_values
-from mirror.relay.progress.status_topic import write_status
+from mirror.relay.progress.status_topic import STATUS_MS, write_status
 from mirror.spark.driver.batch_job import Interrupted, catch_signals, warn_of_exposed_credentials, warn_of_versions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.error_report import error_lines
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 _DESCRIPTION: Final = "Compare source and target of flows, record by record, and change neither."
 _RESULT_FILE: Final = "verify.json"
-_STATUS_MS: Final = 5_000
-"""How long the status topic may take: what was found is printed, and in the folder, without it."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -115,15 +113,14 @@ def _leave(
 ) -> None:
     """Leave the result in the flow's status topic, for its runs on any host, and in the folder."""
     flow = report.flow
-    try:
-        earlier = read_status(target_options, flow, _STATUS_MS).evidence.verification
-    except KafkaError:
-        earlier = None
+    known = [read_verification(options.report_dir, flow)]
+    with contextlib.suppress(KafkaError):
+        known.append(read_status(target_options, flow, STATUS_MS).evidence.verification)
     ended = report.ended or datetime.now(UTC)
-    earlier = earlier or read_verification(options.report_dir, flow)
+    earlier = max(filter(None, known), key=lambda one: one.equal_ms, default=None)
     found = LastVerification.of(report.to_record(), int(ended.timestamp() * 1000), earlier)
     records = {status_values.VERIFICATION: verification_value(found)}
-    if (refused := write_status(target_options, flow, records, _STATUS_MS)) is not None:
+    if (refused := write_status(target_options, flow, records, STATUS_MS)) is not None:
         consoles.warning(f"flow {flow}: its runs on other hosts will not know of this verification: {refused}")
     try:
         write_verification(options.report_dir, flow, found)

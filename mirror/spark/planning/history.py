@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
+from mirror.relay.progress.status_values import StatusKind, partition_key
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
+from mirror.spark.ledger.status_table import health_records
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.config.models import FlowConfig
-    from mirror.spark.ledger.status_table import StatusTable
+    from mirror.spark.ledger.status_table import Records, StatusTable
 
 _MAX_EPOCHS: Final = 20
 """How many epochs of a stream's run are read, the last ones: they show whose turn it is."""
@@ -28,10 +30,10 @@ def has_limits(flow: FlowConfig) -> bool:
 
 
 def read_history(flow: FlowConfig, flow_folder: Path, run: str = "", status: StatusTable | None = None) -> RunHistory:
-    """Return the history that a plan of ``flow`` uses: that of its ``status`` topic.
+    """Return the history that a plan of ``flow`` uses: that in ``status``, which has the :func:`newer_records`, too.
 
-    If that cannot be read (None), ``flow_folder`` is: the flow's in the ledger (a run's parent). Old plans are read
-    only if the flow has limits, so that its partitions take turns. The health of partitions is read if ``run`` names a
+    Without one (None), ``flow_folder`` is read: the flow's in the ledger (a run's parent). Old plans are read only if
+    the flow has limits, so that its partitions take turns. The health of partitions is read if ``run`` names a
     scheduled run; a stream reads it from its own epochs.
     """
     if status is not None:
@@ -41,16 +43,42 @@ def read_history(flow: FlowConfig, flow_folder: Path, run: str = "", status: Sta
     return RunHistory(last_planned_ms=turns, unhealthy=unhealthy) if turns or unhealthy else NO_HISTORY
 
 
+def newer_records(flow: FlowConfig, flow_folder: Path, run: str, status: StatusTable) -> Records:
+    """Return what the ledger has of runs before ``run`` that is newer than what ``status`` has, for each partition.
+
+    The status topic may be missing, or not writable for these runs, or an earlier version has left only the ledger.
+    Streams of epochs report no turns and no health there.
+    """
+    turns = last_planned_ms(flow_folder) if has_limits(flow) else {}
+    newer: Records = {
+        partition_key(StatusKind.TURN, tp): {"ms": ms} for tp, ms in turns.items() if ms > status.turns.get(tp, 0)
+    }
+    ledger, epoch = _last_before(flow_folder, run)
+    if ledger is None or epoch is None or (status.run is not None and ledger.path.name < status.run.run):
+        return newer
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        attempts, plan = ledger.attempts(epoch), ledger.plan(epoch)
+        if plan is not None:
+            unhealthy = unhealthy_after(attempts, ledger.path.name, epoch)
+            newer |= health_records(status.health, unhealthy, plan, attempts, ledger.planned_ms(epoch))
+    return newer
+
+
 def unhealthy_before(flow_folder: Path, run: str) -> UnhealthyPartitions:
     """Return the partitions that did not complete in the run before ``run``; none if its ledger cannot be read."""
-    older = [ledger for ledger in _runs(flow_folder) if ledger.path.name < run]
-    epoch = older[-1].last_completed_epoch() if older else None
-    if epoch is None:
+    ledger, epoch = _last_before(flow_folder, run)
+    if ledger is None or epoch is None:
         return {}
     try:
-        return unhealthy_after(older[-1].attempts(epoch), older[-1].path.name, epoch)
+        return unhealthy_after(ledger.attempts(epoch), ledger.path.name, epoch)
     except (OSError, ValueError, TypeError, KeyError):
         return {}
+
+
+def _last_before(flow_folder: Path, run: str) -> tuple[Ledger | None, int | None]:
+    """Return the ledger of the run before ``run``, and its last completed epoch."""
+    older = [ledger for ledger in _runs(flow_folder) if ledger.path.name < run]
+    return (older[-1], older[-1].last_completed_epoch()) if older else (None, None)
 
 
 def last_planned_ms(flow_folder: Path) -> dict[TopicPartition, int]:

@@ -10,9 +10,10 @@ from mirror.client import LATEST, Admin, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
+from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.status_table import StatusTable, read_status
-from mirror.spark.planning.history import bytes_per_second, has_limits, overhead_seconds, read_history
+from mirror.spark.planning.history import bytes_per_second, has_limits, newer_records, overhead_seconds, read_history
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.planning.unknown_origin import unknown_origins
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from mirror.spark.preflight.target_topics import TargetTopicsForecast
 
 
-_STATUS_MS: Final = 5_000
-"""How long the status topic may take: the report folder says the same of runs on this host."""
 _LOST: Final = (
     "it has no progress, but the target partition holds records, or did: a run restores its progress from the progress"
     " topic, or the partition fails with progress-lost (mirror takeover goes on where MirrorMaker 2 stopped, start-over"
@@ -163,14 +162,16 @@ class FlowForecast:
         return None if self.alignment is None else self.alignment.deletions
 
 
-def _reported(config: MirrorConfig, flow: FlowConfig) -> StatusTable | None:
-    """Return what the flow's runs have reported, if it says whose turn it is; None if it cannot be read."""
+def _reported(config: MirrorConfig, flow: FlowConfig, ledger: Path) -> StatusTable | None:
+    """Return whose turn it is by the reports of the flow's runs and by its ``ledger``; None if they take no turns."""
     if not has_limits(flow):
         return None
     try:
-        return read_status(config.clusters[flow.target].client_options(), flow.name, _STATUS_MS)
+        found = read_status(config.clusters[flow.target].client_options(), flow.name, STATUS_MS)
     except KafkaError:
-        return None
+        found = StatusTable()
+    found.put(newer_records(flow, ledger, "", found))
+    return found
 
 
 def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Path) -> FlowForecast:
@@ -179,7 +180,9 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     ``ledger`` is the flow's folder, which may be missing. Raises FlowError if no topic matches, and KafkaError if a
     cluster cannot be read.
     """
-    request = PlanRequest(flow=flow, now_ms=wall_ms, history=read_history(flow, ledger, status=_reported(config, flow)))
+    request = PlanRequest(
+        flow=flow, now_ms=wall_ms, history=read_history(flow, ledger, status=_reported(config, flow, ledger))
+    )
     with open_admins(config, flow) as (source, target):
         snapshot = take_snapshot(request, source, target)
         topics = inspect_topics(flow, snapshot.topics, source, target, owned_topics(config, flow))

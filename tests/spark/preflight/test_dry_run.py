@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ from mirror.spark import flow_admins
 from mirror.spark.ledger import status_table
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.plan import Plan
 from mirror.spark.preflight import flow_registries
 from mirror.spark.preflight.dry_run import OVERHEAD_S, Action, CopyPath, FlowForecast, copy_path, forecast
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
 from tests.spark.ledger.test_results import result
+from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.planning.test_snapshot import PlannerHarness
 from tests.spark.preflight.test_flow_checks import config_of
@@ -154,6 +157,14 @@ def test_a_topic_that_may_hold_records_of_others_is_refused_as_a_whole(pair: Pla
     adopt = "mirror apply --flow f --adopt a.orders"
     for words in ("target topic a.orders holds records", "cannot be read now", adopt, "mirror takeover"):
         assert words in reason
+
+
+def test_a_status_topic_without_turns_takes_none_from_the_ledger(pair: PlannerHarness) -> None:
+    one = flow(max_partitions_in_parallel=1)
+    ledger = Ledger.open(pair.a.path.parent, one.name, "run-0")
+    ledger.write_plan(Plan(flow=one.name, tasks=[[replace(backlog(0, 5), topic="orders")]], results_without_task=[]))
+    pair.a.add_topic("orders", [20, 10])
+    assert actions(look(pair, one)) == {0: Action.WAIT, 1: Action.COPY}, "0 has had its turn"
 
 
 def test_limits_of_the_flow_are_in_the_forecast(pair: PlannerHarness) -> None:
