@@ -274,7 +274,7 @@ class StreamSite:
         said = now.state, re.sub(r"\d+", "#", now.reason)
         is_again = now.state is FlowState.PREPARING and flow.said is not None
         is_known = said == flow.said or is_again or now.state in {FlowState.WANTED, FlowState.ENDED}
-        if is_known or self._spark_lost:
+        if is_known or (now.state is FlowState.BACKING_OFF and self._has_lost_spark()):
             return
         flow.said = said
         line = f"flow {flow.name}: {now.state.value}"

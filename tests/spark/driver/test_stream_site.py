@@ -127,6 +127,17 @@ def test_an_error_of_the_file_and_its_correction_are_one_line_each(
     ]
 
 
+def test_a_stream_that_ends_because_spark_has_is_not_said_to_be_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = Site(tmp_path, sc=_refuse)
+    site.change(RUNNING)
+    lines_of(capsys)
+    site.change(AWAY)
+    (said,) = lines_of(capsys)
+    assert "Spark ended before its stream" in said
+
+
 def test_the_death_of_spark_is_one_error_for_each_flow_and_none_for_each_failed_call(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
