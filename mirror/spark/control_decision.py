@@ -43,7 +43,9 @@ def decide(found: RunControl | None, wanted: RunControl, *, claimed: bool, unix_
         ended=found.ended or wanted.ended,
         generation=max(found.generation, wanted.generation),
     )
-    if not merged.ended and (merged != found or (found.silent_ms(unix_ms) or 0) >= HEARTBEAT_INTERVAL_MS):
+    # A time in the future is of before this host's clock was set back: tasks count for how long it does not change.
+    is_young = 0 <= unix_ms - found.seen_ms < HEARTBEAT_INTERVAL_MS
+    if not merged.ended and (merged != found or not is_young):
         merged = replace(merged, seen_ms=unix_ms)
     return Decision(merged if merged != found else None, stop=merged.stop)
 

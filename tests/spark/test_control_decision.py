@@ -29,6 +29,11 @@ def test_a_record_is_renewed_in_time() -> None:
     assert of(replace(OWN, seen_ms=NOW - HEARTBEAT_INTERVAL_MS)).commit == OWN
 
 
+def test_a_record_is_renewed_although_the_clock_was_set_back() -> None:
+    """Tasks take a driver for dead whose record does not change, however late its time is."""
+    assert of(replace(OWN, seen_ms=NOW + 120_000)).commit == OWN
+
+
 @pytest.mark.parametrize("change", [{"epoch": 4}, {"added": 2}, {"stop": True}])
 def test_what_another_process_has_overwritten_is_committed_again(change: dict[str, Any]) -> None:
     wanted = replace(OWN, **change)
