@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -43,6 +42,7 @@ from mirror.relay.readback.reader import consumer_options
 from mirror.relay.task.added_ranges import Selection
 from mirror.relay.task.additions import load_additions
 from mirror.relay.task.assignment_reading import load_entries
+from mirror.relay.task.beginning import copy_once_clusters_answer
 from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.neighbours import Neighbours
 from mirror.relay.task.reporting import SendReport
@@ -62,8 +62,6 @@ _MIN_PARTITION_FETCH_BYTES: Final = 16 * 1024
 _RESPONSES_FRACTION: Final = 3
 """This part of ``fetch.max.bytes`` is memory of processed responses, which the next responses reuse."""
 _MIN_BACKOFF_MAX_MS: Final = 1_000
-_BEGIN_BACKOFF_MS: Final = 1_000
-_BEGIN_BACKOFF_MAX_MS: Final = 60_000
 _PROGRESS_TOPIC_TIMEOUT_MS: Final = 10_000
 """How long a task waits for the progress topic at its end: the progress itself is committed."""
 
@@ -109,7 +107,10 @@ def copy_ranges(
             flow=flow,
         )
         if policy.follows:
-            copy = partial(_copy_once_clusters_answer, copy)
+            named = flow or ranges[0].flow
+            copy = partial(
+                copy_once_clusters_answer, copy, ranges, policy, cluster_options(target_options), named, clock
+            )
         results = _copy_with_lease(copy) if policy.lease_ms else copy()
     except MirrorError as error:
         # A cluster that does not answer now may answer the next attempt; nothing has been copied.
@@ -118,22 +119,6 @@ def copy_ranges(
     for result in results:
         result.seconds = result.seconds or max(0.001, (clock.now() - started) / 1000)
     return results
-
-
-def _copy_once_clusters_answer(copy: Callable[[], list[RangeResult]]) -> list[RangeResult]:
-    """Wait for clusters that do not answer when the task begins: no other task begins in its place.
-
-    If its driver dies meanwhile, the task learns that once the target answers.
-    """
-    backoff, failures = Backoff(_BEGIN_BACKOFF_MS, _BEGIN_BACKOFF_MAX_MS, process_rng()), 0
-    while True:
-        try:
-            return copy()
-        except KafkaTimeout as error:
-            failures += 1
-            pause_ms = backoff.after(failures)
-            _log.warning("the task cannot begin, and tries again in %.1f s: %s", pause_ms / 1000, error)
-        time.sleep(pause_ms / 1000)
 
 
 def _copy_with_lease(copy: Callable[[HandOver], list[RangeResult]]) -> list[RangeResult]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,8 +147,7 @@ def test_a_partition_is_read_back_for_as_long_as_it_is_copied_and_again_if_it_co
 def test_a_task_begins_once_the_clusters_answer(site: JobSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark would not begin another one: for it, a task that returns is done."""
     monkeypatch.setattr("mirror.relay.task.topic_rules._ANSWER_TIMEOUT_MS", 300)
-    for name in ("_BEGIN_BACKOFF_MS", "_BEGIN_BACKOFF_MAX_MS"):
-        monkeypatch.setattr(f"mirror.relay.task.copy_ranges.{name}", 20)
+    _begins_again_soon(monkeypatch)
     asked: list[ServerCall] = []
 
     def silent(call: ServerCall) -> Action | None:
@@ -161,6 +161,49 @@ def test_a_task_begins_once_the_clusters_answer(site: JobSite, monkeypatch: pyte
     site.write(0)
     site.copied(0)
     assert len(asked) == 6
+
+
+def _begins_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirror.relay.task.topic_rules._ANSWER_TIMEOUT_MS", 200)
+    for name in ("_BACKOFF_MS", "_BACKOFF_MAX_MS"):
+        monkeypatch.setattr(f"mirror.relay.task.beginning.{name}", 100)
+
+
+@pytest.mark.parametrize("stop", [{"stop": True}, {"run": "run-2", "generation": 2}])
+def test_a_task_that_cannot_begin_stops_with_its_flow(
+    site: JobSite, monkeypatch: pytest.MonkeyPatch, stop: dict[str, Any]
+) -> None:
+    _begins_again_soon(monkeypatch)
+    asked = _never_answers(site)
+    task = site.begin(0)
+    eventually(lambda: len(asked) >= 4, within_s=20, what="two attempts")
+    site.announce(**stop)
+    results = task.result(20)
+    assert {(one.outcome, one.records) for one in results} == {(Outcome.UNFINISHED, 0)}
+    assert len(results) == len(site.rows[0])
+
+
+def test_a_task_with_ends_that_cannot_begin_is_unfinished(site: JobSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another job follows: one that copies what there is must not wait for ever."""
+    _begins_again_soon(monkeypatch)
+    _never_answers(site)
+    site.rows[0] = [replace(one, end=1) for one in site.rows[0]]
+    results = site.begin(0).result(20)
+    assert {(one.outcome, one.records) for one in results} == {(Outcome.UNFINISHED, 0)}
+
+
+def _never_answers(site: JobSite) -> list[ServerCall]:
+    asked: list[ServerCall] = []
+
+    def silent(call: ServerCall) -> Action | None:
+        if call.api is not Api.DESCRIBE_CONFIGS:
+            return None
+        asked.append(call)
+        return Action(hold="before")
+
+    for cluster in (site.pair.source, site.pair.target):
+        cluster.control.add(silent)
+    return asked
 
 
 @pytest.mark.parametrize("attempt", [0, 1])
