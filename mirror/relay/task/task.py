@@ -221,7 +221,8 @@ class Task:
 
     def _assign(self, rows: Sequence[Range], rules: TopicRules, flow: str, wind_up_ms: int, now: int) -> None:
         """Begin to follow the assignments of the task: its ``rows``, and what becomes of them."""
-        clients, policy, submit = self._clients, self._policy, self._workers.submit
+        clients, policy = self._clients, self._policy
+        submit, change = self._workers.submit, self._workers.submit_change
         self._limits.update(rules.limits)
         self._ways.update(rules.ways)
         self._upkeep = Upkeep(policy, self._end_period, self.unix_ms, now)
@@ -230,8 +231,8 @@ class Task:
         self._lives_on = not rows or any(row.open_ended for row in rows)
         if policy.run and clients.load_entries is not None:
             own = OwnAssignments(policy.run, policy.epoch, policy.task, rows)
-            self._reader = AssignmentReader(own, clients.load_entries, submit, self._wake)
-        self._changes = AssignmentChanges(rows, self._reader, clients.load_taken, submit, self._wake, wind_up_ms)
+            self._reader = AssignmentReader(own, clients.load_entries, change, self._wake)
+        self._changes = AssignmentChanges(rows, self._reader, clients.load_taken, change, self._wake, wind_up_ms)
         if clients.send_report is not None:
             self._reporter = TaskReporter(
                 clients.send_report, policy, flow or rows[0].flow, self._read_back_of, self.unix_ms, now

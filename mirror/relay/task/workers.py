@@ -24,6 +24,8 @@ from mirror.wire.records import AnyBatch
 T = TypeVar("T")
 
 _LOOKUP_THREADS: Final = 4
+_CHANGE_THREADS: Final = 2
+"""They read assignments, and what a partition needs that is taken, beside the lookups of thousands that fail."""
 _SEARCH_THREADS: Final = 4
 """They read and compare logs, beside the lookups for which other partitions wait."""
 _MAX_EXPANSION: Final = 4
@@ -50,6 +52,7 @@ class TaskWorkers:
         """``transform`` is the flow's ("package.module:function"), or empty; ``lookups`` replaces the threads."""
         self._encoder: Final = Encoder(buffer_memory)
         self._lookups: Final = lookups or ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="mirror-inquiry")
+        self._changes: Final = lookups or ThreadPoolExecutor(_CHANGE_THREADS, thread_name_prefix="mirror-change")
         self._searches: Final = lookups or ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="mirror-search")
         self._transform: Final = one_at_a_time(transform) if transform else None
         self._max_decompressed_bytes: Final = max_decompressed_bytes(buffer_memory)
@@ -57,6 +60,10 @@ class TaskWorkers:
     def submit(self, lookup: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Run ``lookup``, which may wait, in a thread."""
         return self._lookups.submit(lookup, *arguments)
+
+    def submit_change(self, read: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Run ``read``, which reads what a change of the task's assignments needs, in a thread."""
+        return self._changes.submit(read, *arguments)
 
     def submit_search(self, advance: Callable[[], T]) -> Future[T]:
         """Run a slice of a search in a thread, after those that were submitted before."""
@@ -80,4 +87,5 @@ class TaskWorkers:
         """Start nothing more; lookups that run end by their own timeouts."""
         self._encoder.close()
         self._lookups.shutdown(wait=False, cancel_futures=True)
+        self._changes.shutdown(wait=False, cancel_futures=True)
         self._searches.shutdown(wait=False, cancel_futures=True)
