@@ -1,6 +1,7 @@
-"""Executors and drivers on hosts that share neither disk nor user: what is shipped must be enough.
+"""Executors and drivers on hosts that share neither disk nor user: what is shipped must be enough, and hosts get lost.
 
-`make cluster` runs these; tests.e2e.hosts says what they need of the machine.
+`make cluster` runs these; tests.e2e.hosts says what they need of the machine. After each loss what the target has is
+what the source has, record by record, read by another client.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import pytest
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.e2e.broker_side import Side
-from tests.e2e.copied_topic import CopiedTopic
+from tests.e2e.copied_topic import WITHIN_S, CopiedTopic
+from tests.e2e.feed import Feed
 from tests.e2e.hosts import Host
-from tests.e2e.site import Site, flow
+from tests.e2e.site import Run, Site, flow
 from tests.e2e.spark_hosts import DRIVERS, LOG, SparkHosts, pack, spark_hosts
 from tests.e2e.test_on_a_cluster import SHORT, cores
+from tests.polling import eventually
 from tests.relay.batches.test_readme_transform import example
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -71,6 +74,11 @@ class FlowOnHosts(CopiedTopic):
         driver.write("mirror.toml", self.site.config.read_text(encoding="utf-8"))
         return self.site.launch(self.hosts.submit(driver, job, *arguments, settings={**cores(2), **(settings or {})}))
 
+    def ask(self, host: Host, command: str, *arguments: str) -> Run:
+        """Run another command of the mirror on ``host``."""
+        words = ["environment/bin/python", "-P", "-m", "mirror.cli", command, "--config", "mirror.toml", *arguments]
+        return self.site.finish(self.site.launch(host.command(*words)))
+
 
 @pytest.fixture
 def one(site: Site, hosts: SparkHosts, brokers: tuple[Cluster, Cluster], unique: Callable[[str], str]) -> FlowOnHosts:
@@ -105,3 +113,37 @@ def test_a_run_has_all_that_it_needs_from_what_is_shipped_and_from_each_hosts_ow
     for partition in range(one.partitions):
         expected = [b"card **** of %d" % number for number in range(1_000)]
         assert one.target.read(f"a.{one.topic}", partition) == expected
+
+
+def test_a_stream_outlives_the_loss_of_a_workers_host_and_of_its_drivers_host(
+    one: FlowOnHosts, hosts: SparkHosts, drivers: tuple[Host, Host]
+) -> None:
+    here, elsewhere = drivers
+    with Feed(one.source, one.topic, one.partitions, 200) as feed:
+        first = one.start(here, "stream")
+        one.await_progress([100] * one.partitions, first, "the first records")
+        assert sorted(hosts.executors()) == ["worker1", "worker2"]
+        hosts.lose("worker1")
+        one.await_progress(at_loss := feed.ends(), first, "what the lost worker had")
+        one.agree(at_loss)
+        hosts.add_workers("worker3")
+        eventually(lambda: "worker3" in hosts.executors(), within_s=WITHIN_S, what="an executor on the new host")
+        one.await_progress(feed.ends(), first, "what comes with the new worker")
+
+        here.kill()
+        assert one.site.finish(first).status != 0
+        again = one.start(elsewhere, "stream")
+        one.await_progress(at_loss := feed.ends(), again, "what the lost driver had")
+        one.agree(at_loss)
+        shown = one.ask(elsewhere, "status", "--json")
+        assert shown.status == 0, shown.err
+        (status,) = json.loads(shown.out)["flows"]
+        assert (status["run"]["host"], status["run"]["gone"]) == (elsewhere.name, False)
+        assert sum(each["progress"] for each in status["partitions"]) >= sum(at_loss)
+        one.await_progress(feed.end(), again, "the rest")
+    stopped = one.ask(elsewhere, "stop")
+    assert (stopped.status, stopped.errors) == (0, [])
+    assert one.site.finish(again).status == 0, (elsewhere.home / LOG).read_text(encoding="utf-8")
+    verdict = one.equal()
+    assert verdict.equal, verdict.difference
+    assert verdict.records == sum(feed.ends())
