@@ -51,6 +51,8 @@ class SparkHosts:
 
     network: Network
     master: Host
+    files: Mapping[str, str]
+    """What each worker's host has of its own, by path."""
     workers: dict[str, Host] = field(default_factory=dict)
 
     @property
@@ -65,6 +67,8 @@ class SparkHosts:
 
     def _add_worker(self, name: str) -> None:
         host = self.network.add(name, {SPARK_HOME: SPARK})
+        for path, text in self.files.items():
+            host.write(path, text)
         size = ["--cores", "1", "--memory", "1g", "--work-dir", str(host.inner_home / "work")]
         words = daemon(WORKER, "--host", name, "--webui-port", "0", *size, self.url, spark_home=SPARK)
         host.launch(*words, environ=daemon_environment(SPARK))
@@ -130,15 +134,15 @@ def pack() -> None:
 
 
 @contextlib.contextmanager
-def spark_hosts(folder: Path, workers: int = 2) -> Iterator[SparkHosts]:
-    """A master and ``workers`` workers of one core and 1 GB each, on a host each."""
+def spark_hosts(folder: Path, files: Mapping[str, str], workers: int = 2) -> Iterator[SparkHosts]:
+    """A master and ``workers`` workers of one core and 1 GB each, on a host each; each worker's has ``files``."""
     with network(folder, ["master", *WORKERS, *DRIVERS]) as net:
         master = net.add("master", {SPARK_HOME: SPARK})
         words = daemon(
             MASTER, "--host", "master", "--port", str(_PORT), "--webui-port", str(_UI_PORT), spark_home=SPARK
         )
         master.launch(*words, environ=daemon_environment(SPARK))
-        made = SparkHosts(net, master)
+        made = SparkHosts(net, master, files)
         eventually(lambda: made.alive() == 0, within_s=_UP_WITHIN_S, what="a master")
         made.add_workers(*WORKERS[:workers])
         yield made

@@ -7,7 +7,6 @@ what the source has, record by record, read by another client.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,22 +29,30 @@ pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytes
 
 LISTENER = "HOSTS"
 """Of the brokers, which otherwise listen on this process's loopback interface only."""
+USER, PASSWORD = "mirror", "a-hosts-own-copy"
 SECRETS = "/run/secrets"
+SECRET = "clusters__b__sasl_password"
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
+"""How the hosts log in to the target: the rest is in their secrets."""
 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHosts]:
     """The cluster; all tests of this module share it, and find two workers."""
     pack()
-    with spark_hosts(tmp_path_factory.mktemp("hosts")) as made:
+    with spark_hosts(tmp_path_factory.mktemp("hosts"), {f"{SECRETS}/{SECRET}": PASSWORD}) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def brokers(hosts: SparkHosts) -> Iterator[tuple[Cluster, Cluster]]:
-    """The source and the target, which listen on the hosts' network, too."""
-    source, target = (
-        Cluster(listeners={LISTENER: "PLAINTEXT"}, address=hosts.network.address, heap=jvm.BROKER) for _ in range(2)
+    """The source and the target, which listen on the hosts' network, too; there the target wants a password."""
+    address, own = hosts.network.address, f"listener.name.{LISTENER.lower()}"
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+    properties = {f"{own}.sasl.enabled.mechanisms": "PLAIN", f"{own}.plain.sasl.jaas.config": login}
+    source = Cluster(listeners={LISTENER: "PLAINTEXT"}, address=address, heap=jvm.BROKER)
+    target = Cluster(
+        listeners={LISTENER: SASL["security.protocol"]}, properties=properties, address=address, heap=jvm.BROKER
     )
     with source, target:
         yield source, target
@@ -68,16 +75,18 @@ class FlowOnHosts(CopiedTopic):
     hosts: SparkHosts
 
     def start(
-        self, driver: Host, job: str, *arguments: str, settings: Mapping[str, object] | None = None
+        self, driver: Host, job: str, *arguments: str, secrets: str = SECRETS, settings: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
         """Submit jobs/``job`` on ``driver``, the only host with the configuration; Spark ships that."""
         driver.write("mirror.toml", self.site.config.read_text(encoding="utf-8"))
-        return self.site.launch(self.hosts.submit(driver, job, *arguments, settings={**cores(2), **(settings or {})}))
+        driver.write(f"{secrets}/{SECRET}", PASSWORD)
+        words = ["--secrets-dir", secrets, *arguments]
+        return self.site.launch(self.hosts.submit(driver, job, *words, settings={**cores(2), **(settings or {})}))
 
     def ask(self, host: Host, command: str, *arguments: str) -> Run:
         """Run another command of the mirror on ``host``."""
-        words = ["environment/bin/python", "-P", "-m", "mirror.cli", command, "--config", "mirror.toml", *arguments]
-        return self.site.finish(self.site.launch(host.command(*words)))
+        words = ["environment/bin/python", "-P", "-m", "mirror.cli", command, "--config", "mirror.toml"]
+        return self.site.finish(self.site.launch(host.command(*words, "--secrets-dir", SECRETS, *arguments)))
 
 
 @pytest.fixture
@@ -87,27 +96,30 @@ def one(site: Site, hosts: SparkHosts, brokers: tuple[Cluster, Cluster], unique:
     made = FlowOnHosts(source, target, unique("orders"), 4, site, hosts)
     source.create(made.topic, made.partitions)
     addresses = {name: each.bootstrap(LISTENER) for name, each in zip("ab", brokers, strict=True)}
-    site.write(addresses, {"f": flow("a", "b", [made.topic], SHORT)})
+    site.write(addresses, {"f": flow("a", "b", [made.topic], SHORT)}, b=SASL)
     return made
 
 
 def test_a_run_has_all_that_it_needs_from_what_is_shipped_and_from_each_hosts_own_secrets(
-    one: FlowOnHosts, hosts: SparkHosts, drivers: tuple[Host, Host]
+    one: FlowOnHosts, drivers: tuple[Host, Host]
 ) -> None:
-    module, text, transform = example()
+    driver, (module, text, transform) = drivers[0], example()
     for partition in range(one.partitions):
         one.source.fill(one.topic, (b"card 4711 of %d" % number for number in range(1_000)), partition)
     config = one.site.config.read_text(encoding="utf-8")
-    address = re.search(r'\[clusters.b]\n"bootstrap.servers" = "(.*)"', config)
-    assert address is not None
-    with_transform = config.replace(SHORT, f'transform = "{transform}"')
-    one.site.config.write_text(with_transform.replace(address[1], "nowhere:1"), encoding="utf-8")
-    for host in (drivers[0], *hosts.workers.values()):
-        host.write(f"{SECRETS}/clusters__b__bootstrap_servers", address[1])
-    drivers[0].write(f"{module}.py", text)
+    one.site.config.write_text(config.replace(SHORT, f'transform = "{transform}"'), encoding="utf-8")
+    driver.write(f"{module}.py", text)
     shipped = {"spark.submit.pyFiles": f"{module}.py"}
-    run = one.site.finish(one.start(drivers[0], "replicate", "--json", "--secrets-dir", SECRETS, settings=shipped))
-    assert run.status == 0, (drivers[0].home / LOG).read_text(encoding="utf-8")
+
+    elsewhere = "/run/secrets-of-the-driver"
+    run = one.site.finish(one.start(driver, "replicate", "--json", secrets=elsewhere, settings=shipped))
+    assert run.status == 3, (driver.home / LOG).read_text(encoding="utf-8")
+    (reported,) = json.loads(run.out)["flows"]
+    assert {each["records"] for each in reported["partitions"]} == {0}
+    assert all(elsewhere in each["error"] for each in reported["partitions"]), "no secret is shipped"
+
+    run = one.site.finish(one.start(driver, "replicate", "--json", settings=shipped))
+    assert run.status == 0, (driver.home / LOG).read_text(encoding="utf-8")
     (reported,) = json.loads(run.out)["flows"]
     assert reported["outcome"] == "complete"
     for partition in range(one.partitions):
