@@ -292,6 +292,7 @@ class OneStream:
         while job is not None and not job.done.done():
             update()
             if self._ends:
+                self.report.asked = self.report.asked or datetime.now(UTC)
                 end_s = min(end_s, time.monotonic() + self._flow.shutdown_timeout_ms / 1000)
                 if self._monitor is not None:
                     self._monitor.stop()

@@ -291,6 +291,7 @@ class StreamFlow:
         self._unrecorded = self._unrecorded or not recorded
         if not (self.running and self._stop_requested):
             return
+        self.report.asked = self.report.asked or datetime.now(UTC)
         self._deadline_s = min(self._deadline_s, now_s + self._flow.shutdown_timeout_ms / 1000)
         self._stop_received_s = min(self._stop_received_s, now_s + _STOP_RECEIVED_S)
         # If all planned epochs have results, nothing is lost; but tasks that still run first receive the stop command.

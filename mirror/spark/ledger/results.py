@@ -6,6 +6,7 @@ import contextlib
 import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.alignment.sync_state import SyncState
@@ -35,6 +36,8 @@ EXIT_INCOMPLETE: Final = 3
 EXIT_MIRRORMAKER: Final = 4
 """MirrorMaker 2 copies again what a flow has taken over: a person must stop one of both."""
 
+STANDS_STILL_MS: Final = 30_000
+"""A partition that does not move for less than this may be about to go on."""
 MAX_EXPIRIES: Final = 10
 """How many expiries of each partition a stream's totals keep, the last ones: the stream may run for years."""
 
@@ -55,6 +58,8 @@ class FlowReport:
     """Whether ``error`` is that MirrorMaker 2 copies again what the flow has taken over."""
     cut_short: bool = False
     """Whether a signal ended the run."""
+    asked: datetime | None = None
+    """When a stream was asked to end, in UTC; None: it was not."""
     fenced: str | None = None
     """One line that says which other run took over; else None."""
     behind: str | None = None
@@ -186,7 +191,7 @@ def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -
     for another reason than its end.
 
     The flows ``in_order`` are streams that were asked to end, and did. A partition that their end interrupted does not
-    count as incomplete, but one that had failed, or was stuck, before the end does.
+    count as incomplete, but one that had failed, or had stood still for long, when they were asked does.
     """
     if failed := [report for report in reports if report.error is not None]:
         resumed = all(report.mirrormaker_resumed for report in failed)
@@ -196,7 +201,7 @@ def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -
     if any(difference_count(result.read_back) for report in reports for result in report.partitions):
         return EXIT_INCOMPLETE
     complete = all(
-        not any(map(_needs_attention, report.partitions))
+        not any(_needs_attention(result, report.asked) for result in report.partitions)
         if report.flow in in_order
         else report.outcome is Outcome.COMPLETE
         for report in reports
@@ -204,9 +209,14 @@ def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -
     return EXIT_COMPLETE if complete else EXIT_INCOMPLETE
 
 
-def _needs_attention(result: RangeResult) -> bool:
-    interrupted = result.outcome is Outcome.UNFINISHED and result.stuck_since_ms is None
-    return result.outcome is not Outcome.COMPLETE and not interrupted
+def _needs_attention(result: RangeResult, asked: datetime | None) -> bool:
+    if result.outcome is not Outcome.UNFINISHED:
+        return result.outcome is not Outcome.COMPLETE
+    if result.stuck_since_ms is None:
+        return False
+    # A batch or a fence that the end has interrupted waits, too: on a busy cluster for longer than a copy may wind up.
+    waited_ms = inf if asked is None else asked.timestamp() * 1000 - result.stuck_since_ms
+    return waited_ms >= STANDS_STILL_MS or bool(result.expiries)
 
 
 class Summary:

@@ -149,8 +149,10 @@ def test_a_job_has_a_task_for_each_slot_and_its_run_has_claimed_the_flow(
     assert sorted(len(task.ranges) for task in job.tasks) == [0, 1, 1]
     assert {(task.spec.run, task.spec.epoch, task.spec.tasks) for task in job.tasks} == {("run-1", 1, 3)}
     assert {task.terms.generation for task in job.tasks if task.terms is not None} == {run.record().generation}
+    assert run.flow_report.asked is None
     run.stream.stop()
     eventually(lambda: run.record().stop, what="the command to stop")
+    eventually(lambda: run.flow_report.asked, what="the time at which it was asked to end")
     job.end()
     assert run.ended() == JobEnded("in order")
     assert run.outcomes() == dict.fromkeys((0, 1), Outcome.COMPLETE)

@@ -87,6 +87,19 @@ def test_addresses_that_cannot_be_read_do_not_keep_a_stream_from_starting(
     run_of(site)._learn_addresses()
 
 
+def test_the_first_moment_at_which_a_stream_is_to_end_is_kept(site: EpochsHarness) -> None:
+    run = run_of(site)
+    run._query = cast("Any", SimpleNamespace(isActive=True, status={"isDataAvailable": True}, stop=lambda: None))
+    monitor = run._monitor = cast("Any", SimpleNamespace(stop_requested=False, fenced_by=None))
+    run.wind_up(0.0)
+    assert run.report.asked is None
+    monitor.stop_requested = True
+    run.wind_up(0.1)
+    first = run.report.asked
+    run.wind_up(0.2)
+    assert run.report.asked is first is not None
+
+
 def test_a_stream_that_ends_because_mirrormaker_copies_again_has_failed(site: EpochsHarness) -> None:
     run = run_of(site)
     run._monitor = cast("Any", SimpleNamespace(stop_requested=True, fenced_by=None))

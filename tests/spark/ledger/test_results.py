@@ -27,6 +27,7 @@ from mirror.spark.ledger.ledger import MAX_RUNS, Ledger, PlanningError
 from mirror.spark.ledger.parquet import from_parquet, to_parquet
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import (
+    STANDS_STILL_MS,
     FlowReport,
     StreamTotals,
     Summary,
@@ -68,9 +69,13 @@ def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: object) 
 
 
 def report(
-    *partitions: RangeResult, error: str | None = None, behind: str | None = None, mirrormaker_resumed: bool = False
+    *partitions: RangeResult,
+    error: str | None = None,
+    behind: str | None = None,
+    mirrormaker_resumed: bool = False,
+    asked: datetime | None = None,
 ) -> FlowReport:
-    return FlowReport("f", START, END, list(partitions), error, mirrormaker_resumed, behind=behind)
+    return FlowReport("f", START, END, list(partitions), error, mirrormaker_resumed, behind=behind, asked=asked)
 
 
 def test_every_partition_of_the_plan_has_a_result() -> None:
@@ -173,6 +178,19 @@ def test_a_stopped_stream_fails_only_for_earlier_failures(one: RangeResult, stat
     assert exit_status([report(result(1), one)], {"f"}) == status
     assert exit_status([report(result(1), one, error="it could not run")], {"f"}) == 1
     assert exit_status([report(result(1), one, behind="t-2 had not begun")], {"f"}) == 3
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "expiries", "status"),
+    [(-200, [], 0), (STANDS_STILL_MS - 1, [], 0), (STANDS_STILL_MS, [], 3), (200, [EXPIRY], 3)],
+)
+def test_a_batch_in_flight_when_a_stream_is_stopped_is_not_stuck(
+    waited_ms: int, expiries: list[dict[str, Any]], status: int
+) -> None:
+    """The target had no time to acknowledge it; it was sent shortly before the stream was asked to end, or after."""
+    since_ms = round(END.timestamp() * 1000) - waited_ms
+    interrupted = result(0, Outcome.UNFINISHED, stuck_since_ms=since_ms, expiries=expiries)
+    assert exit_status([report(interrupted, asked=END)], {"f"}) == status
 
 
 @pytest.mark.parametrize("counts", [[], [0], [1], [2, 0, 3]])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.errors import named
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.driver.output.progress_lines import FIRST_INTERVAL_MS, Cadence, failed, followed, planned
+from mirror.spark.ledger.results import STANDS_STILL_MS
 from mirror.telemetry.lag.lags import LagState
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _STATUS: Final = "the progress shown here"
 _LIVE_INTERVAL_MS: Final = 3_000
-_BEHIND_AFTER_MS: Final = 30_000
-"""A partition that does not move, or clusters that do not answer, for less than this may be about to go on."""
 _COMMITS: Final = 3
 """The progress moves with each commit: one that may come seldom is waited for this many times."""
 
@@ -41,7 +40,7 @@ class StreamProgress:
         self._cadence: Cadence | None = None
         self._planned = self._error = ""
         self._ended = False
-        self._behind_after_ms: Final = max(_BEHIND_AFTER_MS, _COMMITS * commit_interval_ms)
+        self._behind_after_ms: Final = max(STANDS_STILL_MS, _COMMITS * commit_interval_ms)
         self._unmoved: dict[tuple[str, int], tuple[int | None, int]] = {}
         """The progress of each partition with a lag, and since when the readings in a row have found that."""
         self._read_ms = 0
