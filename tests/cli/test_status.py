@@ -56,6 +56,9 @@ class StatusHarness(FlowHarness):
     def unix_ms(self) -> int:
         return self.now_ms
 
+    def now(self) -> int:
+        return self.now_ms
+
     def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.now_ms += round(seconds * 1000)

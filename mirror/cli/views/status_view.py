@@ -109,10 +109,10 @@ def _mirrormaker(flow: FlowStatus, width: int | None = None) -> list[Text]:
 
 
 def _unread(flow: FlowStatus, width: int | None = None) -> list[Text]:
-    """Return the line that says why what runs on other hosts report is not shown."""
+    """Return the line that says why what runs on other hosts report may not be shown."""
     if not flow.unread:
         return []
-    line = Text(f"only what runs on this host have recorded is shown: {flow.unread}", style="yellow")
+    line = Text(f"what runs on other hosts report is missing or out of date: {flow.unread}", style="yellow")
     if width is not None:
         line.truncate(width, overflow="ellipsis")
     return [line]

@@ -77,13 +77,14 @@ class LastErrors:
         """Return what the target had lost, and was copied again, by source partition, in the last results."""
         return self._losses.among(self._files())
 
-    def targets(self) -> TargetTopics | None:
-        """Return the outcome of the last run's preparation of the target's topics; None if it cannot be read."""
+    def last_targets(self) -> tuple[str, TargetTopics] | None:
+        """Return the last run, and the outcome of its preparation of the target's topics; None if it is unreadable."""
         return self._targets(TARGETS_FILE)
 
     def first_targets(self) -> TargetTopics | None:
         """Return the outcome of the preparation with which the last run began; None if it cannot be read."""
-        return self._targets(FIRST_TARGETS_FILE)
+        found = self._targets(FIRST_TARGETS_FILE)
+        return None if found is None else found[1]
 
     def failures(self) -> dict[TopicPartition, LastError]:
         """Return the errors of the source partitions that failed in the last plan, or else in the last results."""
@@ -98,10 +99,10 @@ class LastErrors:
                         self._failures[tp] = LastError(error, time_ms)
         return self._failures
 
-    def _targets(self, name: str) -> TargetTopics | None:
+    def _targets(self, name: str) -> tuple[str, TargetTopics] | None:
         try:
             last = max(run for run in self._folder.iterdir() if run.is_dir())
-            return TargetTopics.from_json(json.loads((last / name).read_text(encoding="utf-8")))
+            return last.name, TargetTopics.from_json(json.loads((last / name).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 

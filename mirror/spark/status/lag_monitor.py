@@ -101,7 +101,8 @@ class LagMonitor:
                 if self._telemetry.enabled and began_ms >= measure_due_ms:
                     measure_due_ms = began_ms + measure_interval_ms
                     self._measure(status)
-                took_ms = 0 if first else self._clock.now() - began_ms  # The first reading opens the connections.
+                # The first reading opens the connections.
+                took_ms = 0 if first else self._clock.now() - began_ms - self._reader.waited_ms
                 first = False
                 interval_ms = min(measure_interval_ms, self._listener.interval_ms)
                 wait_s = pause_ms(interval_ms, took_ms, failed=status is None) / 1000

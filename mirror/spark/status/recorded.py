@@ -69,11 +69,12 @@ class Recorded:
         return reported if self._ledger is None else {**self._ledger.differences(), **reported}
 
     def obstacles(self) -> Mapping[str, Obstacle]:
-        """Return why source topics cannot be copied, by the last preparation that any run has reported."""
-        if self.table.run is not None or self._ledger is None:
+        """Return why source topics cannot be copied, by the last preparation of a run: of any host, or of this one."""
+        recorded = None if self._ledger is None else self._ledger.last_targets()
+        reported = self.table.run
+        if recorded is None or (reported is not None and recorded[0] <= reported.run):
             return self.table.obstacles
-        targets = self._ledger.targets()
-        return {} if targets is None else targets.obstacles
+        return recorded[1].obstacles
 
     def first_targets(self) -> TargetTopics | None:
         """Return the outcome of the preparation with which the last run on this host began; None if it is not known."""

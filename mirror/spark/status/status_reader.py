@@ -17,7 +17,7 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError, MirrorError
 from mirror.relay.model.way_notes import configured_reason
 from mirror.relay.progress.gaps import Gap, GapKind
-from mirror.relay.progress.status_topic import StatusFollower
+from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower
 from mirror.runtime.clock import SystemClock
 from mirror.spark.contact import contact
 from mirror.spark.ledger.last_errors import LastError, LastErrors
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.model.reports import TaskState
+    from mirror.relay.progress.status_values import RunState
     from mirror.spark.ledger.status_table import StatusTable
     from mirror.telemetry.evidence import Evidence
     from mirror.telemetry.lag.offset_history import PartitionOffsets
@@ -74,9 +75,12 @@ class StatusReader:
         None: by this host's clock.
         """
         self.flow: Final = flow
+        self.waited_ms = 0
+        """How long the last reading waited for the status topic: that is no load on the clusters."""
         self._config: Final = config
         self._call_timeout_ms: Final = call_timeout_ms
-        self._unix_ms: Final = unix_ms or SystemClock().unix_ms
+        self._clock: Final = SystemClock()
+        self._unix_ms: Final = unix_ms or self._clock.unix_ms
         self._report_dir: Final = report_dir
         self._recorded: Final = Recorded(None if report_dir is None else LastErrors(report_dir, flow.name))
         self._observer: Final = FlowObserver(flow, self._recorded, self._unix_ms)
@@ -119,15 +123,14 @@ class StatusReader:
         The partitions have the progress or the ends, and no lags.
         """
         source, target = self._open()
-        if away != self.flow.target:
-            self._follow()
+        unread = self._follow() if away != self.flow.target else ""
         observer = self._observer
         found = observer.observe_source(source) if away == self.flow.target else observer.observe_target(target)
         lags = dict.fromkeys(found.offsets, UNKNOWN_LAG)
         status = self._status(
             found, lags, {tp: LastError(line, found.time_ms) for tp, line in found.unanswered.items()}
         )
-        return replace(status, away={away: " ".join(str(error).split())})
+        return replace(status, away={away: " ".join(str(error).split())}, unread=unread)
 
     def _open(self) -> tuple[Admin, Admin]:
         if self._clients is None:
@@ -158,11 +161,18 @@ class StatusReader:
 
     def _follow(self) -> str:
         """Take in what the status topic has that is new; return why it cannot be read, or an empty text."""
+        began_ms = self._clock.now()
+        try:
+            return self._take_news()
+        finally:
+            self.waited_ms = self._clock.now() - began_ms
+
+    def _take_news(self) -> str:
         try:
             if self._follower is None:
                 options = self._config.clusters[self.flow.target].client_options()
                 self._follower = StatusFollower(options, self.flow.name)
-            news = self._follower.news(self._call_timeout_ms or WATCH_CALL_TIMEOUT_MS)
+            news = self._follower.news(min(self._call_timeout_ms or STATUS_MS, STATUS_MS))
         except KafkaError as error:
             return str(error)
         self._recorded.table.apply(news)
@@ -182,7 +192,7 @@ class StatusReader:
             target=self.flow.target,
             time_ms=observation.time_ms,
             run=observation.run,
-            state=self._recorded.table.run,
+            state=_state_of(self._recorded.table, observation),
             tasks=_tasks_of(self._recorded.table, observation),
             totals=totals(lags.values()),
             partitions=[
@@ -324,6 +334,12 @@ def read_statuses(
         except MirrorError as error:  # also of a flow that matches no topic
             errors[flow.name] = error
     return statuses, errors
+
+
+def _state_of(table: StatusTable, observation: Observation) -> RunState | None:
+    """Return what the last run says of the flow; None if a later one copies it now, which says nothing there."""
+    run = observation.run
+    return None if table.run is not None and run is not None and table.run.run < run.run else table.run
 
 
 def _tasks_of(table: StatusTable, observation: Observation) -> list[TaskState]:

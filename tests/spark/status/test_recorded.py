@@ -9,7 +9,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.config.load import load
-from mirror.errors import AuthorizationFailed
+from mirror.errors import AuthorizationFailed, KafkaTimeout
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
@@ -20,10 +20,11 @@ from mirror.spark.ledger import evidence_values
 from mirror.spark.ledger.evidence_files import read_evidence
 from mirror.spark.ledger.last_errors import LastError, LastErrors
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
-from mirror.spark.status import status_reader
+from mirror.spark.status import lag_monitor, status_reader
 from mirror.spark.status.lag_monitor import LagMonitor
 from mirror.spark.status.recorded import Recorded
 from mirror.telemetry.lag.lags import LagState
+from tests.fakes.clock import FakeClock
 from tests.polling import eventually
 from tests.relay.progress.test_status_values import READ_BACK, REPORT, TASK
 from tests.spark import fakes
@@ -72,8 +73,8 @@ class Ledger:
     def differences(self) -> dict[TopicPartition, str]:
         return {ZERO: "old"}
 
-    def targets(self) -> TargetTopics:
-        return TargetTopics(obstacles={"old": Obstacle("old")})
+    def last_targets(self) -> tuple[str, TargetTopics]:
+        return "r1", TargetTopics(obstacles={"old": Obstacle("old")})
 
 
 def recorded(ledger: LastError | None, *records: StatusRecord) -> Recorded:
@@ -117,11 +118,12 @@ def test_ways_losses_and_differences_that_tasks_report_replace_recorded_ones() -
     assert "1 content" in found.differences()[ZERO]
 
 
-def test_obstacles_are_those_of_the_last_run_of_any_host_and_else_of_this_one() -> None:
+def test_obstacles_are_those_of_the_last_run_that_is_reported_or_recorded() -> None:
     obstacle = StatusRecord(status_values.obstacle_key("new"), {"reason": "new", "first": 0}, T0)
     assert recorded(None, obstacle).obstacles().keys() == {"old"}, "no run has reported yet"
-    run = StatusRecord(status_values.RUN, RunState(run="r", since_ms=T0), T0)
-    assert recorded(None, obstacle, run).obstacles().keys() == {"new"}
+    for name, found in (("r0", "old"), ("r1", "new"), ("r2", "new")):
+        run = StatusRecord(status_values.RUN, RunState(run=name, since_ms=T0), T0)
+        assert recorded(None, obstacle, run).obstacles().keys() == {found}, name
     assert Recorded(None).obstacles() == {}
 
 
@@ -135,6 +137,14 @@ class Follower(fakes.SilentFollower):
         if self.error is not None:
             raise self.error
         return news(*(StatusRecord(key, value, T0) for key, value in self.records))
+
+
+class Listener:
+    interval_ms = 1
+
+    def on_status(self, status: FlowStatus) -> None: ...
+
+    def on_error(self, error: MirrorError) -> None: ...
 
 
 def test_a_host_without_the_ledger_shows_what_tasks_report(
@@ -172,6 +182,64 @@ def test_a_host_without_the_ledger_shows_what_tasks_report(
     assert "permission Read is missing" in site.invoke("status").output
 
 
+def test_the_state_of_an_earlier_run_is_not_shown_beside_a_run_that_reports_none(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_reader, "StatusFollower", Follower)
+    site.a.add_topic("orders", [100])
+    for name, is_shown in (("r0", False), ("r1", True), ("r2", True)):
+        state = RunState(run=name, since_ms=T0, state="ended")
+        monkeypatch.setattr(Follower, "records", ((status_values.RUN, state),))
+        site.run()
+        with site.watch() as watch:
+            assert watch.read().state == (state if is_shown else None), name
+        site.run(ended=True)
+        with site.watch() as watch:
+            assert watch.read().state == state
+
+
+def test_an_unreadable_topic_is_named_also_while_the_source_is_away(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_reader, "StatusFollower", Follower)
+    monkeypatch.setattr(Follower, "error", AuthorizationFailed("the permission Read is missing", 29))
+    with site.watch() as watch:
+        assert watch.read_alone("a", KafkaTimeout("no answer")).unread == "the permission Read is missing"
+
+
+def test_a_reading_waits_shortly_for_the_topic_and_that_is_no_load(
+    site: StatusHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[int] = []
+    took: list[int] = []
+
+    class Away(Follower):
+        def news(self, *limit: object) -> StatusNews:
+            limits.extend(one for one in limit if isinstance(one, int))
+            clock.advance(limits[-1])
+            raise KafkaTimeout("its leader is away")
+
+    def pause(_: int, took_ms: int, *, failed: bool) -> int:
+        assert not failed
+        took.append(took_ms)
+        return 1
+
+    clock = FakeClock()
+    monkeypatch.setattr(status_reader, "StatusFollower", Away)
+    monkeypatch.setattr(status_reader, "SystemClock", lambda: clock)
+    monkeypatch.setattr(lag_monitor, "SystemClock", lambda: clock)
+    monkeypatch.setattr(lag_monitor, "pause_ms", pause)
+    site.a.add_topic("orders", [100], earliest=0)
+    config = load(site.config)
+    with (
+        run_telemetry(tmp_path, Consoles()) as telemetry,
+        LagMonitor(config, config.flows["f"], telemetry, Listener(), site.report),
+    ):
+        eventually(lambda: len(took) > 2)
+    assert set(limits) == {3_000}
+    assert set(took) == {0}
+
+
 def test_last_errors_of_the_ledger_are_read_as_before(site: StatusHarness) -> None:
     assert Recorded(LastErrors(site.report, "f")).failures() == {}
 
@@ -179,13 +247,6 @@ def test_last_errors_of_the_ledger_are_read_as_before(site: StatusHarness) -> No
 def test_a_stream_keeps_what_other_hosts_verify_while_it_runs(
     site: StatusHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Listener:
-        interval_ms = 1
-
-        def on_status(self, status: FlowStatus) -> None: ...
-
-        def on_error(self, error: MirrorError) -> None: ...
-
     monkeypatch.setattr(status_reader, "StatusFollower", Follower)
     site.a.add_topic("orders", [100], earliest=0)
     config = load(site.config)
