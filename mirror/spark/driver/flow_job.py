@@ -17,7 +17,7 @@ import os
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from pyspark import InheritableThread
@@ -28,7 +28,7 @@ from mirror.spark.datasource.task_environment import TaskEnvironment
 from mirror.spark.driver.output.error_report import interruptions_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark import Accumulator, SparkContext
 
@@ -40,6 +40,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _POOL: Final = "spark.scheduler.pool"
+_PROPERTIES: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel", _POOL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,18 @@ class _Lists(AccumulatorParam["list[Any]"]):
         return value1
 
 
+@contextlib.contextmanager
+def _properties_kept(context: SparkContext) -> Iterator[None]:
+    """Give the thread its own job group, description and pool back: in a notebook its next jobs are the user's."""
+    kept = {key: context.getLocalProperty(key) for key in _PROPERTIES}
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Py4JError, OSError):  # Spark has ended
+            for key, value in kept.items():
+                context.setLocalProperty(key, cast("str", value))  # None removes it
+
+
 class FlowJob(Generic[T, R]):
     """One Spark job. Spark retries a task whose process dies, at most ``spark.task.maxFailures`` times."""
 
@@ -92,10 +105,10 @@ class FlowJob(Generic[T, R]):
         """Run the job and return the results. Raises Py4JJavaError if Spark gives up; :attr:`results` are kept."""
         if self._tasks:
             context, label = self._context, self.label
-            context.setJobGroup(label.group, label.description, interruptOnCancel=True)
-            context.setLocalProperty(_POOL, label.pool)
             work = partial(_work, self._run, self._returned)
-            with interruptions_kept():
+            with _properties_kept(context), interruptions_kept():
+                context.setJobGroup(label.group, label.description, interruptOnCancel=True)
+                context.setLocalProperty(_POOL, label.pool)
                 context.parallelize(self._tasks, len(self._tasks)).foreachPartition(work)
         return self.results
 

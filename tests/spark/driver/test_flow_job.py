@@ -33,11 +33,15 @@ assert len(tasks) == 2, tasks
 settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 # One after the other: the first task has ended when the second one is given up.
 with SparkContext(conf=SparkConf().setMaster("local[1]").setAll(list(settings.items()))) as context:
+    context.setJobGroup("own", "a cell of a notebook", interruptOnCancel=False)
     job = copy_job(context, options, tasks, JobLabel.of("f", "a to b", "run-1"))
     try:
         job.run()
     except Py4JJavaError:
         write_copied(ledger, job.results)
+        keys = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel", "spark.scheduler.pool")
+        left = [context.getLocalProperty(key) for key in keys]
+        assert left == ["own", "a cell of a notebook", "false", None], left
         sys.exit(7)
 """
 
