@@ -42,7 +42,7 @@ _COMMANDS: Final = {
     "verify": _Lazy("verify", "verify", "Compare source and target, record by record, as a Spark job."),
     "offsets": _Lazy("offsets", "offsets", "Translate offsets between source and target, exactly."),
     "groups": _Lazy("groups", "groups", "Show consumer groups on both sides, and what is not in step."),
-    "rehearse": _Lazy("rehearse", "rehearse", "Show what a switch to the target would cost now; changes nothing."),
+    "rehearse": _Lazy("rehearse", "rehearse", "Show what a switch to the target would cost now; carries nothing out."),
     "forget": _Lazy("forget", "forget", "Remove what a flow keeps on its clusters; never data."),
     "check-config": _Lazy("check_config", "check_config", "Check a configuration and show its effective values."),
     "import": _Lazy("import_file", "import_file", "Turn a MirrorMaker 2 configuration into one of ours."),

@@ -61,7 +61,7 @@ class RunRecord:
     def want(
         self, *, epoch: int = 0, added: int = 0, stop: bool = False, ended: bool = False, generation: int = 0
     ) -> None:
-        """Want this, too; numbers never decrease, and a stop or an end is final."""
+        """Want this, too; numbers never decrease, and a stop or an end is final. An end is a stop, too."""
         with self._changing:
             old = self._wanted
             self._wanted = replace(
@@ -199,7 +199,11 @@ class RunControlClient:
         return control
 
     def resume(self) -> RunControl | None:
-        """Have a stream begin the flow again that :meth:`stop` has ended in it; None if none has. Raises KafkaError."""
+        """Have a stream begin the flow again that it holds since :meth:`stop`; None if the flow's run goes on.
+
+        The record of a run that has ended by itself is the same: only a stream that holds the flow begins it again.
+        Raises KafkaError.
+        """
         control = self.read()
         if control is None or not (control.stop and control.ended):
             return None

@@ -109,7 +109,18 @@ def test_a_flow_that_a_stream_holds_is_begun_again(
     monkeypatch.setattr(command, "pause", pause)
     found = stop(config, "--resume")
     assert found.exit_code == (0 if taken_up else 3)
-    assert found.stdout == ("f: begun again\n" if taken_up else "f: no stream that runs has begun it again\n")
+    assert found.stdout == (
+        "f: begun again\n"
+        if taken_up
+        else "f: no stream has begun it again: if none runs, start it with mirror stream\n"
+    )
+
+
+def test_a_resume_that_is_not_waited_for_is_only_asked_for(config: Path) -> None:
+    give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS, stop=True, ended=True))
+    found = stop(config, "--resume", "--no-wait")
+    assert (found.exit_code, found.stdout) == (0, "f: asked to begin again\n")
+    assert not orders().stop
 
 
 def test_nothing_is_begun_again_that_runs(config: Path) -> None:

@@ -1,4 +1,4 @@
-"""``mirror rehearse``: what it would cost if consumers switched to the other cluster now. Changes nothing."""
+"""``mirror rehearse``: what it would cost if consumers switched to the other cluster now."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def rehearse(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show what would happen if consumers switched to the target now. Writes only what it found, in the status topic.
+    """Show what would happen if consumers switched to the target now. Changes nothing but for a record of the result.
+
+    That is written to the flow's status topic on the target, if it may be, without --reverse and --group.
 
     Of each group and partition: what would be read again, and what skipped. What has not arrived: records, bytes, and
     the age of the oldest one (the recovery point); how long the rest would take, at the rates of earlier runs in

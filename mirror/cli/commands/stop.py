@@ -30,6 +30,11 @@ _WAITED = 0.8
 """The share of ``--timeout`` after which it is not waited any longer: what was sent is still reported."""
 _SPARK_SHUTDOWN_S = 10.0
 """The time that Spark may take to end after a flow's shutdown-timeout-ms."""
+_RESUME_TEXTS = {
+    "resumed": "begun again",
+    "resume requested": "asked to begin again",
+    "not resumed": "no stream has begun it again: if none runs, start it with mirror stream",
+}
 
 
 def stop(
@@ -39,7 +44,10 @@ def stop(
     timeout: Timeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run reports its end.")] = True,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Have a stream begin flows again that it holds since a stop.")
+        bool,
+        typer.Option(
+            "--resume", help="Have a stream that still runs begin the flows again that it holds since a stop."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -48,7 +56,8 @@ def stop(
     The command is sent through the target cluster, so it works from any host. A run without a sign of life for a minute
     has died; the command does not wait for it.
 
-    A stream goes on with its other flows, and holds those that were stopped until --resume.
+    A stream goes on with its other flows, and holds those that were stopped until --resume. One that has ended, since
+    it had no other flows, is started again with mirror stream: --resume starts none.
 
     Exit status: 0 all have ended, or nothing ran; 1 the command could not be sent; 3 sent, but a run has not ended
     (with --resume: no stream has begun it again) within shutdown-timeout-ms and 10 seconds, or --timeout.
@@ -105,7 +114,7 @@ class _StopRequest:
         """Return the outcome as JSON values.
 
         ``state`` is "nothing runs", "requested", "ended", "taken over", "gone" or (with ``error``) "unknown"; of the
-        command to begin again "nothing is held", "resumed" or "not resumed".
+        command to begin again "nothing is held", "resume requested", "resumed" or "not resumed".
         """
         state = ""
         try:
@@ -124,7 +133,7 @@ class _StopRequest:
 
     def _result(self, found: RunControl, *, wait: bool) -> str:
         if self._resume:
-            return self._await_next(found) if wait else "resumed"
+            return self._await_next(found) if wait else "resume requested"
         now_ms = _unix_ms()
         self._silent_ms = found.silent_ms(now_ms)
         if found.is_dead(now_ms):
@@ -169,9 +178,8 @@ def _line(outcome: dict[str, Any]) -> str:
     if "run" not in outcome:
         return f"{outcome['flow']}: {outcome['state']}"
     dead = f"no sign of life for {outcome.get('silent_seconds')} s: it has died or cannot reach the target"
-    if outcome["state"] in {"resumed", "not resumed"}:
-        texts = {"resumed": "begun again", "not resumed": "no stream that runs has begun it again"}
-        return f"{outcome['flow']}: {texts[outcome['state']]}"
+    if (text := _RESUME_TEXTS.get(outcome["state"])) is not None:
+        return f"{outcome['flow']}: {text}"
     texts = {"requested": "stop requested", "taken over": "ended: another run took over", "gone": dead}
     state = texts.get(outcome["state"], outcome["state"])
     return f"{outcome['flow']}: run {outcome['run']} on {outcome['host']}, since {outcome['since']}: {state}"

@@ -50,7 +50,9 @@ def verify(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Compare what each flow has copied, record by record, up to what is committed. Changes nothing.
+    """Compare what each flow has copied, record by record, up to what is committed.
+
+    Changes nothing but for a record of the result in the flow's status topic on the target, if it may write there.
 
     It says up to which offsets both sides are equal, what differs (missing, doubled, order, content, foreign) with its
     offsets, what could not be compared and why, and whether the target is complete: whether it has every record that

@@ -1,4 +1,6 @@
-"""The driver's script of a verification: compares source and target of the selected flows, and changes neither.
+"""The driver's script of a verification: compares source and target of the selected flows.
+
+It changes neither, but for one record of its result in the flow's status topic on the target, if it may write there.
 
 Exit status: 0 everything that is copied is equal; 1 something could not be examined; 2 wrong usage; 3 differences, with
 --strict also if the target is not complete; 130 or 143 interrupted by SIGINT or SIGTERM.
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
 
-_DESCRIPTION: Final = "Compare source and target of flows, record by record, and change neither."
+_DESCRIPTION: Final = (
+    "Compare source and target of flows, record by record, and report the result in their status topics."
+)
 _RESULT_FILE: Final = "verify.json"
 
 
