@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, RunControl
+from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, RunControl, newest_attempts
 
 
 class Decision(NamedTuple):
@@ -42,6 +42,7 @@ def decide(found: RunControl | None, wanted: RunControl, *, claimed: bool, unix_
         stop=found.stop or wanted.stop,
         ended=found.ended or wanted.ended,
         generation=max(found.generation, wanted.generation),
+        attempts=newest_attempts(found.attempts + wanted.attempts),
     )
     # A time in the future is of before this host's clock was set back: tasks count for how long it does not change.
     is_young = 0 <= unix_ms - found.seen_ms < HEARTBEAT_INTERVAL_MS

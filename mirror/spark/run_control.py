@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import KafkaError
-from mirror.relay.progress.control import RunControl, control_partition, from_offset
+from mirror.relay.progress.control import Attempts, RunControl, control_partition, from_offset, newest_attempts
 from mirror.spark.control_decision import Decision, decide
 
 if TYPE_CHECKING:
@@ -59,7 +59,14 @@ class RunRecord:
         return self._wanted
 
     def want(
-        self, *, epoch: int = 0, added: int = 0, stop: bool = False, ended: bool = False, generation: int = 0
+        self,
+        *,
+        epoch: int = 0,
+        added: int = 0,
+        stop: bool = False,
+        ended: bool = False,
+        generation: int = 0,
+        attempts: Attempts = (),
     ) -> None:
         """Want this, too; numbers never decrease, and a stop or an end is final. An end is a stop, too."""
         with self._changing:
@@ -71,6 +78,7 @@ class RunRecord:
                 stop=old.stop or stop or ended,
                 ended=old.ended or ended,
                 generation=max(old.generation, generation),
+                attempts=newest_attempts(old.attempts + attempts),
             )
 
     def claim(self, found: RunControl | None) -> None:

@@ -88,7 +88,13 @@ RECORDS = st.builds(
     ended=st.booleans(),
     seen_ms=st.sampled_from([0, NOW - 60_000, NOW]),
     generation=st.integers(0, 3),
+    attempts=st.sampled_from([(), ((0, 1),), ((0, 2), (3, 1))]),
 )
+
+
+def test_the_newest_attempts_are_kept() -> None:
+    found, wanted = replace(OWN, attempts=((0, 2), (1, 1))), replace(OWN, attempts=((0, 1), (2, 3)))
+    assert of(found, wanted).commit == replace(OWN, attempts=((0, 2), (1, 1), (2, 3)))
 
 
 @given(found=st.none() | RECORDS, wanted=RECORDS, claimed=st.booleans())

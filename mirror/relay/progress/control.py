@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,6 +28,15 @@ HEARTBEAT_INTERVAL_MS: Final = 10_000
 """How often a live run renews its control record."""
 DEAD_AFTER_MS: Final = 60_000
 """A run that has not renewed its record for this long has died, or cannot reach the target."""
+
+
+Attempts = tuple[tuple[int, int], ...]
+"""Pairs of a task and the number of its newest attempt, in the order of the tasks."""
+
+
+def newest_attempts(attempts: Iterable[tuple[int, int]]) -> Attempts:
+    """Return the newest of ``attempts`` of each task, without those of tasks that were begun once."""
+    return tuple({task: attempt for task, attempt in sorted(attempts) if attempt > 0}.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +63,12 @@ class RunControl:
     """The run's last heartbeat, by its own clock; 0 for a run of a version without heartbeats."""
     generation: int = 0
     """One more than that of the run whose record the claim of this run has found; 0 for a run of an older version."""
+
+    attempts: Attempts = ()
+    """The newest attempt of each task that was begun again, in a run with one job: earlier attempts are to end.
+
+    Spark may have lost an executor that lives: two attempts of a task would fence each other for ever.
+    """
 
     @property
     def precedence(self) -> tuple[int, str]:
@@ -82,13 +97,15 @@ class RunControl:
 
     def to_offset(self) -> OffsetAndMetadata:
         """Return the record as an offset to commit."""
-        metadata = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
+        metadata: dict[str, object] = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
         if self.seen_ms:
             metadata["seen"] = self.seen_ms
         if self.generation:
             metadata["gen"] = self.generation
         if self.added:
             metadata["added"] = self.added
+        if self.attempts:
+            metadata["attempts"] = self.attempts
         if self.stop:
             metadata["stop"] = True
         if self.ended:
@@ -123,7 +140,14 @@ def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
         ended=bool(metadata.get("ended")),
         seen_ms=stored.time_ms(metadata.get("seen")) or 0,
         generation=stored.number(metadata.get("gen")) or 0,
+        attempts=_parse_attempts(metadata.get("attempts")),
     )
+
+
+def _parse_attempts(value: object) -> Attempts:
+    pairs = [one for one in value if isinstance(one, list) and len(one) == 2] if isinstance(value, list) else []  # noqa: PLR2004
+    numbers = [(stored.number(task), stored.number(attempt)) for task, attempt in pairs]
+    return newest_attempts((task, attempt) for task, attempt in numbers if task is not None and attempt is not None)
 
 
 class ControlPoller:
@@ -171,6 +195,7 @@ class StopReason(enum.StrEnum):
     ASKED = "the run was asked to stop"
     NEXT_JOB = "the run begins its next job"
     TAKEN_OVER = "another run of this flow took over"
+    REPLACED = "a later attempt of this task has begun"
     DRIVER_LOST = f"its driver has not renewed the control record for {DEAD_AFTER_MS // 1000} s"
 
 
@@ -200,9 +225,18 @@ class ControlWatch:
     """
 
     def __init__(
-        self, read: Callable[[], Future[RunControl | None]], run: str, job: int, now: int, *, generation: int = 0
+        self,
+        read: Callable[[], Future[RunControl | None]],
+        run: str,
+        job: int,
+        now: int,
+        *,
+        generation: int = 0,
+        task: int = 0,
+        attempt: int = 0,
     ) -> None:
-        """``generation`` is that of ``run``."""
+        """``generation`` is that of ``run``; ``attempt`` is that of the ``task``."""
+        self._task: Final = task, attempt
         self._read: Final = read
         self._run: Final = run
         self._job: Final = job
@@ -244,15 +278,17 @@ class ControlWatch:
         own = record is not None and record.run == self._run
         if self._is_driver_lost(record.seen_ms if record is not None and own else None):
             return Command(StopReason.DRIVER_LOST)
-        if record is None:
-            return None
+        if record is None or (not own and record.precedence < self._precedence):
+            return None  # an earlier run, which does not know yet that it was replaced, may have overwritten the record
         if not own:
-            if record.precedence < self._precedence:
-                return None  # an earlier run, which does not know yet that it was replaced, has overwritten the record
             return Command(StopReason.TAKEN_OVER, other=f"{record.run}, on {record.host}")
         if record.stop:
             return Command(StopReason.ASKED)
-        return Command(StopReason.NEXT_JOB if self._job < record.epoch else None, record.added)
+        if self._job < record.epoch:
+            return Command(StopReason.NEXT_JOB, record.added)
+        task, attempt = self._task
+        replaced = dict(record.attempts).get(task, 0) > attempt
+        return Command(StopReason.REPLACED if replaced else None, record.added)
 
     def _is_driver_lost(self, seen_ms: int | None) -> bool:
         """Count a read that succeeded; ``seen_ms`` is the heartbeat of the own run's record."""

@@ -63,7 +63,13 @@ class _Control:
         self._clock: Final = clock
         self._target: Admin | None = None
         self._watch: Final = ControlWatch(
-            self._read, policy.run, policy.epoch, clock.now(), generation=policy.generation
+            self._read,
+            policy.run,
+            policy.epoch,
+            clock.now(),
+            generation=policy.generation,
+            task=policy.task,
+            attempt=policy.attempt,
         )
 
     def stop_reason(self, until_ms: int) -> str:

@@ -73,7 +73,15 @@ class TaskLifecycle:
         self.wind_up_ms: Final = min(timeouts.request_timeout_ms, policy.wind_up_ms)
         self._policy: Final = policy
         self._control: Final = (
-            ControlWatch(read_control, policy.run, policy.epoch, now, generation=policy.generation)
+            ControlWatch(
+                read_control,
+                policy.run,
+                policy.epoch,
+                now,
+                generation=policy.generation,
+                task=policy.task,
+                attempt=policy.attempt,
+            )
             if policy.run
             else None
         )

@@ -13,6 +13,7 @@ from mirror.errors import KafkaError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.progress.control import newest_attempts
 from mirror.relay.progress.open_transactions import StuckTransactions
 from mirror.relay.progress.status_topic import StatusFollower
 from mirror.runtime.clock import SystemClock, process_rng
@@ -231,6 +232,8 @@ class FollowedJob:
                 for line in failures.recovered():
                     parts.progress.on_news(line)
                 self._watch.see(news.tasks, now)
+                own = (one for one in news.tasks if (one.run, one.job) == (parts.control.run, _JOB))
+                parts.record.want(attempts=newest_attempts((one.task, one.attempt) for one in own))
                 self._assigner.use(self._watch.all - self._watch.silent(now))
 
     def _refresh(self, ended: threading.Event) -> None:

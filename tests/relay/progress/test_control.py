@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 from mirror.client import OffsetAndMetadata
+from mirror.relay.futures import done
 from mirror.relay.progress.control import (
     DEAD_AFTER_MS,
     HEARTBEAT_INTERVAL_MS,
     POLL_INTERVAL_MS,
+    Attempts,
     Command,
     ControlPoller,
     ControlWatch,
@@ -239,3 +241,28 @@ def test_after_an_outage_the_driver_has_time_to_write() -> None:
 
 def test_reads_that_fail_now_and_then_do_not_keep_a_task_alive() -> None:
     assert answers_until_lost(Watched(), OWN, TimeoutError()) == DEAD_AFTER_MS
+
+
+@pytest.mark.parametrize(
+    ("attempts", "stop"),
+    [((), None), (((2, 1),), None), (((2, 2),), StopReason.REPLACED), (((1, 5), (3, 5)), None)],
+)
+def test_an_attempt_ends_if_a_later_one_of_its_task_has_begun(attempts: Attempts, stop: StopReason | None) -> None:
+    """Spark may have lost an executor that lives: two attempts of a task would fence each other for ever."""
+    stored = from_offset(replace(OWN, attempts=attempts).to_offset())
+    assert stored is not None
+    assert stored.attempts == attempts
+    watch = ControlWatch(lambda: done(stored), OWN.run, OWN.epoch, 0, task=2, attempt=1)
+    assert watch.poll(0) is None
+    command = watch.poll(1)
+    assert command is not None
+    assert command.stop is stop
+
+
+@pytest.mark.parametrize("stored", ["x", 5, [5], [[1]], [[1, 2, 3]], [["a", 1]], [[1, -2]], {"a": 1}])
+def test_attempts_that_cannot_be_read_are_none(stored: object) -> None:
+    offset = OWN.to_offset()
+    metadata = {**json.loads(offset.metadata or ""), "attempts": stored}
+    found = from_offset(replace(offset, metadata=json.dumps(metadata)))
+    assert found is not None
+    assert found.attempts == ()

@@ -334,3 +334,24 @@ def test_the_progress_of_all_partitions_is_read_together(monkeypatch: pytest.Mon
         site.check()
     finally:
         site.end()
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_an_earlier_attempt_that_still_lives_ends_once_a_later_one_is_known(
+    monkeypatch: pytest.MonkeyPatch, exactly_once: bool
+) -> None:
+    """Otherwise they fence each other for ever, and at least once each of them copies everything."""
+    site = JobSite(monkeypatch, [[0]], exactly_once=exactly_once)
+    try:
+        earlier = site.begin(0)
+        site.write(0)
+        site.committed(0)
+        later = site.begin(0, attempt=1)
+        site.announce(attempts=((0, 1),))
+        earlier.result(20)
+        site.write(0)
+        site.copied(0)
+        assert not later.done()
+        site.check()
+    finally:
+        site.end()
