@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -37,18 +38,25 @@ LIMITED = flow(name=FLOW, max_partitions_in_parallel=1)
 
 
 @pytest.fixture
-def pair(monkeypatch: pytest.MonkeyPatch) -> FakePair:
-    return FakePair(monkeypatch)
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakePair]:
+    pair = FakePair(monkeypatch)
+    yield pair
+    pair.target.control.clear()
+    while Run.made:
+        Run.made.pop().status.close()
 
 
 class Run:
     """A run with a report folder of its own."""
+
+    made: ClassVar[list[Run]] = []
 
     def __init__(self, pair: FakePair, folder: Path, name: str) -> None:
         self.options: dict[str, Any] = {"bootstrap.servers": pair.target.bootstrap}
         self.folder = folder / name
         self.said: list[str] = []
         self.status = RunStatus(self.options, LIMITED, name, self.said.append)
+        self.made.append(self)
         self.status.read(self.folder)
 
     @property
