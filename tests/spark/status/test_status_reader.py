@@ -298,7 +298,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
             "epoch": 0,
             "added": 0,
             "generation": 0,
-            "attempts": (),
+            "attempts": [],
             "stop": False,
             "ended": False,
             "seen_ms": 0,
