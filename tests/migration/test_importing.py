@@ -20,7 +20,7 @@ from mirror.migration.tables.document import render
 from tests.migration.generated_files import properties
 
 REAL: Final = sorted((Path(__file__).parent / "files").glob("*.properties"))
-NO_FLOW: Final = {"repeated", "separator", "swallowed-line", "transforms", "trailing-blank", "oauth"}
+NO_FLOW: Final = {"repeated", "separator", "swallowed-line", "transforms", "trailing-blank"}
 """None of their pairs is enabled, or can be carried over."""
 PLAIN: Final = "clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\na->b.enabled = true\n"
 
