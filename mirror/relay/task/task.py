@@ -261,6 +261,9 @@ class Task:
             return
         self._to_step.extend(changes.update(self._by_target, now))
         if settled := changes.take_settled():
+            if self._read_back is not None:
+                # Before it is reported: what is not read yet then counts as unverified in the copy's result.
+                self._read_back.forget([target for target, _, _ in settled])
             for target, copy, version in settled:
                 if self._reporter is not None:
                     self._reporter.settle(target, copy, version, now)
@@ -303,8 +306,6 @@ class Task:
         self._copies = [copy for copy in self._copies if copy not in gone]
         targets = [copy.target for copy in gone]
         self._start_positions.remove_targets(targets)
-        if self._read_back is not None:
-            self._read_back.forget(targets)
         self._periods.forget(targets)
         for copy in gone:
             self._active.discard(copy)
