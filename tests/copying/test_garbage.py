@@ -13,8 +13,8 @@ from tests.copying.pair import TwoClusters
 pytestmark = pytest.mark.brokers
 
 FEW, MANY = 5, 45
-MOST_OBJECTS = 160
-"""For each partition; a copy and its clients have 420. A busy machine has left 104: what times out keeps its frames."""
+MOST_OBJECTS = 80
+"""For each partition; a copy and its clients have 420."""
 
 _WAYS: dict[str, dict[str, Any]] = {
     "sequences": {"exactly_once_by": "sequences"},
@@ -39,7 +39,9 @@ def test_copies_are_freed_without_a_collection(pair: TwoClusters, monkeypatch: p
     monkeypatch.setattr("mirror.relay.task.copy_ranges.copy_collection.on_begin", lambda *_, **__: None)
     gc.disable()
     try:
-        few, many = (_left_by_a_task(pair, partitions, **_WAYS[way]) for partitions in (FEW, MANY))
+        few = _left_by_a_task(pair, FEW, **_WAYS[way])
+        # What a copy leaves, each task leaves; what other threads of the process have left meanwhile (104), one does.
+        many = min(_left_by_a_task(pair, MANY, **_WAYS[way]) for _ in range(2))
     finally:
         gc.enable()
     assert (many - few) / (MANY - FEW) < MOST_OBJECTS, (few, many)
