@@ -124,8 +124,14 @@ def missing_permissions(flow: FlowConfig, permissions: FlowPermissions) -> Missi
     _check_source(flow, permissions, missing)
     _check_target(flow, permissions, missing)
     _check_progress_topic(flow, permissions, missing)
-    _check_status_topic(flow, permissions, missing)
-    _check_offset_topic(flow, permissions, missing)
+    for own_topic, why in (
+        (
+            status_topic_of(flow.name),
+            "other hosts do not see the flow's state, and its runs do not know of earlier ones",
+        ),
+        (offset_topic_of(flow.name), "offsets cannot be translated, and mirror offsets shows none"),
+    ):
+        _check_optional_topic(flow, permissions, missing, own_topic, why)
     _check_checkpoints_topic(flow, permissions, missing)
     _check_heartbeats(flow, permissions, missing)
     _check_registries(flow, permissions, missing)
@@ -225,30 +231,13 @@ def _check_progress_topic(flow: FlowConfig, permissions: FlowPermissions, missin
         missing.warnings += topic_lines(flow.target, unwritable, why)
 
 
-def _check_status_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
-    """Check the status topic: records are copied without it."""
-    name = status_topic_of(flow.name)
+def _check_optional_topic(
+    flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions, name: str, why: str
+) -> None:
+    """Check a topic of the flow on the target without which records are copied; ``why`` says what is lost."""
     topics = {name: permissions.target[name]} if name in permissions.target else {}
-    why = "other hosts do not see the flow's state, and its runs do not know of earlier ones"
-    missing.warnings += topic_lines(
-        flow.target,
-        topics_lacking(topics, AclOperation.WRITE, AclOperation.READ),
-        why,
-        also_needed=TARGET_TOPIC_OPERATIONS,
-    )
-
-
-def _check_offset_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
-    """Check the offset topic: records are copied without it."""
-    name = offset_topic_of(flow.name)
-    topics = {name: permissions.target[name]} if name in permissions.target else {}
-    why = "offsets cannot be translated, and mirror offsets shows none"
-    missing.warnings += topic_lines(
-        flow.target,
-        topics_lacking(topics, AclOperation.WRITE, AclOperation.READ),
-        why,
-        also_needed=TARGET_TOPIC_OPERATIONS,
-    )
+    lacking = topics_lacking(topics, AclOperation.WRITE, AclOperation.READ)
+    missing.warnings += topic_lines(flow.target, lacking, why, also_needed=TARGET_TOPIC_OPERATIONS)
 
 
 def _check_checkpoints_topic(flow: FlowConfig, permissions: FlowPermissions, missing: MissingPermissions) -> None:
