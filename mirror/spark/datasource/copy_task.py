@@ -107,7 +107,7 @@ def _copy_until_told(
     attempt: int,
     telemetry: TaskTelemetry | None,
 ) -> list[RangeResult]:
-    """Copy ``ranges``, and what the task is given meanwhile, until it is told to stop, or all have their end."""
+    """Copy ``ranges``, and what the task is given meanwhile, until it is to stop, or all have their end."""
     from mirror.config.flow_rules import source_options, target_options
     from mirror.relay.progress.status_topic import StatusWriter
     from mirror.relay.task.copy_ranges import copy_ranges

@@ -32,7 +32,7 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobTerms:
-    """What the tasks of a job have in common that live until they are told to stop, or their ranges are copied."""
+    """What the tasks of a job have in common that live until they are to stop, or their ranges are copied."""
 
     generation: int
     """Which of the flow's runs this is."""

@@ -285,7 +285,7 @@ class OneStream:
     def _await(self, job: FlowJob[CopyTask, CopiedTask] | None, update: Callable[[], None]) -> bool:
         """Wait for the end of ``job``, or for a moment if there is none; return whether the run goes on.
 
-        If the run is to end, its tasks are told so, and cancelled if they take too long. While it waits, ``update`` is
+        If the run is to end, its tasks are stopped, and cancelled if they take too long. While it waits, ``update`` is
         called often. Raises what the job raises.
         """
         end_s = float("inf")

@@ -75,7 +75,7 @@ def start_session() -> SparkSession:
 
 
 def start_stream_context() -> SparkContext:
-    """Return the context of a stream, whose jobs live until they are told to stop. Raises FlowError as the above."""
+    """Return the context of a stream, whose jobs live until they are to stop. Raises FlowError as the above."""
     with _clear_errors():
         conf = _conf()
         given = dict(conf.getAll())

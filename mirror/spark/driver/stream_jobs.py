@@ -1,4 +1,4 @@
-"""The jobs of one flow of a stream: one that follows its partitions until it is told to stop, or several with ends."""
+"""The jobs of one flow of a stream: one that follows its partitions until it is to stop, or several with ends."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class JobParts:
 
 
 class FollowedJob:
-    """A job whose ranges have no end: its tasks live until they are told to stop, and are given what is new."""
+    """A job whose ranges have no end: its tasks live until they are to stop, and are given what is new."""
 
     def __init__(self, parts: JobParts) -> None:
         self._parts: Final = parts
@@ -188,7 +188,7 @@ class FollowedJob:
         self._assigner.release([target for target in owned if target.topic in target_topics])
 
     def run(self, wait: Await) -> bool:
-        """Run the job until it is told to stop. Raises what Spark raises if it gives up; returns False."""
+        """Run the job until it is to stop. Raises what Spark raises if it gives up; returns False."""
         self._job.start()
         try:
             wait(self._job, self._update)
@@ -204,7 +204,7 @@ class FollowedJob:
 
     @property
     def why(self) -> str:
-        """Why its tasks have ended, if nothing had told them to."""
+        """Why its tasks have ended, if nothing had stopped them."""
         results = [attempt.result for task in self._job.results for attempt in task.attempts]
         errors = (one.error for one in results if one.outcome is Outcome.FAILED and one.error)
         return next(errors, "its tasks have ended")

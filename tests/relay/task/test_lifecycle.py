@@ -1,4 +1,4 @@
-"""A task that lives until it is told to stop, or its ranges are done."""
+"""A task that lives until it is to stop, or its ranges are done."""
 
 from __future__ import annotations
 

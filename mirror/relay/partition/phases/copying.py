@@ -168,7 +168,7 @@ class Copying:
         corrupt = copied and isinstance(reader.error, CorruptBatch)
         if copied and reader.error is None:
             return AttemptEnd(AttemptOutcome(Outcome.COMPLETE))
-        # One that lives until it is told waits for its answers: the next copy then begins at an exact position.
+        # One that lives until it is stopped waits for its answers: the next copy then begins at an exact position.
         answered = attempt.outbox.empty or not parts.policy.follows
         if parts.copy.winding_up and answered and attempt.nothing_to_commit and (corrupt or not copied):
             complete = parts.copy.range.open_ended and attempt.outbox.empty and not attempt.waits_to_send
