@@ -17,6 +17,7 @@ from mirror.spark.datasource.live_config import LiveConfig
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
 from mirror.spark.planning.broker_retention import recommit_after_ms
+from mirror.spark.planning.flow_planner import PreparedPartitions, drain_bound, source_partition
 from mirror.spark.planning.history import RunHistory, read_history
 from mirror.spark.planning.snapshot import DrainBounds, PlanRequest, make_plan
 from mirror.spark.planning.unknown_origin import deciding_registry
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from mirror.runtime.clock import SystemClock
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.ledger.ledger import Ledger
-    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
 
 _RENEW_MS: Final = 3_600_000
@@ -98,7 +98,7 @@ class EpochPlanner:
         targets = self._ledger.targets()
         if self._initial is None and (first := self._ledger.first_targets()) is not None:
             # Others appeared while the stream ran: they are copied from their beginning.
-            self._initial = _Covered(first)
+            self._initial = PreparedPartitions(first)
         request = PlanRequest(
             flow=flow,
             now_ms=self._clock.unix_ms(),
@@ -122,9 +122,9 @@ class EpochPlanner:
         plan = replace(plan, took_ms=self._clock.now() - began_ms)
         partitions: list[Range | RangeResult] = [*plan.ranges, *plan.results_without_task]
         if self._initial is None:
-            self._initial = frozenset(map(_tp, partitions))  # in a notebook nothing is prepared before
+            self._initial = frozenset(map(source_partition, partitions))  # in a notebook nothing is prepared before
         if drains and self._bounds is None:
-            self._bounds = {_tp(item): _bound(plan, item) for item in partitions}
+            self._bounds = {source_partition(item): drain_bound(plan, item) for item in partitions}
         if not early:
             self._record(plan, drains=drains)
         return plan
@@ -169,7 +169,9 @@ class EpochPlanner:
         self._idle = [] if plan.tasks else plan.results_without_task
         if failed and not drains:
             first = failed[0]
-            self._add_message_once(f"{len(failed)} partitions cannot be copied, such as {_tp(first)}: {first.error}")
+            self._add_message_once(
+                f"{len(failed)} partitions cannot be copied, such as {source_partition(first)}: {first.error}"
+            )
 
     def _write(self, plan: Plan, *, drains: bool) -> None:
         if plan.tasks:
@@ -271,7 +273,7 @@ class EpochPlanner:
             )
             if self._bounds is not None:
                 in_order = sorted(attempts, key=lambda attempt: attempt.attempt)
-                final = {_tp(attempt.result): attempt.result for attempt in in_order}
+                final = {source_partition(attempt.result): attempt.result for attempt in in_order}
                 given_up = {
                     tp: (result.outcome, result.error)
                     for tp, result in final.items()
@@ -281,28 +283,3 @@ class EpochPlanner:
         unhealthy = unhealthy_after(attempts, ledger.path.name, last)
         self._unhealthy_after = key, unhealthy
         return unhealthy
-
-
-class _Covered(Container[TopicPartition]):
-    """The partitions that the source had when target topics were prepared, whether they could be copied or not."""
-
-    def __init__(self, targets: TargetTopics) -> None:
-        self._targets: Final = targets
-
-    def __contains__(self, tp: object) -> bool:
-        return isinstance(tp, TopicPartition) and self._targets.covers(tp.topic, tp.partition)
-
-
-def _bound(plan: Plan, item: Range | RangeResult) -> int | tuple[Outcome, str | None]:
-    """Return the end offset of a partition for a query that drains, or the outcome with which it is given up.
-
-    A partition that cannot be copied when the query begins is given up, unless a limit only defers it.
-    """
-    tp = str(_tp(item))
-    if isinstance(item, RangeResult) and item.outcome is not Outcome.COMPLETE and tp not in plan.truncated_at:
-        return item.outcome, item.error
-    return plan.truncated_at.get(tp, item.end)
-
-
-def _tp(item: Range | RangeResult) -> TopicPartition:
-    return TopicPartition(item.topic, item.partition)

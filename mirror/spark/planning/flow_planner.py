@@ -58,7 +58,7 @@ class FlowPlanner:
         self._parallelism: Final = parallelism
         self._drains: Final = drains
         self._status: Final = status
-        self._initial: Final = _Covered(targets)
+        self._initial: Final = PreparedPartitions(targets)
         self._bounds: DrainBounds | None = None
         self._withheld: OpenTransactions | None = None
         self._unhealthy: UnhealthyPartitions | None = None
@@ -109,14 +109,17 @@ class FlowPlanner:
         self._withheld = plan.withheld
         if self._drains and self._bounds is None:
             items: list[Range | RangeResult] = [*plan.ranges, *plan.results_without_task]
-            self._bounds = {_tp(item): _bound(plan, item) for item in items}
+            self._bounds = {source_partition(item): drain_bound(plan, item) for item in items}
         return plan
 
     def note(self, attempts: list[Attempt], number: int) -> None:
         """Take the results of the job, or the period, ``number`` into account."""
         self._unhealthy = unhealthy_after(attempts, self._ledger.path.name, number)
         if self._bounds is not None:
-            final = {_tp(attempt.result): attempt.result for attempt in sorted(attempts, key=lambda one: one.attempt)}
+            final = {
+                source_partition(attempt.result): attempt.result
+                for attempt in sorted(attempts, key=lambda one: one.attempt)
+            }
             given_up = {
                 tp: (result.outcome, result.error)
                 for tp, result in final.items()
@@ -125,7 +128,7 @@ class FlowPlanner:
             self._bounds = {**self._bounds, **given_up}
 
 
-class _Covered(Container[TopicPartition]):
+class PreparedPartitions(Container[TopicPartition]):
     """The partitions that the source had when target topics were prepared, whether they could be copied or not."""
 
     def __init__(self, targets: TargetTopics) -> None:
@@ -135,16 +138,17 @@ class _Covered(Container[TopicPartition]):
         return isinstance(tp, TopicPartition) and self._targets.covers(tp.topic, tp.partition)
 
 
-def _bound(plan: Plan, item: Range | RangeResult) -> int | tuple[Outcome, str | None]:
+def drain_bound(plan: Plan, item: Range | RangeResult) -> int | tuple[Outcome, str | None]:
     """Return the end offset of a partition for a run that drains, or the outcome with which it is given up.
 
     A partition that cannot be copied when the run begins is given up, unless a limit only defers it.
     """
-    tp = str(_tp(item))
+    tp = str(source_partition(item))
     if isinstance(item, RangeResult) and item.outcome is not Outcome.COMPLETE and tp not in plan.truncated_at:
         return item.outcome, item.error
     return plan.truncated_at.get(tp, item.end)
 
 
-def _tp(item: Range | RangeResult) -> TopicPartition:
+def source_partition(item: Range | RangeResult) -> TopicPartition:
+    """Return the partition of the source that ``item`` is of."""
     return TopicPartition(item.topic, item.partition)
