@@ -27,9 +27,7 @@ import errno
 import os
 import pwd
 import re
-import socket
 import stat
-import struct
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -37,8 +35,6 @@ from typing import Final
 REPORT_READERS: Final = 0o005
 """What users outside the group may do in an existing report folder: a web server may serve ``report.html``."""
 
-_CREDENTIALS: Final = struct.Struct("3i")
-"""``struct ucred``: the process, user and group that connected."""
 _OTHERS: Final = 0o007
 _OTHERS_MAY_WRITE: Final = 0o002
 _READ: Final = 0o055
@@ -105,17 +101,6 @@ def _check_file(path: Path, descriptor: int, mode: int) -> None:
     if found.st_mode & 0o777 & ~mode and _belongs_to_this_user(found, path.parent):
         with contextlib.suppress(PermissionError):
             os.fchmod(descriptor, found.st_mode & mode)
-
-
-def is_private(found: os.stat_result) -> bool:
-    """Return whether only this user may enter a folder."""
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-
-
-def is_same_user(connection: socket.socket) -> bool:
-    """Return whether the process at the other end of a Unix socket belongs to this user. Raises OSError."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(found)[1]) == os.geteuid()
 
 
 def all_may_read(path: Path) -> bool:

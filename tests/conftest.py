@@ -66,7 +66,6 @@ _TOGETHER = (
         "tests/copying/test_way_back.py",
     ),
     (
-        "tests/copying/test_edges.py",
         "tests/copying/test_gaps.py",
         "tests/copying/test_garbage.py",
         "tests/copying/test_generated.py",

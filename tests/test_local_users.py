@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import re
-import socket
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mirror import local_users
-from mirror.local_users import all_may_read, is_same_user, open_own, own_folder, readers_of
+from mirror.local_users import all_may_read, open_own, own_folder, readers_of
 from tests.other_user import NOBODY, OtherUser
 
 
@@ -287,23 +286,3 @@ def test_a_file_that_everyone_may_read_is_found_unless_its_folder_is_closed(fold
 
 
 # --- sockets
-
-
-def test_the_user_at_the_other_end_of_a_socket_is_known(folder: Path, other: OtherUser) -> None:
-    path = str(folder / "socket")
-    folder.chmod(0o777)
-    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
-        listener.bind(path)
-        listener.listen()
-        client.connect(path)
-        accepted, _ = listener.accept()
-        with accepted:
-            assert is_same_user(client)
-            assert is_same_user(accepted)
-    (folder / "socket").unlink()
-    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
-        with other.acts():
-            listener.bind(path)
-            listener.listen()
-        client.connect(path)
-        assert not is_same_user(client)

@@ -54,10 +54,6 @@ _INT32_MAX: Final = 2**31 - 1
 _INT16_MAX: Final = 2**15 - 1
 _INT64_MAX: Final = 2**63 - 1
 _PERIOD: Final = "whole milliseconds from 1000 to 2147483647"
-_LEASE_MS: Final = 40_000
-"""After this time a stream's next epoch has begun, or none will. Up to 11 s were measured, after epochs of more than a
-minute, for which Spark restarts its processes that plan and commit. The lease is shorter than the minute after which
-Spark ends an idle worker and the copies that run in it."""
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 _NAMES: Final = DefaultPolicy()
 _DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -179,7 +175,7 @@ class FlowConfig(OwnTable):
     on_no_key: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
     commit_interval_ms: int = Field(default=1000, ge=20, le=_INT32_MAX, description=_INTERVAL)
     commit_min_interval_ms: int = Field(default=20, ge=20, le=_INT32_MAX, description=_INTERVAL)
-    epoch_ms: int = Field(default=180_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    period_ms: int = Field(default=180_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     discovery_interval_ms: int = Field(default=1_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     refresh_ms: int = Field(default=60_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
     replication_factor: Annotated[int, Field(ge=-1, le=_INT16_MAX), AfterValidator(not_zero)] = Field(
@@ -188,7 +184,7 @@ class FlowConfig(OwnTable):
     max_bytes_per_second: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(no_limit_or_enough)] = Field(
         default=0, description=f"0 (no limit) or a whole number of bytes from {SLOWEST_BYTES_PER_SECOND}"
     )
-    max_bytes_per_epoch: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(no_limit_or_a_batch)] = Field(
+    max_bytes_per_job: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(no_limit_or_a_batch)] = Field(
         default=0, description=f"0 (no limit) or a whole number of bytes from {SMALLEST_SHARE_BYTES}"
     )
     max_partitions_in_parallel: int = Field(
@@ -246,13 +242,8 @@ class FlowConfig(OwnTable):
         """Whether each record is copied exactly once, whatever fails."""
         return self.delivery == "exactly-once"
 
-    def copy_policy(
-        self, tasks: int = 1, run: str = "", epoch: int = 0, until_ms: int | None = None, renew_ms: int = 0
-    ) -> CopyPolicy:
-        """Return the policy of one of ``tasks`` (at least 1) that share the flow's ``max-bytes-per-second``.
-
-        The other parameters are those of :class:`CopyPolicy`.
-        """
+    def copy_policy(self, tasks: int = 1) -> CopyPolicy:
+        """Return the policy of one of ``tasks`` (at least 1) that share the flow's ``max-bytes-per-second``."""
         limit = self.max_bytes_per_second
         return CopyPolicy(
             exactly_once=self.exactly_once,
@@ -271,13 +262,8 @@ class FlowConfig(OwnTable):
             compression=None if self.compression == "source" else self.compression,
             headers=tuple((name, text_of(value).encode()) for name, value in self.headers.items()),
             transform=self.transform,
-            until_ms=until_ms,
-            run=run,
-            epoch=epoch,
             wind_up_ms=self.shutdown_timeout_ms // 4,
-            renew_ms=renew_ms,
             index_interval_ms=self.groups.interval_ms // 4 if self.follows_groups else 0,
-            lease_ms=0 if until_ms is None else _LEASE_MS,
             only_local=self.only_local,
             origin_from=self.origin_from,
             registers_producers=self.registers_producers,

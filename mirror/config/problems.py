@@ -27,6 +27,10 @@ _WORD: Final = re.compile(r"[^\s\"',/]+")
 """Words are matched whole: a pattern for the part before an ``@`` takes quadratic time on a long text without one."""
 _MAX_VALUE_LENGTH: Final = 80
 _MAX_NAMES_LISTED: Final = 16
+_REFUSED: Final = {
+    "epoch-ms": "refused: nothing ends a stream's copies by the clock any more; period-ms is how often it sums them up"
+}
+"""Why there is no such key, where the name of another one would not explain it."""
 
 
 class PlainProblem(Problem):
@@ -64,6 +68,8 @@ class Sources:
 
         Its value is not shown: it may be a password under a misspelt key.
         """
+        if (reason := _REFUSED.get(path[-1])) is not None:
+            return self.problem(path, value, reason)
         names = sorted(valid)
         if isinstance(value, Mapping) and any(name.startswith(path[-1] + ".") for name in names):
             return self.problem(path, value, 'unknown key; a key with dots must be in quotes, as "bootstrap.servers"')

@@ -13,7 +13,7 @@ from mirror.errors import BrokerError, ClientClosed, DeliveryPhase, KafkaError, 
 from mirror.producer.batch.accumulator import Accumulator, Release
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.expiry import Expiry
-from mirror.producer.batch.queue import AdoptedState, PartitionQueue, ProducerId
+from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.producer.events import AbortEvent, AwaitTopicEvent, CommitEvent
 from mirror.producer.id_gate import ProducerIdGate
 from mirror.producer.identity import IdempotentIdentity
@@ -94,13 +94,9 @@ class ProducerCore:
         if self._transactions is not None:
             self._transactions.add_partition(batch.tp, now)
 
-    def adopt(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
-        """Let ``chain`` continue ``state`` in ``tp``; everything queued or in flight for ``tp`` is abandoned."""
-        self.batches.adopt(tp, state, chain)
-
-    def yield_adopted(self, tp: TopicPartition) -> AdoptedState | None:
-        """Forget the identity that ``tp`` has adopted, and return what continues it elsewhere; None if nothing can."""
-        return self.batches.yield_adopted(tp)
+    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        """Let the batches of ``chain`` carry ``identity``; everything queued or in flight for ``tp`` is abandoned."""
+        self.batches.adopt(tp, identity, chain)
 
     def release(self, tp: TopicPartition) -> None:
         """Forget the identity that ``tp`` has adopted; everything queued or in flight under it is abandoned."""

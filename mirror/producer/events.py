@@ -8,7 +8,7 @@ from typing import Protocol
 from mirror.cluster.events import CompletableEvent, Event, as_kafka_error
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.producer.batch.batches import ProducerBatch
-from mirror.producer.batch.queue import AdoptedState
+from mirror.producer.batch.queue import ProducerId
 
 
 class TransactionActions(Protocol):
@@ -39,12 +39,8 @@ class ProducerActions(Protocol):
         """Append ``batch`` to the queue of its partition."""
         ...
 
-    def adopt(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
-        """Let ``chain`` continue ``state`` in ``tp``."""
-        ...
-
-    def yield_adopted(self, tp: TopicPartition) -> AdoptedState | None:
-        """Forget the identity that ``tp`` has adopted, and return what continues it elsewhere; None if nothing can."""
+    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        """Let the batches of ``chain`` carry ``identity`` in ``tp``."""
         ...
 
     def release(self, tp: TopicPartition) -> None:
@@ -94,28 +90,15 @@ class SendEvent(Event):
 class AdoptEvent(Event):
     """A partition adopts an identity, under which the batches of one chain are sent from now on."""
 
-    def __init__(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
+    def __init__(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
         self._tp = tp
-        self._state = state
+        self._identity = identity
         self._chain = chain
 
     def apply(self, core: ProducerActions, now: int) -> None:
         """Replace the partition's queue."""
         del now
-        core.adopt(self._tp, self._state, self._chain)
-
-
-class YieldEvent(CompletableEvent[AdoptedState | None]):
-    """An adopted identity is continued by another producer."""
-
-    def __init__(self, tp: TopicPartition, deadline_ms: int, timeout_ms: int) -> None:
-        super().__init__(f"yielding the identity of {tp}", deadline_ms, timeout_ms)
-        self._tp = tp
-
-    def apply(self, core: ProducerActions, now: int) -> None:
-        """Replace the partition's queue, unless a batch has no outcome."""
-        del now
-        self.complete(core.yield_adopted(self._tp))
+        core.adopt(self._tp, self._identity, self._chain)
 
 
 class ReleaseEvent(Event):

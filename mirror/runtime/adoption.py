@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 from mirror.cluster.events import Event
 from mirror.cluster.types import TopicPartition
 from mirror.errors import InvalidArgument, WrongState
-from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState, ProducerId
-from mirror.producer.events import AdoptEvent, ReleaseEvent, YieldEvent
+from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, ProducerId
+from mirror.producer.events import AdoptEvent, ReleaseEvent
 from mirror.runtime import arguments
 from mirror.runtime.transactional import TransactionCalls
 
@@ -39,28 +37,7 @@ class AdoptionCalls(TransactionCalls):
         """
         tp = arguments.partition(tp)
         adopted = ProducerId(*arguments.producer_id(identity, LAST_ADOPTABLE_EPOCH))
-        self._submit_adoption("adopt()", AdoptEvent(tp, AdoptedState(adopted), _chain(chain)))
-
-    def continue_adopted(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
-        """Continue what another producer of this process has yielded (:meth:`yield_adopted`), as :meth:`adopt` does.
-
-        Nothing may have been sent under the identity since. Raises as :meth:`adopt` does.
-        """
-        tp = arguments.partition(tp)
-        if not isinstance(state, AdoptedState):
-            msg = f"the state of {tp} must be one that was yielded, not {type(state).__name__}"
-            raise InvalidArgument(msg)
-        self._submit_adoption("continue_adopted()", AdoptEvent(tp, state, _chain(chain)))
-
-    def yield_adopted(self, tp: TopicPartition) -> Future[AdoptedState | None]:
-        """Forget the identity that ``tp`` has adopted; return what another producer continues (`continue_adopted`).
-
-        None, and nothing is forgotten, if there is none, if a batch under it has no outcome yet, or if one was lost or
-        refused. Does not wait. Raises as :meth:`adopt` does.
-        """
-        event = YieldEvent(arguments.partition(tp), *self._thread.timer(None))
-        self._submit_adoption("yield_adopted()", event)
-        return event.future
+        self._submit_adoption("adopt()", AdoptEvent(tp, adopted, _chain(chain)))
 
     def release(self, tp: TopicPartition) -> None:
         """Forget the identity that ``tp`` has adopted, if any; its batches without an outcome fail with ClientClosed.

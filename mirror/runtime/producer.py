@@ -254,7 +254,6 @@ class Producer(AdoptionCalls):
         batch: Batch,
         callback: Callback,
         *,
-        created_ms: int | None = None,
         chain: int | None = None,
         log_end: int = 0,
     ) -> None:
@@ -265,7 +264,7 @@ class Producer(AdoptionCalls):
         It is for callers with very many batches: a future costs more than the rest of this call. If this raises,
         ``callback`` may have been called, too.
         """
-        self._send_batch(tp, batch, created_ms, chain, block=False, callback=callback, log_end=log_end)
+        self._send_batch(tp, batch, None, chain, block=False, callback=callback, log_end=log_end)
 
     def _send_batch(
         self,

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mirror.client import Admin
-from mirror.errors import FlowError, KafkaTimeout, MirrorError
+from mirror.errors import ConnectionFailed, FlowError, KafkaTimeout, MirrorError
 from mirror.spark.concurrent_calls import call_concurrently
 
 if TYPE_CHECKING:
@@ -47,3 +47,8 @@ def describe_named(name: str, admin: Admin) -> ClusterDescription:
         raise FlowError(
             f"cluster {name} does not answer: {error}; check its bootstrap.servers, and that it runs"
         ) from error
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether a cluster does not answer, or one of its partitions has no leader yet: a later attempt may succeed."""
+    return any(isinstance(one, ConnectionFailed | KafkaTimeout) for one in (error, error.__cause__))

@@ -37,8 +37,8 @@ def decide(found: RunControl | None, wanted: RunControl, *, claimed: bool, unix_
         return Decision(replace(wanted, seen_ms=unix_ms), took_over=took_over, stop=wanted.stop)
     merged = replace(
         found,
-        epoch=max(found.epoch, wanted.epoch),
-        added=max(found.added, wanted.added),
+        job=max(found.job, wanted.job),
+        version=max(found.version, wanted.version),
         stop=found.stop or wanted.stop,
         ended=found.ended or wanted.ended,
         generation=max(found.generation, wanted.generation),

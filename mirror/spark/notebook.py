@@ -18,6 +18,7 @@ from mirror.spark.driver.batch_job import run_flows, summarized, warn_of_exposed
 from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR, JobOptions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.report.report_file import ReportFile
+from mirror.spark.driver.session import refuse_speculation
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -41,6 +42,7 @@ def copy(
     writes to ``report_dir``, or if the session is one of Spark Connect.
     """
     context = _context_of(spark)
+    refuse_speculation(dict(context.getConf().getAll()))
     options = JobOptions(
         config=Path(config),
         flow=flow,

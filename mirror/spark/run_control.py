@@ -1,4 +1,4 @@
-"""The driver's side of run control: which run copies a flow, whether it is to stop, and which epochs are over.
+"""The driver's side of run control: which run copies a flow, whether it is to stop, and which job runs.
 
 Tasks read the same record; :mod:`mirror.relay.progress.control` says what it holds and where it is stored.
 """
@@ -61,8 +61,8 @@ class RunRecord:
     def want(
         self,
         *,
-        epoch: int = 0,
-        added: int = 0,
+        job: int = 0,
+        version: int = 0,
         stop: bool = False,
         ended: bool = False,
         generation: int = 0,
@@ -73,8 +73,8 @@ class RunRecord:
             old = self._wanted
             self._wanted = replace(
                 old,
-                epoch=max(old.epoch, epoch),
-                added=max(old.added, added),
+                job=max(old.job, job),
+                version=max(old.version, version),
                 stop=old.stop or stop or ended,
                 ended=old.ended or ended,
                 generation=max(old.generation, generation),
@@ -144,20 +144,12 @@ class RunControlClient:
         with self._record.writing:
             return self._sync(_CLUSTER_CALL_TIMEOUT_MS)
 
-    def request_new_plan(self, epoch: int) -> None:
-        """End ``epoch`` of this run early, so that the next one is planned now. Raises KafkaError.
-
-        The next :meth:`sync` repeats it, if that fails.
-        """
-        self._record.want(epoch=epoch + 1)
-        self.sync()
-
-    def announce_additions(self, count: int) -> None:
-        """Have the running tasks read what was added to their epoch for the ``count``-th time in this run.
+    def announce_assignments(self, version: int) -> None:
+        """Have the running tasks read the assignments up to ``version``.
 
         Raises KafkaError. The next :meth:`sync` repeats it, if that fails.
         """
-        self._record.want(added=count)
+        self._record.want(version=version)
         self.sync()
 
     def end(self) -> RunControl | None:

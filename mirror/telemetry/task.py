@@ -31,14 +31,10 @@ _log: Final = logging.getLogger(__name__)
 
 _SAMPLE_S: Final = 1.0
 _FLUSH_MS: Final = 2_000
-_FLUSH_FOLLOWING_MS: Final = 500
 
 
 class TaskTelemetry:
-    """Observes one attempt of one task (``TaskObserver``). Only :meth:`finish` waits.
-
-    ``follows``: the task is a stream's: it may continue after it has returned its results, and must not wait long.
-    """
+    """Observes one attempt of one task (``TaskObserver``). Only :meth:`finish` waits."""
 
     def __init__(
         self,
@@ -48,7 +44,6 @@ class TaskTelemetry:
         flow: str,
         task: int,
         attempt: int,
-        follows: bool,
         clock: Clock,
         epoch_at: Callable[[int], SpanId] | None = None,
     ) -> None:
@@ -64,7 +59,6 @@ class TaskTelemetry:
         self._flow: Final = flow
         self._task: Final = task
         self._attempt: Final = attempt
-        self._flush_ms: Final = _FLUSH_FOLLOWING_MS if follows else _FLUSH_MS
         self._clock: Final = clock
         self._began_ms: Final = clock.unix_ms()
         self._part_began_ms = self._began_ms
@@ -95,8 +89,6 @@ class TaskTelemetry:
     def range_finished(self, range_: Range, result: RangeResult) -> None:
         """Export the partition's span immediately, while other partitions are still being copied."""
         del range_
-        if self._finished.is_set():
-            return  # the copy continued under its lease; the task that takes over reports it
         now_ms = self._clock.unix_ms()
         epoch = self._epoch_at(now_ms if result.timeline is None else result.timeline.began_ms)
         if epoch != self._epoch:
@@ -133,7 +125,7 @@ class TaskTelemetry:
         report = self._report()
         if not self._export_task():
             return report
-        flushed = self._exports.flush(self._flush_ms)
+        flushed = self._exports.flush(_FLUSH_MS)
         dropped = self._dropped_since()
         return replace(report, exported=flushed and not dropped.get("traces"), dropped=dropped)
 

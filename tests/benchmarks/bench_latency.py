@@ -5,7 +5,7 @@
 
 NAME: ``mirror`` (`mirror stream` as it comes), ``mirror-sequences``, ``mirror-transactions``, ``mirror-at-least-once``;
 ``task-sequences``, ``task-transactions`` and ``task`` (at least once), which are one task in a process of its own
-without Spark, in one epoch after the other; ``mirrormaker`` (MirrorMaker 2 with exactly-once support),
+without Spark; ``mirrormaker`` (MirrorMaker 2 with exactly-once support),
 ``mirrormaker-default`` (as it comes) and ``mirrormaker-low-latency`` (with exactly-once support, a producer that does
 not linger, and the heap of its own script). They run one after the other, on clusters of their own, and may be
 repeated; by default ``mirror`` and ``mirrormaker``.
@@ -170,7 +170,7 @@ def ended_after(child: subprocess.Popen[Any]) -> Iterator[int]:
 
 def our_stream(line: str, load: Load, topics: str = TOPIC) -> contextlib.AbstractContextManager[int]:
     config = load.folder / "mirror.toml"
-    flow = f'source = "a"\ntarget = "b"\ntopics = ["{topics}"]\nepoch-ms = {load.epoch_ms}\n{line}'
+    flow = f'source = "a"\ntarget = "b"\ntopics = ["{topics}"]\nperiod-ms = {load.epoch_ms}\n{line}'
     addresses = (("a", load.source), ("b", load.target))
     clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{at}"' for name, at in addresses]
     config.write_text("\n".join([*clusters, "[flows.f]", flow]), encoding="utf-8")
@@ -182,7 +182,7 @@ def our_stream(line: str, load: Load, topics: str = TOPIC) -> contextlib.Abstrac
 def one_task(way: str, load: Load) -> contextlib.AbstractContextManager[int]:
     asked: dict[str, object] = {"source": load.source, "target": load.target, "topic": TOPIC, "copy": COPY}
     asked |= {"partitions": load.partitions, "profile": load.profile, "requests": str(requests_file(load))}
-    asked |= {"way": way, "epoch_ms": load.epoch_ms}
+    asked |= {"way": way}
     command = [sys.executable, "-m", "tests.benchmarks.one_task", json.dumps(asked)]
     return ended_after(subprocess.Popen(command, env=os.environ))
 

@@ -121,7 +121,7 @@ def check(address: str, partitions: Sequence[Tp]) -> None:
 
 
 def epochs(folder: Path) -> int:
-    return len([*folder.glob("report/ledger/f/*/results-*.parquet")])
+    return len([*folder.glob("report/ledger/f/*/results-*.jsonl.gz")])
 
 
 def measure(asked: argparse.Namespace) -> dict[str, float]:

@@ -36,7 +36,7 @@ RECOVERED_WITHIN_S: Final = 400.0
 (scheduled.rebalance.max.delay.ms)."""
 AFTERWARDS_S: Final = 10.0
 _CURRENT_MS: Final = 1_000.0
-_EPOCH_MS: Final[int] = FlowConfig.model_fields["epoch_ms"].default
+_EPOCH_MS: Final[int] = FlowConfig.model_fields["period_ms"].default
 
 Arrival = tuple[float, int, float]
 """(monotonic seconds, partition, the record's age in ms)."""

@@ -89,7 +89,7 @@ def copy(flow: str, source: str, target: str, settings: TelemetrySettings) -> di
     watcher = None
     if not settings.disabled:
         epoch = epoch_id(flow, "bench", 0)
-        watcher = TaskTelemetry(settings, epoch=epoch, flow=flow, task=0, attempt=0, follows=False, clock=clock)
+        watcher = TaskTelemetry(settings, epoch=epoch, flow=flow, task=0, attempt=0, clock=clock)
     results = copy_ranges(
         ranges,
         source_options={"bootstrap.servers": source},

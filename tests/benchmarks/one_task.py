@@ -1,7 +1,7 @@
-"""Follows a topic with one task in this process, without Spark, in one epoch after the other, until it is stopped.
+"""Follows a topic with one task in this process, without Spark, until it is stopped.
 
    python -m tests.benchmarks.one_task '{"source": ..., "target": ..., "topic": ..., "copy": ..., "partitions": ...,
-       "way": "sequences", "transactions" or "" (at least once), "epoch_ms": ..., "requests": FILE,
+       "way": "sequences", "transactions" or "" (at least once), "requests": FILE,
        "profile": FILE or ""}'
 
 Each second it writes how many requests it has made into the file ``requests``, by cluster and API. SIGTERM ends it.
@@ -10,7 +10,6 @@ Each second it writes how many requests it has made into the file ``requests``, 
 from __future__ import annotations
 
 import cProfile
-import itertools
 import json
 import os
 import signal
@@ -30,7 +29,7 @@ from mirror.relay.task.copy_ranges import copy_ranges
 
 
 class Requests(NullObserver):
-    """Writes the requests so far, each second. The network threads are the same in all epochs."""
+    """Writes the requests so far, each second."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,27 +71,19 @@ def ranges(asked: dict[str, Any]) -> list[Range]:
     ]
 
 
-def copy_epochs(asked: dict[str, Any]) -> None:
-    """Copy one epoch after the other; all are planned from the beginning, and the progress says more."""
+def copy(asked: dict[str, Any]) -> None:
+    """Copy until the process ends."""
     planned, requests = ranges(asked), Requests(Path(asked["requests"]))
     with Admin({"bootstrap.servers": asked["target"]}) as admin:
         own = topic_of("f"), offset_topic_of("f")
         admin.create_topics([NewTopic(name, 1, 1, {"cleanup.policy": "compact"}) for name in own])
-    for epoch in itertools.count(1):
-        policy = CopyPolicy(
-            exactly_once=bool(asked["way"]),
-            exactly_once_by=asked["way"] or "transactions",
-            until_ms=int(time.time() * 1000) + asked["epoch_ms"],
-            lease_ms=40_000,
-            epoch=epoch,
-        )
-        copy_ranges(
-            planned,
-            source_options={"bootstrap.servers": asked["source"]},
-            target_options={"bootstrap.servers": asked["target"]},
-            policy=policy,
-            watcher=requests,
-        )
+    copy_ranges(
+        planned,
+        source_options={"bootstrap.servers": asked["source"]},
+        target_options={"bootstrap.servers": asked["target"]},
+        policy=CopyPolicy(exactly_once=bool(asked["way"]), exactly_once_by=asked["way"] or "transactions"),
+        watcher=requests,
+    )
 
 
 def main(asked: dict[str, Any]) -> None:
@@ -114,7 +105,7 @@ def main(asked: dict[str, Any]) -> None:
         os._exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    copying = threading.Thread(target=copy_epochs, args=(asked,), daemon=True)
+    copying = threading.Thread(target=copy, args=(asked,), daemon=True)
     copying.start()
     while copying.is_alive():
         copying.join(0.2)

@@ -27,14 +27,14 @@ from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.readback.result import Difference, DifferenceKind, ReadBackResult
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.last_errors import LastError
-from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.status import status_reader
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
+from mirror.spark.status.recorded import LastError
 from mirror.telemetry.lag.lags import Lag, LagState, totals
 from tests.other_user import OtherUser
 from tests.spark import fakes
-from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, configuration, use_fakes
+from tests.spark.flow_harness import UNREACHABLE_FLOW, configuration, use_fakes
+from tests.spark.status_harness import ReportedFlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T0 = 1_800_000_000_000
 
 
-class StatusHarness(FlowHarness):
+class StatusHarness(ReportedFlow):
     """A flow, and a clock that moves when the command pauses."""
 
     def __init__(self, folder: Path) -> None:
@@ -74,6 +74,7 @@ class StatusHarness(FlowHarness):
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
     use_fakes(tmp_path, monkeypatch, status_reader)
     site = StatusHarness(tmp_path)
+    site.use_topic(monkeypatch)
     monkeypatch.setattr(status_reader, "SystemClock", lambda: site)
     monkeypatch.setattr(command, "pause", site.pause)
     return site
@@ -166,7 +167,7 @@ def test_one_reading_says_which_way_each_partition_goes_and_why(site: StatusHarn
         found = RangeResult(flow="f", topic="orders", target_topic="a.orders", partition=partition, start=0, end=10)
         found.way, found.way_reason = way, reason
         attempts.append(Attempt(0, 0, found))
-    Ledger.open(site.report, "f", "run").write_attempts(attempts)
+    site.report_results(*attempts)
     shown = " ".join(site.status().stdout.split())
     assert "1 partition goes in transactions, because the source topic is compacted: orders-0" in shown
     assert "1 partition goes by sequences, because records are younger than 12 h: orders-1" in shown
@@ -189,7 +190,7 @@ def test_one_reading_says_what_the_target_had_lost(site: StatusHarness) -> None:
     loss = {"kind": "truncated", "target_start": 50, "target_end": 60, "start": 3, "end": 10, "time": 7}
     found = RangeResult(flow="f", topic="orders", target_topic="a.orders", partition=0, start=3, end=10)
     found.target_losses = [loss]
-    Ledger.open(site.report, "f", "run").write_attempts([Attempt(0, 0, found)])
+    site.report_results(Attempt(0, 0, found))
     line = "orders-0: the target lost its offsets from 50 to 59: the source's offsets from 3 to 9 were copied again"
     assert line in " ".join(site.status().stdout.split())
 
@@ -200,15 +201,12 @@ def test_one_reading_says_how_the_target_differs_from_what_was_committed(site: S
     found = RangeResult(flow="f", topic="orders", target_topic="a.orders", partition=0, start=3, end=10)
     missing = Difference(DifferenceKind.MISSING, 5, 7, 50, 2, "the target's log ends at offset 50").to_record(7)
     found.read_back = ReadBackResult("all", batches=4, differences={"missing": 1}, found=[missing]).to_json()
-    Ledger.open(site.report, "f", "run").write_attempts([Attempt(0, 0, found)])
+    site.report_results(Attempt(0, 0, found))
     line = (
         "orders-0: batches on the target differ from what was committed (1 missing); the first one: missing: the"
         " source's offsets 5 to 6, at target offset 50: the target's log ends at offset 50"
     )
     assert line in " ".join(site.status().stdout.split())
-    found.read_back = ReadBackResult("all", batches=4).to_json()
-    Ledger.open(site.report, "f", "the run after it").write_attempts([Attempt(0, 0, found)])
-    assert line in " ".join(site.status().stdout.split()), "the next run reads back other batches"
 
 
 def test_one_reading_shows_the_size_of_the_offset_index(site: StatusHarness) -> None:
@@ -395,8 +393,8 @@ def test_an_unhealthy_partitions_last_error_is_shown(site: StatusHarness) -> Non
     result = RangeResult(
         flow="f", topic="orders", target_topic="a.orders", partition=0, start=0, end=0, outcome=Outcome.FAILED
     )
-    result.error = "the ledger says so"
-    Ledger.open(site.folder / "report", "f", "run").write_attempts([Attempt(0, 0, result)])
+    result.error = "its task says so"
+    site.report_results(Attempt(0, 0, result))
     site.looks = 1
     shown = site.status("--watch").stdout
     assert "losing" in shown
@@ -432,7 +430,7 @@ def test_text_of_another_client_is_printed_as_text(site: StatusHarness, argument
     site.a.add_topic("orders", [10])
     group, tp = control_partition("f")
     host = "ev\x1b]0;title\x07\x1b[2J\nflow g: nothing runs"
-    orders = RunControl(run="r\x1b[31m", host=host, since_ms=T0, epoch=1)
+    orders = RunControl(run="r\x1b[31m", host=host, since_ms=T0, job=1)
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
     site.looks = 1
     shown = site.status(*arguments).stdout

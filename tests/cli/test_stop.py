@@ -84,7 +84,7 @@ def test_an_overwritten_stop_is_sent_again(config: Path, monkeypatch: pytest.Mon
 def test_text_of_another_client_is_printed_as_text(config: Path) -> None:
     """Every client that may commit for the group of a flow's orders can name the run and its host."""
     group, tp = control_partition("f")
-    names_all = RunControl(run="r\x1b[31m", host="ev\x1b]0;title\x07\nf: nothing runs", since_ms=0, epoch=1)
+    names_all = RunControl(run="r\x1b[31m", host="ev\x1b]0;title\x07\nf: nothing runs", since_ms=0, job=1)
     fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: names_all.to_offset()})
     result = stop(config, "--no-wait")
     assert (result.exit_code, result.stderr) == (0, "")

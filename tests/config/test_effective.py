@@ -46,7 +46,7 @@ def test_derived_defaults_follow_their_keys(read: Load) -> None:
 
 
 def test_configured_keys_win_and_are_listed_as_configured(read: Load) -> None:
-    toml = CLUSTERS + '"client.id" = "me"\n' + FLOW + 'producer."batch.size" = 7\nepoch-ms = 180000'
+    toml = CLUSTERS + '"client.id" = "me"\n' + FLOW + 'producer."batch.size" = 7\nperiod-ms = 180000'
     toml += "\nmirrormaker.heartbeats = false"
     config = read(toml, {"MIRROR_FLOWS__PARIS_BERLIN__CONSUMER__CLIENT_RACK": "r"})
     tables = effective_config(config)
@@ -57,7 +57,7 @@ def test_configured_keys_win_and_are_listed_as_configured(read: Load) -> None:
         ("clusters", "berlin", "client.id"),
         ("flows", "paris-berlin", "producer", "batch.size"),
         ("flows", "paris-berlin", "consumer", "client.rack"),
-        ("flows", "paris-berlin", "epoch-ms"),
+        ("flows", "paris-berlin", "period-ms"),
         ("flows", "paris-berlin", "mirrormaker", "heartbeats"),
     }
     assert ("clusters", "paris", "client.id") not in configured_keys(config)

@@ -124,7 +124,7 @@ headers = { via = "paris", "auth-token" = "hush" }
 
 def test_the_policy_of_a_task(read: Load) -> None:
     flow = read(CLUSTERS + FLOW + EVERYTHING).flows["paris-berlin"]
-    assert flow.copy_policy(tasks=3, until_ms=99) == CopyPolicy(
+    assert flow.copy_policy(tasks=3) == CopyPolicy(
         exactly_once=False,
         commit_interval_ms=500,
         commit_min_interval_ms=50,
@@ -140,8 +140,6 @@ def test_the_policy_of_a_task(read: Load) -> None:
         compression="zstd",
         headers=(("via", b"paris"), ("auth-token", b"hush")),
         transform="my.module:change",
-        until_ms=99,
-        lease_ms=40_000,
     )
 
 

@@ -37,7 +37,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize("value", NUMBERS)
-@pytest.mark.parametrize("key", ["commit-interval-ms", "epoch-ms", "max-bytes-per-second", 'producer."linger.ms"'])
+@pytest.mark.parametrize("key", ["commit-interval-ms", "period-ms", "max-bytes-per-second", 'producer."linger.ms"'])
 def test_a_value_out_of_any_range_is_one_problem(problems: Problems, key: str, value: str) -> None:
     (problem,) = problems(CLUSTERS + FLOW + f"{key} = {value}")
     assert "must be" in problem

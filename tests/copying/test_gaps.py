@@ -13,12 +13,12 @@ import pytest
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.partition import retry
 from mirror.relay.progress.gaps import GapKind
-from mirror.runtime.clock import SystemClock
 from mirror.wire.records import Batch
 from tests.copying.gaps import keys, numbered, put, refused
 from tests.copying.pair import TwoClusters
 from tests.copying.writers import batch_of, made, write_batches
 from tests.polling import eventually
+from tests.relay.stopping import RUN, stopped_after
 
 pytestmark = pytest.mark.brokers
 
@@ -204,8 +204,8 @@ def test_recreated_topic_is_named_never_resumed_between_two_attempts(
     topic = pair.topics()
     put(pair, topic, 0, 50)
     followed = [replace(copied, end=OPEN_END) for copied in pair.ranges(topic)]
-    until_ms = SystemClock().unix_ms() + 15_000
-    with copying(pair, followed, on_gap=on_gap, until_ms=until_ms) as results:
+    stopping = stopped_after(15, pair.target.address, pair.flow)
+    with stopping, copying(pair, followed, on_gap=on_gap, run=RUN) as results:
         eventually(lambda: pair.target.progress(pair.flow, topic) == 50, what="all is copied")
         recreate(pair, topic)
         put(pair, topic, 1000, 30)

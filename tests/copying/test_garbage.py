@@ -36,7 +36,7 @@ def _left_by_a_task(pair: TwoClusters, partitions: int, **policy: Any) -> int:
 
 @pytest.mark.parametrize("way", _WAYS)
 def test_copies_are_freed_without_a_collection(pair: TwoClusters, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    monkeypatch.setattr("mirror.relay.task.copy_ranges.copy_collection.on_begin", lambda *_, **__: None)
+    monkeypatch.setattr("mirror.relay.task.copy_ranges.collect_ended_tasks", lambda: None)
     gc.disable()
     try:
         few = _left_by_a_task(pair, FEW, **_WAYS[way])

@@ -32,6 +32,7 @@ from tests.campaign.measurements.sick_partitions import (
     sick_partitions,
 )
 from tests.polling import eventually
+from tests.relay.stopping import RUN, stopped_after
 from tests.stalls import Stalls, now_ms
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timed]
@@ -130,15 +131,16 @@ def test_throttling_target_expires_nothing(target_cluster: Cluster) -> None:
     assert [result.outcome for result in pair.copy(pair.ranges(first), CopyPolicy())] == [Outcome.COMPLETE]
     ranges = pair.ranges(sources)
     limit_producer(pair.side.address, "trickle", QUOTA)
-    results = pair.copy(
-        ranges,
-        CopyPolicy(until_ms=int(time.time() * 1000) + TRICKLE_S * 1000),
-        client_id="trickle",
-        request_timeout_ms=4_900,
-        # Short compared with the time that the quota needs for all records, and longer than a busy broker stalls.
-        delivery_timeout_ms=5_000,
-        linger_ms=0,
-    )
+    with stopped_after(TRICKLE_S, pair.side.address, ranges[0].flow):
+        results = pair.copy(
+            ranges,
+            CopyPolicy(run=RUN),
+            client_id="trickle",
+            request_timeout_ms=4_900,
+            # Short compared with the time that the quota needs for all records, and longer than a busy broker stalls.
+            delivery_timeout_ms=5_000,
+            linger_ms=0,
+        )
     # Some partitions may be complete by then, but the flow was throttled to the end.
     outcomes = {result.outcome for result in results}
     assert Outcome.UNFINISHED in outcomes, results

@@ -115,9 +115,8 @@ class SparkHosts:
             "--master",
             self.url,
         ]
-        design = {key: value for key, value in os.environ.items() if key == "MIRROR_JOB_DESIGN"}
         job_words = [f"{MIRROR}/jobs/{job}.py", "--config", "mirror.toml", *arguments]
-        return host.command(*submit, *job_words, environ={"SPARK_HOME": str(SPARK), **design})
+        return host.command(*submit, *job_words, environ={"SPARK_HOME": str(SPARK)})
 
     def executors(self) -> dict[str, list[psutil.Process]]:
         """The executors' JVMs by worker."""

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 NAME = "sick-flow"
-SHORT = """epoch-ms = 5000
+SHORT = """period-ms = 5000
 refresh-ms = 1000
 [flows.sick-flow.producer]
 "delivery.timeout.ms" = 2500

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,40 +49,6 @@ try:
     copy(spark, "mirror.toml", "paris-berlin")
 except FlowError as error:
     print(error)
-"""
-STREAM = """
-import os
-import sys
-
-os.environ["PYSPARK_PYTHON"] = sys.executable  # before the session is created: its workers need the mirror, too
-
-from pyspark.sql import SparkSession
-
-from mirror.spark.driver.session import register
-
-spark = SparkSession.builder.master("local[*,4]").getOrCreate()
-register(spark)
-options = {"config": "mirror.toml", "flow": "paris-berlin", "ledger": "mirror-report/ledger/paris-berlin/notebook"}
-ranges = spark.readStream.format("mirror-ranges").options(**options).load()
-query = ranges.writeStream.format("mirror").options(**options, checkpointLocation="checkpoint").start()
-
-import json, time
-
-until = time.monotonic() + 120
-offset = None
-while query.isActive and offset is None and time.monotonic() < until:
-    time.sleep(0.2)
-    offset = query.lastProgress and query.lastProgress["sources"][0]["endOffset"]
-if offset is None:
-    print(query.exception(), query.status, query.recentProgress, file=sys.stderr)
-print(json.dumps(offset))
-query.stop()
-for wrong in ({**options, "ledgr": "x"}, {key: value for key, value in options.items() if key != "ledger"}):
-    try:
-        spark.read.format("mirror-ranges").options(**wrong).load().collect()
-    except Exception as error:
-        print(json.dumps(str(error)))
-spark.stop()
 """
 
 
@@ -134,25 +98,3 @@ def test_a_session_of_spark_connect_is_refused_in_one_line(site: Site) -> None:
     (line,) = run.out.splitlines()
     assert line.startswith("this session is one of Spark Connect, and a copy needs the SparkContext of a classic one: ")
     site.kill()  # it leaves its server
-
-
-def test_a_stream_of_somebody_s_own(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
-    topic = unique("orders")
-    source.create(topic)
-    source.fill(topic, [b"1", b"2", b"3"])
-    target.create(f"a.{topic}")
-    site.write({"a": source.address, "b": target.address}, {"paris-berlin": flow("a", "b", [topic], "epoch-ms = 3000")})
-    (site.folder / "notebook.py").write_text(STREAM, encoding="utf-8")
-    # The Python that is found first is one without the mirror.
-    environ = {"PATH": f"/usr/bin:{os.environ['PATH']}"}
-    run = site.finish(site.launch([sys.executable, "notebook.py"], environ=environ))
-    assert run.status == 0, run.err
-    progress, unknown, missing = (json.loads(line) for line in run.out.splitlines())
-    assert progress is not None, run.err
-    offset = json.loads(progress)
-    assert offset["epoch"] == 1
-    assert offset["ends"] == {topic: 3}
-    assert offset["lag"] == 3
-    assert 'ledgr = ***: no such option; did you mean "ledger"?' in unknown
-    assert "ledger = (not set): required: a folder for plans and results" in missing
-    assert target.read(f"a.{topic}") == [b"1", b"2", b"3"]

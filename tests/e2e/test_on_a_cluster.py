@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytes
 CHECKOUT: Final = Path(__file__).parents[2]
 HERE: Final = Path("/proc/self/cwd")
 """What lies behind it is seen by the driver and its planners, not by executors: their working folders are others."""
-SHORT: Final = """epoch-ms = 3000
+SHORT: Final = """period-ms = 3000
 refresh-ms = 2000
 shutdown-timeout-ms = 10000"""
 EXPIRES_SOON: Final = """commit-interval-ms = 500

@@ -18,15 +18,10 @@ from tests.polling import eventually
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
 PARTITIONS = 4
-LINES = """epoch-ms = 5000
+LINES = """period-ms = 5000
 refresh-ms = 2000
 shutdown-timeout-ms = 10000
 """
-
-
-@pytest.fixture(autouse=True)
-def one_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MIRROR_JOB_DESIGN", "one")
 
 
 def test_a_job_outlives_its_workers_ends_in_order_and_the_next_one_resumes(

@@ -87,7 +87,7 @@ def topic(site: Site, source: Side, target: Side, unique: Callable[[str], str]) 
     source.fill(name, RECORDS)
     site.write(
         {"a": source.address, "b": target.address},
-        {"f": flow("a", "b", [name], "epoch-ms = 4000", "refresh-ms = 1000")},
+        {"f": flow("a", "b", [name], "period-ms = 4000", "refresh-ms = 1000")},
     )
     return name
 

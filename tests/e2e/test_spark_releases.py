@@ -94,9 +94,7 @@ def test_a_stream_outlives_its_workers_and_another_one_goes_on_where_its_driver_
     source: Side,
     target: Side,
     unique: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("MIRROR_JOB_DESIGN", "one")
     site.python = python_with(release)
     topic = unique("orders")
     source.create(topic, PARTITIONS)

@@ -22,7 +22,7 @@ from tests.polling import eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
-SHORT = """epoch-ms = 4000
+SHORT = """period-ms = 4000
 refresh-ms = 1000
 """
 

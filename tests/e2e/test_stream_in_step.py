@@ -183,7 +183,7 @@ def _deletes(site: Site, source: Side, target: Side, topics: list[str]) -> Strea
     for name in topics:
         source.create(name)
         source.fill(name, numbered(0, 10))
-    lines = 'on-topic-deleted = "delete"', "sync-interval-ms = 1000", "refresh-ms = 1000", "epoch-ms = 8000"
+    lines = 'on-topic-deleted = "delete"', "sync-interval-ms = 1000", "refresh-ms = 1000", "period-ms = 8000"
     site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [f"{topics[0]}.*"], *lines)})
     stream = Stream(site)
     for name in topics:

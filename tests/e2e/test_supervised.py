@@ -24,11 +24,6 @@ LONGEST_PAUSE_S = 8.0
 """Of a flow that nobody touches, on a machine that others keep busy; the start of a job takes longer."""
 
 
-@pytest.fixture(autouse=True)
-def one_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MIRROR_JOB_DESIGN", "one")
-
-
 def state(target: Side, name: str) -> tuple[str, str]:
     """The state of a flow, and the run, by its status topic."""
     found = read_status({"bootstrap.servers": target.address}, name, 10_000).run

@@ -25,7 +25,7 @@ APPEAR_WITHIN_S = 24.0
 """In which all topics appear: one epoch and a half."""
 COMPLETE_WITHIN_S = 60.0
 FLOW = """refresh-ms = 5000
-epoch-ms = 16000
+period-ms = 16000
 [flows.f.producer]
 "delivery.timeout.ms" = 10000
 "request.timeout.ms" = 4000

@@ -17,7 +17,7 @@ from mirror.consumer.events import AssignEvent, PollEvent, SeekEvent
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.settings import ConsumerSettings
 from mirror.producer.batch.batches import ProducerBatch, RecordAccumulation, RecordMetadata
-from mirror.producer.batch.queue import AdoptedState, PartitionQueue, ProducerId
+from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.producer.core import ProducerCore
 from mirror.producer.events import (
     AbortEvent,
@@ -31,7 +31,6 @@ from mirror.producer.events import (
     InitTransactionsEvent,
     ReleaseEvent,
     SendEvent,
-    YieldEvent,
 )
 from mirror.producer.settings import ProducerSettings
 from mirror.timing import FOREVER_MS, deadline
@@ -190,15 +189,7 @@ class FakeProducer(FakeClient):
     # --- adopted identities
 
     def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
-        self.submit(self.core, AdoptEvent(tp, AdoptedState(identity), chain))
-
-    def continue_adopted(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
-        self.submit(self.core, AdoptEvent(tp, state, chain))
-
-    def yield_adopted(self, tp: TopicPartition) -> AdoptedState | None:
-        event = YieldEvent(tp, FOREVER_MS, FOREVER_MS)
-        self.submit(self.core, event)
-        return self.finish(event.future)
+        self.submit(self.core, AdoptEvent(tp, identity, chain))
 
     def release(self, tp: TopicPartition) -> None:
         self.submit(self.core, ReleaseEvent(tp))

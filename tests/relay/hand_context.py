@@ -24,7 +24,6 @@ from mirror.relay.model.way import Way
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
-from mirror.relay.partition.writers.continuation import Continuation
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
@@ -56,7 +55,6 @@ class SentBatch:
 
     values: list[bytes]
     size: int
-    created_ms: int | None
     callback: Callback
     answered: bool = False
 
@@ -82,9 +80,7 @@ class HandWriter:
         self.atomic = way is Way.TRANSACTIONS
         self.acquired = way is not Way.SEQUENCES
         self.acquisitions: list[tuple[Progress, Future[FoundPosition]]] = []
-        self.continues = False
         self.valid_until_ms = FOREVER_MS
-        self.yielded: list[tuple[Progress, Future[Continuation | None]]] = []
         self.losses: list[TargetLoss | None] = []
         self.producer_id = 7
         self.fences_in_doubt = self.advanced_ms = 0
@@ -107,12 +103,9 @@ class HandWriter:
             ends_there = log_end is not None and not progress.target.may_precede_appends(log_end)
             self.acquired = self.acquired and ends_there
 
-    def acquire(
-        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
-    ) -> Future[FoundPosition]:
+    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         assert self.closed is None
         assert timeout_ms > 0
-        assert fences or self.continues
         self.losses.append(loss)
         self.acquisitions.append((progress, Future()))
         return self.acquisitions[-1][1]
@@ -120,12 +113,7 @@ class HandWriter:
     def acquire_timeout(self) -> KafkaTimeout:
         return KafkaTimeout("the test does not answer")
 
-    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
-        assert self.closed is None
-        self.yielded.append((progress, Future()))
-        return self.yielded[-1][1]
-
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
+    def send(self, batch: Batch, callback: Callback, log_end: int) -> None:
         assert log_end >= 0
         assert self.closed is None
         assert self.acquired
@@ -134,7 +122,7 @@ class HandWriter:
         if self.atomic and self.commits:
             assert self.commits[-1].future.done(), "nothing is sent while a transaction ends"
         batch.verify()
-        self.sent.append(SentBatch(values_of(batch.view), batch.size, created_ms, callback))
+        self.sent.append(SentBatch(values_of(batch.view), batch.size, callback))
         batch.patch(7, 0, len(self.sent), transactional=self.atomic)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
@@ -236,12 +224,11 @@ class HandContext:
         self.writers.append(HandWriter(way))
         return self.writers[-1]
 
-    def may_acquire(self, copy: CopyHandle, *, continues: bool) -> bool:
-        del copy, continues
+    def may_acquire(self, copy: CopyHandle) -> bool:
+        del copy
         return self.acquires
 
-    def on_acquiring(self, call: Future[Any], *, continues: bool) -> None:
-        del continues
+    def on_acquiring(self, call: Future[Any]) -> None:
         self.acquiring.append(call)
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
@@ -313,9 +300,8 @@ class HandContext:
         del failed
         self.to_step.append(copy)
 
-    def may_retry(self, copy: CopyHandle, *, fenced: bool) -> bool:
-        del copy
-        return self.retries_allowed and (self.names_run or not fenced)
+    def may_retry(self) -> bool:
+        return self.retries_allowed
 
     def may_fence_again(self) -> bool:
         return self.names_run

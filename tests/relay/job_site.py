@@ -52,7 +52,7 @@ class JobSite:
         self.by = {"exactly_once_by": by or "sequences"} if exactly_once else {}
         self.rows = [[self.range_of(each) for each in row] for row in rows]
         self.table = AssignmentTable(RUN, JOB, self.rows)
-        self.control = RunControl(run=RUN, host="h", since_ms=1, epoch=JOB, generation=1, seen_ms=1)
+        self.control = RunControl(run=RUN, host="h", since_ms=1, job=JOB, generation=1, seen_ms=1)
         self.reports: list[TaskState | PartitionReport] = []
         self.written = dict.fromkeys(range(partitions), 0)
         self.tasks: dict[tuple[int, int], Future[list[RangeResult]]] = {}
@@ -73,11 +73,9 @@ class JobSite:
 
     def begin(self, task: int, attempt: int = 0, **policy: Any) -> Future[list[RangeResult]]:
         """Begin an attempt of a task."""
-        options: dict[str, Any] = {"run": RUN, "epoch": JOB, "generation": 1, "task": task, "attempt": attempt}
+        options: dict[str, Any] = {"run": RUN, "job": JOB, "generation": 1, "task": task, "attempt": attempt}
         options |= {"commit_interval_ms": 100, **self.by, **policy}
-        begun = self._pool.submit(
-            self.pair.copy_all, self.rows[task], follows=True, send=self.reports.append, flow=FLOW, **options
-        )
+        begun = self._pool.submit(self.pair.copy_all, self.rows[task], send=self.reports.append, flow=FLOW, **options)
         self.tasks[task, attempt] = begun
         return begun
 
@@ -93,7 +91,7 @@ class JobSite:
 
     def announce(self, **changes: Any) -> None:
         """Write the control record."""
-        self.control = replace(self.control, added=self.table.version, **changes)
+        self.control = replace(self.control, version=self.table.version, **changes)
         group, tp = control_partition(FLOW)
         self._admin.commit_group_offsets(group, {tp: self.control.to_offset()})
 

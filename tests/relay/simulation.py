@@ -3,14 +3,11 @@
 Everything from ``copy_ranges`` down is the real code, except what would start a thread or wait for the wall's clock
 (:mod:`tests.relay.stand_ins`). A process can be killed or suspended between any two turns; time passes when nothing can
 move.
-
-Processes of one host share :class:`RunningCopies`: the next epoch's copy finds there the one that it continues.
 """
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
@@ -21,8 +18,7 @@ from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.task import copy_ranges
-from mirror.relay.task.epoch import EpochLifecycle
-from mirror.relay.task.running_copies import CedeRequests, RunningCopies
+from mirror.relay.task.reporting import SendReport
 from mirror.relay.task.task import Task
 from mirror.timing import FOREVER_MS, deadline
 from tests.fakes.cluster import FakeCluster
@@ -34,22 +30,25 @@ _MOST_ROUNDS = 200_000
 
 
 class Process:
-    """A process that copies ranges. ``results`` are there when it has ended by itself.
-
-    ``reported`` are the results of its epoch: its copies may continue under a lease.
-    """
+    """A process that runs an attempt of a task. ``results`` are there when it has ended by itself."""
 
     def __init__(
-        self, simulation: Simulation, name: str, ranges: Sequence[Range], policy: CopyPolicy, host: str = ""
+        self,
+        simulation: Simulation,
+        name: str,
+        ranges: Sequence[Range],
+        policy: CopyPolicy,
+        send: SendReport | None = None,
+        flow: str = "",
     ) -> None:
         self.simulation = simulation
         self.name = name
         self.ranges = ranges
         self.policy = policy
-        self.host = host
+        self.send = send
+        self.flow = flow
         self.began_ms = simulation.clock.now()
         self.results: list[RangeResult] | None = None
-        self.reported: list[RangeResult] | None = None
         self.until_ms = 0
         self.suspended = self.killed = self.in_poll = self._closing = False
         self.task: Task | None = None
@@ -73,22 +72,16 @@ class Process:
                         policy,
                         sim.clock,  # type: ignore[arg-type]
                         NullObserver(),
-                        hand_over=self._report if policy.lease_ms else None,
+                        send=self.send,
+                        flow=self.flow,
                     )
                 )
             except Begun as begun:
                 self.task, self._stack = begun.task, begun.stack
-                # The exception has ended those that it had.
-                self.task._cede_requests = CedeRequests(self.task._wake)  # type: ignore[misc]
             except MirrorError as error:
                 self._end([RangeResult.initial(one, one.start, "failed", str(error)) for one in self.ranges])  # type: ignore[arg-type]
 
-    def _report(self, results: list[RangeResult]) -> None:
-        if self.reported is None:
-            self.reported = results
-
     def _end(self, results: list[RangeResult]) -> None:
-        self._report(results)
         self.results = results
 
     @property
@@ -110,7 +103,8 @@ class Process:
 
     def wants_turn(self, now: int) -> bool:
         assert self.task is not None
-        return self.until_ms <= now or self.task._wake_event.is_set() or bool(self.task._to_step)
+        context = self.task._context
+        return self.until_ms <= now or context.wake_event.is_set() or bool(context.to_step)
 
     def turn(self) -> None:
         """One turn of the task's loop."""
@@ -120,39 +114,21 @@ class Process:
             if self.simulation.stays_in_poll:
                 self._return_from_poll(self.task, now)
             self._turn(self.task, now)
-        if not self.task._active:
-            results = [copy.result for copy in self.task._copies]
+        if not self.task._goes_on:
             self._closing = True
             with self.simulation.on_behalf_of(self):
-                self._answer_all()
+                results = self.task.run()  # which makes no more turns
                 self._stack.close()
             self._end(results)
 
     def _return_from_poll(self, task: Task, now: int) -> None:
         """Take what was fetched since the last turn ended: before anything else, as what waited in the poll."""
-        to_step, task._to_step = task._to_step, deque()
+        waiting = list(task._context.to_step)
+        task._context.to_step.clear()
         self.in_poll = True
         task._wait(now)
         self.in_poll = False
-        task._to_step.extendleft(reversed(to_step))
-
-    def _answer_all(self) -> None:
-        """No copy of it runs any more: what is to yield has to be fenced."""
-        if self.task is not None:
-            self.simulation.copies_of(self.host).remove(self.task._cede_requests)
-            self.task._cede_requests.end()
-
-    def end_epoch(self) -> None:
-        """Its epoch ends now: with a lease, its copies continue under that; otherwise, they wind up."""
-        if self.task is not None and not self.ended and self.reported is None:
-            _epoch_of(self.task)._ends_at = self.simulation.clock.unix_ms()
-            self.task._wake_event.set()
-
-    def end_lease(self) -> None:
-        """No next epoch takes its copies over in time."""
-        if self.task is not None and not self.ended and self.reported is not None:
-            _epoch_of(self.task)._ends_at = self.simulation.clock.unix_ms()
-            self.task._wake_event.set()
+        task._context.to_step.extendleft(reversed(waiting))
 
     def kill(self) -> None:
         """As by SIGKILL: its connections break, and nothing of it runs any more."""
@@ -161,7 +137,6 @@ class Process:
             self.simulation.threads.remove(one)
         self.jobs.clear()
         self.killed = True
-        self._answer_all()
 
 
 class Simulation:
@@ -183,7 +158,6 @@ class Simulation:
         self.stays_in_poll = False
         """Whether other processes and all networks go on while a task waits in a poll: what it has fetched by then it
         takes before what it was asked for meanwhile."""
-        self._copies: dict[str, RunningCopies] = defaultdict(RunningCopies)
         self._present: Process | None = None
         self._options = options
         self.rng = random.Random(seed)
@@ -196,13 +170,16 @@ class Simulation:
             {**own, "bootstrap.servers": self.target.bootstrap},
         )
 
-    def start(self, name: str, ranges: Sequence[Range], policy: CopyPolicy, host: str = "") -> Process:
-        self.processes.append(Process(self, name, ranges, policy, host))
+    def start(
+        self,
+        name: str,
+        ranges: Sequence[Range],
+        policy: CopyPolicy,
+        send: SendReport | None = None,
+        flow: str = "",
+    ) -> Process:
+        self.processes.append(Process(self, name, ranges, policy, send, flow))
         return self.processes[-1]
-
-    def copies_of(self, host: str) -> RunningCopies:
-        """The copies of ended epochs that still run on ``host``."""
-        return self._copies[host]
 
     # --- time
 
@@ -324,8 +301,3 @@ class Simulation:
             if not process.ended:
                 process.kill()
         forget_threads(self)
-
-
-def _epoch_of(task: Task) -> EpochLifecycle:
-    assert isinstance(task._lifecycle, EpochLifecycle)
-    return task._lifecycle

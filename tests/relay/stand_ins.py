@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from functools import partial
@@ -13,34 +13,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from mirror.client import Consumer, TopicPartition
+from mirror.client import Consumer
 from mirror.consumer.fetched import Fetched
 from mirror.errors import ClientClosed
 from mirror.relay.batches.reencode import ReencodeResult, Steps
 from mirror.relay.futures import done, failed
 from mirror.relay.progress import flow_topic
 from mirror.relay.progress.lookup.lookups import ClusterLookups
-from mirror.relay.task import copy_ranges, task, topic_rules, workers, writers
-from mirror.relay.task.running_copies import CedeRequests
+from mirror.relay.task import copy_context, copy_ranges, topic_rules, workers
 from mirror.relay.task.task import Task
 from mirror.runtime import thread
 from mirror.runtime.clock import SystemClock
-from mirror.runtime.memory import malloc_tuning
 from mirror.runtime.memory.send_handoff import UnansweredSends
 from mirror.runtime.thread import NetworkThread
 from mirror.timing import FOREVER_MS, deadline
 from tests.fakes.network import FakeNetwork
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.writers.continuation import Continuation, Earlier
-    from mirror.relay.task.running_copies import RunningCopies
     from tests.relay.simulation import Process, Simulation
 
 T = TypeVar("T")
 
 _MOST_OWN_TURNS = 20
-_YIELDED_WITHIN_MS = 2_000
-"""As :mod:`mirror.relay.task.neighbours`: a process that is asked to yield may be frozen."""
 
 
 class TurnedNetwork(FakeNetwork):
@@ -203,61 +197,18 @@ class _InstantEvent(threading.Event):
         return self.is_set()
 
 
-class _CopiesOfHost:
-    """The running copies of the host whose process runs now; each process of a host asks the others.
-
-    The target cluster is always the same one: only the settings of its clients differ, in their client.id.
-    """
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-
-    @property
-    def _present(self) -> RunningCopies:
-        return self._simulation.copies_of(self._simulation.present.host)
-
-    @property
-    def any(self) -> bool:
-        return self._present.any
-
-    def add(self, cluster: Hashable, flow: str, targets: Iterable[TopicPartition], requests: CedeRequests) -> None:
-        del cluster
-        self._present.add("target", flow, targets, requests)
-
-    def remove(self, requests: CedeRequests) -> None:
-        self._present.remove(requests)
-
-    def take(self, cluster: Hashable, flow: str, target: TopicPartition) -> Earlier | None:
-        del cluster
-        earlier = self._present.take("target", flow, target)
-        return None if earlier is None else partial(self._ask, earlier)
-
-    def _ask(self, earlier: Earlier) -> Future[Continuation | None]:
-        answer: Future[Continuation | None] = Future()
-
-        def complete(given: Continuation | None) -> None:
-            if not answer.done():
-                answer.set_result(given)
-
-        earlier().add_done_callback(lambda yielded: complete(yielded.result()))
-        self._simulation.target.after(_YIELDED_WITHIN_MS, lambda: complete(None))
-        return answer
-
-
 def install(simulation: Simulation, patch: pytest.MonkeyPatch) -> None:
     """Replace threads, waits and clocks by those of ``simulation``, until ``patch`` is undone."""
     _replace_network(simulation, patch)
     _replace_waits(simulation, patch)
     patch.setattr(SystemClock, "now", lambda _: simulation.clock.now())
     patch.setattr(SystemClock, "unix_ms", lambda _: simulation.clock.unix_ms())
-    patch.setattr(task, "threading", SimpleNamespace(Event=lambda: _InstantEvent(simulation.present)))
+    patch.setattr(copy_context, "threading", SimpleNamespace(Event=lambda: _InstantEvent(simulation.present)))
     patch.setattr(workers, "ThreadPoolExecutor", lambda *_, **__: _Jobs(simulation.present))
     patch.setattr(workers, "Encoder", lambda _: _InlineEncoder())
     patch.setattr(topic_rules, "ThreadPoolExecutor", lambda *_: _Inline())
-    for module in (copy_ranges, task, writers):
-        patch.setattr(module, "running_copies", _CopiesOfHost(simulation))
     patch.setattr(copy_ranges, "bound_heap", lambda _: None)
-    patch.setattr(malloc_tuning.copy_collection, "on_begin", lambda *_, **__: None)  # 70 ms for each task
+    patch.setattr(copy_ranges, "collect_ended_tasks", lambda: None)  # 70 ms for each task
     patch.setattr(copy_ranges, "ExitStack", _KeptOpen)
 
     def turn(begun: Task, now: int) -> None:

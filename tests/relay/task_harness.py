@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
@@ -30,11 +31,10 @@ from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup.lookup_results import LogBounds, TargetTopics
 from mirror.relay.progress.progress_topic import ProgressRecord
-from mirror.relay.task.additions import LoadAdditions
 from mirror.relay.task.assignment_reading import LoadEntries
-from mirror.relay.task.epoch import HandOver
 from mirror.relay.task.reporting import SendReport
 from mirror.relay.task.task import Task
+from mirror.relay.task.topic_rules import TopicRules
 from mirror.relay.task.writers import Clients
 from mirror.timing import FOREVER_MS
 from mirror.wire.decode import Record, records_of
@@ -152,11 +152,8 @@ class Target:
         del tp
         return None
 
-    def post_batch(
-        self, tp: TopicPartition, batch: Batch, callback: Callback, *, created_ms: int | None, chain: int
-    ) -> None:
+    def post_batch(self, tp: TopicPartition, batch: Batch, callback: Callback, *, chain: int) -> None:
         assert chain >= 1
-        assert created_ms is None
         waits = any(answer.args[0] == tp for answer in self.unanswered)  # they are written in order
         if tp.partition in self.silent or waits:
             self.unanswered.append(partial(self._write, tp, batch, callback))
@@ -197,7 +194,10 @@ class Lookups:
         assert copied_topic == "the-id"
         return SourceState(topic_id="the-id", earliest=0, end=2)
 
-    def __init__(self) -> None:
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.stops_at_ms = FOREVER_MS
+        """When the run is asked to stop."""
         self.control: RunControl | None = None
         self.control_reads = self.control_from = 0
         self.added: list[TopicPartition] = []
@@ -238,7 +238,10 @@ class Lookups:
 
     def run_control(self) -> Future[RunControl | None]:
         self.control_reads += 1
-        return done(self.control if self.control_reads > self.control_from else None)
+        if self.control is None or self.control_reads <= self.control_from:
+            return done(None)
+        stops = self.control.stop or self.clock.now() >= self.stops_at_ms
+        return done(replace(self.control, stop=stops, seen_ms=self.control_reads))
 
 
 class InlineExecutor(Executor):
@@ -270,11 +273,10 @@ class TaskHarness:
         self.clock = FakeClock()
         self.source = Source(self.clock, {p: [made(0), made(1)] for p in range(partitions)})
         self.target = Target(self.clock)
-        self.lookups = Lookups()
+        self.lookups = Lookups(self.clock)
         self.origin: Any = None
-        self.load_additions: LoadAdditions | None = None
         self.load_entries: LoadEntries | None = None
-        self.send_report: SendReport | None = None
+        self.send_report: SendReport = lambda _: None
         self.timeouts = TIMES
         self.end = 2
         self.steps = self.turns = 0
@@ -307,7 +309,12 @@ class TaskHarness:
             topic_id=self.target.topic_id,
         )
 
-    def copy(self, hand_over: HandOver | None = None, **policy: Any) -> list[RangeResult]:
+    def copy(self, stops_after_ms: int | None = None, **policy: Any) -> list[RangeResult]:
+        """``stops_after_ms``: when its run is asked to stop; None: its ranges end."""
+        if stops_after_ms is not None:
+            self.lookups.stops_at_ms = self.clock.now() + stops_after_ms
+            self.lookups.control = self.lookups.control or RunControl(run="run-1", host="h", since_ms=1, job=3)
+            policy = {"run": "run-1", "job": 3, **policy}
         ranges = [self.range_of(partition) for partition in range(self.partitions)]
         # They implement the part of the clients that a task uses.
         target = cast("Any", self.target)
@@ -320,7 +327,6 @@ class TaskHarness:
             producer=target,
             positions=None,
             origin=self.origin,
-            load_additions=self.load_additions,
             load_entries=self.load_entries,
             send_report=self.send_report,
         )
@@ -330,12 +336,16 @@ class TaskHarness:
             self.timeouts,
             self.clock,
             Backoff(100, 1_000, random.Random(1)),
+            ranges,
+            TopicRules({"paris.t": TargetLimits()}, {}),
+            flow="f",
+            batch_size=1,
             buffer_memory=1_000_000,
             max_partition_bytes=1_000,
             lookup_executor=InlineExecutor(),
             wake_event=PassingTime(self.clock),
         )
         try:
-            return task.run(ranges, {"paris.t": TargetLimits()}, 1, hand_over)
+            return task.run()
         finally:
             task.close()

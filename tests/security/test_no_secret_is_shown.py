@@ -162,7 +162,7 @@ def test_no_secret_is_shown(
     # All of it was there to be searched.
     names = {path.name for path in files}
     assert {"summary.json", "report.html", "spark.log", "traces.jsonl", "metrics.jsonl"} <= names
-    assert any(name.endswith(".parquet") for name in names)
+    assert any(name.endswith(".jsonl.gz") for name in names)
     logged = b"".join(path.read_bytes() for path in files if path.is_relative_to(events))
     assert b"SparkListenerEnvironmentUpdate" in logged
     assert b"mirror by-password: scram to b" in logged, "the job, with its description"

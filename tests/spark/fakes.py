@@ -53,8 +53,8 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress import status_topic
 from mirror.relay.progress.committed import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.progress.status_topic import StatusNews
-from mirror.relay.task.added_ranges import Selection
 from mirror.relay.task.reporting import SendReport
+from mirror.relay.task.taking import Selection
 from mirror.wire.api import Api
 from mirror.wire.versions import BrokerVersions
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mirror.client import TopicPartition
 from mirror.config.load import load
+from mirror.relay.progress import status_values
 from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress.status_topic import StatusNews, StatusRecord
+from mirror.relay.progress.status_values import StatusKind
 from mirror.spark.status import status_reader
 from mirror.spark.status.flow_status import PartitionStatus
 from mirror.spark.status.status_reader import StatusReader
 from mirror.telemetry.lag.lags import LagState
+from tests.relay.progress.test_status_values import REPORT
 from tests.spark import fakes
 from tests.spark.flow_harness import FlowHarness, use_fakes
 
@@ -21,11 +26,43 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.client import OffsetResult, Outcomes
+    from mirror.relay.progress.status_values import StatusKey
+    from mirror.spark.ledger.attempts import Attempt
 
 T0 = 1_800_000_000_000
 
 
-class StatusHarness(FlowHarness):
+class ReportedFlow(FlowHarness):
+    """A flow whose status topic has what a test says."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.records: dict[StatusKey, StatusRecord] = {}
+
+    def report_results(self, *attempts: Attempt, time_ms: int = T0) -> None:
+        """Have the topic get the last results of partitions."""
+        for result in (attempt.result for attempt in attempts):
+            target = TopicPartition(f"a.{result.topic}", result.partition)
+            key = status_values.partition_key(StatusKind.PARTITION, target)
+            self.records[key] = StatusRecord(key, replace(REPORT, target=target, result=result), time_ms)
+
+    def report_obstacle(self, topic: str, reason: str) -> None:
+        """Have the topic get why a source topic cannot be copied."""
+        key = status_values.obstacle_key(topic)
+        self.records[key] = StatusRecord(key, {"reason": reason, "first": 0}, T0)
+
+    def use_topic(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have statuses read the topic."""
+        site = self
+
+        class Follower(fakes.SilentFollower):
+            def news(self, *_: object) -> StatusNews:
+                return StatusNews(again=True, records=list(site.records.values()))
+
+        monkeypatch.setattr(status_reader, "StatusFollower", Follower)
+
+
+class StatusHarness(ReportedFlow):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.options: list[Mapping[str, object]] = []
@@ -82,6 +119,7 @@ def new_status_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Statu
             return super().list_offsets(asked, isolation=isolation, partial=partial, timeout_ms=timeout_ms)
 
     monkeypatch.setattr(status_reader, "Admin", Admin)
+    site.use_topic(monkeypatch)
     return site
 
 

@@ -34,7 +34,7 @@ def test_a_record_is_renewed_although_the_clock_was_set_back() -> None:
     assert of(replace(OWN, seen_ms=NOW + 120_000)).commit == OWN
 
 
-@pytest.mark.parametrize("change", [{"epoch": 4}, {"added": 2}, {"stop": True}])
+@pytest.mark.parametrize("change", [{"job": 4}, {"version": 2}, {"stop": True}])
 def test_what_another_process_has_overwritten_is_committed_again(change: dict[str, Any]) -> None:
     wanted = replace(OWN, **change)
     assert of(OWN, wanted).commit == wanted
@@ -43,7 +43,7 @@ def test_what_another_process_has_overwritten_is_committed_again(change: dict[st
 
 @pytest.mark.parametrize("claimed", [True, False])
 def test_a_missing_record_and_that_of_a_run_that_has_ended_are_replaced(claimed: bool) -> None:
-    wanted = replace(OWN, epoch=4, stop=True)
+    wanted = replace(OWN, job=4, stop=True)
     for found in (None, EARLIER.stopped(ended=True), LATER.stopped(ended=True)):
         assert of(found, wanted, claimed=claimed) == Decision(wanted, stop=True)
 
@@ -74,7 +74,7 @@ def test_an_older_version_that_overwrites_the_record_of_this_run_does_not_lower_
 
 
 def test_a_command_to_stop_is_kept_and_reported() -> None:
-    assert of(OWN.stopped(), replace(OWN, epoch=4)) == Decision(replace(OWN, epoch=4).stopped(), stop=True)
+    assert of(OWN.stopped(), replace(OWN, job=4)) == Decision(replace(OWN, job=4).stopped(), stop=True)
 
 
 RECORDS = st.builds(
@@ -82,8 +82,8 @@ RECORDS = st.builds(
     run=st.sampled_from(["run-1", "run-2", "run-3"]),
     host=st.just("h"),
     since_ms=st.just(5),
-    epoch=st.integers(0, 3),
-    added=st.integers(0, 3),
+    job=st.integers(0, 3),
+    version=st.integers(0, 3),
     stop=st.booleans(),
     ended=st.booleans(),
     seen_ms=st.sampled_from([0, NOW - 60_000, NOW]),
@@ -106,13 +106,13 @@ def test_a_committed_record_takes_nothing_back_and_needs_no_further_commit(
     if (commit := decision.commit) is None:
         return
     assert commit.run == "run-2"
-    assert (commit.epoch, commit.added, commit.stop, commit.ended) >= (wanted.epoch, wanted.added, False, False)
+    assert (commit.job, commit.version, commit.stop, commit.ended) >= (wanted.job, wanted.version, False, False)
     assert commit.stop >= wanted.stop
     assert commit.ended >= wanted.ended
     assert commit.generation >= wanted.generation
     if found is not None and found.run == "run-2":
-        assert commit.epoch >= found.epoch
-        assert commit.added >= found.added
+        assert commit.job >= found.job
+        assert commit.version >= found.version
         assert commit.stop >= found.stop
         assert commit.ended >= found.ended
         assert commit.generation >= found.generation

@@ -70,7 +70,7 @@ def test_a_thread_that_is_late_does_not_undo_the_end_of_the_run(monkeypatch: pyt
     _client(record).claim()
     late, last = Recorded(record, commits), Recorded(record, commits)
     last.released.set()
-    watch = threading.Thread(target=late.request_new_plan, args=(3,))
+    watch = threading.Thread(target=late.announce_assignments, args=(4,))
     end = threading.Thread(target=last.end)
     watch.start()
     assert late.begun.wait(60)
@@ -85,15 +85,20 @@ def test_a_thread_that_is_late_does_not_undo_the_end_of_the_run(monkeypatch: pyt
         "the end is the last commit, no matter which process makes it"
     )
     assert _read() == commits[-1]
-    assert _read().epoch == 4
+    assert _read().version == 4
 
 
 def test_two_threads_of_a_run_lose_none_of_their_changes() -> None:
     record = RunRecord("run-1")
     _client(record).claim()
     late = Held(record)
-    watch = threading.Thread(target=late.request_new_plan, args=(3,))
-    other = threading.Thread(target=_client(record).announce_additions, args=(2,))
+    watch = threading.Thread(target=late.announce_assignments, args=(4,))
+
+    def begin_job() -> None:
+        record.want(job=2)
+        _client(record).sync()
+
+    other = threading.Thread(target=begin_job)
     watch.start()
     assert late.begun.wait(60)
     other.start()
@@ -101,7 +106,7 @@ def test_two_threads_of_a_run_lose_none_of_their_changes() -> None:
     for thread in (watch, other):
         thread.join(60)
         assert not thread.is_alive()
-    assert (_read().epoch, _read().added) == (4, 2)
+    assert (_read().job, _read().version) == (2, 4)
 
 
 def test_a_request_that_could_not_be_committed_is_committed_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +116,9 @@ def test_a_request_that_could_not_be_committed_is_committed_later(monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(RunControlClient, "_commit", _fail)
         with pytest.raises(KafkaTimeout):
-            client_.request_new_plan(3)
+            client_.announce_assignments(4)
     client_.sync()
-    assert _read().epoch == 4
+    assert _read().version == 4
 
 
 def _fail(*_: object) -> None:
@@ -125,11 +130,11 @@ def test_what_mirror_stop_overwrites_is_committed_again() -> None:
     client_ = _client(record)
     client_.claim()
     read_before = _read()
-    client_.request_new_plan(3)
+    client_.announce_assignments(4)
     _client()._commit(read_before.stopped())
-    assert _read().epoch == 0
+    assert _read().version == 0
     assert client_.sync().stop
-    assert (_read().epoch, _read().stop) == (4, True)
+    assert (_read().version, _read().stop) == (4, True)
 
 
 def test_each_claim_has_the_next_generation() -> None:
@@ -149,7 +154,7 @@ def test_a_run_that_was_replaced_cannot_take_the_flow_back() -> None:
     first, second = RunRecord("run-1"), RunRecord("run-2")
     _client(first).claim()
     late = Held(first)
-    renewal = threading.Thread(target=late.request_new_plan, args=(3,))
+    renewal = threading.Thread(target=late.announce_assignments, args=(4,))
     renewal.start()
     assert late.begun.wait(60)
     _client(second).claim()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import inspect
 import os
 import socket
 import struct
@@ -14,12 +12,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from pyspark import daemon
 
-from mirror.client import TopicPartition
-from mirror.relay.task.running_copies import CedeRequests, running_copies
 from mirror.spark.driver.session import DAEMON_MODULE
-from mirror.spark.worker_daemon import WorkerCollector
 
 
 def _read_int(stream: IO[bytes]) -> int:
@@ -48,16 +42,3 @@ def test_a_forked_worker_has_imported_what_a_copy_needs(daemon_port: int) -> Non
         threads = list(Path(f"/proc/{parent}/task").iterdir())
     assert all(library in mapped for library in ("crc32c", "_pydantic_core"))
     assert len(threads) == 1, "a lock that another thread holds during a fork is never released in the child"
-
-
-def test_a_worker_collects_no_garbage_between_tasks_while_copies_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "gc.collect()" in inspect.getsource(daemon.manager), "what WorkerCollector stands in for"
-    collected: list[bool] = []
-    monkeypatch.setattr(gc, "collect", lambda: collected.append(True))
-    requests = CedeRequests(lambda: None)
-    running_copies.add("cluster", "flow", [TopicPartition("t", 0)], requests)
-    WorkerCollector.collect()
-    assert collected == []
-    running_copies.remove(requests)
-    WorkerCollector.collect()
-    assert collected == [True]

@@ -61,8 +61,8 @@ def look() -> TaskSnapshot:
     return TaskSnapshot(buffer=1, buffer_size=2, in_flight=3, held=4, networks=networks, commits=Histogram())
 
 
-def a_task_of(asked: TelemetrySettings, *results: RangeResult, follows: bool = False) -> Any:
-    telemetry = TaskTelemetry(asked, epoch=EPOCH, flow="f", task=0, attempt=0, follows=follows, clock=SystemClock())
+def a_task_of(asked: TelemetrySettings, *results: RangeResult) -> Any:
+    telemetry = TaskTelemetry(asked, epoch=EPOCH, flow="f", task=0, attempt=0, clock=SystemClock())
     telemetry.task_started(look)
     for one in results:
         for span in one.timeline.spans if one.timeline else ():
@@ -131,7 +131,6 @@ def test_a_task_of_many_periods_has_a_span_in_each_and_keeps_the_results_of_one(
             flow="f",
             task=0,
             attempt=0,
-            follows=False,
             clock=SystemClock(),
             epoch_at=lambda unix_ms: first if unix_ms < AT_MS + 60_000 else second,
         )
@@ -190,7 +189,7 @@ def test_epoch_that_is_not_sampled_is_only_measured(monkeypatch: pytest.MonkeyPa
 def test_hanging_backend_delays_the_end_of_a_task_briefly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with receiver.http(hangs=True) as (address, taken):
         asked = of_environment(address, monkeypatch)
-        telemetry = a_task_of(asked, result(0), expired(1), follows=True)
+        telemetry = a_task_of(asked, result(0), expired(1))
         began = time.monotonic()
         report = telemetry.finish()
         assert time.monotonic() - began < 5
@@ -273,9 +272,7 @@ def test_a_sample_that_fails_does_not_end_the_samples(
             raise RuntimeError("dictionary changed size during iteration")
         return look()
 
-    telemetry = TaskTelemetry(
-        settings(""), epoch=EPOCH, flow="f", task=0, attempt=0, follows=False, clock=SystemClock()
-    )
+    telemetry = TaskTelemetry(settings(""), epoch=EPOCH, flow="f", task=0, attempt=0, clock=SystemClock())
     telemetry.task_started(broken_once)
     eventually(lambda: len(calls) > 4, what="later samples")
     telemetry.finish()

@@ -18,7 +18,7 @@ from mirror.relay.model.timeline import CopyPhase
 from mirror.relay.partition import expiries
 from mirror.relay.partition.gap_check import SourceGapCheck
 from mirror.relay.partition.search import position_search
-from mirror.relay.partition.states import EPOCH_ENDED
+from mirror.relay.partition.states import ENDED
 from mirror.relay.progress import target_log
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind, other_source_text
@@ -161,8 +161,8 @@ def test_open_transaction_has_the_command_that_aborts_it() -> None:
             ),
             ["unfinished limits"],
         ),
-        (replace(runs.idle(), outcome=UNFINISHED, error=EPOCH_ENDED), ["unfinished"]),
-        (replace(runs.idle(), outcome=UNFINISHED, error=EPOCH_ENDED, stuck_since_ms=1), ["stuck"]),
+        (replace(runs.idle(), outcome=UNFINISHED, error=ENDED), ["unfinished"]),
+        (replace(runs.idle(), outcome=UNFINISHED, error=ENDED, stuck_since_ms=1), ["stuck"]),
         (runs.fenced(), ["fenced"]),
         (runs.expired(), ["expired no leader"]),
         (replace(runs.expired(), outcome=Outcome.COMPLETE, error=None), ["behind", "recovered no leader"]),

@@ -179,7 +179,7 @@ def test_result_without_a_timeline_has_a_span() -> None:
 
 def test_expired_partition_that_is_not_complete_has_an_error() -> None:
     """A stream's epoch ends for all partitions: such a one is unfinished, not expired, and yet the one to check."""
-    one = replace(expired(3), outcome=Outcome.UNFINISHED, error="the epoch ended before it was complete")
+    one = replace(expired(3), outcome=Outcome.UNFINISHED, error="the task ended before it was complete")
     span = partition_span(TASK, one)
     assert span.error == "a.orders-3: expired once, the last: not enough replicas (in flight)"
     assert task_span(TASK, [result(0), one]).error == span.error

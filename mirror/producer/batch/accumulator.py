@@ -9,7 +9,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.errors import ClientClosed, KafkaError
 from mirror.producer.batch.batches import ProducerBatch
 from mirror.producer.batch.expiry import Expiry
-from mirror.producer.batch.queue import AdoptedState, PartitionQueue
+from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.timing import deadline
 
 Release = Callable[[TopicPartition, int], None]
@@ -62,11 +62,11 @@ class Accumulator:
 
     # --- adopted identities
 
-    def adopt(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
-        """Let the batches of ``chain`` continue ``state``; abandon those of ``tp`` so far."""
+    def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
+        """Let the batches of ``chain`` carry ``identity``; abandon those of ``tp`` so far."""
         former = self._queues.get(tp) or PartitionQueue(tp)
         self._abandon(former, ClientClosed(f"{tp}: another chain ({chain}) sends to the partition now"))
-        self._queues[tp] = former.adopting(state, chain)
+        self._queues[tp] = former.adopting(identity, chain)
 
     def release(self, tp: TopicPartition) -> None:
         """Abandon the batches of the adopted identity of ``tp``, and forget it; do nothing if there is none."""
@@ -74,17 +74,6 @@ class Accumulator:
         if former is not None and former.adopted is not None:
             self._abandon(former, ClientClosed(f"{tp}: the partition was released before the batch was acknowledged"))
             self._queues[tp] = former.released()
-
-    def yield_adopted(self, tp: TopicPartition) -> AdoptedState | None:
-        """Forget the adopted identity of ``tp``, and return what continues it elsewhere.
-
-        None, and nothing is forgotten, if there is none, or if a batch has no outcome, or is not in the log.
-        """
-        queue = self._queues.get(tp)
-        state = None if queue is None else queue.adopted_state
-        if state is not None:
-            self.release(tp)
-        return state
 
     def unfinished(self) -> bool:
         """Whether some caller waits for the outcome of a batch."""

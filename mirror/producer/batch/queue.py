@@ -35,15 +35,6 @@ class ProducerId(NamedTuple):
     epoch: int
 
 
-class AdoptedState(NamedTuple):
-    """An adopted identity under which nothing is unanswered: what has to be known to continue it elsewhere."""
-
-    identity: ProducerId
-    next_sequence: int = 0
-    topic_id: uuid.UUID | None = None
-    """The id of the topic that has the batches so far; None if none was sent."""
-
-
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
     """The batches of one partition, with their sequences and producer epoch. Times in ms.
@@ -117,23 +108,13 @@ class PartitionQueue:
 
     # --- whose identity it has
 
-    @property
-    def adopted_state(self) -> AdoptedState | None:
-        """What continues the adopted identity elsewhere; None if a batch has no outcome, or is not in the log."""
-        if self.adopted is None or self.identity is None or self.adopted in self.broken:
-            return None
-        if self.waiting or self.in_flight:
-            return None
-        return AdoptedState(self.identity, self.next_sequence, self.topic_id)
-
-    def adopting(self, state: AdoptedState, chain: int) -> PartitionQueue:
-        """Return the queue that replaces this one, as ``chain`` continues ``state`` from now on.
+    def adopting(self, identity: ProducerId, chain: int) -> PartitionQueue:
+        """Return the queue that replaces this one, as the batches of ``chain`` carry ``identity`` from now on.
 
         A second adoption of the same identity breaks the chain: its sequences would be taken for repetitions.
         """
         queue = self._successor()
-        last, identity = self.last_adopted, state.identity
-        queue.next_sequence, queue.topic_id = state.next_sequence, state.topic_id
+        last = self.last_adopted
         queue.adopted, queue.identity, queue.last_adopted = chain, identity, identity
         queue.own_identity = self.identity if self.adopted is None else self.own_identity
         if last is not None and last.producer_id == identity.producer_id and last.epoch >= identity.epoch:

@@ -49,16 +49,11 @@ class CopyPolicy:
     """Headers that are added to every record."""
     transform: str = ""
     """The name of a function ("package.module:function"); "": none."""
-    until_ms: int | None = None
-    """In a stream: when the epoch ends (ms since 1970). The next epoch copies what is uncommitted by then."""
     run: str = ""
-    """The run whose ``epoch`` this is, so that it can be ended by ``relay.progress.control``; "": it cannot."""
-    epoch: int = 0
+    """The run whose ``job`` this is, so that ``relay.progress.control`` can end it; "": only its ranges end it."""
+    job: int = 0
     task: int = 0
-    """This task's number in the epoch, or in the job: what is assigned while it copies says which task copies it."""
-    follows: bool = False
-    """Whether the task ends with its ranges, or when the control record says so: no time ends it. Then ``epoch`` is the
-    number of the job."""
+    """This task's number in the job: what is assigned while it copies says which task copies it."""
     generation: int = 0
     """Which of the flow's runs this is: a run with a greater number takes over."""
     attempt: int = 0
@@ -68,14 +63,11 @@ class CopyPolicy:
     period_ms: int = 180_000
     """How long a period is that telemetry reports as one span of a partition, while its copy goes on."""
     wind_up_ms: int = 5_000
-    """How long the epoch may take to end after it was asked to."""
+    """How long the task may take to end after it was asked to."""
     renew_ms: int = 0
     """Progress older than this is committed again, before the target forgets it; 0: never."""
     index_interval_ms: int = 0
     """How often the offset index is written while a partition is copied; 0: with each anchor only."""
-    lease_ms: int = 0
-    """How long an epoch continues to copy after its end, until the next epoch's copies take over."""
-
     verify: str = "off"
     """Which committed batches are read back from the target and compared: "off" (none), "sample" or "all"."""
     only_local: bool = False

@@ -12,7 +12,7 @@ from typing import Any, Final
 from mirror.relay.model.timeline import CopyTimeline
 
 OPEN_END: Final = 2**63 - 1
-"""The end of a range that is copied until its epoch ends: no log gets that long."""
+"""The end of a range that is copied until its task is to stop: no log gets that long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class Range:
     source_cluster_id: str
     topic_id: str
     stuck_since_ms: int | None = None
-    """Since when (ms since 1970) the first undelivered batch has waited, in the epochs before this one."""
+    """Since when (ms since 1970) the first undelivered batch has waited, when this was planned."""
     sick_since_ms: int | None = None
-    """As in :class:`CopyTimeline`, like the next two: they link this epoch's trace to the start of the trouble."""
+    """As in :class:`CopyTimeline`, like the next two: they link this trace to the start of the trouble."""
     sick_trace: str = ""
     last_trace: str = ""
     source_end: int = 0
@@ -57,14 +57,14 @@ class Range:
 
     @property
     def open_ended(self) -> bool:
-        """Whether only the end of its epoch ends this range."""
+        """Whether the range ends only with its task, or its assignment."""
         return self.end == OPEN_END
 
 
 class Outcome(enum.StrEnum):
     """How the copy of a range ended (design: "Expiry and isolation").
 
-    An open-ended range is complete if its epoch ended in good order.
+    An open-ended range is complete if its task ended in good order.
     """
 
     COMPLETE = "complete"
@@ -91,7 +91,7 @@ class CountBasis(enum.StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class RangeResult:
-    """What one epoch's copy of a range came to: it copied ``[start, end)``."""
+    """What the copy of a range came to: it copied ``[start, end)``."""
 
     flow: str
     topic: str

@@ -18,6 +18,8 @@ COPYING: Final = "copying"
 SETTLED: Final = "settled"
 """The state of a partition that its task has released: all of it is acknowledged, and its progress written as ended."""
 
+NO_TASK: Final = 2**31 - 1
+"""The task of what the driver reports of a partition: why it cannot be given to one, or what one has returned."""
 _MAX_COPIES: Final = 4
 """So many copies of a partition may report at the same time: an owner, and attempts that do not know their end yet."""
 

@@ -109,11 +109,11 @@ class CopyTimeline:
     """The latest spans: ``name`` (a :class:`SpanName`), ``began_ms``, ``ended_ms`` and the attributes documented there.
     """
     sick_since_ms: int | None = None
-    """Since when the partition has been unhealthy; None: it was healthy before this epoch."""
+    """Since when the partition has been unhealthy; None: it was healthy before this plan."""
     sick_trace: str = ""
-    """The trace parent of the epoch in which that started."""
+    """The trace parent of the period in which that started."""
     last_trace: str = ""
-    """The trace parent of the epoch before this one."""
+    """The trace parent of the period before this one."""
 
 
 class ProgressCurve:

@@ -34,7 +34,7 @@ class CommitRecorder:
         parts, attempt = self._parts, self._attempt
         if attempt is None:
             return parts.recorder.progress_at(offset, leader_epoch)
-        progress = parts.recorder.progress_at(offset, leader_epoch, attempt.commits.totals)
+        progress = parts.recorder.progress_at(offset, leader_epoch)
         mark = parts.target_check.mark(attempt, self._writer)
         count = parts.anchors.count_of_commit(parts.context.unix_ms(), attempt.outbox.counts.bytes)
         return replace(progress, target=mark, anchor=count)

@@ -169,15 +169,12 @@ class CopyContext(Protocol):
         """Create the writer of another attempt, which goes this ``way``; None: at least once."""
         ...
 
-    def may_acquire(self, copy: CopyHandle, *, continues: bool) -> bool:
-        """Whether ``copy`` may begin to acquire its partition, as few others do; if not, it is stepped when it may.
-
-        ``continues``: an earlier attempt copies until then.
-        """
+    def may_acquire(self, copy: CopyHandle) -> bool:
+        """Whether ``copy`` may begin to acquire its partition, as few others do; if not, it is stepped when it may."""
         ...
 
-    def on_acquiring(self, call: Future[Any], *, continues: bool) -> None:
-        """A copy acquires its partition until ``call`` is done; ``continues`` as in :meth:`may_acquire`."""
+    def on_acquiring(self, call: Future[Any]) -> None:
+        """A copy acquires its partition until ``call`` is done."""
         ...
 
     def read_from(self, copy: CopyHandle, offset: int, leader_epoch: int | None, topic_id: str) -> None:
@@ -208,7 +205,7 @@ class CopyContext(Protocol):
     ) -> Future[StartPosition]:
         """Check that the target holds what ``progress`` and ``mark`` say; without progress, whether it was lost.
 
-        ``continues``: the attempt of the epoch before has checked it, so that only another topic or leader is checked.
+        ``continues``: who has committed it has checked it, so that only another topic or leader is checked.
         ``to_end``: whether the end of the target's log is wanted, too.
         ``shrunk_to`` is an offset at which the target has acknowledged a batch although its log had reached further.
         FlowError if progress is lost, or the target's log was recreated or lost records, and the policy does not mend
@@ -236,11 +233,8 @@ class CopyContext(Protocol):
         """Step ``copy`` soon, and immediately if a batch ``failed``. Called on the network thread."""
         ...
 
-    def may_retry(self, copy: CopyHandle, *, fenced: bool) -> bool:
-        """Whether a copy that has expired may be retried: it must not be the only one that keeps the task alive.
-
-        One that was ``fenced`` may be if the control record, which was read since, still names this run and epoch.
-        """
+    def may_retry(self) -> bool:
+        """Whether copies that have expired may be retried: they must not be the only ones that keep the task alive."""
         ...
 
     def may_fence_again(self) -> bool:

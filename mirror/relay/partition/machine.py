@@ -15,7 +15,6 @@ contains those between them. ``attempt_outcome``, ``retry``, ``gap_check`` and `
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from mirror.cluster.types import TopicPartition
@@ -23,9 +22,9 @@ from mirror.consumer.fetched import Fetched
 from mirror.errors import MirrorError
 from mirror.relay.batches.trace_parents import TraceParents
 from mirror.relay.batches.way_rules import WayRules
-from mirror.relay.futures import as_mirror_error, done
+from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.partition.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.attempts.attempt import CopyAttempt
@@ -37,7 +36,6 @@ from mirror.relay.partition.phases.copying import Copying
 from mirror.relay.partition.phases.ending import Ending
 from mirror.relay.partition.phases.opening import Opening, planned_progress
 from mirror.relay.partition.states import PHASE_OF_STATE, CopyState
-from mirror.relay.partition.writers.continuation import Continuation
 from mirror.relay.progress.committed import Progress, StartChanged
 from mirror.timing import FOREVER_MS
 
@@ -76,7 +74,7 @@ class PartitionCopy:
         self._commits: Final = CommitRecorder(self._parts)
         self._traces: Final = TraceParents(now)
         self._stage: Opening | Copying | Ending | None = None
-        self._planned = planned_progress(copied, policy)
+        self._planned = planned_progress(copied)
         self._retry.on_attempt_begun()
         self._open(now)
 
@@ -96,8 +94,7 @@ class PartitionCopy:
         """Return what has come of the copy by ``now``; without the timeline, unless it is :attr:`done`."""
         if self.done:
             return self.result
-        unix_ms, interval_ms = self._context.unix_ms(), self._context.timeouts.commit_interval_ms
-        return self._retry.result_at(now, self._copying, unix_ms=unix_ms, commit_interval_ms=interval_ms)
+        return self._retry.result_at(now, self._copying, self._context.timeouts.commit_interval_ms)
 
     @property
     def failing(self) -> bool:
@@ -121,13 +118,8 @@ class PartitionCopy:
 
     @property
     def winding_up(self) -> bool:
-        """Whether the epoch ends: nothing more is sent, and what is acknowledged is committed."""
+        """Whether it is to end: nothing more is sent, and what is acknowledged is committed."""
         return self._retry.winding_up
-
-    @property
-    def runs_under_lease(self) -> bool:
-        """Whether it copies on after its epoch, so that the next one's copy can continue it."""
-        return self.recorder.handed_over is not None and not self.winding_up and self._copying is not None
 
     @property
     def copied_topic_id(self) -> str:
@@ -216,8 +208,6 @@ class PartitionCopy:
             self._reader.last_response_ms, self._retry.last_failure = at_ms, None
         if end is not None and self.awaits_first_response and self._reader.confirm_end(end):
             self.recorder.on_nothing_to_fetch(attempt, self._reader)
-            if self._writer.continues:
-                self._context.step_when_done(self, done(None))  # an earlier attempt is to yield
 
     def on_source_throttled(self, until_ms: int, now: int) -> None:
         """The source's broker returns no records before ``until_ms``, as a quota is exceeded (KIP-219)."""
@@ -244,9 +234,7 @@ class PartitionCopy:
             try:
                 self._step_stage(now)
             except StartChanged as changed:
-                # Under its lease it does not begin again: the next epoch's copy has taken over.
-                outcome = None if self.recorder.handed_over is None else AttemptOutcome(Outcome.FENCED, str(changed))
-                self._end_attempt(now, outcome, str(changed))
+                self._end_attempt(now, None, str(changed))
             except MirrorError as error:
                 self._fail(error, now)
             except Exception as error:  # noqa: BLE001 - it is logged, and ends this copy, and no other
@@ -293,8 +281,6 @@ class PartitionCopy:
             self._close_attempt(now, changes_way=True)
         else:
             self._end_attempt(now, end.outcome, end.reason)
-        if end.awaited is not None:
-            self._parts.call.begin(end.awaited)
 
     def _step_ending(self, ending: Ending, now: int) -> None:
         ending.step(now)
@@ -316,10 +302,7 @@ class PartitionCopy:
         self._close_attempt(now)
 
     def _close_attempt(self, now: int, *, changes_way: bool = False) -> None:
-        attempt = self._copying
-        if isinstance(self._stage, Copying):
-            self._stage.end()
-        self._stage = ending = Ending(self._parts, self._writer, attempt, now, changes_way=changes_way)
+        self._stage = ending = Ending(self._parts, self._writer, self._copying, now, changes_way=changes_way)
         ending.begin(now)
 
     # --- commits
@@ -337,7 +320,6 @@ class PartitionCopy:
         """Record a commit of the present attempt."""
         self._commits.on_committed(counts)
         if self.state is CopyState.COPYING:
-            self._parts.clock.stop()
             self._parts.failures.on_committed()
             self._retry.trouble = None
 
@@ -375,60 +357,22 @@ class PartitionCopy:
         attempt.end_when_committed()
         return True
 
-    # --- the end of an epoch
-
-    def hold_commits(self) -> bool:
-        """Begin no commit until :meth:`hand_over`, which counts what is committed; return whether one is in flight."""
-        if (attempt := self._copying) is None:
-            return False
-        attempt.commits.on_hold = True
-        return attempt.commits.in_flight is not None
-
-    def hand_over(self, now: int) -> RangeResult:
-        """Return the result of the epoch, which ends now.
-
-        A copy in the state COPYING continues until another attempt takes over. What it copies from now on is reported
-        with the progress, and counted by the next epoch.
-        """
-        # A copy that has not acquired its partition would fence the next epoch's attempt with its first batch.
-        if self._copying is None or not self._copying.acquired:
-            self.wind_up(now, immediately=True)
-        if (attempt := self._copying) is None:
-            return self._retry.interim_result(now)
-        unix_ms, interval_ms = self._context.unix_ms(), self._context.timeouts.commit_interval_ms
-        return self._retry.hand_over(now, attempt, unix_ms=unix_ms, commit_interval_ms=interval_ms)
-
-    def cede(self, answer: Future[Continuation | None], now: int) -> None:
-        """Yield the partition to the next epoch's copy in this process, if this one copies on under its lease.
-
-        It sends nothing more. ``answer`` gets the continuation once everything sent is acknowledged; None if the next
-        copy has to fence, or at least once to resume at the committed progress.
-        """
-        stage = self._stage
-        if isinstance(stage, Copying) and self.runs_under_lease and stage.cede(answer, now):
-            self.step(now)
-        else:
-            answer.set_result(None)
-            if self._writer.way is None and self.recorder.handed_over is not None:
-                self.wind_up(now, immediately=True)  # nothing fences it
+    # --- the end
 
     def wind_up(self, now: int, *, immediately: bool) -> None:
-        """The epoch ends: commit what is acknowledged, and abort the rest.
+        """End in order: commit what is acknowledged, and abort the rest.
 
-        A copy that is still opening completes that first: only then does it learn what was copied under the lease of
-        the last epoch. ``immediately``: abort what is not committed by now.
+        A copy that is still opening completes that first: only then does it know whether anything was to be copied.
+        ``immediately``: abort what is not committed by now.
         """
         if not self.winding_up or immediately:
             self._retry.winding_up = True
-            attempt = self._copying
-            if attempt is not None:
-                attempt.commits.on_hold = False
             if self.state is CopyState.CHECKING_SOURCE or (immediately and self.state in _ENDED_IMMEDIATELY):
                 # An attempt that has not ended yet does not change how the one before it has ended.
                 # A new leader of the target that does not answer holds up nothing if no commit waits for it.
-                if attempt is None:
+                if (attempt := self._copying) is None:
                     complete = self.opening and self._opening.nothing_was_due
                 else:
                     complete = self.range.open_ended and attempt.is_complete
-                self._end_attempt(now, self._retry.epoch_outcome(complete=complete))
+                self._end_attempt(now, self._retry.outcome_now(complete=complete))
         self.step(now)

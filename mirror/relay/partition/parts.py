@@ -14,7 +14,6 @@ from mirror.relay.partition.attempt_outcome import FailureClassifier
 from mirror.relay.partition.attempts.attempt import AttemptOwner
 from mirror.relay.partition.attempts.source_reader import SourceReader
 from mirror.relay.partition.context import CopyContext
-from mirror.relay.partition.delivery_deadline import DeliveryClock
 from mirror.relay.partition.gap_check import SourceGapCheck
 from mirror.relay.partition.offset_indexing import OffsetIndexing
 from mirror.relay.partition.result_recorder import ResultRecorder
@@ -35,7 +34,6 @@ class CopyParts:
     policy: CopyPolicy
     recorder: ResultRecorder
     reader: SourceReader
-    clock: DeliveryClock
     failures: FailureClassifier
     retry: RetryController
     gap_check: SourceGapCheck
@@ -65,7 +63,7 @@ def make_parts(
 ) -> CopyParts:
     """Make the parts of ``copy``; ``rules`` as in :class:`.machine.PartitionCopy`."""
     copied: Final = copy.range
-    recorder = ResultRecorder(copied, context.unix_ms, now, context.observer, lives_long=policy.follows)
+    recorder = ResultRecorder(copied, context.unix_ms, now, context.observer)
     reader = SourceReader(
         copied.end,
         limits,
@@ -75,7 +73,6 @@ def make_parts(
         budget=context.source_budget,
         is_foreign=context.foreign_finder(copy),
     )
-    clock = DeliveryClock(copied.stuck_since_ms, context.timeouts, context.unix_ms)
     failures = FailureClassifier(copy.source, copy.target, policy, reader.pipeline, context.unix_ms)
 
     def awaited() -> str:
@@ -87,15 +84,14 @@ def make_parts(
         policy=policy,
         recorder=recorder,
         reader=reader,
-        clock=clock,
         failures=failures,
         retry=RetryController(
             copied,
             recorder,
-            clock,
             failures,
             context.backoff,
-            lambda fenced: context.may_retry(copy, fenced=fenced),
+            context.unix_ms,
+            context.may_retry,
             context.may_fence_again,
             awaited,
         ),

@@ -12,7 +12,7 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName, TimelineRecorder
 from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import other_source
-from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals, renewal_ms
+from mirror.relay.progress.committed import Progress, renewal_ms
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from mirror.timing import FOREVER_MS
 
@@ -24,16 +24,13 @@ if TYPE_CHECKING:
     from mirror.relay.partition.attempts.source_reader import SourceReader
 
 MAX_LISTED: Final = 10
-"""So many expiries, and losses of the target, are kept of a copy that lives long: the latest ones."""
+"""So many expiries, and losses of the target, are kept of a copy, which may live for months: the latest ones."""
 
 
 class ResultRecorder:
     """Builds the :class:`RangeResult` of one range."""
 
-    def __init__(
-        self, copied: Range, unix_ms: Callable[[], int], now: int, observer: TaskObserver, *, lives_long: bool = False
-    ) -> None:
-        """``lives_long``: the copy may go on for months, so that the lists of its result have to be bounded."""
+    def __init__(self, copied: Range, unix_ms: Callable[[], int], now: int, observer: TaskObserver) -> None:
         self.result: Final = RangeResult.initial(copied, copied.start)
         self.progress: Progress | None = None
         """The target's progress; None before it was read."""
@@ -41,16 +38,9 @@ class ResultRecorder:
         """Whether :attr:`progress` is committed."""
         self.target_end: int | None = None
         """The end of the target's log at :attr:`progress`; None if unknown."""
-        self.handed_over: ProgressTotals | None = None
-        """The totals of what was sent before the epoch's result was handed over; None until then.
-
-        What is sent later is reported with the progress, and the next epoch counts it.
-        """
         self._base: Progress | None = None
         self._claimed_ms = 0
         """When the claim of the progress was written, in ms since 1970: only a fence writes another one."""
-        self._counted = NO_TOTALS
-        """What this result counts of what the epoch before copied under its lease."""
         self.topic_id = copied.topic_id
         """The id of the source topic that is read; at first the one in the plan."""
         self.timeline = TimelineRecorder(unix_ms, now, partial(observer.span_ended, copied))
@@ -59,7 +49,6 @@ class ResultRecorder:
         self._range: Final = copied
         self._unix_ms: Final = unix_ms
         self._began_ms: Final = now
-        self._max_listed: Final = MAX_LISTED if lives_long else None
 
     # --- progress
 
@@ -103,11 +92,6 @@ class ResultRecorder:
         first = self.progress is None
         if first:
             self.result.start = progress.offset
-        if self._range.open_ended:
-            # The attempt of the last epoch may have copied more under its lease than an earlier read has found.
-            counted = ProgressTotals(*map(max, progress.unreported, self._counted))
-            self._count(counted.minus(self._counted))
-            self._counted = counted
         self.progress = self._base = progress
         self._claimed_ms = progress.claimed_ms or progress.time_ms
         self.result.end = progress.offset
@@ -130,38 +114,18 @@ class ResultRecorder:
         self.topic_id = topic_id or self.topic_id
 
     def needs_renewal(self, progress: Progress, renew_ms: int) -> bool:
-        """Whether to commit ``progress`` again: it is ``renew_ms`` old (0: never), or has unreported counts."""
+        """Whether to commit ``progress`` again: it is ``renew_ms`` old (0: never)."""
         committed_ms = min(progress.time_ms, progress.claimed_ms or progress.time_ms)
-        expires = renew_ms > 0 and self._unix_ms() - committed_ms >= renew_ms
-        return self.has_unreported_counts(progress) or expires
+        return renew_ms > 0 and self._unix_ms() - committed_ms >= renew_ms
 
-    def has_unreported_counts(self, progress: Progress) -> bool:
-        """Whether ``progress`` has counts of the previous epoch, which this result includes.
-
-        Each attempt then commits the progress again without them. If it did not, each epoch of an idle partition, which
-        commits nothing else, would count them again.
-        """
-        return self._range.open_ended and progress.unreported != NO_TOTALS
-
-    def on_reread(self, ended: CopyAttempt | None) -> None:
-        """Carry over what the ``ended`` attempt has committed, because the next attempt counts from zero."""
-        if self.handed_over is not None and ended is not None:
-            self.handed_over = self.handed_over.minus(ended.commits.committed_totals)
-
-    def _count(self, totals: ProgressTotals) -> None:
-        self.result.records += totals.records
-        self.result.batches += totals.batches
-        self.result.bytes += totals.bytes
-
-    def progress_at(self, offset: int, leader_epoch: int | None, totals: ProgressTotals = NO_TOTALS) -> Progress:
-        """Return the progress to commit at ``offset``; ``totals`` are those of what the attempt has copied so far."""
+    def progress_at(self, offset: int, leader_epoch: int | None) -> Progress:
+        """Return the progress to commit at ``offset``."""
         return Progress(
             offset=offset,
             leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
             source_cluster_id=self._range.source_cluster_id,
             topic_id=self.topic_id,
             time_ms=self._unix_ms(),
-            unreported=NO_TOTALS if self.handed_over is None else totals.minus(self.handed_over),
             # The writer replaces the way once it may commit. Until then, what was read is a lower bound or exact.
             way=Way.TRANSACTIONS if self._base is None else self._base.way,
             generation=0 if self._base is None else self._base.generation,
@@ -288,8 +252,7 @@ class ResultRecorder:
 
     def _list(self, records: list[dict[str, Any]], record: dict[str, Any]) -> None:
         records.append(record)
-        if self._max_listed is not None:
-            del records[: -self._max_listed]
+        del records[:-MAX_LISTED]
 
     def on_retry(self, attempt: int, error: str | None, backoff_ms: int) -> None:
         """Record that another attempt follows in ``backoff_ms``."""
@@ -304,13 +267,6 @@ class ResultRecorder:
             result.stuck_since_ms = stuck_since_ms
         result.timeline = self._timeline(now)
         self._observer.range_finished(self._range, result)
-
-    def interim_result(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> RangeResult:
-        """Return the result of an epoch that ends now, while the copy continues."""
-        result = self.result_at(now, outcome, stuck_since_ms)
-        result.timeline = self._timeline(now)
-        self._observer.range_finished(self._range, result)
-        return result
 
     def result_at(self, now: int, outcome: AttemptOutcome, stuck_since_ms: int | None) -> RangeResult:
         """Return what has come of the copy by ``now``, while it continues; without the timeline."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from mirror.backoff import Backoff
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.attempt_outcome import AttemptOutcome, FailureClassifier
-from mirror.relay.partition.delivery_deadline import DeliveryClock
 from mirror.relay.partition.result_recorder import ResultRecorder
 from mirror.relay.partition.states import FAILURE_BACKOFF_MAX_MS, FAILURE_BACKOFF_MS, unfinished
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from mirror.relay.partition.attempts.attempt import CopyAttempt
 
 _STUCK_AFTER_INTERVALS: Final = 2
-"""A batch that has waited this many commit intervals at an epoch's end is stuck: the next epoch inherits its age."""
+"""A batch that has waited for so many commit intervals is stuck."""
 
 _TROUBLE: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED, Outcome.FENCED})
 
@@ -28,14 +27,14 @@ class RetryController:
         self,
         copied: Range,
         recorder: ResultRecorder,
-        clock: DeliveryClock,
         failures: FailureClassifier,
         backoff: Backoff,
-        may_retry: Callable[[bool], bool],
+        unix_ms: Callable[[], int],
+        may_retry: Callable[[], bool],
         may_fence_again: Callable[[], bool],
         awaited: Callable[[], str],
     ) -> None:
-        """``may_retry``: whether a delayed retry may be waited for, of a copy that was fenced or not.
+        """``may_retry``: whether a delayed retry may be waited for.
 
         ``may_fence_again``: whether the retry of a fenced one may begin.
         ``awaited``: what the copy waits for now, or "".
@@ -45,13 +44,14 @@ class RetryController:
         self.trouble: AttemptOutcome | None = None
         """How the last attempt has failed; None once another one has committed, or has caught up."""
         self.winding_up = False
-        """Whether the epoch ends: no further attempt begins."""
+        """Whether the copy is to end: no further attempt begins."""
         self._outcome: AttemptOutcome | None = None
         self._reason = ""
+        self._undelivered_since_ms: int | None = None
         self._attempts = 0
         self._range: Final = copied
         self._recorder: Final = recorder
-        self._clock: Final = clock
+        self._unix_ms: Final = unix_ms
         self._failures: Final = failures
         self._backoff: Final = backoff
         self._failure_backoff: Final = backoff.with_bounds(FAILURE_BACKOFF_MS, FAILURE_BACKOFF_MAX_MS)
@@ -75,19 +75,17 @@ class RetryController:
         """
         self._outcome, self._reason = outcome, reason
         self._recorder.on_attempt_ended(outcome, self._attempts, reason)
-        if outcome is not None and outcome.expiry is not None:
-            self._clock.stop()
         if outcome is not None and outcome.outcome in _TROUBLE:
             self.trouble = outcome
-        if outcome is not None and outcome.outcome is Outcome.UNFINISHED:
-            self._clock.carry_over(waited_ms)
+        ended_early = outcome is not None and outcome.outcome is Outcome.UNFINISHED and waited_ms is not None
+        self._undelivered_since_ms = self._unix_ms() - (waited_ms or 0) if ended_early else None
 
     def next_backoff_ms(self) -> int | None:
         """Return how long to wait before the next attempt; None if there is none."""
-        retry = self._outcome is None and not self.winding_up and self._recorder.handed_over is None
+        retry = self._outcome is None and not self.winding_up
         if retry and not self._failures.aborts:
             return self._retry_after(0)
-        if retry or (self._is_retriable and self._may_retry(self._is_fenced)):
+        if retry or (self._is_retriable and self._may_retry()):
             failures = self._failures
             failed = self._outcome is not None and self._outcome.outcome is Outcome.FAILED
             self.last_failure = self._outcome if failed else None
@@ -117,7 +115,7 @@ class RetryController:
     @property
     def keeps_backing_off(self) -> bool:
         """Whether a copy that backs off is still to be retried."""
-        return not self.winding_up and (self._outcome is None or self._may_retry(self._is_fenced))
+        return not self.winding_up and (self._outcome is None or self._may_retry())
 
     @property
     def may_begin(self) -> bool:
@@ -130,47 +128,34 @@ class RetryController:
     def _final_outcome(self) -> AttemptOutcome:
         return self._outcome or AttemptOutcome(Outcome.UNFINISHED, unfinished(self._reason or self._awaited()))
 
-    def epoch_outcome(self, *, complete: bool) -> AttemptOutcome:
-        """Return the outcome of a copy that is still copying at the epoch's end; ``complete``: nothing is left."""
+    def outcome_now(self, *, complete: bool) -> AttemptOutcome:
+        """Return the outcome of a copy that is to end now, while it copies; ``complete``: nothing is left."""
         if self.last_failure is not None or complete:
             return self.last_failure or AttemptOutcome(Outcome.COMPLETE)
         return AttemptOutcome(Outcome.UNFINISHED, unfinished(self._awaited()))
 
-    def result_at(self, now: int, attempt: CopyAttempt | None, *, unix_ms: int, commit_interval_ms: int) -> RangeResult:
-        """Return what has come of the copy by ``now`` (``unix_ms`` since 1970), while it continues.
+    def result_at(self, now: int, attempt: CopyAttempt | None, commit_interval_ms: int) -> RangeResult:
+        """Return what has come of the copy by ``now``, while it continues.
 
         ``attempt`` is what copies now; None: none does. If nothing is wrong, a range without an end is complete.
         """
         if self.trouble is not None:
-            return self._recorder.result_at(now, self.trouble, self._clock.since_ms)
-        since_ms = None if attempt is None else self._stuck_since_ms(now, attempt, unix_ms, commit_interval_ms)
+            return self._recorder.result_at(now, self.trouble, None)
+        since_ms = None if attempt is None else self._stuck_since_ms(now, attempt, commit_interval_ms)
         complete = self._range.open_ended and since_ms is None
         outcome = AttemptOutcome(Outcome.COMPLETE if complete else Outcome.UNFINISHED)
         return self._recorder.result_at(now, outcome, since_ms)
 
-    def _stuck_since_ms(self, now: int, attempt: CopyAttempt, unix_ms: int, commit_interval_ms: int) -> int | None:
-        """Return since when a batch has waited for too long; None if none has."""
+    def _stuck_since_ms(self, now: int, attempt: CopyAttempt, commit_interval_ms: int) -> int | None:
+        """Return since when (ms since 1970) a batch has waited for too long; None if none has."""
         since_ms = attempt.undelivered_since_ms
         if since_ms is None:
             return None
         waited_ms = now - since_ms
         # After an expiry, a new attempt that has just begun has not improved anything.
         stuck = waited_ms > _STUCK_AFTER_INTERVALS * commit_interval_ms or self._failures.expiries > 0
-        return (self._clock.since_ms or unix_ms - waited_ms) if stuck else None
+        return self._unix_ms() - waited_ms if stuck else None
 
     def close(self, now: int) -> None:
         """Make the result final."""
-        self._recorder.close(now, self._final_outcome, self._clock.since_ms)
-
-    def interim_result(self, now: int) -> RangeResult:
-        """Return the result, at the epoch's end, of a copy that is not copying."""
-        return self._recorder.interim_result(now, self._final_outcome, self._clock.since_ms)
-
-    def hand_over(self, now: int, attempt: CopyAttempt, *, unix_ms: int, commit_interval_ms: int) -> RangeResult:
-        """Return the result, at the epoch's end, of a copy that continues under its lease; ``unix_ms`` is ``now``.
-
-        What it commits from now on is reported with the progress.
-        """
-        self._recorder.handed_over, attempt.commits.on_hold = attempt.commits.committed_totals, False
-        stuck_since_ms = self._stuck_since_ms(now, attempt, unix_ms, commit_interval_ms)
-        return self._recorder.interim_result(now, self.epoch_outcome(complete=stuck_since_ms is None), stuck_since_ms)
+        self._recorder.close(now, self._final_outcome, self._undelivered_since_ms)

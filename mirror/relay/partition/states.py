@@ -27,7 +27,7 @@ MAX_UNEXPLAINED_GAPS: Final = 3
 MAX_REFETCHES: Final = 2
 """How often a damaged batch is fetched again."""
 
-EPOCH_ENDED: Final = "the epoch ended before it was complete"
+ENDED: Final = "the task ended before it was complete"
 _AWAITED: Final = {
     CopyPhase.FENCING: "the target's transaction coordinator",
     CopyPhase.RESOLVING_PROGRESS: "the leader of the target partition",
@@ -51,8 +51,8 @@ def awaited_text(phase: CopyPhase, no_leader_reason: str) -> str:
 
 
 def unfinished(reason: str) -> str:
-    """Return the error of a copy that was not complete at the end of its epoch; ``reason`` may be empty."""
-    return f"{EPOCH_ENDED}: {reason}" if reason else EPOCH_ENDED
+    """Return the error of a copy that was not complete at the end of its task; ``reason`` may be empty."""
+    return f"{ENDED}: {reason}" if reason else ENDED
 
 
 class CopyState(enum.Enum):

@@ -36,16 +36,10 @@ class ProgressTotals(NamedTuple):
     batches: int = 0
     bytes: int = 0
 
-    def minus(self, other: ProgressTotals) -> ProgressTotals:
-        """Return the difference to ``other``."""
-        return ProgressTotals(self.records - other.records, self.batches - other.batches, self.bytes - other.bytes)
-
 
 NO_TOTALS: Final = ProgressTotals()
 _INT16_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
-_MAX_UNREPORTED: Final = 2**50
-"""More than an epoch can copy after its end; the sum over thousands of partitions still fits into an int64."""
 
 
 class Searched(NamedTuple):
@@ -77,8 +71,6 @@ class Progress:
     """The id of the source topic."""
     time_ms: int = 0
     """When it was committed (ms since 1970); 0 if that is not known."""
-    unreported: ProgressTotals = NO_TOTALS
-    """What an epoch copied after its end, and did not report: the copy that resumes from here counts it."""
     target: TargetMark | None = None
     """The log that it was copied into; None if that is not known (version 0.1 did not store it)."""
     way: Way = Way.TRANSACTIONS
@@ -212,7 +204,6 @@ def to_offset(progress: Progress) -> OffsetAndMetadata:
         "cluster": progress.source_cluster_id,
         "topic": progress.topic_id,
         "time": progress.time_ms,
-        **({"left": progress.unreported} if progress.unreported != NO_TOTALS else {}),
         **({"target": progress.target.to_fields()} if progress.target is not None else {}),
         **(_sequence_fields(progress) if progress.way is Way.SEQUENCES else {}),
         **({"generation": progress.generation} if progress.generation else {}),
@@ -244,7 +235,6 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
         source_cluster_id=stored.text(metadata.get("cluster")),
         topic_id=stored.text(metadata.get("topic")),
         time_ms=stored.time_ms(metadata.get("time")) or 0,
-        unreported=_parse_totals(metadata.get("left")),
         target=mark_of(metadata.get("target")),
         way=Way.SEQUENCES if metadata.get("way") == Way.SEQUENCES else Way.TRANSACTIONS,
         generation=stored.time_ms(metadata.get("generation")) or 0,
@@ -375,9 +365,3 @@ def _parse_searched(value: object) -> Searched | None:
         return None
     end, leader_epoch = stored.number(value[0]), stored.number(value[1], _INT32_MAX)
     return None if end is None or leader_epoch is None else Searched(end, leader_epoch)
-
-
-def _parse_totals(value: object) -> ProgressTotals:
-    parsed = [stored.number(item, _MAX_UNREPORTED) for item in value] if isinstance(value, list) else []
-    valid = [number for number in parsed if number is not None]
-    return ProgressTotals(*valid) if len(parsed) == len(valid) == len(NO_TOTALS) else NO_TOTALS

@@ -1,8 +1,8 @@
-"""Run control: the record that ends the tasks of a stream, because their epoch ends or another run has taken over.
+"""Run control: the record that ends the tasks of a job, or has them read what was assigned to them meanwhile.
 
 Tasks run on any host, and Spark has no message for them. So the control record is stored where the driver and the tasks
 connect to anyway: as a committed offset on the target, in a group of its own for each flow. The offset is the first
-epoch, or job, that may continue; the metadata names the run that these belong to.
+job that may continue; the metadata names the run that it belongs to.
 
 The record is advice only: the fencing of each partition's transactions keeps two runs from copying twice.
 """
@@ -48,15 +48,12 @@ class RunControl:
     """Where the run is, for display."""
     since_ms: int
     """Since when the run exists (ms since 1970), for display."""
-    epoch: int = 0
-    """Earlier epochs of the run are to end."""
-    added: int = 0
-    """How often ranges were added to running epochs (:mod:`mirror.relay.task.added_ranges`).
-
-    Of a job: the version of its assignments that was announced (:mod:`mirror.relay.model.assignments`).
-    """
+    job: int = 0
+    """Earlier jobs of the run are to end."""
+    version: int = 0
+    """The version of the job's assignments that was announced (:mod:`mirror.relay.model.assignments`)."""
     stop: bool = False
-    """All epochs of the run, present and future, are to end."""
+    """All jobs of the run, present and future, are to end."""
     ended: bool = False
     """The run has ended."""
     seen_ms: int = 0
@@ -83,14 +80,6 @@ class RunControl:
         """Whether the last heartbeat is so long ago that the run cannot be alive."""
         return (self.silent_ms(unix_ms) or 0) >= DEAD_AFTER_MS
 
-    def end_reason(self, run: str, epoch: int) -> str | None:
-        """Why ``epoch`` of ``run`` is to end; None if it may continue."""
-        if self.run != run:
-            return f"another run of this flow took over: {self.run}, on {self.host}"
-        if self.stop:
-            return "the run was asked to stop"
-        return "there is something new to plan" if epoch < self.epoch else None
-
     def other_run_active(self, run: str) -> bool:
         """Whether another run than ``run`` copies this flow now."""
         return self.run != run and not self.ended
@@ -102,15 +91,15 @@ class RunControl:
             metadata["seen"] = self.seen_ms
         if self.generation:
             metadata["gen"] = self.generation
-        if self.added:
-            metadata["added"] = self.added
+        if self.version:
+            metadata["added"] = self.version
         if self.attempts:
             metadata["attempts"] = self.attempts
         if self.stop:
             metadata["stop"] = True
         if self.ended:
             metadata["ended"] = True
-        return OffsetAndMetadata(self.epoch, None, json.dumps(metadata, separators=(",", ":")))
+        return OffsetAndMetadata(self.job, None, json.dumps(metadata, separators=(",", ":")))
 
     def stopped(self, *, ended: bool = False) -> RunControl:
         """Return a copy that stops the run."""
@@ -134,8 +123,8 @@ def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
         run=printable(run),
         host=printable(host),
         since_ms=since_ms,
-        epoch=committed.offset,
-        added=stored.number(metadata.get("added")) or 0,
+        job=committed.offset,
+        version=stored.number(metadata.get("added")) or 0,
         stop=bool(metadata.get("stop")),
         ended=bool(metadata.get("ended")),
         seen_ms=stored.time_ms(metadata.get("seen")) or 0,
@@ -148,45 +137,6 @@ def _parse_attempts(value: object) -> Attempts:
     pairs = [one for one in value if isinstance(one, list) and len(one) == 2] if isinstance(value, list) else []  # noqa: PLR2004
     numbers = [(stored.number(task), stored.number(attempt)) for task, attempt in pairs]
     return newest_attempts((task, attempt) for task, attempt in numbers if task is not None and attempt is not None)
-
-
-class ControlPoller:
-    """Polls every :data:`POLL_INTERVAL_MS` whether one epoch of one run is to end, without blocking.
-
-    If the record cannot be read, the epoch continues: another run's fencing, or the epoch's own end, ends it. Reads
-    that fail have no backoff of their own: the client has it, and a command must arrive soon after the target is back.
-    """
-
-    def __init__(self, read: Callable[[], Future[RunControl | None]], run: str, epoch: int, now: int) -> None:
-        self._read = read
-        self._run = run
-        self._epoch = epoch
-        self._next_ms = self._asked_ms = now
-        self._request: Future[RunControl | None] | None = None
-        self.confirmed_ms = now
-        """When the last request was sent whose response says that the epoch may continue; before, when it began."""
-
-    def due_ms(self) -> int:
-        """When to call :meth:`poll` next if no response arrives before."""
-        return self._next_ms if self._request is None else FOREVER_MS
-
-    def poll(self, now: int) -> str | None:
-        """Return why the epoch is to end, according to a response that has arrived; otherwise None."""
-        request = self._request
-        if request is None and now >= self._next_ms:
-            self._asked_ms, self._next_ms = now, now + POLL_INTERVAL_MS
-            self._request = self._read()
-            return None
-        if request is None or not request.done():
-            return None
-        self._request = None
-        control = None if request.exception() is not None else request.result()
-        if control is None:
-            return None
-        reason = control.end_reason(self._run, self._epoch)
-        if reason is None:
-            self.confirmed_ms = self._asked_ms
-        return reason
 
 
 class StopReason(enum.StrEnum):
@@ -284,11 +234,11 @@ class ControlWatch:
             return Command(StopReason.TAKEN_OVER, other=f"{record.run}, on {record.host}")
         if record.stop:
             return Command(StopReason.ASKED)
-        if self._job < record.epoch:
-            return Command(StopReason.NEXT_JOB, record.added)
+        if self._job < record.job:
+            return Command(StopReason.NEXT_JOB, record.version)
         task, attempt = self._task
         replaced = dict(record.attempts).get(task, 0) > attempt
-        return Command(StopReason.REPLACED if replaced else None, record.added)
+        return Command(StopReason.REPLACED if replaced else None, record.version)
 
     def _is_driver_lost(self, seen_ms: int | None) -> bool:
         """Count a read that succeeded; ``seen_ms`` is the heartbeat of the own run's record."""

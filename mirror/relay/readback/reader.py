@@ -112,7 +112,7 @@ class TargetReadBack:
         self._unix_ms: Final = unix_ms
         self._parts: Final = dict[TopicPartition, _Part]()
         self._closed: Final = set[TopicPartition]()
-        """Those whose result was asked for: what is committed from now on is the next epoch's."""
+        """Those whose result was asked for."""
         self._is_assigned = True
         """Whether the consumer has exactly the present parts."""
         self._active: Final = set[TopicPartition]()
@@ -120,7 +120,6 @@ class TargetReadBack:
         self._answers: Final = deque[tuple[TopicPartition, _Part, Future[LogBounds]]]()
         self._finishes: Final = list[_Finish]()
         self._next_poll_ms = 0
-        self._on_all_finished: Callable[[], None] | None = None
 
     # --- the task's side
 
@@ -142,7 +141,7 @@ class TargetReadBack:
     def finish(self, tp: TopicPartition, result: RangeResult, now: int, then: Callable[[], None]) -> None:
         """Complete ``result`` once what was committed by now is read back, and call ``then``."""
         part = self._parts.get(tp)
-        if part is None and result.batches:  # the epoch before has copied them under its lease
+        if part is None and result.batches:  # an earlier attempt, which was lost, has appended all of them
             part = _Part(self._new_core(compacted=False))
         if part is None or tp in self._closed:
             self._closed.add(tp)
@@ -170,20 +169,11 @@ class TargetReadBack:
             if self._parts.pop(tp, None) is not None:
                 self._is_assigned = False
 
-    def delaying(self, hand_over: Callable[[list[RangeResult]], None]) -> Callable[[list[RangeResult]], None]:
-        """Return a function that hands results over once all of them are complete."""
-
-        def delayed(results: list[RangeResult]) -> None:
-            self._on_all_finished = partial(hand_over, results)
-
-        return delayed
-
     def end(self, now: Callable[[], int]) -> None:
         """Read until all results are complete. The copies have ended."""
         while self._finishes:
             self._next_poll_ms = at = now()
             self.step(at, _EMPTY_POLL_REST_MS)
-        self._hand_over()
 
     def due_ms(self) -> int:
         """Return when :meth:`step` is wanted next."""
@@ -298,23 +288,16 @@ class TargetReadBack:
         for finish in ended:
             self._finishes.remove(finish)
             self._complete_finish(finish)
-        if not self._finishes:
-            self._hand_over()
 
     def _complete_finish(self, finish: _Finish) -> None:
         self._write(finish.tp, finish.part.core, finish.result)
         finish.then()
 
-    def _hand_over(self) -> None:
-        hand_over, self._on_all_finished = self._on_all_finished, None
-        if hand_over is not None:
-            hand_over()
-
     def _write(self, tp: TopicPartition, core: PartitionReadBack, result: RangeResult) -> None:
         core.leave_out_all(Unverified.ENDED)
         found = core.result
         if self._mode == "all":
-            found.skip(Unverified.BETWEEN_EPOCHS, result.batches - core.added)
+            found.skip(Unverified.BY_EARLIER, result.batches - core.added)
         for record in self._take_differences(tp, core):
             _add_event(record, result.timeline)
         result.read_back = found.to_json()

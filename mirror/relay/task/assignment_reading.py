@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
@@ -11,8 +10,7 @@ from mirror.client import Admin, TopicPartition
 from mirror.relay.model.assignments import Change, Entry, OwnAssignments
 from mirror.relay.progress.assignment_entries import entries_of
 from mirror.relay.progress.control import Command, control_partition
-
-_log: Final = logging.getLogger(__name__)
+from mirror.relay.task.background_read import BackgroundRead
 
 LoadEntries = Callable[[], Mapping[TopicPartition, Entry]]
 """Reads the entries of the job. It waits for the target. Raises MirrorError."""
@@ -39,12 +37,9 @@ class AssignmentReader:
         """``submit`` runs a call in a thread that may wait; ``wake`` is called once it is done."""
         self._own: Final = own
         self._load: Final = load
-        self._submit: Final = submit
-        self._wake: Final = wake
-        self._announced: int | None = None
-        """The version of the last command; None if it was dealt with."""
-        self._reading: tuple[int, Future[Mapping[TopicPartition, Entry]]] | None = None
-        self._reported = ""
+        self._announced = self._read_version = -1
+        failed = "the assignments of this task cannot be read; retrying"
+        self._reading: Final = BackgroundRead[Mapping[TopicPartition, Entry]](submit, wake, failed)
 
     @property
     def applied(self) -> int:
@@ -57,31 +52,15 @@ class AssignmentReader:
 
     def take(self) -> Change | None:
         """Return what has changed, once. Its first change has what the task begins with of its row."""
-        change: Change | None = None
-        if self._reading is not None:
-            version, reading = self._reading
-            if not reading.done():
-                return None
-            self._reading = None
-            change = self._apply_read(version, reading)
-        announced, self._announced = self._announced, None
-        if announced is not None and announced > self._own.applied:
-            if announced == 0:
-                change = self._own.apply({}, announced)  # nothing has changed since the job began
-            else:
-                self._read(announced)
-        return change or None
-
-    def _read(self, version: int) -> None:
-        reading = self._submit(self._load)
-        self._reading = version, reading
-        reading.add_done_callback(lambda _: self._wake())
-
-    def _apply_read(self, version: int, reading: Future[Mapping[TopicPartition, Entry]]) -> Change | None:
-        if (error := reading.exception()) is not None:
-            if self._reported != str(error):  # it is read each second
-                _log.warning("the assignments of this task cannot be read; retrying: %s", error)
-            self._reported = str(error)
+        entries = self._reading.take()
+        change = None if entries is None else self._own.apply(entries, self._read_version)
+        if self._reading.in_progress:
             return None
-        self._reported = ""
-        return self._own.apply(reading.result(), version)
+        announced, self._announced = self._announced, -1
+        if announced <= self._own.applied:
+            return change or None
+        if announced == 0:
+            return self._own.apply({}, announced)  # nothing has changed since the job began
+        self._read_version = announced
+        self._reading.begin(self._load)
+        return change or None

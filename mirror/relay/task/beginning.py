@@ -65,7 +65,7 @@ class _Control:
         self._watch: Final = ControlWatch(
             self._read,
             policy.run,
-            policy.epoch,
+            policy.job,
             clock.now(),
             generation=policy.generation,
             task=policy.task,

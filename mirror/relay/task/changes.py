@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from mirror.client import TopicPartition
@@ -14,11 +12,10 @@ from mirror.relay.model.assignments import Change, target_of
 from mirror.relay.model.ranges import Range
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.task.assignment_reading import AssignmentReader
+from mirror.relay.task.background_read import BackgroundRead
 from mirror.relay.task.taking import LoadTaken, Taken
 from mirror.relay.task.topic_rules import TopicRules
 from mirror.timing import FOREVER_MS
-
-_log: Final = logging.getLogger(__name__)
 
 _RELOAD_MS: Final = 1_000
 """How soon what a begin needs is read again if that failed: the clients have backoff of their own."""
@@ -64,15 +61,14 @@ class AssignmentChanges:
         self._rows: Final = rows
         self._reader: Final = reader
         self._load: Final = load
-        self._submit: Final = submit
-        self._wake: Final = wake
         self._wind_up_ms: Final = wind_up_ms
         self._known: Final = {(row.topic, row.target_topic) for row in rows}
         self._to_load: Final = dict[TopicPartition, Range]()
         self._to_begin: Final = {} if reader is not None else {target_of(row): row for row in rows}
-        self._loading: tuple[list[Range], Future[Taken]] | None = None
+        failed = "what was assigned to this task cannot begin yet; retrying"
+        self._loading: Final = BackgroundRead[Taken](submit, wake, failed)
+        self._asked = list[Range]()
         self._load_at = 0
-        self._reported = ""
         self._releases: Final = dict[TopicPartition, _Release]()
         self._settled = list[Settled]()
         self._rules = TopicRules({}, {})
@@ -144,35 +140,25 @@ class AssignmentChanges:
     def take_ready(self, copies: Mapping[TopicPartition, PartitionCopy], now: int) -> Taken | None:
         """Return, once, the ranges that may begin; None if there are none. ``copies`` are all of the task."""
         self._take_loaded(now)
-        if self._to_load and self._loading is None and now >= self._load_at:
-            self._begin_to_load()
+        if self._to_load and self._load is not None and not self._loading.in_progress and now >= self._load_at:
+            self._asked = list(self._to_load.values())
+            self._loading.begin(self._load, self._asked, frozenset(self._known))
         ready = [target for target in self._to_begin if target not in copies]
         if not ready:
             return None
         rules, self._rules = self._rules, TopicRules({}, {})
         return Taken([self._to_begin.pop(target) for target in ready], rules)
 
-    def _begin_to_load(self) -> None:
-        assert self._load is not None  # noqa: S101 - otherwise nothing is to be loaded
-        asked = list(self._to_load.values())
-        loading = self._submit(partial(self._load, asked, frozenset(self._known)))
-        self._loading = asked, loading
-        loading.add_done_callback(lambda _: self._wake())
-
     def _take_loaded(self, now: int) -> None:
-        if self._loading is None or not self._loading[1].done():
+        was_loading = self._loading.in_progress
+        if (taken := self._loading.take()) is None:
+            if was_loading and not self._loading.in_progress:
+                self._load_at = now + _RELOAD_MS
             return
-        (asked, loading), self._loading = self._loading, None
-        if (error := loading.exception()) is not None:
-            if self._reported != str(error):
-                _log.warning("what was assigned to this task cannot begin yet; retrying: %s", error)
-            self._reported, self._load_at = str(error), now + _RELOAD_MS
-            return
-        taken = loading.result()
-        self._reported, self._rules = "", self._rules.updated(taken.rules)
+        self._rules = self._rules.updated(taken.rules)
         loaded = {target_of(one): one for one in taken.ranges}
         self._known.update((one.topic, one.target_topic) for one in taken.ranges)
-        for one in asked:
+        for one in self._asked:
             target = target_of(one)
             if self._to_load.get(target) is one:  # otherwise it was released meanwhile
                 del self._to_load[target]
@@ -182,4 +168,4 @@ class AssignmentChanges:
     def due_ms(self) -> int:
         """Return when the task has to call again if nothing wakes it before."""
         due_ms = min((release.abort_at for release in self._releases.values()), default=FOREVER_MS)
-        return min(due_ms, self._load_at) if self._to_load and self._loading is None else due_ms
+        return min(due_ms, self._load_at) if self._to_load and not self._loading.in_progress else due_ms

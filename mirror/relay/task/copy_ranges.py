@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -39,21 +37,16 @@ from mirror.relay.progress.lookup.healing import TargetHealing
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.readback.reader import consumer_options
-from mirror.relay.task.added_ranges import Selection
-from mirror.relay.task.additions import load_additions
 from mirror.relay.task.assignment_reading import load_entries
 from mirror.relay.task.beginning import copy_once_clusters_answer
-from mirror.relay.task.epoch import HandOver
-from mirror.relay.task.neighbours import Neighbours
 from mirror.relay.task.reporting import SendReport
-from mirror.relay.task.running_copies import running_copies
-from mirror.relay.task.taking import load_taken, with_progress
+from mirror.relay.task.taking import Selection, load_taken, with_progress
 from mirror.relay.task.task import Task
 from mirror.relay.task.topic_rules import TopicRules, read_topic_rules
 from mirror.relay.task.workers import max_decompressed_bytes
 from mirror.relay.task.writers import Clients
 from mirror.runtime.clock import SystemClock, process_rng
-from mirror.runtime.memory.malloc_tuning import bound_heap, copy_collection
+from mirror.runtime.memory.malloc_tuning import bound_heap, collect_ended_tasks
 
 _log = logging.getLogger(__name__)
 
@@ -77,15 +70,15 @@ def copy_ranges(
     send: SendReport | None = None,
     flow: str = "",
 ) -> list[RangeResult]:
-    """Copy all ``ranges`` of one flow; return a result for each, in order. Never raises for a cluster or partition.
+    """Copy ``ranges`` of one flow, and what is assigned to the task meanwhile, until all of them have ended.
 
-    The results of ranges that were added to the epoch meanwhile follow. A task that follows its assignments returns
-    the results of what it has at its end: those of partitions that it has released were reported, with ``send``. It may
-    begin without ranges; ``flow`` is then the flow's name.
+    Return the results of what the task has at its end: of ``ranges`` in their order, then of what it was given. Those
+    of partitions that it has released were reported, with ``send``. It may begin without ranges; ``flow`` is then the
+    flow's name. Never raises for a cluster or partition.
 
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. ``watcher`` is called from the
-    thread that copies. ``read_selection`` returns what the configuration selects at the time of the call; without it no
-    range is added to an epoch.
+    thread that copies. ``read_selection`` returns what the configuration selects at the time of the call; without it
+    all is copied that is assigned.
 
     Memory: ``buffer.memory`` for what is in flight, ``fetch.max.bytes`` for what is fetched ahead with its overhead,
     50 KB for each partition, half a MB for the task. In addition, what is re-encoded, and the first batch from each
@@ -106,12 +99,8 @@ def copy_ranges(
             send=send,
             flow=flow,
         )
-        if policy.follows:
-            named = flow or ranges[0].flow
-            copy = partial(
-                copy_once_clusters_answer, copy, ranges, policy, cluster_options(target_options), named, clock
-            )
-        results = _copy_with_lease(copy) if policy.lease_ms else copy()
+        named = flow or ranges[0].flow
+        results = copy_once_clusters_answer(copy, ranges, policy, cluster_options(target_options), named, clock)
     except MirrorError as error:
         # A cluster that does not answer now may answer the next attempt; nothing has been copied.
         outcome = Outcome.UNFINISHED if isinstance(error, KafkaTimeout) else Outcome.FAILED
@@ -119,29 +108,6 @@ def copy_ranges(
     for result in results:
         result.seconds = result.seconds or max(0.001, (clock.now() - started) / 1000)
     return results
-
-
-def _copy_with_lease(copy: Callable[[HandOver], list[RangeResult]]) -> list[RangeResult]:
-    """Return the results at the epoch's end, while the copies continue for the lease in a thread of their own.
-
-    Otherwise nothing would be copied until the next epoch has begun. The thread does not keep the process alive.
-    """
-    handed_over: Future[list[RangeResult]] = Future()
-
-    def run() -> None:
-        try:
-            results = copy(handed_over.set_result)
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            if handed_over.done():
-                _log.exception("the copy under the lease of an ended epoch failed; the next epoch resumes it")
-            else:
-                handed_over.set_exception(error)
-        else:
-            if not handed_over.done():
-                handed_over.set_result(results)
-
-    threading.Thread(target=run, name="mirror-epoch", daemon=True).start()
-    return handed_over.result()
 
 
 def _copy(
@@ -152,7 +118,6 @@ def _copy(
     clock: SystemClock,
     observer: TaskObserver,
     read_selection: Callable[[], Selection] | None = None,
-    hand_over: HandOver | None = None,
     *,
     send: SendReport | None = None,
     flow: str = "",
@@ -167,7 +132,7 @@ def _copy(
     source_options = _source_options(source_options, configured, backlogs, buffer_memory, policy.max_bytes_per_second)
     consumer_settings = ConsumerSettings.parse(source_options)
     bound_heap(configured.fetch_max_bytes // _RESPONSES_FRACTION)
-    copy_collection.on_begin(len(ranges), busy=running_copies.any)
+    collect_ended_tasks()
     timeouts = CopyTimeouts(
         delivery_timeout_ms=producer_settings.delivery_timeout_ms,
         request_timeout_ms=producer_settings.cluster.request_timeout_ms,
@@ -205,15 +170,8 @@ def _copy(
         delivery_ms = timeouts.delivery_timeout_ms + timeouts.request_timeout_ms
         read_rules = partial(read_topic_rules, source_admin, admin, policy=policy, delivery_ms=delivery_ms)
         rules = read_rules(ranges) if ranges else TopicRules({}, {})
-        if policy.follows:
-            ranges = with_progress(admin, policy, ranges)
-        # A task that lives long may be given other topics, and the rules of its own may change.
-        may_share = policy.follows and policy.exactly_once_by != Way.TRANSACTIONS
-        shares_producer = (
-            may_share
-            or not policy.exactly_once
-            or any(ways.fixed is not Way.TRANSACTIONS for ways in rules.ways.values())
-        )
+        ranges = with_progress(admin, policy, ranges)
+        shares_producer = not policy.exactly_once or policy.exactly_once_by != Way.TRANSACTIONS
         clients = Clients(
             consumer=consumer,
             admin=admin,
@@ -241,36 +199,39 @@ def _copy(
                 process_rng(),
                 partial(complete_index, flow, source_options, target_options, policy),
             ),
-            load_additions=partial(load_additions, admin, flow, policy, read_rules, read_selection)
-            if policy.lease_ms and read_selection is not None
-            else None,
-            load_entries=partial(load_entries, admin, flow, policy.run, policy.epoch) if policy.follows else None,
-            load_taken=partial(load_taken, admin, policy, read_rules, read_selection) if policy.follows else None,
+            load_entries=partial(load_entries, admin, flow, policy.run, policy.job),
+            load_taken=partial(load_taken, admin, policy, read_rules, read_selection),
             read_rules=read_rules,
-            send_report=send,
-            neighbours=stack.enter_context(Neighbours(policy.run, flow)) if policy.lease_ms else None,
+            send_report=send or _ignore,
         )
         cluster = producer_settings.cluster
         backoff_max_ms = max(_MIN_BACKOFF_MAX_MS, cluster.reconnect_backoff_max_ms)
+        batch_size = producer_settings.batch_size
+        if "batch.size" not in target_options:
+            batch_size = batch_bytes(batch_size, buffer_memory)
         task = Task(
             clients,
             policy,
             timeouts,
             clock,
             Backoff(cluster.reconnect_backoff_ms, backoff_max_ms, process_rng()),
+            ranges,
+            rules,
+            flow=flow,
+            batch_size=batch_size,
             buffer_memory=buffer_memory,
             max_partition_bytes=consumer_settings.max_partition_fetch_bytes,
             observer=observer,
         )
         stack.callback(task.close)
-        batch_size = producer_settings.batch_size
-        if "batch.size" not in target_options:
-            batch_size = batch_bytes(batch_size, buffer_memory)
-        results = task.run(ranges, rules.limits, batch_size, hand_over, rules.ways, flow=flow)
-        if task.may_be_last:
-            _write_progress(lookups, task.progress_records(), task.unwritten_anchors())
+        results = task.run()
+        _write_progress(lookups, task.progress_records(), task.unwritten_anchors())
         task.write_offsets()
     return results
+
+
+def _ignore(report: object) -> None:
+    """Send no report."""
 
 
 def _read_back_consumer(stack: ExitStack, target_options: Mapping[str, object], policy: CopyPolicy) -> Consumer | None:

@@ -137,7 +137,7 @@ class FetchSteering:
     def _apply_positions(self) -> Collection[CopyHandle]:
         """Assign and seek; return the copies that were sought.
 
-        Only what has changed costs anything: at an epoch's edge thousands change hands, a few in each turn.
+        Only what has changed costs anything: thousands may change hands, a few in each turn.
         """
         if not self._changed:
             return ()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from typing import Final, Protocol
+from typing import Final
 
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.partition.machine import PartitionCopy
@@ -16,48 +16,11 @@ from mirror.timing import FOREVER_MS
 _log: Final = logging.getLogger(__name__)
 
 
-class Lifecycle(Protocol):
-    """What ends a task, and what its copies may begin before it ends."""
-
-    @property
-    def lasts(self) -> bool:
-        """Whether the task has not begun to end: copies may begin."""
-        ...
-
-    @property
-    def may_be_last(self) -> bool:
-        """Whether no task may follow for long, so that the progress topic receives the progress at the end."""
-        ...
-
-    def may_retry(self, active: Collection[PartitionCopy]) -> bool:
-        """Whether to retry expired copies."""
-        ...
-
-    def is_confirmed(self, now: int) -> bool:
-        """Whether the control record, as read less than ``FAILURE_BACKOFF_MS`` ago, says that the task may continue.
-
-        So what has fenced a copy that waits for so long is no other run.
-        """
-        ...
-
-    def update(
-        self, now: int, copies: Sequence[PartitionCopy], active: Collection[PartitionCopy]
-    ) -> Collection[PartitionCopy]:
-        """Begin to end if it is time; return the copies to step. ``active`` are the ``copies`` that are not done."""
-        ...
-
-    def due_ms(self, now: int) -> int:
-        """Return when :meth:`update` has to be called next if nothing wakes the task before."""
-        ...
-
-
 class TaskLifecycle:
     """The lifecycle of a task that lives until its ranges are done, or it is to stop.
 
     It stops in order: the copies commit what is acknowledged, and abort what is not committed within the wind-up time.
     """
-
-    may_be_last: Final = True
 
     def __init__(
         self,
@@ -76,7 +39,7 @@ class TaskLifecycle:
             ControlWatch(
                 read_control,
                 policy.run,
-                policy.epoch,
+                policy.job,
                 now,
                 generation=policy.generation,
                 task=policy.task,
@@ -98,18 +61,18 @@ class TaskLifecycle:
         return self.lasts and any(copy.range.open_ended or not copy.expired for copy in active)
 
     def is_confirmed(self, now: int) -> bool:
-        """As :meth:`Lifecycle.is_confirmed`."""
+        """Whether the control record, as read less than ``FAILURE_BACKOFF_MS`` ago, says that the task may continue.
+
+        So what has fenced a copy that waits for so long is no other run.
+        """
         return self._control is not None and now - self._control.confirmed_ms < FAILURE_BACKOFF_MS
 
-    def update(
-        self, now: int, copies: Sequence[PartitionCopy], active: Collection[PartitionCopy]
-    ) -> Collection[PartitionCopy]:
-        """Stop if the control record says so; return the copies to step."""
-        del copies
+    def update(self, now: int, active: Collection[PartitionCopy]) -> Collection[PartitionCopy]:
+        """Stop if the control record says so; return the copies to step. ``active`` are those that are not done."""
         if self._control is not None and self.lasts and (command := self._control.poll(now)) is not None:
             if command.stop is not None:
                 self.stop_reason, self._abort_at = command.reason(), now + self.wind_up_ms
-                _log.info("job %d of run %s stops: %s", self._policy.epoch, self._policy.run, self.stop_reason)
+                _log.info("job %d of run %s stops: %s", self._policy.job, self._policy.run, self.stop_reason)
                 return self._wind_up(active, now, immediately=False)
             self._on_command(command)
         if now < self._abort_at:
@@ -124,7 +87,6 @@ class TaskLifecycle:
             copy.wind_up(now, immediately=immediately)
         return ended
 
-    def due_ms(self, now: int) -> int:
-        """As :meth:`Lifecycle.due_ms`."""
-        del now
+    def due_ms(self) -> int:
+        """Return when :meth:`update` has to be called next if nothing wakes the task before."""
         return min(self._abort_at, FOREVER_MS if self._control is None or not self.lasts else self._control.due_ms())

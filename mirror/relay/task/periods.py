@@ -1,4 +1,7 @@
-"""Lets telemetry have what came of each partition in each period, although its copy goes on for months."""
+"""Lets telemetry have what came of each partition in each period, although its copy goes on for months.
+
+What reports failures soon learns of them here, too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from mirror.client import TopicPartition
 from mirror.relay.model.observer import TaskObserver, TaskSnapshot
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.reports import difference
+from mirror.relay.model.timeline import SpanName
 from mirror.relay.partition.machine import PartitionCopy
 
 
@@ -18,8 +22,10 @@ class PeriodObserver:
     Without :meth:`end_period`, there is one period: that of the whole copy.
     """
 
-    def __init__(self, observer: TaskObserver) -> None:
+    def __init__(self, observer: TaskObserver, on_failed: Callable[[TopicPartition], object]) -> None:
+        """``on_failed`` is called when an attempt at a target partition has failed."""
         self._observer: Final = observer
+        self._on_failed: Final = on_failed
         self._began: Final = dict[TopicPartition, RangeResult]()
         """By target partition: the result when the present period began; none in the first one."""
 
@@ -54,6 +60,8 @@ class PeriodObserver:
 
     def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
         """Pass it on."""
+        if span["name"] == SpanName.ATTEMPT:
+            self._on_failed(TopicPartition(range_.target_topic, range_.partition))
         self._observer.span_ended(range_, span)
 
     def range_finished(self, range_: Range, result: RangeResult) -> None:

@@ -10,9 +10,8 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.readback.reader import ReadBackObserver, TargetReadBack
 from mirror.relay.task.writers import Clients
 
-_BATCH_GRACE_MS: Final = 10_000
-_STREAM_GRACE_MS: Final = 1_000
-"""How long the results wait for what is still to be read: a stream's next epoch waits for them."""
+_GRACE_MS: Final = 10_000
+"""How long the results wait at the end of the task for what is still to be read."""
 
 
 def new_read_back(clients: Clients, policy: CopyPolicy, unix_ms: Callable[[], int]) -> TargetReadBack | None:
@@ -23,7 +22,7 @@ def new_read_back(clients: Clients, policy: CopyPolicy, unix_ms: Callable[[], in
         clients.reading_back,
         policy.verify,
         exactly_once=policy.exactly_once,
-        grace_ms=_BATCH_GRACE_MS if policy.until_ms is None else _STREAM_GRACE_MS,
+        grace_ms=_GRACE_MS,
         bounds=clients.lookups.target_bounds,
         unix_ms=unix_ms,
     )

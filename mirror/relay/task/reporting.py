@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mirror.client import TopicPartition
-from mirror.relay.model.observer import TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, TaskState
-from mirror.relay.model.timeline import SpanName
 from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.progress.committed import to_text
 
@@ -167,7 +165,7 @@ class TaskReporter:
             PartitionReport(
                 target=target,
                 run=policy.run,
-                job=policy.epoch,
+                job=policy.job,
                 task=policy.task,
                 attempt=policy.attempt,
                 taken=self._taken.get(target, version),
@@ -184,7 +182,7 @@ class TaskReporter:
         self._send(
             TaskState(
                 run=policy.run,
-                job=policy.epoch,
+                job=policy.job,
                 task=policy.task,
                 attempt=policy.attempt,
                 host=socket.gethostname(),
@@ -202,25 +200,3 @@ def _digest(copy: PartitionCopy) -> tuple[object, ...]:
     """Return what differs if there is something new to report: it is computed for thousands of idle partitions."""
     result = copy.result
     return result.end, result.records, result.retries, copy.failing, copy.done, len(result.target_losses)
-
-
-class ReportingObserver:
-    """Passes everything on, and has failures reported soon."""
-
-    def __init__(self, observer: TaskObserver, on_failed: Callable[[TopicPartition], object]) -> None:
-        self._observer: Final = observer
-        self._on_failed: Final = on_failed
-
-    def task_started(self, take_snapshot: Callable[[], TaskSnapshot]) -> None:
-        """Pass it on."""
-        self._observer.task_started(take_snapshot)
-
-    def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
-        """Pass it on."""
-        if span["name"] == SpanName.ATTEMPT:
-            self._on_failed(TopicPartition(range_.target_topic, range_.partition))
-        self._observer.span_ended(range_, span)
-
-    def range_finished(self, range_: Range, result: RangeResult) -> None:
-        """Pass it on."""
-        self._observer.range_finished(range_, result)

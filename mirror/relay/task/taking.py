@@ -13,7 +13,6 @@ from mirror.relay.model.assignments import target_of
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.progress.committed import read_each_progress, to_text
-from mirror.relay.task.added_ranges import Selection
 from mirror.relay.task.topic_rules import TopicRules
 
 _log: Final = logging.getLogger(__name__)
@@ -21,6 +20,9 @@ _log: Final = logging.getLogger(__name__)
 _PROGRESS_TIMEOUT_MS: Final = 3_000
 """How long progress is waited for that is read for all partitions together. One whose coordinator is away for longer
 must not delay the others: it reads its own when it begins."""
+
+Selection = Callable[[str], str | None]
+"""Returns the target topic of a source topic, by the flow's configuration; None if the flow does not copy it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,20 +26,18 @@ class TaskRecords:
         self,
         keeper: AnchorKeeper | None,
         offsets: OffsetKeeper | None,
-        write_progress: Callable[[], object],
         submit: Callable[..., Future[Any]],
         now: int,
         unix_ms: int,
     ) -> None:
         """``keeper`` and ``offsets``: None if anchors, or the offset index, are not written.
 
-        ``write_progress`` begins to write the progress, and ``submit`` runs a call in a thread that may block. ``now``
-        is in monotonic ms, and ``unix_ms`` the same time since 1970.
+        ``submit`` runs a call in a thread that may block. ``now`` is in monotonic ms, and ``unix_ms`` the same time
+        since 1970.
         """
         self._anchors: Final = None if keeper is None else LazyWriting(keeper.write, submit)
         self._segments: Final = None if offsets is None else LazyWriting(offsets.write, submit, _MOST_SEGMENTS)
-        self._write_progress: Final = write_progress
-        # By the time since 1970, so that the short epochs of a stream together write once an hour.
+        # By the time since 1970, so that short jobs that follow each other write once an hour together.
         self._write_progress_at = now + _PROGRESS_TOPIC_INTERVAL_MS - unix_ms % _PROGRESS_TOPIC_INTERVAL_MS
 
     def keep_anchor(self, copy: CopyHandle, anchor: Anchor) -> None:
@@ -53,11 +51,15 @@ class TaskRecords:
             for segment in segments:
                 self._segments.add(copy.source, copy.target, key_of(copy.target, segment), segment)
 
+    def is_progress_due(self, now: int) -> bool:
+        """Whether the progress is to be written to the progress topic at ``now``, in monotonic ms: once an hour."""
+        due = now >= self._write_progress_at
+        if due:
+            self._write_progress_at = now + _PROGRESS_TOPIC_INTERVAL_MS
+        return due
+
     def write_due(self, now: int) -> None:
         """Begin to write what is due at ``now``, in monotonic ms."""
-        if now >= self._write_progress_at:
-            self._write_progress_at = now + _PROGRESS_TOPIC_INTERVAL_MS
-            self._write_progress()
         for writing in (self._anchors, self._segments):
             if writing is not None:
                 writing.write_due(now)

@@ -1,12 +1,12 @@
-"""Reads, once per task, what the configurations of both clusters say about the topics that it copies."""
+"""Reads what both clusters' configurations say about the topics of a task: at first, and again while it copies."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mirror.client import Admin, ConfigResource, Outcomes
 from mirror.cluster.types import ConfigEntry
@@ -17,10 +17,16 @@ from mirror.relay.batches.way_rules import EXPIRATION, EXPIRATION_BEFORE_3_4, Wa
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.model.way import Way
+from mirror.relay.task.background_read import BackgroundRead
+from mirror.timing import FOREVER_MS, deadline
 
 _ANSWER_TIMEOUT_MS: Final = 3_000
 """How long a broker has to answer. One that hangs must not delay the partitions of the others for longer."""
 _ATTEMPTS: Final = 3
+_MS_PER_TOPIC: Final = 20
+"""Rules are read less often for more topics: brokers have 40 values of each, and those of 10,000 take 0.5 s of CPU."""
+_MIN_REFRESH_MS: Final = 10_000
+"""How soon after the last time rules are read again because an attempt has failed."""
 
 Configs = Mapping[str, ConfigEntry]
 _Found = Outcomes[ConfigResource, dict[str, ConfigEntry]]
@@ -180,3 +186,38 @@ def smallest_expiration_ms(found: _Found) -> int | None:
 def _expiration_of(entries: Configs) -> str | None:
     entry = entries.get(EXPIRATION) or entries.get(EXPIRATION_BEFORE_3_4)
     return None if entry is None else entry.value
+
+
+class RulesRefresh:
+    """Reads the rules of a task's topics again. Used on the task's thread."""
+
+    def __init__(
+        self,
+        read: Callable[[Sequence[Range]], TopicRules],
+        submit: Callable[..., Future[Any]],
+        wake: Callable[[], None],
+        refresh_ms: int,
+        now: int,
+    ) -> None:
+        """``submit`` runs a call in a thread that may wait; a ``refresh_ms`` of 0 has nothing read."""
+        self._read: Final = read
+        self._refresh_ms: Final = refresh_ms
+        self._read_at = now
+        self._due_at = now + refresh_ms if refresh_ms else FOREVER_MS
+        failed = "the rules of the topics could not be read again; those that are known apply"
+        self._reading: Final = BackgroundRead[TopicRules](submit, wake, failed)
+
+    def on_failed(self) -> None:
+        """An attempt has failed: the target may have refused what its topic's configuration forbids by now."""
+        if self._refresh_ms:
+            self._due_at = min(self._due_at, self._read_at + _MIN_REFRESH_MS)
+
+    def update(self, ranges: Callable[[], Iterable[Range]], now: int) -> TopicRules | None:
+        """Return rules that were read, once; begin to read those of ``ranges()`` if that is due."""
+        if self._reading.in_progress:
+            return self._reading.take()
+        if now < self._due_at or not (topics := {one.target_topic: one for one in ranges()}):
+            return None
+        self._read_at, self._due_at = now, deadline(now, max(self._refresh_ms, _MS_PER_TOPIC * len(topics)))
+        self._reading.begin(self._read, list(topics.values()))
+        return None

@@ -1,20 +1,14 @@
-"""What copies need now and then that live for months: their progress renewed, rules read again, periods ended."""
+"""What copies need now and then that live for months: their progress renewed, and their periods ended."""
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.model.ranges import Range
 from mirror.relay.partition.machine import PartitionCopy
-from mirror.relay.task.topic_rules import TopicRules
 from mirror.timing import FOREVER_MS
-
-_log: Final = logging.getLogger(__name__)
 
 _MAX_IN_TURN: Final = 200
 """So many copies have their period ended, or are asked whether their progress is old, in one turn of the task."""
@@ -25,10 +19,6 @@ _MOST_RENEWED: Final = 4
 """So many copies of a task are renewed at a time: each reads nothing meanwhile, and 1,000 together took 25 s."""
 _RENEWED_WITHIN_MS: Final = 3_000
 """How long a copy that is being renewed holds up others."""
-_MS_PER_TOPIC: Final = 20
-"""Rules are read less often for more topics: brokers have 40 values of each, and those of 10,000 take 0.5 s of CPU."""
-_MIN_REFRESH_MS: Final = 10_000
-"""How soon after the last time rules are read again because an attempt has failed."""
 
 
 class Upkeep:
@@ -106,50 +96,3 @@ def _take(queue: deque[PartitionCopy], may_go_on: Callable[[], bool] = lambda: T
         copy = queue.popleft()
         if not copy.done:
             yield copy
-
-
-class RulesRefresh:
-    """Reads the rules of a task's topics again. Used on the task's thread."""
-
-    def __init__(
-        self,
-        read: Callable[[Sequence[Range]], TopicRules],
-        submit: Callable[..., Future[Any]],
-        wake: Callable[[], None],
-        refresh_ms: int,
-        now: int,
-    ) -> None:
-        """``submit`` runs a call in a thread that may wait."""
-        self._read: Final = read
-        self._submit: Final = submit
-        self._wake: Final = wake
-        self._refresh_ms: Final = refresh_ms
-        self._read_at = now
-        self._due_at = now + refresh_ms
-        self._reading: Future[TopicRules] | None = None
-
-    def on_failed(self) -> None:
-        """An attempt has failed: the target may have refused what its topic's configuration forbids by now."""
-        self._due_at = min(self._due_at, self._read_at + _MIN_REFRESH_MS)
-
-    def update(self, copies: Mapping[Any, PartitionCopy], now: int) -> TopicRules | None:
-        """Return rules that were read, once; begin to read them if that is due."""
-        if self._reading is not None:
-            return self._take()
-        if now < self._due_at or not copies:
-            return None
-        topics = {copy.range.target_topic: copy.range for copy in copies.values()}
-        self._read_at, self._due_at = now, now + max(self._refresh_ms, _MS_PER_TOPIC * len(topics))
-        self._reading = self._submit(self._read, list(topics.values()))
-        self._reading.add_done_callback(lambda _: self._wake())
-        return None
-
-    def _take(self) -> TopicRules | None:
-        reading = self._reading
-        if reading is None or not reading.done():
-            return None
-        self._reading = None
-        if (error := reading.exception()) is not None:
-            _log.info("the rules of the topics could not be read again; those that are known apply: %s", error)
-            return None
-        return reading.result()

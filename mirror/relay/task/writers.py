@@ -16,20 +16,16 @@ from mirror.relay.origin.registration import IdRegistration
 from mirror.relay.origin.registry import LocalOrigin
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.writers.at_least_once_writer import AtLeastOnceWriter
-from mirror.relay.partition.writers.continuation import Earlier, fence_valid_ms
-from mirror.relay.partition.writers.sequence_writer import SequenceWriter, SharedClients
+from mirror.relay.partition.writers.sequence_writer import SequenceWriter, SharedClients, fence_valid_ms
 from mirror.relay.partition.writers.target_writer import ExactlyOnceWriter, TargetWriter
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.committed import renewal_ms
 from mirror.relay.progress.committer import ProgressCommitter
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.position import PositionSearch
-from mirror.relay.task.additions import LoadAdditions
 from mirror.relay.task.assignment_reading import LoadEntries
-from mirror.relay.task.neighbours import Neighbours
 from mirror.relay.task.position_searches import AttemptSearch, PositionSearches
 from mirror.relay.task.reporting import SendReport
-from mirror.relay.task.running_copies import running_copies
 from mirror.relay.task.taking import LoadTaken
 from mirror.relay.task.topic_rules import TopicRules
 
@@ -57,35 +53,24 @@ class Clients:
     """Decides which records of the source are copied; None: all."""
     registration: IdRegistration | None = None
     """Registers producer ids on the target before they are used; None: they are not registered."""
-    load_additions: LoadAdditions | None = None
-    """Reads the ranges that are added to the epoch; None: nothing is added."""
     load_entries: LoadEntries | None = None
     """Reads the entries of the job's assignments; None: the task copies its rows, and nothing changes."""
     load_taken: LoadTaken | None = None
     """Reads what partitions need to begin that the task is given; None: nothing."""
-    read_rules: Callable[[Sequence[Range]], TopicRules] | None = None
-    """Reads the rules of topics again; None: they do not change."""
-    send_report: SendReport | None = None
-    """Sends what the task reports; None: it reports nothing."""
-    neighbours: Neighbours | None = None
-    """Asks the other processes of the host for partitions; None: no process is asked."""
+    read_rules: Callable[[Sequence[Range]], TopicRules] = lambda _: TopicRules({}, {})
+    """Reads the rules of topics again."""
+    send_report: SendReport = lambda _: None
+    """Sends what the task reports."""
 
 
 class TaskWriters:
     """The writers of one task; those that send plain batches share its producer, and commit together."""
 
-    def __init__(
-        self,
-        clients: Clients,
-        policy: CopyPolicy,
-        searches: PositionSearches | None,
-        under_lease: Callable[[], bool],
-    ) -> None:
-        """``searches``: None at least once; ``under_lease``: whether the epoch's results were handed over."""
+    def __init__(self, clients: Clients, policy: CopyPolicy, searches: PositionSearches | None) -> None:
+        """``searches``: None at least once."""
         self._clients: Final = clients
         self._policy: Final = policy
         self._searches: Final = searches
-        self._under_lease: Final = under_lease
         self._attempts: Final[dict[TopicPartition, int]] = {}
         self._committer: ProgressCommitter | None = None
 
@@ -100,29 +85,11 @@ class TaskWriters:
         assert clients.producer is not None  # noqa: S101 - only copies in transactions need none
         attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
         committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
-        earlier = self._earlier(flow, copy.target)
         if way is Way.SEQUENCES:
             valid_ms = renewal_ms(copy.target, fence_valid_ms(self._policy.renew_ms))
             shared = SharedClients(clients.producer, committer, admin, memory, valid_ms)
-            return SequenceWriter(flow, copy.target, settings, shared, attempt, self._search_of(copy), earlier)
-        return AtLeastOnceWriter(
-            flow,
-            copy.target,
-            admin,
-            clients.producer,
-            committer,
-            attempt,
-            takes_over=self._policy.lease_ms > 0,
-            earlier=earlier,
-            under_lease=self._under_lease,
-        )
-
-    def _earlier(self, flow: str, target: TopicPartition) -> Earlier | None:
-        clients = self._clients
-        earlier = running_copies.take(clients.producer_settings.cluster, flow, target)
-        if earlier is None and clients.neighbours is not None:
-            earlier = clients.neighbours.take(target)
-        return earlier
+            return SequenceWriter(flow, copy.target, settings, shared, attempt, self._search_of(copy))
+        return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, attempt)
 
     def _search_of(self, copy: CopyHandle) -> AttemptSearch:
         assert self._searches is not None  # noqa: S101 - there are some if the copy is exactly once

@@ -21,7 +21,6 @@ _LARGE_BYTES: Final = 1024 * 1024
 _ARENAS: Final = 2
 _YOUNG_OBJECTS: Final = 50_000
 """Containers (lists, dictionaries, ...) that are created and not freed before the cycle collector runs."""
-_MOST_UNCOLLECTED: Final = 10_000
 
 
 def bound_heap(released_bytes: int = 0) -> None:
@@ -66,24 +65,9 @@ def collect_rarely() -> None:
         gc.set_threshold(max(young, _YOUNG_OBJECTS), *older)
 
 
-class CopyCollection:
-    """Collects what ended tasks have left in this process: their clients' cycles, with 50 containers for a partition.
+def collect_ended_tasks() -> None:
+    """Collect what ended tasks have left in this process: their clients' cycles, with 50 containers for a partition.
 
-    A whole collection stops all threads, for a quarter of a second beside 300 partitions that are being copied.
+    The rarer runs of the collector would do it too late.
     """
-
-    def __init__(self) -> None:
-        self._begun = 0
-
-    def on_begin(self, copies: int, *, busy: bool) -> None:
-        """So many copies begin: collect what earlier ones have left, which the rarer runs would do too late.
-
-        If the process is ``busy`` with other copies, wait until 10,000 have begun (50 MB).
-        """
-        if not busy or self._begun >= _MOST_UNCOLLECTED:
-            gc.collect()
-            self._begun = 0
-        self._begun += copies
-
-
-copy_collection: Final = CopyCollection()
+    gc.collect()

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.errors import KafkaError
     from mirror.relay.model.ranges import Range
-    from mirror.spark.discovery.topic_watch import NewPartitions
     from mirror.spark.ledger.obstacles import TargetTopics
 
 
@@ -45,48 +44,52 @@ class JobAdditions:
     def __init__(
         self,
         flow: FlowConfig,
-        source: Admin,
-        target: Admin,
-        new: NewPartitions,
         assignments: Assignments,
+        version: int,
         is_initial: Callable[[TopicPartition], bool],
         report: Callable[[str], None],
     ) -> None:
-        """``report`` receives a line about what is copied from now on."""
+        """``version`` is that of the preparation with which the job was planned.
+
+        ``is_initial`` is whether the source had a partition when the run began: others are copied from their first
+        record. ``report`` receives a line about what is copied from now on.
+        """
         self._flow: Final = flow
-        self._source: Final = source
-        self._target: Final = target
-        self._new: Final = new
+        self._assigned_version = version
+        """The version of the preparation up to which everything has a task, or cannot be given to one now."""
+        self._reported: Final = set[TopicPartition]()
+        self._refused = ""
+        """The last line about partitions that the target refuses to have added."""
         self._assignments: Final = assignments
         self._is_initial: Final = is_initial
         self._report: Final = report
 
-    def assign(self) -> None:
-        """Give to tasks what they lack, unless nothing was prepared since. Raises KafkaError."""
-        targets = self._new.targets
-        if targets is None or targets.version == self._new.assigned_version:
+    def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
+        """Give to tasks what they lack of ``targets``, unless nothing was prepared since. Raises KafkaError."""
+        if targets.version == self._assigned_version:
             return
-        version, wanted = targets.version, lacking_sources(self._flow, targets, self._assignments)
-        ranges, waiting = plan_additions(self._flow, wanted, self._is_initial, self._source, self._target)
+        wanted = lacking_sources(self._flow, targets, self._assignments)
+        ranges, waiting = plan_additions(self._flow, wanted, self._is_initial, source, target)
         refused = self._assignments.take(ranges)
         if refused:
             self._report_refused(refused)
         taken = [one for one in ranges if TopicPartition(one.target_topic, one.partition) not in refused]
         self._report_new([TopicPartition(one.topic, one.partition) for one in taken])
         if not (waiting or refused):
-            self._new.assigned_version = version
+            self._assigned_version = targets.version
 
     def _report_refused(self, refused: Mapping[TopicPartition, KafkaError]) -> None:
         """Report what is tried again: the permission may come later than the topic."""
         error = next(iter(refused.values()))
         line = f"new on the source, and refused by the target, so tried again ({_counted(len(refused))}): {error}"
-        if line != self._new.refused:
+        if line != self._refused:
             self._report(line)
-        self._new.refused = line
+        self._refused = line
 
     def _report_new(self, tps: Collection[TopicPartition]) -> None:
-        if not (unreported := self._new.take_unreported(tps)):
+        if not (unreported := set(tps) - self._reported):
             return
+        self._reported.update(unreported)
         names = _named([tp.topic for tp in unreported])
         self._report(f"new on the source, and copied from now on: {names} ({_counted(len(unreported))})")
 

@@ -182,5 +182,5 @@ class Assigner:
             threading.Event().wait(wait_ms / 1000)
         self._table.version += 1
         self._announced_ms = self._clock.now()
-        self._control.announce_additions(self._table.version)
+        self._control.announce_assignments(self._table.version)
         self._table.on_announced(self._table.version, self._clock.now())

@@ -18,8 +18,8 @@ from mirror.mirrormaker.heartbeats import HeartbeatWriter, not_written
 from mirror.relay.model.ranges import SEVERITY, Outcome
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
-from mirror.spark.datasource.batch_planner import plan_run
 from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
 from mirror.spark.discovery.comparison import compare
 from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.driver.output.error_report import error_lines
@@ -31,11 +31,14 @@ from mirror.spark.driver.rounds.periodic_rounds import problem_of
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.takeover_watch import open_watch
 from mirror.spark.driver.telemetry_bridge import record_epoch
+from mirror.spark.flow_admins import open_admins
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.parquet import write_copied
+from mirror.spark.ledger.result_files import write_copied
 from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
+from mirror.spark.planning.snapshot import PlanRequest, make_plan
+from mirror.spark.planning.unknown_origin import deciding_registry
 from mirror.spark.preflight.allowance import Allowance
 from mirror.spark.preflight.flow_alignment import creation_recorder
 from mirror.spark.preflight.flow_registries import begin_registries
@@ -46,6 +49,7 @@ from mirror.spark.status.lag_monitor import record_lags, record_last_evidence
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.spark.status.target_progress import read_target_progress
 from mirror.telemetry.metrics.record_results import record_sync
+from mirror.telemetry.traces.ids import epoch_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from mirror.spark.discovery.comparison import Comparison
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.plan import Plan
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run import RunTelemetry
@@ -143,11 +148,11 @@ class FlowRunner:
         status.prepared(targets)
         try:
             with (
-                self._claimed(flow, run, watch) as claimed,
+                self._claimed(flow, run, watch) as claim,
                 ProgressBar(flow.name, ledger, self._options_of(flow.target), self._consoles),
             ):
-                self._consoles.progress(f"flow {flow.name}: planning")
-                self._replicate(flow, ledger, run if claimed else "", status)
+                self._say(flow, "planning")
+                self._replicate(flow, ledger, claim, status)
                 if flow.follows_groups and watch.resumed is None:
                     self._bring_groups(flow, ledger, report)
             self._warn_of_open_transactions(flow, ledger)
@@ -187,7 +192,7 @@ class FlowRunner:
         self._consoles.progress(f"flow {flow.name}: bringing its topics and their configurations in step")
         reports = AlignmentReports()
         try:
-            with AlignmentRounds(lambda: (self._config, flow), self.created, beside_copies=False) as rounds:
+            with AlignmentRounds(self._config, flow, self.created, beside_copies=False) as rounds:
                 report.alignment = rounds.round()
         except Exception as error:  # noqa: BLE001 - records are copied without it
             report.alignment = reports.failed(None, problem_of(error))
@@ -208,7 +213,7 @@ class FlowRunner:
         self._consoles.progress(f"flow {flow.name}: bringing the ACLs of its topics in step")
         reports = AclReports()
         try:
-            with AclRounds(lambda: (self._config, flow)) as rounds:
+            with AclRounds(self._config, flow) as rounds:
                 report.acls = rounds.round()
         except Exception as error:  # noqa: BLE001 - records are copied without it
             report.acls = reports.failed(None, problem_of(error))
@@ -246,8 +251,8 @@ class FlowRunner:
             self._warn(flow, not_written(error))
 
     @contextlib.contextmanager
-    def _claimed(self, flow: FlowConfig, run: str, watch: MirrorMakerWatch) -> Iterator[bool]:
-        """Claim the flow, so that another run of it ends; yield whether the claim succeeded.
+    def _claimed(self, flow: FlowConfig, run: str, watch: MirrorMakerWatch) -> Iterator[RunControl | None]:
+        """Claim the flow, so that another run of it ends; yield the run's record, or None if that failed.
 
         The run is asked to end if ``watch`` sees that MirrorMaker 2 copies again.
         """
@@ -263,7 +268,7 @@ class FlowRunner:
             claimed = control.claim_or_warn(partial(self._warn, flow))
             try:
                 with Heartbeat(control, then=stop_if_resumed) if claimed else contextlib.nullcontext():
-                    yield claimed
+                    yield record.wanted if claimed else None
             finally:
                 if claimed:
                     with contextlib.suppress(KafkaError):
@@ -276,51 +281,44 @@ class FlowRunner:
         self._consoles.progress(f"flow {flow.name}: preparing its topics on cluster {flow.target}")
         for line in self._findings.warnings.get(flow.name, []):
             self._warn(flow, line)
-        return self._prepare(self._config, flow)
+        return self._prepare(flow)
 
     def prepare_again(
         self,
-        config: MirrorConfig,
         flow: FlowConfig,
         before: TargetTopics,
         topics: Mapping[str, TopicDescription],
         on_created: Callable[[Collection[str]], None] = lambda _: None,
     ) -> TargetTopics:
-        """Prepare these source topics with the configuration that a stream uses now, and print new warnings.
+        """Prepare these source topics of a stream, and print new warnings.
 
         ``before`` is the result of the last preparation, which the result has, too. ``on_created`` is called with the
         target topics that were created. Raises MirrorError.
         """
-        return self._prepare(config, flow, before, topics, on_created)
+        return self._prepare(flow, before, topics, on_created)
 
-    def compare(self, config: MirrorConfig, flow: FlowConfig, before: TargetTopics) -> Comparison:
+    def compare(self, flow: FlowConfig, before: TargetTopics) -> Comparison:
         """Compare all topics of a stream with the preparation ``before``; the flow's own topics are prepared again.
 
         Raises MirrorError.
         """
-        with self._clusters(config, flow) as (source, target):
+        with open_admins(self._config, flow) as (source, target):
             for line in prepare_own_topics(flow, source, target):
                 self._warn(flow, line)
             return compare(flow, source, target, before)
 
-    @contextlib.contextmanager
-    def _clusters(self, config: MirrorConfig, flow: FlowConfig) -> Iterator[tuple[Admin, Admin]]:
-        source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
-        with Admin(source_options) as source, Admin(target_options) as target:
-            yield source, target
-
     def _prepare(
         self,
-        config: MirrorConfig,
         flow: FlowConfig,
         before: TargetTopics | None = None,
         topics: Mapping[str, TopicDescription] | None = None,
         on_created: Callable[[Collection[str]], None] = lambda _: None,
     ) -> TargetTopics:
-        with self._clusters(config, flow) as (source, target):
+        config = self._config
+        with open_admins(config, flow) as (source, target):
             recorder = creation_recorder(config, flow)
             owned, allowance = self._kept.setdefault(flow.name, (OwnedTopics(flow.name), Allowance()))
-            owned.use(target_options(config, flow))  # the file may have other credentials now
+            owned.use(target_options(config, flow))
 
             def report(line: str) -> None:
                 self._consoles.progress(f"flow {flow.name}: {line}")
@@ -359,20 +357,45 @@ class FlowRunner:
     def _options_of(self, cluster: str) -> dict[str, object]:
         return dict(self._config.clusters[cluster].client_options())
 
-    def _replicate(self, flow: FlowConfig, ledger: Ledger, run: str, status: RunStatus) -> None:
+    def _replicate(self, flow: FlowConfig, ledger: Ledger, control: RunControl | None, status: RunStatus) -> None:
+        """Plan the job of a run, and run it; ``control`` is the run's record, or None if it could not claim the flow.
+
+        Raises MirrorError if it cannot be planned.
+        """
         context = self._context()
-        options = FlowOptions(
-            self._config_path, flow.name, ledger.path, self._secrets_dir, context.defaultParallelism, run
+        options = FlowOptions(self._config_path, flow.name, ledger.path, self._secrets_dir, context.defaultParallelism)
+        plan = self._plan(flow, ledger, options.parallelism, status)
+        ledger.write_plan(plan)
+        status.planned(plan)
+        of_job = TaskSpec(
+            run="" if control is None else control.run,
+            job=plan.epoch,
+            generation=0 if control is None else control.generation,
+            refresh_ms=flow.refresh_ms,
+            trace=str(epoch_id(flow.name, ledger.path.name, plan.epoch)),
         )
-        tasks = plan_run(options, status.table)
-        if (plan := ledger.plan()) is not None:
-            status.planned(plan)
         label = JobLabel.of(flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", ledger.path.name)
-        job = copy_job(context, options, tasks, label)
+        job = copy_job(context, options, tasks_of(plan, of_job), label)
         try:
             job.run()
         finally:  # what the other tasks have copied is kept, if Spark gives up one
             write_copied(ledger.path, job.results)
+
+    def _plan(self, flow: FlowConfig, ledger: Ledger, parallelism: int, status: RunStatus) -> Plan:
+        clock = SystemClock()
+        began_ms = clock.now()
+        with open_admins(self._config, flow) as (source, target):
+            request = PlanRequest(
+                flow=flow,
+                now_ms=clock.unix_ms(),
+                parallelism=parallelism,
+                turns=status.table.turns,
+                unhealthy=status.table.health,
+                targets=ledger.targets(),
+                registry=deciding_registry(self._config, flow),
+            )
+            plan = make_plan(request, source, target)
+        return replace(plan, took_ms=clock.now() - began_ms)
 
     def _measure(self, flow: FlowConfig, report: FlowReport) -> None:
         """Record the remaining lag in the metrics, and the size of the offset index there and in the report.
@@ -418,7 +441,7 @@ class FlowRunner:
         reached = read_target_progress(self._options_of(flow.target), flow.name, without_result)
         report.partitions = join_results(plan, attempts, reached, cut_short=report.cut_short)
         if status is not None:
-            status.copied(plan, attempts)
+            status.returned(plan, attempts)
         with self._telemetry.metrics.lock:
             record_sync(self._telemetry.metrics, flow.name, report.sync_state)
         with contextlib.suppress(OSError):

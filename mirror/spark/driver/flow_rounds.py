@@ -47,17 +47,14 @@ class FlowRounds:
         ledger: Ledger,
         telemetry: RunTelemetry,
         *,
-        load_live: Callable[[], tuple[MirrorConfig, FlowConfig]],
         warn: Callable[[str], None],
         outages: Outages,
     ) -> None:
-        """``load_live`` returns the configuration that the flow uses at the time of the call."""
         self._config: Final = config
         self._flow: Final = flow
         self._report: Final = report
         self._ledger: Final = ledger
         self._telemetry: Final = telemetry
-        self._load_live: Final = load_live
         self._warn: Final = warn
         self._outages: Final = outages
         self._sync_lock: Final = threading.Lock()
@@ -91,7 +88,7 @@ class FlowRounds:
     def _alignment_rounds(self, created: CreatedTopics) -> PeriodicRounds[AlignmentReport]:
         """Return the rounds that keep configurations in step, after the one of the start."""
         return PeriodicRounds(
-            lambda: AlignmentRounds(self._load_live, created, beside_copies=True),
+            lambda: AlignmentRounds(self._config, self._flow, created, beside_copies=True),
             self._flow.sync_interval_ms,
             self.on_alignment,
             self._warn,
@@ -103,7 +100,7 @@ class FlowRounds:
     def _acl_rounds(self) -> PeriodicRounds[AclReport]:
         """Return the rounds that keep ACLs in step, after the one of the start."""
         return PeriodicRounds(
-            lambda: AclRounds(self._load_live),
+            lambda: AclRounds(self._config, self._flow),
             self._flow.sync_interval_ms,
             self.on_acls,
             self._warn,

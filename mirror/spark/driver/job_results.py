@@ -17,7 +17,7 @@ from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.reports import COPYING, PartitionReport, ReportedCounts, difference
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.parquet import write_task_reports
+from mirror.spark.ledger.result_files import write_task_reports
 from mirror.spark.ledger.results import StreamTotals
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import Admin
 from mirror.errors import ConfigError, FlowError, KafkaError, MirrorError, MirrorMakerResumed
 from mirror.runtime.clock import SystemClock
-from mirror.spark.driver.awaited_flow import is_away, may_start_later
+from mirror.spark.contact import is_away
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.flow_results import FlowResults
 from mirror.spark.driver.flow_rounds import FlowRounds
@@ -119,7 +119,6 @@ class OneStream:
             report,
             self.ledger,
             telemetry,
-            load_live=lambda: (config, flow),
             warn=self._warn,
             outages=self._outages,
         )
@@ -162,7 +161,7 @@ class OneStream:
                 return Lost(str(error), outage=True)
             return Refused(str(error), self._flow.refresh_ms)
         except Exception as error:  # noqa: BLE001 - who runs the flow begins again
-            return Lost("; ".join(error_lines(error)), outage=is_away(error) or may_start_later(error))
+            return Lost("; ".join(error_lines(error)), outage=is_away(error))
         finally:
             self._end()
 
@@ -193,12 +192,11 @@ class OneStream:
             planner=FlowPlanner(
                 self._config,
                 self._flow,
-                self.ledger,
                 targets,
                 SystemClock(),
                 parallelism=self._options.parallelism,
                 drains=self._available_now,
-                status=lambda: status.table,
+                status=status.table,
             ),
             status=status,
             results=self._results,
@@ -239,15 +237,15 @@ class OneStream:
     def _open_monitors(self, resources: contextlib.ExitStack, jobs: FollowedJob | BoundedJobs) -> StreamMonitor:
         """Begin what is done beside the copies."""
         self._monitor = monitor = StreamMonitor(
-            self._flow.name,
-            lambda: (self._config, self._flow),
+            self._config,
+            self._flow,
             self._targets,
             self._prepare_again,
             self._runner.compare,
             self._warn,
             self._progress.on_news,
             record=self._record,
-            assigns=None if self._available_now else jobs.assigns,
+            assign=None if self._available_now else jobs.assign,
             others=jobs.others,
             outages=self._outages,
             watch=self._watch,
@@ -261,13 +259,11 @@ class OneStream:
             resources.enter_context(rounds)
         return monitor
 
-    def _prepare_again(
-        self, config: MirrorConfig, flow: FlowConfig, topics: Mapping[str, TopicDescription], gone: Collection[str]
-    ) -> TargetTopics:
+    def _prepare_again(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
         """Prepare ``topics``, and drop those that are ``gone``."""
         before = targets = self._targets
         if topics:
-            targets = self._runner.prepare_again(config, flow, before, topics, self._on_created)
+            targets = self._runner.prepare_again(self._flow, before, topics, self._on_created)
         if (targets := targets.without(gone)) != before:
             self._targets = targets
             if self._status is not None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from mirror.client import TopicPartition
 from mirror.errors import KafkaError
+from mirror.relay.model.reports import NO_TASK, PartitionReport
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import STATUS_MS, StatusWriter
 from mirror.relay.progress.status_values import RunState
@@ -15,6 +18,7 @@ from mirror.spark.ledger.evidence_files import keep_evidence
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.partition_health import unhealthy_after
 from mirror.spark.ledger.status_table import (
+    Reported,
     StatusTable,
     health_records,
     obstacle_records,
@@ -22,13 +26,14 @@ from mirror.spark.ledger.status_table import (
     read_status,
     turn_records,
 )
-from mirror.spark.planning.history import has_limits, newer_records
+from mirror.spark.planning.history import has_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from mirror.config.models import FlowConfig
+    from mirror.relay.model.ranges import RangeResult
     from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import Records
@@ -61,19 +66,18 @@ class RunStatus:
 
     @property
     def table(self) -> StatusTable:
-        """What is known of earlier runs, and of this one, as far as planning needs it: the newest of each partition."""
+        """What earlier runs have reported, unless the topic cannot be read, and this one."""
         return self._known
 
     def read(self, report_dir: Path) -> None:
-        """Read what the topic and the ledger in ``report_dir`` have, and keep other hosts' evidence there."""
+        """Read what the topic has, and keep other hosts' evidence in ``report_dir``."""
         with self._lock:
             self._report_dir = report_dir
             if (error := self._read()) is not None:
-                self._say(f"its status topic cannot be read, so the report folder says what earlier runs did: {error}")
-                self._known.put(self._newer(self._known))
+                self._say(f"its status topic cannot be read, so it is not known what has failed: {error}")
 
     def _read(self) -> KafkaError | None:
-        """Read the topic, and report what the ledger has that is newer; return why the topic cannot be read."""
+        """Read the topic; return why it cannot be read."""
         try:
             found = read_status(self._options, self._flow.name, STATUS_MS)
         except KafkaError as error:
@@ -81,20 +85,13 @@ class RunStatus:
         for tp, turn_ms in self._known.turns.items():  # this run has given some before it could read
             found.turns[tp] = max(turn_ms, found.turns.get(tp, 0))
         self._known, self._is_read = found, True
-        self._put(self._newer(found))
         if self._report_dir is not None:
             keep_evidence(self._report_dir, self._flow.name, found.evidence)
         return None
 
-    def _newer(self, table: StatusTable) -> Records:
-        if self._report_dir is None:
-            return {}
-        folder = self._report_dir / "ledger" / self._flow.name
-        return newer_records(self._flow, folder, self._run, table)
-
     def _read_if_unread(self) -> None:
         """Read what could not be read when the run began: what it has of earlier runs must not stay for ever."""
-        if self._is_read or self._report_dir is None or (now := self._unix_ms()) < self._read_due_ms:
+        if self._is_read or (now := self._unix_ms()) < self._read_due_ms:
             return
         self._read_due_ms = now + _READ_AGAIN_MS
         if self._read() is None:
@@ -117,8 +114,18 @@ class RunStatus:
             if not self._is_clean:
                 self._put(outdated_records(self._known, plan, self._run))
             self._is_clean = True
+            self._report(plan.results_without_task, plan.epoch)
             if has_limits(self._flow):
                 self._put(turn_records(self._known.turns, plan, self._unix_ms()))
+
+    def returned(self, plan: Plan, attempts: Sequence[Attempt]) -> None:
+        """Report what the tasks of a job have returned, as :meth:`copied`, and the error of each that has one.
+
+        A task whose reports were lost, or that could not begin, has reported nothing.
+        """
+        self.copied(plan, attempts)
+        with self._lock:
+            self._report([attempt.result for attempt in attempts], plan.epoch)
 
     def copied(self, plan: Plan, attempts: Sequence[Attempt]) -> None:
         """Report which partitions have failed, and which have recovered."""
@@ -131,6 +138,29 @@ class RunStatus:
         """Write what waits, within :data:`_CLOSE_MS`."""
         if (error := self._writer.close(_CLOSE_MS)) is not None:
             self._say(f"other hosts will not know of this run: {error}")
+
+    def _report(self, results: Iterable[RangeResult], number: int) -> None:
+        """Report results that have an error, and take back those of the driver that have none any more."""
+        for result in results:
+            target = TopicPartition(result.target_topic, result.partition)
+            before = self._known.partitions.get(target)
+            if result.error is None and (before is None or before.report.result.error is None):
+                continue
+            report = PartitionReport(
+                target=target,
+                run=self._run,
+                job=number,
+                task=NO_TASK,
+                attempt=0,
+                taken=0,
+                state=result.outcome.value,
+                sequence=0,
+                version=0,
+                result=replace(result, timeline=None, withheld=None),
+            )
+            self._known.partitions[target] = Reported(report, self._unix_ms())
+            if self._known.exists:
+                self._writer.send(report)
 
     def _put(self, records: Records) -> None:
         self._known.put(records)

@@ -1,4 +1,4 @@
-"""The Spark context or session of a job, and the registration of the data sources in any session."""
+"""The Spark context of a job."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyspark
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # ships no types
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.sql import SparkSession
 
 from mirror.errors import FlowError, brief
 from mirror.spark.driver.launch.host_user import USER_NAME, has_name
@@ -28,8 +27,6 @@ from mirror.spark.driver.output.error_report import error_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from pyspark.sql.datasource import DataSource
 
 DAEMON_SETTING: Final = "spark.python.daemon.module"
 DAEMON_MODULE: Final = "mirror.spark.worker_daemon"
@@ -50,28 +47,15 @@ TASK_FAILURES: Final = 100
 """How often each task of a stream may be lost before its job is."""
 RESERVED_SLOTS: Final = 32
 _LOCAL: Final = re.compile(r"local(?:\[(\*|\d+)(?:\s*,\s*(\d+))?\])?")
-_FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 def start_context() -> SparkContext:
-    """Return the context of this job, without a session: its SQL classes take a second to load.
+    """Return the context of a run, without a session: its SQL classes take a second to load.
 
     Raises FlowError if Spark cannot be started (no master, a wrong setting).
     """
     with _clear_errors():
         return SparkContext.getOrCreate(_conf())
-
-
-def start_session() -> SparkSession:
-    """Return the session of this job, with the data sources registered.
-
-    Raises FlowError as the above, and if this PySpark is too old for them.
-    """
-    _data_sources()  # before Spark starts
-    with _clear_errors():
-        spark: SparkSession = SparkSession.builder.config(conf=_conf()).getOrCreate()
-        register(spark)
-        return spark
 
 
 def start_stream_context() -> SparkContext:
@@ -83,18 +67,13 @@ def start_stream_context() -> SparkContext:
 
 
 def stream_settings(given: Mapping[str, str], cores: int) -> dict[str, str]:
-    """Return the settings of a stream that the ``given`` ones lack. Raises FlowError if one would repeat its tasks.
+    """Return the settings of a stream that the ``given`` ones lack.
 
     Flows share the slots fairly. A task may be lost many times: each of its attempts fences the one before, and a job
     lives for months. A local master has slots in reserve, for flows that are added: a task of a stream never frees
     its own. ``cores`` are those of this host.
     """
-    if given.get(_SPECULATION, "false").lower() == "true":
-        raise FlowError(
-            f"{_SPECULATION}=true begins tasks a second time that seem slow, and a stream's task never ends: both would"
-            " fence each other for ever; remove the setting"
-        )
-    settings = {_SPECULATION: "false"} | {
+    settings = {
         name: value
         for name, value in {"spark.scheduler.mode": "FAIR", _MAX_FAILURES: str(TASK_FAILURES)}.items()
         if name not in given
@@ -120,15 +99,6 @@ def slots_of(context: SparkContext) -> int:
         while len(tracker.getExecutorInfos()) < 2 and time.monotonic() < until:  # noqa: PLR2004 - the driver is one
             time.sleep(_POLL_S)
     return int(context.defaultParallelism)
-
-
-def load_sql_classes() -> None:
-    """Have the JVM load the classes of a session and of a query, for the archive that it writes.
-
-    A scheduled run needs none of them, but a stream maps the same archive.
-    """
-    with contextlib.suppress(Exception):  # the copies are complete: a stream that starts later is no reason to fail
-        SparkSession.builder.getOrCreate().range(1).collect()
 
 
 @contextlib.contextmanager
@@ -178,7 +148,6 @@ def jvm_words(since: int, log: Path = Path("/proc/self/fd/2")) -> str:
 
 def _conf() -> SparkConf:
     """Return the settings of spark-submit, with those that this job adds."""
-    # Of a JVM that this process starts, for the processes of Spark's planners, which have no setting for it.
     os.environ.setdefault(SAFE_PATH, "1")
     # SparkConf has the settings of spark-submit only once the gateway to the JVM exists.
     SparkContext._ensure_initialized()  # noqa: SLF001  (PySpark's own SparkSession.builder calls it so)
@@ -191,6 +160,7 @@ def _conf() -> SparkConf:
         users.setLoginUser(users.createRemoteUser(USER_NAME))
     conf = SparkConf()
     settings = dict(conf.getAll())
+    refuse_speculation(settings)
     if python := settings.get("spark.pyspark.python"):
         # spark-submit does this. For a script that starts Spark itself, PySpark only reads this variable.
         os.environ["PYSPARK_PYTHON"] = python
@@ -264,36 +234,10 @@ def local_only_settings(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in defaults.items() if name not in given}
 
 
-def register(spark: SparkSession) -> None:
-    """Register the formats ``mirror-ranges`` and ``mirror`` in ``spark``. Raises FlowError as :func:`start_session`."""
-    for data_source in _data_sources():
-        spark.dataSource.register(data_source)
-
-
-def _data_sources() -> tuple[type[DataSource], ...]:
-    """Return the formats. Not imported at the top: runs and verifications do without, and PySpark before 4.2 has to."""
-    try:
-        from pyspark.sql.streaming.datasource import ReadLimit  # noqa: F401  (of the planner's process)
-
-        from mirror.spark.datasource.sink import MirrorSink
-        from mirror.spark.datasource.source import RangesSource
-    except ImportError as error:
+def refuse_speculation(settings: Mapping[str, str]) -> None:
+    """Raise FlowError if Spark would begin tasks a second time."""
+    if settings.get(_SPECULATION, "false").lower() == "true":
         raise FlowError(
-            f"a stream needs PySpark 4.2 or later, and {Path(pyspark.__file__).parent} is {pyspark.__version__}:"
-            " install a later PySpark, or have a scheduler repeat `mirror run`"
-        ) from error
-    return RangesSource, MirrorSink
-
-
-def use_cheap_checkpoints(spark: SparkSession) -> None:
-    """Switch off checksums and file modes of a stream's checkpoint, because nothing is copied between two epochs.
-
-    The checkpoint is deleted with its query, and only its last batches are kept: each has the ends of all partitions.
-    By default Spark writes a checksum file for each of its files, and starts a process to set its mode (measured on a
-    loaded machine: 190 ms between two epochs instead of 45).
-    """
-    spark.conf.set("spark.sql.streaming.checkpoint.fileChecksum.enabled", "false")
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
-    with contextlib.suppress(Py4JError):  # another version of Spark may not have this class
-        spark.sparkContext._jvm.java.lang.Class.forName(_FILE_MANAGER)  # type: ignore[union-attr]  # noqa: SLF001
-        spark.conf.set("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)
+            f"{_SPECULATION}=true begins tasks a second time that seem slow: both would copy the same partitions, and"
+            " fence each other; remove the setting"
+        )

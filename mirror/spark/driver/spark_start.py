@@ -6,7 +6,6 @@ A script that ``spark-submit`` runs is a child of Spark's JVM. Any other starts 
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import threading
 from concurrent.futures import Future
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 from pyspark import SparkContext
 
 from mirror.errors import FlowError
-from mirror.spark.driver.launch.submission import WRITES_ARCHIVE
-from mirror.spark.driver.session import load_sql_classes, start_context
+from mirror.spark.driver.session import start_context
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -42,10 +40,7 @@ class SparkStart:
             terminate_jvm()
             return
         with contextlib.suppress(Exception):  # `context` has raised it
-            context = self.context()
-            if WRITES_ARCHIVE in os.environ:
-                load_sql_classes()
-            context.stop()
+            self.context().stop()
         _close_jvm()
 
     def context(self) -> SparkContext:

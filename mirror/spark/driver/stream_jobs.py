@@ -13,11 +13,12 @@ from mirror.errors import KafkaError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.reports import NO_TASK
 from mirror.relay.progress.control import newest_attempts
 from mirror.relay.progress.open_transactions import StuckTransactions
 from mirror.relay.progress.status_topic import StatusFollower
 from mirror.runtime.clock import SystemClock, process_rng
-from mirror.spark.datasource.task_spec import JobTerms, tasks_of
+from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
 from mirror.spark.discovery.job_additions import JobAdditions, gone, gone_line, lacking_sources
 from mirror.spark.driver.assigner import Assigner
 from mirror.spark.driver.flow_job import JobLabel, copy_job
@@ -25,7 +26,7 @@ from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.failure_lines import FailureLines
 from mirror.spark.driver.task_watch import TaskWatch
 from mirror.spark.ledger.obstacles import TargetTopics
-from mirror.spark.ledger.parquet import write_copied
+from mirror.spark.ledger.result_files import write_copied
 from mirror.telemetry.traces.ids import epoch_id
 from mirror.timing import FOREVER_MS
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from mirror.relay.model.ranges import RangeResult
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.datasource.task_spec import CopyTask
-    from mirror.spark.discovery.topic_watch import NewPartitions
     from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.flow_results import FlowResults
     from mirror.spark.driver.output.stream_progress import StreamProgress
@@ -101,22 +101,20 @@ class JobParts:
     def job(self, plan: Plan, first_period: int | None) -> FlowJob[CopyTask, CopiedTask]:
         """Return the job that copies what ``plan`` has. Raises KafkaError."""
         flow, ledger = self.flow, self.ledger
-        tasks = tasks_of(
-            plan,
+        of_job = TaskSpec(
             run=self.control.run,
+            job=plan.epoch,
             renew_ms=self.planner.renew_ms(self.target),
+            generation=self.record.wanted.generation,
+            refresh_ms=flow.refresh_ms,
+            period_ms=FOREVER_MS if first_period is None else flow.period_ms,
+            first_period=first_period,
             trace=str(epoch_id(flow.name, ledger.path.name, plan.epoch)),
-            terms=JobTerms(
-                generation=self.record.wanted.generation,
-                refresh_ms=flow.refresh_ms,
-                period_ms=FOREVER_MS if first_period is None else flow.epoch_ms,
-                first_period=first_period,
-            ),
         )
         label = JobLabel.of(
             flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", self.control.run, plan.epoch
         )
-        return copy_job(self.context, self.options, tasks, label)
+        return copy_job(self.context, self.options, tasks_of(plan, of_job), label)
 
 
 class FollowedJob:
@@ -154,6 +152,13 @@ class FollowedJob:
             settle_within_ms=self._settle_within_ms,
             warn=parts.warn,
         )
+        self._additions = JobAdditions(
+            parts.flow,
+            self._assigner,
+            self._planned_for.version,
+            parts.planner.is_initial,
+            parts.progress.on_news,
+        )
         self._watch = TaskWatch(parts.control.run, _JOB, len(rows), self._clock.now())
         with contextlib.suppress(KafkaError):  # they only cost a little time
             self._assigner.delete_outdated()
@@ -164,20 +169,15 @@ class FollowedJob:
             self._plan,
             parts.control.run,
             _JOB,
-            period_ms=parts.flow.epoch_ms,
+            period_ms=parts.flow.period_ms,
             unix_ms=self._clock.unix_ms(),
             on_period=parts.status.copied,
         )
         self._job = parts.job(self._plan, self._job_results.first_period)
 
-    def assigns(
-        self, flow: FlowConfig, source: Admin, target: Admin, control: RunControlClient, new: NewPartitions
-    ) -> Callable[[], None]:
-        """Return what gives new partitions to the tasks."""
-        del control
-        parts = self._parts
-        is_initial, report = parts.planner.is_initial, parts.progress.on_news
-        return JobAdditions(flow, source, target, new, self._assigner, is_initial, report).assign
+    def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
+        """Give to the tasks what they lack of ``targets``. Raises KafkaError."""
+        self._additions.assign(targets, source, target)
 
     def begin_again(self, target_topics: Collection[str]) -> None:
         """Have copies into these topics begin again, which were created: a copy knows its log. Raises KafkaError.
@@ -200,7 +200,7 @@ class FollowedJob:
         self._job_results.update(self._clock.unix_ms(), self._assigner.ranges)
         if self._job.results:
             # A task that has ended gets nothing any more: the others end, too, and another job begins.
-            self._parts.record.want(epoch=_JOB + 1)
+            self._parts.record.want(job=_JOB + 1)
 
     @property
     def why(self) -> str:
@@ -225,9 +225,10 @@ class FollowedJob:
         with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
             while not ended.wait(_STATUS_INTERVAL_S):
                 news, now = follower.news(), self._clock.now()
-                self._job_results.take(news.partitions)
-                self._assigner.on_reports(news.partitions)
-                for line in failures.failed(news.partitions):
+                reports = [report for report in news.partitions if report.task != NO_TASK]
+                self._job_results.take(reports)
+                self._assigner.on_reports(reports)
+                for line in failures.failed(reports):
                     parts.warn_again(line)
                 for line in failures.recovered():
                     parts.progress.on_news(line)
@@ -279,12 +280,8 @@ class BoundedJobs:
         self._idle: list[RangeResult] = []
         self._plan: Plan | None = None
 
-    def assigns(
-        self, flow: FlowConfig, source: Admin, target: Admin, control: RunControlClient, new: NewPartitions
-    ) -> Callable[[], None]:
-        """Return what is done about new partitions: nothing, since the next job has them."""
-        del flow, source, target, control, new
-        return _nothing
+    def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
+        """Do nothing: the next job has what was prepared."""
 
     def on_status(self, status: FlowStatus) -> None:
         """Warn of transactions of the source that stay open."""
@@ -325,7 +322,7 @@ class BoundedJobs:
         with self._ledger_errors():
             parts.ledger.write_plan(plan)
         parts.progress.on_plan(plan, follows=False)
-        parts.record.want(epoch=plan.epoch)
+        parts.record.want(job=plan.epoch)
         job = parts.job(plan, None)
         job.start()
         goes_on = False
@@ -337,8 +334,8 @@ class BoundedJobs:
             with self._ledger_errors():
                 write_copied(parts.ledger.path, copied)
                 parts.results.add(plan, attempts)
-        parts.status.copied(plan, attempts)
-        parts.planner.note(attempts, plan.epoch)
+        parts.status.returned(plan, attempts)
+        parts.planner.note(attempts)
         return attempts if goes_on else None
 
     def _add_idle(self, plan: Plan) -> None:
@@ -351,7 +348,6 @@ class BoundedJobs:
                 self._parts.ledger.write_attempts([], plan.epoch)
                 self._parts.results.add(plan, [])
             else:
-                self._parts.ledger.write_idle_plan(plan)
                 self._parts.results.add_idle(plan)
 
     def _ledger_errors(self) -> contextlib.AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Monitor one flow of a stream while Spark runs its epochs: follow control commands, and discover new topics."""
+"""Monitor one flow of a stream while its tasks copy: follow control commands, and discover new topics."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from mirror.errors import MirrorError
 from mirror.relay.progress.control import POLL_INTERVAL_MS
 from mirror.runtime.clock import process_rng
 from mirror.spark.discovery.comparison import Comparison
-from mirror.spark.discovery.topic_watch import NewPartitions, TopicWatch
-from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.discovery.pace import pause_ms
+from mirror.spark.discovery.topic_watch import TopicWatch
+from mirror.spark.flow_admins import open_admins
 from mirror.spark.run_control import RunControlClient, takeover_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.control import RunControl
+    from mirror.spark.discovery.topic_watch import Assign, Prepare
     from mirror.spark.driver.rounds.outages import Outages
+    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.run_control import RunRecord
     from mirror.takeover.watch import MirrorMakerWatch
 
-    PrepareTopics = Callable[[MirrorConfig, FlowConfig, Mapping[str, TopicDescription], Collection[str]], TargetTopics]
-    OpenAssignment = Callable[[FlowConfig, Admin, Admin, RunControlClient, NewPartitions], Callable[[], None]]
     Work = Callable[[threading.Event], None]
-    CompareTopics = Callable[[MirrorConfig, FlowConfig, TargetTopics], Comparison]
+    CompareTopics = Callable[[FlowConfig, TargetTopics], Comparison]
 
 _JOIN_S: Final = 5.0
 """How long the end of a stream waits for the threads: one may be waiting for a cluster that does not answer."""
@@ -48,7 +48,7 @@ class _Task:
 
     subject: str
     """What it does, for people."""
-    run: Callable[[MirrorConfig, FlowConfig], None]
+    run: Callable[[], None]
     backoff: Backoff
     failures: int = 0
     """How often it has failed in a row."""
@@ -65,26 +65,25 @@ class StreamMonitor:
 
     def __init__(
         self,
-        flow: str,
-        load: Callable[[], tuple[MirrorConfig, FlowConfig]],
-        targets: TargetTopics | None,
-        prepare: PrepareTopics,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        targets: TargetTopics,
+        prepare: Prepare,
         compare: CompareTopics,
         warn: Callable[[str], None],
         report: Callable[[str], None],
         *,
         record: RunRecord,
-        assigns: OpenAssignment | None,
+        assign: Assign | None,
         others: Mapping[str, Work] = MappingProxyType({}),
         outages: Outages | None = None,
         watch: MirrorMakerWatch | None = None,
     ) -> None:
-        """``load`` returns the configuration that the flow uses at the time of the call.
+        """``targets`` is the preparation with which the stream begins.
 
-        ``targets`` is the preparation with which the stream begins. ``prepare`` prepares target topics, drops others,
-        and writes the result into the ledger. Only one thread calls it. Another one calls ``compare``, which compares
-        all topics with the last preparation. ``warn`` is called from all threads, ``report`` with a line from some.
-        ``record`` is what this run wants its control record to say. ``assigns`` opens what has new partitions copied;
+        ``prepare`` prepares target topics, and drops others. Only one thread calls it. Another one calls ``compare``,
+        which compares all topics with the last preparation. ``warn`` is called from all threads, ``report`` with a line
+        from some. ``record`` is what this run wants its control record to say. ``assign`` has new partitions copied;
         None: a run that only copies what there is when it begins looks for no new topics. ``others`` is what else is
         repeated until the event that it waits for, each in a thread, by its subject. ``watch`` is that of the
         MirrorMaker 2 that the flow was taken over from: once it copies again, this run is to end.
@@ -93,16 +92,14 @@ class StreamMonitor:
         """The control record of another run that has taken over."""
         self.stop_requested = False
         """Whether this run is to end, by :meth:`stop` or by a command of another process."""
+        self._config: Final = config
         self._flow: Final = flow
-        self._load: Final = load
-        self._assigns: Final = assigns
-        self._prepare: Final = prepare
         self._compare: Final = compare
         self._warn: Final = warn
         self._report: Final = report
         self._compared_s = time.monotonic()
         """When the last comparison of all topics began; the preparation of the start was one."""
-        self._new: Final = NewPartitions(targets)
+        self._topics: Final = None if assign is None else TopicWatch(flow, targets, prepare, assign)
         self._comparisons: Final = deque[Comparison](maxlen=1)
         """The last one, until what it has found is prepared; a later one has found that, too."""
         self._record: Final = record
@@ -122,14 +119,14 @@ class StreamMonitor:
         )
         self._tasks: Final = [
             self._control,
-            *([self._discovery, comparison] if assigns is not None else []),
+            *([self._discovery, comparison] if assign is not None else []),
             *(
                 _Task(subject, partial(self._work, work), Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
                 for subject, work in others.items()
             ),
         ]
         self._threads: Final = [
-            threading.Thread(target=self._repeat, args=(task,), name=f"mirror-watch-{flow}", daemon=True)
+            threading.Thread(target=self._repeat, args=(task,), name=f"mirror-watch-{flow.name}", daemon=True)
             for task in self._tasks
         ]
 
@@ -155,7 +152,7 @@ class StreamMonitor:
         """
         while not self._ended.is_set():
             try:
-                task.run(*self._load())
+                task.run()
                 self._succeeded(task)
             except Exception as error:  # noqa: BLE001 - without this thread nothing could end the stream in order
                 line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
@@ -173,9 +170,9 @@ class StreamMonitor:
 
     # --- control commands
 
-    def _follow_control(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        with Admin(config.clusters[flow.target].client_options()) as target:
-            client = RunControlClient(target, flow.name, record=self._record)
+    def _follow_control(self) -> None:
+        with Admin(self._config.clusters[self._flow.target].client_options()) as target:
+            client = RunControlClient(target, self._flow.name, record=self._record)
             while not self._ended.is_set():
                 self.follow(client)
                 self._succeeded(self._control)
@@ -201,38 +198,31 @@ class StreamMonitor:
 
     # --- topics
 
-    def _discover_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """Discover and prepare topics for ``refresh_ms``, then return to load the live configuration."""
-        source_options, target_options = (config.clusters[name].client_options() for name in (flow.source, flow.target))
-        with Admin(source_options) as source, Admin(target_options) as target:
-            watch = self._watch(config, flow, source, target)
-            pause_ms, until_s = flow.discovery_interval_ms, time.monotonic() + flow.refresh_ms / 1000
-            while not self._ended.wait(pause_ms / 1000):
-                pause_ms = watch.discover()
+    def _discover_topics(self) -> None:
+        """Discover and prepare topics until the end."""
+        watch, interval_ms = self._topics, self._flow.discovery_interval_ms
+        assert watch is not None  # noqa: S101 - topics are discovered only then
+        with open_admins(self._config, self._flow) as (source, target):
+
+            def cpu_ms() -> int:
+                return time.thread_time_ns() // 1_000_000 + source.network().busy_ms + target.network().busy_ms
+
+            pause = interval_ms
+            while not self._ended.wait(pause / 1000):
+                began_ms = cpu_ms()
+                watch.discover(source, target)
+                pause = pause_ms(interval_ms, cpu_ms() - began_ms)
                 self._succeeded(self._discovery)
                 if self._comparisons:  # what fails now is found by the next comparison
-                    watch.settle(self._comparisons.pop())
-                if time.monotonic() >= until_s:
-                    return
+                    watch.settle(self._comparisons.pop(), source, target)
 
-    def _compare_topics(self, config: MirrorConfig, flow: FlowConfig) -> None:
+    def _compare_topics(self) -> None:
         """Wait until ``refresh_ms`` are over since the last comparison of all topics, and compare them."""
-        left_s = self._compared_s + flow.refresh_ms / 1000 - time.monotonic()
+        assert self._topics is not None  # noqa: S101 - as above
+        left_s = self._compared_s + self._flow.refresh_ms / 1000 - time.monotonic()
         if not self._ended.wait(max(0.0, left_s)):
             self._compared_s = time.monotonic()
-            self._comparisons.append(self._compare(config, flow, self._new.targets or TargetTopics()))
+            self._comparisons.append(self._compare(self._flow, self._topics.targets))
 
-    def _watch(self, config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> TopicWatch:
-        def prepare(topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
-            return self._prepare(config, flow, topics, gone)
-
-        def cpu_ms() -> int:
-            return time.thread_time_ns() // 1_000_000 + source.network().busy_ms + target.network().busy_ms
-
-        assert self._assigns is not None  # noqa: S101 - topics are discovered only then
-        control = RunControlClient(target, flow.name, record=self._record)
-        assign = self._assigns(flow, source, target, control, self._new)
-        return TopicWatch(flow, source, prepare, self._new, assign, cpu_ms)
-
-    def _work(self, work: Work, _config: MirrorConfig, _flow: FlowConfig) -> None:
+    def _work(self, work: Work) -> None:
         work(self._ended)

@@ -20,8 +20,8 @@ from mirror.errors import FlowError, MirrorError, NotRetriable
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusWriter
 from mirror.relay.progress.status_values import RunState
+from mirror.spark.contact import is_away
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.driver.awaited_flow import is_away, may_start_later
 from mirror.spark.driver.one_stream import OneStream
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.report.folder_check import FolderCheck
@@ -155,9 +155,7 @@ class StreamSite:
         slots = self._take_slots(flow)
         ledger = Ledger.open(self._options.report_dir, flow.name, flow.record.run)
         secrets_dir = self._options.secrets_dir.absolute() if self._options.secrets_dir else None
-        options = FlowOptions(
-            self._options.config.absolute(), flow.name, ledger.path, secrets_dir, slots, flow.record.run
-        )
+        options = FlowOptions(self._options.config.absolute(), flow.name, ledger.path, secrets_dir, slots)
         flow.report = FlowReport(flow.name, datetime.now(UTC), run=flow.record.run)
         flow.stream = OneStream(
             lambda: self._context,
@@ -195,7 +193,7 @@ class StreamSite:
         line = "; ".join(error_lines(error))
         if not isinstance(error, MirrorError) and self._has_lost_spark():
             return Lost(line)  # it fails each call in its own way, which says nothing of the reason
-        if is_away(error) or may_start_later(error):
+        if is_away(error):
             return Lost(line, outage=True)
         if self._options.debug or not isinstance(error, MirrorError):
             self._consoles.report(
@@ -295,7 +293,7 @@ class StreamSite:
         state = RunState(
             run=control.run,
             generation=control.generation,
-            job=control.epoch,
+            job=control.job,
             host=socket.gethostname(),
             state=now.state.value,
             since_ms=now.since_ms,

@@ -1,8 +1,4 @@
-"""What Spark's tasks return to the driver: the result of an attempt at each of their ranges.
-
-This module stays apart from ``results`` and ``parquet``: Spark starts short-lived processes that need only this much,
-and importing more costs them 1.2 instead of 0.3 s of CPU.
-"""
+"""What Spark's tasks return to the driver: the result of an attempt at each of their ranges, and results as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.model.ranges import CountBasis, Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 
 if TYPE_CHECKING:
@@ -46,3 +42,17 @@ class CopiedTask:
 def field_values(value: Range | RangeResult | CopyTimeline) -> dict[str, Any]:
     """Return the fields by name, for JSON: 13 times as fast as ``dataclasses.asdict``, which copies all values."""
     return {name: getattr(value, name) for name in _FIELDS[type(value)]}
+
+
+def result_from_json(values: Mapping[str, Any]) -> RangeResult:
+    """Return a RangeResult from plain values, as :func:`field_values` returns them, with its timeline as such, too.
+
+    Raises ValueError, TypeError and KeyError for values of another version.
+    """
+    timeline = values.get("timeline")
+    parsed = {
+        "outcome": Outcome(values["outcome"]),
+        "counted": CountBasis(values["counted"]),
+        "timeline": CopyTimeline(**timeline) if timeline else None,
+    }
+    return RangeResult(**{**values, **parsed})

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mirror.client import TopicPartition
-from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction
-from mirror.spark.ledger.attempts import field_values
+from mirror.spark.ledger.attempts import field_values, result_from_json
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, with_health
 
 
@@ -76,8 +76,3 @@ class Plan:
             withheld={open_.tp: open_ for open_ in (OpenTransaction(**entry) for entry in values.get("withheld", []))},
             targets_version=values.get("targets", 0),
         )
-
-
-def result_from_json(values: Mapping[str, Any]) -> RangeResult:
-    """Return a RangeResult from plain values, as ``field_values`` or ``dataclasses.asdict`` returns them."""
-    return RangeResult(**{**values, "outcome": Outcome(values["outcome"])})

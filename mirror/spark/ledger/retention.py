@@ -44,7 +44,7 @@ def _removable(files: Iterable[Path]) -> Iterator[Path]:
     epochs: dict[Path, dict[str, list[Path]]] = {}
     for path in files:
         if path.name.startswith(_EPOCHS):
-            number = path.stem.rpartition("-")[2]
+            number = path.name.partition(".")[0].rpartition("-")[2]
             epochs.setdefault(path.parent, {}).setdefault(number, []).append(path)
     for by_number in epochs.values():
         for number in sorted(by_number)[:-_KEPT]:

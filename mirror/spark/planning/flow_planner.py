@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.spark.ledger.partition_health import UnhealthyPartitions, unhealthy_after
 from mirror.spark.planning.broker_retention import recommit_after_ms
-from mirror.spark.planning.history import read_history
 from mirror.spark.planning.snapshot import DrainBounds, PlanRequest, make_plan
 from mirror.spark.planning.unknown_origin import deciding_registry
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.ledger.attempts import Attempt
-    from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import StatusTable
@@ -36,15 +33,14 @@ class FlowPlanner:
         self,
         config: MirrorConfig,
         flow: FlowConfig,
-        ledger: Ledger,
         targets: TargetTopics,
         clock: Clock,
         *,
         parallelism: int,
         drains: bool,
-        status: Callable[[], StatusTable | None],
+        status: StatusTable,
     ) -> None:
-        """``status`` returns what the flow's runs have reported; None: the ledger says it.
+        """``status`` is what the flow's runs have reported, and is kept up to date.
 
         ``targets`` is the preparation that the run begins with: what appears later is copied from its first record.
 
@@ -53,7 +49,6 @@ class FlowPlanner:
         """
         self._config: Final = config
         self._flow: Final = flow
-        self._ledger: Final = ledger
         self._clock: Final = clock
         self._parallelism: Final = parallelism
         self._drains: Final = drains
@@ -61,14 +56,13 @@ class FlowPlanner:
         self._initial: Final = PreparedPartitions(targets)
         self._bounds: DrainBounds | None = None
         self._withheld: OpenTransactions | None = None
-        self._unhealthy: UnhealthyPartitions | None = None
         self._registry = deciding_registry(config, flow)
 
     @property
     def follows(self) -> bool:
         """Whether the ranges of its plans have no end."""
         flow = self._flow
-        limited = flow.end_position or flow.max_bytes_per_epoch or flow.max_partitions_in_parallel
+        limited = flow.end_position or flow.max_bytes_per_job or flow.max_partitions_in_parallel
         return not (self._drains or limited)
 
     def is_initial(self, tp: TopicPartition) -> bool:
@@ -85,16 +79,13 @@ class FlowPlanner:
         Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
         """
         began_ms = self._clock.now()
-        status = self._status()
-        history = read_history(self._flow, self._ledger.path.parent, self._ledger.path.name, status)
-        if status is None and self._unhealthy is not None:
-            history = replace(history, unhealthy=self._unhealthy)
         request = PlanRequest(
             flow=self._flow,
             now_ms=self._clock.unix_ms(),
             parallelism=self._parallelism,
             epoch=number,
-            history=history,
+            turns=self._status.turns,
+            unhealthy=self._status.health,
             lanes=True,
             follow=self.follows,
             initial_partitions=self._initial,
@@ -112,9 +103,8 @@ class FlowPlanner:
             self._bounds = {source_partition(item): drain_bound(plan, item) for item in items}
         return plan
 
-    def note(self, attempts: list[Attempt], number: int) -> None:
-        """Take the results of the job, or the period, ``number`` into account."""
-        self._unhealthy = unhealthy_after(attempts, self._ledger.path.name, number)
+    def note(self, attempts: list[Attempt]) -> None:
+        """Take the results of a job into account."""
         if self._bounds is not None:
             final = {
                 source_partition(attempt.result): attempt.result

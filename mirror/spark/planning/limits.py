@@ -45,14 +45,14 @@ class LimitResult:
 
 
 def apply_limits(flow: FlowConfig, backlogs: Sequence[Backlog]) -> LimitResult:
-    """Apply ``max-partitions-in-parallel`` and ``max-bytes-per-epoch``; results keep the order of ``backlogs``."""
-    max_partitions, max_bytes = flow.max_partitions_in_parallel, flow.max_bytes_per_epoch
+    """Apply ``max-partitions-in-parallel`` and ``max-bytes-per-job``; results keep the order of ``backlogs``."""
+    max_partitions, max_bytes = flow.max_partitions_in_parallel, flow.max_bytes_per_job
     order = fair_order(backlogs) if max_partitions or max_bytes else list(backlogs)
     chosen = order[:max_partitions] if max_partitions else order
     limits = {id(backlog): f"max-partitions-in-parallel = {max_partitions}" for backlog in order[len(chosen) :]}
     if max_bytes:
         count = _affordable(chosen, max_bytes)
-        limits |= {id(backlog): f"max-bytes-per-epoch = {max_bytes}" for backlog in chosen[count:]}
+        limits |= {id(backlog): f"max-bytes-per-job = {max_bytes}" for backlog in chosen[count:]}
         chosen = chosen[:count]
     ends = _shares(chosen, max_bytes) if max_bytes else {}
     found = LimitResult([], [], [])

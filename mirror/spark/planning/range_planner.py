@@ -15,7 +15,7 @@ from mirror.config.patterns import matches
 from mirror.errors import MAX_NAMES_SHOWN, FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
-from mirror.relay.progress.committed import NO_TOTALS, to_text
+from mirror.relay.progress.committed import to_text
 from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
 
 if TYPE_CHECKING:
@@ -227,10 +227,7 @@ def plan_range(
         return without_task(Outcome.COMPLETE, progress.offset)
     planned = range_from(progress.offset)
     quiet = follow and progress.offset == seen.end and progress.way is Way.SEQUENCES
-    # Unreported counts are those of the epoch before the one that runs while its successor is planned: it may commit,
-    # after that, that it has counted them.
-    known = progress.target is not None and progress.unreported == NO_TOTALS
-    return replace(planned, progress=to_text(progress)) if quiet and known else planned
+    return replace(planned, progress=to_text(progress)) if quiet and progress.target is not None else planned
 
 
 def result_without_task(

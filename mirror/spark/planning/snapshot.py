@@ -20,10 +20,9 @@ from mirror.relay.origin.records import Registry
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions, update_open_transactions
 from mirror.spark.ledger.obstacles import TargetTopics, too_long
-from mirror.spark.ledger.partition_health import is_unhealthy, with_health
+from mirror.spark.ledger.partition_health import UnhealthyPartitions, is_unhealthy, with_health
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.broker_retention import recommit_after_ms
-from mirror.spark.planning.history import NO_HISTORY, RunHistory
 from mirror.spark.planning.limits import Backlog, LimitResult, apply_limits
 from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
 from mirror.spark.planning.open_transactions import with_producers
@@ -56,7 +55,10 @@ class PlanRequest:
     parallelism: int = 1
     """The largest number of tasks."""
     epoch: int = 0
-    history: RunHistory = NO_HISTORY
+    turns: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """When source partitions were given to a task the last time, in ms since 1970."""
+    unhealthy: UnhealthyPartitions = field(default_factory=dict)
+    """The source partitions that fail."""
     lanes: bool = False
     """Whether partitions that are unhealthy, or :data:`FAR_BEHIND_BYTES` or more behind, share no task with the others.
 
@@ -224,14 +226,14 @@ def plan_from_snapshot(request: PlanRequest, snapshot: ClusterSnapshot) -> Plan:
 
 def _limited(request: PlanRequest, snapshot: ClusterSnapshot) -> tuple[LimitResult, list[Range]]:
     """Return the ranges that the flow's limits permit, and those that only commit a position, which have no limit."""
-    ranges = [with_health(range_, request.history.unhealthy) for range_ in snapshot.ranges]
+    ranges = [with_health(range_, request.unhealthy) for range_ in snapshot.ranges]
     sizes = snapshot.sizes.bytes_of(ranges)
     backlogs, idle = [], []
     for range_ in ranges:
         tp = TopicPartition(range_.topic, range_.partition)
         if range_.end > range_.start:
             progress = snapshot.progress.get(TopicPartition(range_.target_topic, range_.partition))
-            last_turn_ms = max(request.history.last_planned_ms.get(tp, 0), progress.time_ms if progress else 0)
+            last_turn_ms = max(request.turns.get(tp, 0), progress.time_ms if progress else 0)
             backlogs.append(Backlog(range_, max(1, sizes[tp]), last_turn_ms))
         else:
             idle.append(range_)

@@ -12,8 +12,8 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
 from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.spark.flow_admins import open_admins
-from mirror.spark.ledger.status_table import StatusTable, read_status
-from mirror.spark.planning.history import bytes_per_second, has_limits, newer_records, overhead_seconds, read_history
+from mirror.spark.ledger.status_table import read_status
+from mirror.spark.planning.history import bytes_per_second, has_limits, overhead_seconds
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.planning.unknown_origin import unknown_origins
@@ -24,6 +24,7 @@ from mirror.spark.preflight.flow_registries import read_registries, to_begin
 from mirror.spark.preflight.target_topics import inspect_topics
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from mirror.alignment.deletions.report import DeletionReport
@@ -162,16 +163,14 @@ class FlowForecast:
         return None if self.alignment is None else self.alignment.deletions
 
 
-def _reported(config: MirrorConfig, flow: FlowConfig, ledger: Path) -> StatusTable | None:
-    """Return whose turn it is by the reports of the flow's runs and by its ``ledger``; None if they take no turns."""
+def _turns(config: MirrorConfig, flow: FlowConfig) -> Mapping[TopicPartition, int]:
+    """Return when source partitions had their last turns; none if all have theirs each time, or it cannot be read."""
     if not has_limits(flow):
-        return None
+        return {}
     try:
-        found = read_status(config.clusters[flow.target].client_options(), flow.name, STATUS_MS)
+        return read_status(config.clusters[flow.target].client_options(), flow.name, STATUS_MS).turns
     except KafkaError:
-        found = StatusTable()
-    found.put(newer_records(flow, ledger, "", found))
-    return found
+        return {}
 
 
 def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Path) -> FlowForecast:
@@ -180,9 +179,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     ``ledger`` is the flow's folder, which may be missing. Raises FlowError if no topic matches, and KafkaError if a
     cluster cannot be read.
     """
-    request = PlanRequest(
-        flow=flow, now_ms=wall_ms, history=read_history(flow, ledger, status=_reported(config, flow, ledger))
-    )
+    request = PlanRequest(flow=flow, now_ms=wall_ms, turns=_turns(config, flow))
     with open_admins(config, flow) as (source, target):
         snapshot = take_snapshot(request, source, target)
         topics = inspect_topics(flow, snapshot.topics, source, target, owned_topics(config, flow))
@@ -297,7 +294,7 @@ def _of_range(
         committed = TopicPartition(range_.target_topic, range_.partition) in snapshot.progress
         action = Action.RENEW if committed else Action.BEGIN
     end = plan.truncated_at.get(str(TopicPartition(range_.topic, range_.partition)), range_.end)
-    left = f"max-bytes-per-epoch leaves about {end - range_.end} records to later runs" if end > range_.end else None
+    left = f"max-bytes-per-job leaves about {end - range_.end} records to later runs" if end > range_.end else None
     return _forecast(range_, action, snapshot.sizes, path, left)
 
 

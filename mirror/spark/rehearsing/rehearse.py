@@ -72,7 +72,7 @@ def rehearse(request: Request) -> Rehearsal:
     with open_sync(config, flow, only=request.groups) as sync, open_admins(config, flow) as (source, target):
         report = sync.round(write=False, keep_logs=True)
         # Only now: so no group is behind the end, and nothing has arrived that the index does not have.
-        seen = FlowObserver(flow, Recorded(None), SystemClock().unix_ms).observe(source, target)
+        seen = FlowObserver(flow, Recorded(), SystemClock().unix_ms).observe(source, target)
         ends = log_bounds(target, {one.target for state in report.groups.values() for one in state.positions})
         advice = Advice(flow.name, flow.source, flow.target, syncs=flow.groups.sync)
         groups = [_group(state, sync, seen, ends, advice, request.limits) for _, state in sorted(report.groups.items())]

@@ -54,7 +54,7 @@ def rehearse_back(request: Request) -> Rehearsal:
         open_admins(config, flow) as (source, target),
     ):
         positions, problems = way_back.read()
-        seen = FlowObserver(flow, Recorded(None), SystemClock().unix_ms).observe(source, target)
+        seen = FlowObserver(flow, Recorded(), SystemClock().unix_ms).observe(source, target)
         partitions = _partitions(flow, source, target)
         others = {old: new for old, new in partitions.items() if new not in way_back.logs}
         logs = {**way_back.open(others), **way_back.logs}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mirror.relay.progress.control import RunControl
     from mirror.relay.progress.open_transactions import OpenTransaction
     from mirror.relay.progress.status_values import RunState
-    from mirror.spark.ledger.last_errors import LastError
+    from mirror.spark.status.recorded import LastError
     from mirror.telemetry.lag.lags import Lag, LagTotals
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.relay.progress.committed import Progress
     from mirror.relay.progress.control import RunControl
+    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.status.recorded import Recorded
 
 _SOURCE_CALL_TIMEOUT_MS: Final = 10_000
@@ -71,10 +72,20 @@ class FlowObserver:
     These are log start offsets, where the flow ends, and how long the source's topics retain their records.
     """
 
-    def __init__(self, flow: FlowConfig, recorded: Recorded, unix_ms: Callable[[], int]) -> None:
-        """``recorded`` is what the flow's runs have recorded."""
+    def __init__(
+        self,
+        flow: FlowConfig,
+        recorded: Recorded,
+        unix_ms: Callable[[], int],
+        first_targets: Callable[[], TargetTopics | None] = lambda: None,
+    ) -> None:
+        """``recorded`` is what the flow's runs have recorded.
+
+        ``first_targets`` returns the preparation with which the run has begun; None: it is not known.
+        """
         self._flow: Final = flow
         self._recorded: Final = recorded
+        self._first_targets: Final = first_targets
         self._unix_ms: Final = unix_ms
         self._retention_ms: dict[str, int | None] = {}
         self._until: dict[TopicPartition, int] = {}
@@ -277,7 +288,7 @@ class FlowObserver:
             return _list_offsets(source, among, timestamp_ms)[0]
 
         firsts = dict(first_offsets(self._flow, look_up, earliest, {tp: ends[tp] for tp in earliest}))
-        initial = self._recorded.first_targets() if is_running else None
+        initial = self._first_targets() if is_running else None
         if initial is not None and self._flow.begins_at_end:
             firsts |= {tp: start for tp, start in earliest.items() if not initial.covers(tp.topic, tp.partition)}
         return firsts

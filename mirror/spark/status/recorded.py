@@ -1,90 +1,85 @@
-"""What is recorded of a flow's partitions: in its status topic, by live tasks, and in the ledger of runs on this host.
-
-The later of both counts: the topic has what tasks of any host report, and the ledger has the results of runs whose
-tasks do not report while they copy.
-"""
+"""What the flow's status topic has of its partitions: what tasks of any host, and drivers, have reported."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.target_loss import loss_text
 from mirror.relay.readback.result import difference_count, differences_text
-from mirror.spark.ledger.last_errors import LastError, last_error
 from mirror.spark.ledger.status_table import StatusTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mirror.relay.model.ranges import RangeResult
-    from mirror.spark.ledger.last_errors import LastErrors
-    from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
+    from mirror.spark.ledger.obstacles import Obstacle
+
+
+@dataclass(frozen=True, slots=True)
+class LastError:
+    """The last error of a partition."""
+
+    line: str
+    time_ms: int
+    """In ms since 1970: the time of an expiry, else when it was reported."""
 
 
 class Recorded:
-    """Reads both; a new table replaces the one before."""
+    """Reads the table, which is kept up to date. Partitions are those of the source."""
 
-    def __init__(self, ledger: LastErrors | None) -> None:
-        """``ledger`` is None if it is not read."""
-        self._ledger: Final = ledger
+    def __init__(self) -> None:
         self.table = StatusTable()
 
     def last_errors(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LastError]:
-        """Return the last error of each of these source partitions that had one."""
-        found = {} if self._ledger is None else self._ledger.of(partitions)
-        for tp, (result, time_ms) in self._results().items():
-            error = last_error(result.error, result.expiries, time_ms) if tp in partitions else None
-            if error is not None and (tp not in found or found[tp].time_ms <= error.time_ms):
-                found[tp] = error
-        return found
+        """Return the last error of each of these partitions that had one."""
+        found = {tp: last_error(result, time_ms) for tp, (result, time_ms) in self._results().items()}
+        return {tp: error for tp, error in found.items() if error is not None and tp in partitions}
 
     def failures(self) -> dict[TopicPartition, LastError]:
-        """Return the errors of the source partitions that failed the last time."""
-        found = {} if self._ledger is None else dict(self._ledger.failures())
-        for tp, (result, time_ms) in self._results().items():
-            if tp in found and found[tp].time_ms > time_ms:
-                continue
-            found.pop(tp, None)
-            if result.outcome is Outcome.FAILED and result.error is not None:
-                found[tp] = LastError(result.error, time_ms)
-        return found
+        """Return the errors of the partitions that failed the last time."""
+        return {
+            tp: LastError(result.error, time_ms)
+            for tp, (result, time_ms) in self._results().items()
+            if result.outcome is Outcome.FAILED and result.error is not None
+        }
 
     def way_reasons(self) -> Mapping[tuple[TopicPartition, str], str]:
-        """Return why source partitions went their way, by partition and way."""
-        reported = {(tp, result.way): result.way_reason for tp, (result, _) in self._results().items() if result.way}
-        return reported if self._ledger is None else {**self._ledger.way_reasons(), **reported}
+        """Return why partitions went their way, by partition and way."""
+        return {(tp, result.way): result.way_reason for tp, (result, _) in self._results().items() if result.way}
 
     def target_losses(self) -> Mapping[TopicPartition, str]:
-        """Return what the target had lost, and was copied again, by source partition."""
+        """Return what the target had lost, and was copied again, by partition."""
         losses = {tp: result.target_losses for tp, (result, _) in self._results().items()}
-        reported = {tp: loss_text(found[-1]) for tp, found in losses.items() if found}
-        return reported if self._ledger is None else {**self._ledger.target_losses(), **reported}
+        return {tp: loss_text(found[-1]) for tp, found in losses.items() if found}
 
     def differences(self) -> Mapping[TopicPartition, str]:
-        """Return how the target differs from what was committed, by source partition."""
+        """Return how the target differs from what was committed, by partition."""
         results = {tp: result.read_back for tp, (result, _) in self._results().items()}
-        reported = {tp: differences_text(one) for tp, one in results.items() if one and difference_count(one)}
-        return reported if self._ledger is None else {**self._ledger.differences(), **reported}
+        return {tp: differences_text(one) for tp, one in results.items() if one and difference_count(one)}
 
     def obstacles(self) -> Mapping[str, Obstacle]:
-        """Return why source topics cannot be copied, by the last preparation of a run: of any host, or of this one."""
-        recorded = None if self._ledger is None else self._ledger.last_targets()
-        reported = self.table.run
-        if recorded is None or (reported is not None and recorded[0] <= reported.run):
-            return self.table.obstacles
-        return recorded[1].obstacles
-
-    def first_targets(self) -> TargetTopics | None:
-        """Return the outcome of the preparation with which the last run on this host began; None if it is not known."""
-        return None if self._ledger is None else self._ledger.first_targets()
+        """Return why topics of the source cannot be copied, by the last preparation that any run has reported."""
+        return self.table.obstacles
 
     def _results(self) -> dict[TopicPartition, tuple[RangeResult, int]]:
-        """Return what tasks have reported, by source partition, and when (ms since 1970)."""
+        """Return the last result of each partition, and when it was reported (ms since 1970)."""
         reports = self.table.partitions.values()
         return {
             TopicPartition(report.result.topic, report.result.partition): (report.result, time_ms)
             for report, time_ms in reports
             if report.result.topic
         }
+
+
+def last_error(result: RangeResult, time_ms: int) -> LastError | None:
+    """Return the last error of a result that was reported at ``time_ms`` (since 1970); None if it had none."""
+    last: dict[str, Any] | None = max(result.expiries, key=lambda expiry: int(expiry["time_ms"]), default=None)
+    if last is None:
+        return None if result.error is None else LastError(result.error, time_ms)
+    # If the copy did not recover from the expiry, `error` describes it in full.
+    cause = f": {last['last_error']}" if last.get("last_error") else ""
+    line = result.error or f"expired ({last['phase']}, {last['cause']}){cause}"
+    return LastError(line, int(last["time_ms"]))

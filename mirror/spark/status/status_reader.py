@@ -3,11 +3,12 @@
 ::
 
     both clusters ────────────────FlowObserver──► Observation ──LagTracker──► Lag ─┐
-    the status topic, the ledger ─Recorded──────► LastError ───────────────────────┴─► PartitionStatus ──► FlowStatus
+    the status topic ─────────────Recorded──────► LastError ───────────────────────┴─► PartitionStatus ──► FlowStatus
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
@@ -20,11 +21,11 @@ from mirror.relay.progress.gaps import Gap, GapKind
 from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower
 from mirror.runtime.clock import SystemClock
 from mirror.spark.contact import contact
-from mirror.spark.ledger.last_errors import LastError, LastErrors
+from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.observation import FlowObserver, Observation
-from mirror.spark.status.recorded import Recorded
+from mirror.spark.status.recorded import LastError, Recorded
 from mirror.spark.status.takeover_state import read_resumed
 from mirror.telemetry.lag.lags import STUCK_AFTER_S, UNKNOWN_LAG, Lag, LagState, LagTracker, totals, uncopied
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.model.reports import TaskState
     from mirror.relay.progress.status_values import RunState
+    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.status_table import StatusTable
     from mirror.telemetry.evidence import Evidence
     from mirror.telemetry.lag.offset_history import PartitionOffsets
@@ -82,8 +84,8 @@ class StatusReader:
         self._clock: Final = SystemClock()
         self._unix_ms: Final = unix_ms or self._clock.unix_ms
         self._report_dir: Final = report_dir
-        self._recorded: Final = Recorded(None if report_dir is None else LastErrors(report_dir, flow.name))
-        self._observer: Final = FlowObserver(flow, self._recorded, self._unix_ms)
+        self._recorded: Final = Recorded()
+        self._observer: Final = FlowObserver(flow, self._recorded, self._unix_ms, self._first_targets)
         self._lags: Final = LagTracker()
         self._clients: tuple[Admin, Admin] | None = None
         self._follower: StatusFollower | None = None
@@ -231,22 +233,25 @@ class StatusReader:
 
     def _groups(self) -> GroupsSummary | None:
         """Return the groups after the last round that any run has recorded in the report folder."""
-        if self._report_dir is None or not self.flow.follows_groups:
+        if not self.flow.follows_groups:
             return None
-        # It loads pyarrow, which takes 0.3 s, and most of what is shown needs no ledger.
-        from mirror.spark.ledger.ledger import Ledger
-
-        found = (ledger.groups() for ledger in Ledger.runs(self._report_dir, self.flow.name))
+        found = (ledger.groups() for ledger in self._ledgers())
         return next((groups for groups in found if groups is not None), None)
 
     def _sync(self) -> SyncState | None:
         """Return what else is in step after the last rounds that any run has recorded in the report folder."""
-        if self._report_dir is None:
-            return None
-        from mirror.spark.ledger.ledger import Ledger
-
-        found = (ledger.sync() for ledger in Ledger.runs(self._report_dir, self.flow.name))
+        found = (ledger.sync() for ledger in self._ledgers())
         return next((state for state in found if state is not None), None)
+
+    def _first_targets(self) -> TargetTopics | None:
+        """Return the preparation with which the last run on this host has begun; None if it is not known."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            return next((ledger.first_targets() for ledger in self._ledgers()), None)
+        return None
+
+    def _ledgers(self) -> list[Ledger]:
+        """Return the ledgers of the runs on this host, the newest first."""
+        return [] if self._report_dir is None else Ledger.runs(self._report_dir, self.flow.name)
 
     def _failures_of(self, observation: Observation) -> dict[TopicPartition, LastError]:
         """Return the errors of partitions that cannot be copied now, or failed and have made no progress since."""

@@ -56,7 +56,7 @@ _OF_GROUPS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once"
 _MINUTES: Final = frozenset(OTHERS) - {IDLE}
 _QUIET_PARTITIONS: Final = 10_000
 _QUIET_ROUNDS: Final = 2
-_EPOCH_MS: Final[int] = FlowConfig.model_fields["epoch_ms"].default
+_EPOCH_MS: Final[int] = FlowConfig.model_fields["period_ms"].default
 """The default: one epoch ends while latency is measured."""
 _RATE: Final = 1_000
 _WARM_RECORDS: Final = 1_000_000

@@ -21,7 +21,7 @@ from tests.e2e.site import MARK, Site
 
 CHECKOUT: Final = Path(__file__).parents[3]
 STOPS_WITHIN_S: Final = 90.0
-KEYS: Final = """epoch-ms = 8000
+KEYS: Final = """period-ms = 8000
 refresh-ms = 3000
 commit-interval-ms = 500
 commit-min-interval-ms = 200

@@ -34,7 +34,7 @@ STOPS_WITHIN_S: Final = SHUTDOWN_S + 30.0
 GONE_WITHIN_S: Final = 30.0
 _SCRIPT: Final = "jobs/stream.py"
 _WORKER: Final = "pyspark.worker"
-_OFTEN: Final = f"""epoch-ms = 10000
+_OFTEN: Final = f"""period-ms = 10000
 refresh-ms = 3000
 commit-interval-ms = 1000
 commit-min-interval-ms = 500

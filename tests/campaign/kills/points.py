@@ -150,9 +150,9 @@ def _watched_writer(writer: Any, reporter: PointReporter) -> Any:
             reporter.then_at(acquired, "found")
             return acquired
 
-        def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
+        def send(self, batch: Batch, callback: Callback, log_end: int) -> None:
             reporter.at("sending")
-            super().send(batch, created_ms, _reporting(reporter, callback), log_end)
+            super().send(batch, _reporting(reporter, callback), log_end)
 
         def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
             reporter.at("committing")

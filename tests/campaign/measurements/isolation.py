@@ -28,6 +28,7 @@ from tests.campaign.measurements.sick_partitions import (
     sick_partitions,
 )
 from tests.faults.proxy import Action, Fault, On, Proxy
+from tests.relay.stopping import RUN, stopped_after
 
 SESSION_S: Final = 80
 HEALTHY_BYTES: Final = 300_000_000
@@ -119,14 +120,16 @@ def run_trickle() -> list[str]:
         for exactly_once in (True, False):
             for request_ms in (1_000, 2_000):
                 began = time.time()
-                results = pair.copy(
-                    pair.ranges(sources),
-                    CopyPolicy(exactly_once=exactly_once, until_ms=int((began + TRICKLE_S) * 1000)),
-                    client_id="trickle",
-                    request_timeout_ms=request_ms,
-                    delivery_timeout_ms=request_ms + 100,
-                    linger_ms=0,
-                )
+                ranges = pair.ranges(sources)
+                with stopped_after(TRICKLE_S, cluster.bootstrap_servers, ranges[0].flow):
+                    results = pair.copy(
+                        ranges,
+                        CopyPolicy(exactly_once=exactly_once, run=RUN),
+                        client_id="trickle",
+                        request_timeout_ms=request_ms,
+                        delivery_timeout_ms=request_ms + 100,
+                        linger_ms=0,
+                    )
                 speed = sum(one.bytes for one in results) / (time.time() - began)
                 say(f"trickle, exactly once {exactly_once}, {request_ms} ms: {speed / QUOTA:.2f} of the quota")
                 wrong += [f"{one}" for one in results if one.outcome is not Outcome.UNFINISHED or one.expiries]

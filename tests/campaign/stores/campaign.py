@@ -39,7 +39,7 @@ from tests.telemetry.receiver import ReceivedTelemetry
 
 TOPIC: Final = "orders"
 FLOW: Final = "paris-berlin"
-SHORT: Final = f"""epoch-ms = 12000
+SHORT: Final = f"""period-ms = 12000
 refresh-ms = 1000
 [flows.{FLOW}.producer]
 "delivery.timeout.ms" = 5000
@@ -119,7 +119,7 @@ def _copy(site: Site, sick: SickFlow, backend: str, port: int, look: Callable[[]
 def _await_epochs(site: Site, stream: subprocess.Popen[str], count: int) -> None:
     def done() -> bool:
         assert stream.poll() is None, stream.communicate()
-        return len(list(site.report.glob(f"ledger/{FLOW}/*/results-*.parquet"))) >= count + 2  # the runs'
+        return len(list(site.report.glob(f"ledger/{FLOW}/*/results-*.jsonl.gz"))) >= count + 2  # the runs'
 
     eventually(done, within_s=WITHIN_S, what=f"{count} epochs")
 

@@ -79,9 +79,8 @@ class Jitter(Control):
         return Action(stall_ms=self._rng.randint(0, self._most_ms), delay_ms=self._rng.randint(0, self._most_ms))
 
 
-def planned_progress(copied: Range, policy: CopyPolicy) -> Progress | None:
+def planned_progress(copied: Range) -> Progress | None:
     """Of any attempt, not only in a stream, and however old."""
-    del policy
     return None if copied.progress is None else replace(from_text(copied.progress), ended=False)
 
 
@@ -443,7 +442,6 @@ class CopySite:
         self._check_result(self._attempt_to_the_end())
         for one in self.alive:  # zombies change nothing any more
             one.suspended = False
-        self.end_epochs()
         self.simulation.run(until=lambda: not self.alive)
         if self.results[-1].outcome is Outcome.COMPLETE:
             self._check_result(self.results[-1])
@@ -454,9 +452,6 @@ class CopySite:
         deleted = self.source_log.start_offset > 0 or self.log.start_offset > 0
         lost = self.lost or deleted or bool(self.excused) or self.policy.start_over
         check_offsets(FLOW, self.source_log, self.target, TARGET, lost=lost)
-
-    def end_epochs(self) -> None:
-        """Attempts that end by themselves have none."""
 
     def _attempt_to_the_end(self) -> RangeResult:
         for _ in range(_PASSES):

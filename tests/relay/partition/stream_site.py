@@ -1,7 +1,8 @@
-"""One partition of a stream: each epoch's attempt runs on some host, and may continue the one before on that host.
+"""One partition of a stream: the driver's table gives it to one of two tasks, takes it away, and begins other jobs.
 
-The attempts are those of :mod:`.sequences_site`, with epochs, leases and plans of any age. Besides, what the source
-returns may be damaged or refused, its log may be cut back, and the target may lose the last commits of its groups.
+The attempts are those of :mod:`.sequences_site`, with a control record, entries and plans of any age. Besides, what the
+source returns may be damaged or refused, its log may be cut back, and the target may lose the last commits of its
+groups.
 """
 
 from __future__ import annotations
@@ -11,39 +12,51 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from mirror.relay.model.assignments import AssignmentTable, Entry
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
+from mirror.relay.progress.assignment_entries import requests_of
 from mirror.relay.progress.committed import group_of
+from mirror.relay.progress.control import RunControl, control_partition
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from tests.fakes import errors
+from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import values_of
 from tests.relay.partition.sequences_site import FLOW, SOURCE, TARGET, CopySite, Jitter
 from tests.relay.simulation import Process
 
-HOSTS: Final = 2
-_EPOCH_MS: Final = 86_400_000
-"""Longer than any example: epochs end when the model ends them."""
-_LEASE_MS: Final = 30_000
-_REPORTS_WITHIN_MS: Final = 8_000
+TASKS: Final = 2
+_RUN: Final = "run-1"
+_ROUND_MS: Final = 500
+"""How often the driver renews its record, gives away what was settled, and begins lost tasks again."""
+_SETTLES_WITHIN_MS: Final = 8_000
+_STOPS_WITHIN_MS: Final = 8_000
 _COPIES_WITHIN_MS: Final = 120_000
 """A failed attempt is retried after 15 s, a source that has stalled is asked after 10 s, and calls to a process that
 does not answer have timeouts of some seconds."""
-
-
-_WITHOUT_EPOCH: Final = {Outcome.UNFINISHED: Outcome.COMPLETE}
-"""An attempt that has copied all may still have commits in flight when its epoch ends."""
+_MOST_ALIVE: Final = 6
 _PASSED: Final = -1
 """A response that is passed on as it is."""
 
 
 class StreamSite(CopySite):
-    """A site whose attempts are those of a stream, except the last one, which copies what there is then."""
+    """A site whose attempts are those of a job's tasks, except the last one, which copies what there is then."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.simulation.stays_in_poll = True
-        self._epoch = 0
+        self._control = RunControl(run=_RUN, host="h", since_ms=1, generation=1, seen_ms=1)
+        self._table = AssignmentTable(_RUN, 0, [])
+        self._row = replace(self.range(), end=OPEN_END)
+        self._tasks: dict[int, Process] = {}
+        """The present attempt of each task of the present job."""
+        self._wanted = 0
+        """The task that gets the partition next."""
+        self._settled: int | None = None
+        """How many batches the log had when a release was settled with an exact position; None: it was not."""
+        self._ends = False
         self._plans: list[str | None] = [None]
         self._streams: list[list[bytes]] = []
         """What the source held when its log was cut back, each time."""
@@ -53,61 +66,135 @@ class StreamSite(CopySite):
         self._failing: dict[str, list[int | None]] = defaultdict(list)
         """What happens to the next fetches of records, by process."""
         self.source.control.add(self._decide_fetch)
+        self._round()
 
-    # --- attempts
+    @property
+    def has_room(self) -> bool:
+        return len(self.alive) < _MOST_ALIVE
 
-    def epoch_begins(self, host: int, plan_age: int = 0, *, reported: bool = True) -> None:
-        """An attempt on ``host``, with the plan of so many epochs before.
+    # --- the driver
 
-        ``reported``: the epoch before has ended; otherwise its task is taken for lost.
+    def _round(self) -> None:
+        self._announce(seen_ms=self._control.seen_ms + 1)
+        self.target.after(_ROUND_MS, self._round)
+        if self._ends:
+            return
+        for task, process in list(self._tasks.items()):
+            if process.ended:
+                self._begin(task)  # Spark does
+        if ranges := self._table.takeable(self.target.clock.now(), _SETTLES_WITHIN_MS):
+            self._check_settled()
+            self._commit(self._table.take(ranges, {self._wanted: 0}))
+
+    def _announce(self, **changes: Any) -> None:
+        self._control = replace(self._control, version=self._table.version, **changes)
+        group, tp = control_partition(FLOW)
+        record = self._control.to_offset()
+        self.target.groups[group][tp] = GroupOffset(record.offset, -1, record.metadata)
+
+    def _commit(self, entries: list[Entry]) -> None:
+        """Store the entries, then announce them."""
+        for offsets in requests_of(entries):
+            for tp, entry in offsets.items():
+                self.target.groups[control_partition(FLOW)[0]][tp] = GroupOffset(entry.offset, -1, entry.metadata)
+        self._announce()
+        self._table.on_announced(self._table.version, self.target.clock.now())
+
+    def _begin(self, task: int) -> None:
+        before = self._tasks.get(task)
+        attempt = 0 if before is None else before.policy.attempt + 1
+        policy = replace(
+            self.policy, run=_RUN, generation=1, job=self._control.job, task=task, attempt=attempt, wind_up_ms=2_000
+        )
+        row = [] if task else [self._row]
+        name = f"attempt-{len(self.simulation.processes)}"
+        self._tasks[task] = self.simulation.start(name, row, policy, partial(self._on_report, policy.job), FLOW)
+
+    def _on_report(self, job: int, report: TaskState | PartitionReport) -> None:
+        if isinstance(report, TaskState) or report.state != SETTLED or job != self._control.job:
+            return
+        self._table.on_settled(report.target, report.version, report.progress)
+        others = [one for one in self.alive if one not in self._tasks.values()]
+        self._settled = self._appended if report.progress is not None and not others else None
+
+    @property
+    def _appended(self) -> int:
+        return sum(not one.is_control for one in self.log.batches())
+
+    def _check_settled(self) -> None:
+        """Nothing of a task comes into the log once it has settled a release with an exact position."""
+        settled, self._settled = self._settled, None
+        assert settled is None or self._appended <= settled, "a batch was appended after its task had settled"
+
+    # --- how it changes hands
+
+    def job_begins(self, plan_age: int = 0, *, in_order: bool = True) -> None:
+        """The next job, with the plan of so many jobs before.
+
+        ``in_order``: the tasks of the one before have ended; otherwise they are taken for lost, and learn of it late.
         """
         if not self.has_room:
             return
-        if reported:
-            running = [one for one in self.alive if one.reported is None and not one.suspended]
-            self.end_epochs()
-            self.simulation.run(until=lambda: all(one.reported for one in running), ms=_REPORTS_WITHIN_MS)
+        job, before = self._control.job + 1, [one for one in self._tasks.values() if not one.suspended]
+        self._tasks = {}
+        self._settled = None
+        if in_order:
+            self._announce(job=job)
+            self.simulation.run(until=lambda: all(one.ended for one in before), ms=_STOPS_WITHIN_MS)
+            for one in before:
+                if not one.ended:
+                    one.kill()
             self.check()
-        self._epoch += 1
         self._plan()
-        self.planned = self._plans[max(0, len(self._plans) - 1 - plan_age)]
-        until_ms = self.target.clock.unix_ms() + _EPOCH_MS
-        policy = replace(self.policy, epoch=self._epoch, until_ms=until_ms, lease_ms=_LEASE_MS)
-        followed = replace(self.range(), end=OPEN_END)
-        name = f"attempt-{len(self.simulation.processes)}"
-        self.simulation.start(name, [followed], policy, f"host-{host}")
-        self.planned = None
+        progress = self._plans[max(0, len(self._plans) - 1 - plan_age)]
+        self._row = replace(self.range(), end=OPEN_END, progress=progress)
+        self._table = AssignmentTable(_RUN, job, [[self._row], *[[]] * (TASKS - 1)], self._table.version)
+        self._announce(job=job)
+        for task in range(TASKS):
+            self._begin(task)
 
-    def end_epochs(self) -> None:
-        for one in self.alive:
-            one.end_epoch()
+    def moves(self, task: int) -> None:
+        """The partition is released; ``task`` gets it once that is settled, or too late."""
+        self._wanted = task
+        self._commit(self._table.release([TARGET]))
 
-    def leases_end(self) -> None:
-        for one in self.alive:
-            one.end_lease()
+    def task_is_lost(self, task: int) -> None:
+        """Its host is taken for lost, and goes on: another attempt begins beside it."""
+        if self.has_room and task in self._tasks:
+            self._settled = None
+            self._begin(task)
 
     def task_stands_still(self, number: int, ms: int) -> None:
         """While its networks and the other processes go on."""
         if alive := self.alive:
             alive[-1 - number % len(alive)].stands_until_ms = self.target.clock.now() + ms
 
-    def epoch(
+    def changes_hands(
         self,
-        host: int,
+        change: str,
+        task: int = 0,
         plan_age: int = 0,
         *,
-        reported: bool = True,
+        in_order: bool = True,
+        before: int = 0,
         first_ms: int = 950,
         stands_ms: tuple[int, int] = (0, 0),
         batches: int = 1,
         later_ms: int = 100,
         every_ms: int = 40,
     ) -> None:
-        """An attempt begins, and some batches are written later.
+        """It goes to another attempt in one of the ways above. Batches are written ``before`` that, and later.
 
-        The task of the one before stands still from ``first_ms`` on, its own when the first of the batches is written.
+        Two tasks stand still: one from ``first_ms`` on, the other when the first of the batches is written.
         """
-        self.epoch_begins(host, plan_age, reported=reported)
+        self.source_trickles(before, 0, every_ms)
+        self.time_passes(every_ms * before // 2)
+        if change == "job_begins":
+            self.job_begins(plan_age, in_order=in_order)
+        elif change == "task_is_lost":
+            self.task_is_lost(task)
+        else:
+            self.moves(task)
         self.time_passes(first_ms)
         own_ms, other_ms = stands_ms
         self.task_stands_still(1, other_ms)
@@ -176,20 +263,27 @@ class StreamSite(CopySite):
         self.policy = replace(self.policy, on_gap="skip" if skipped else "fail")
 
     def gap_is_skipped_once(self, batches: int, counts: list[int], ms: int) -> None:
-        """An epoch moves back in the source, and the next one, which does not skip gaps, dies when it has begun."""
+        """A job moves back in the source, and the next one, which does not skip gaps, dies when it has begun."""
         skipped = self.policy.on_gap == "skip"
-        self.kill(-1)
+        self._tasks_die()
         self.gaps_are_skipped(skipped=True)
         self.source_is_cut_back(batches, 2, counts)
-        self.epoch(1)
+        self.changes_hands("job_begins")
         self.time_passes(2_000)
-        self.kill(-1)
+        self._tasks_die()
         self.gaps_are_skipped(skipped=False)
         self.source_grows([1], 0)
-        self.epoch_begins(1)
+        self.job_begins()
         self.time_passes(ms)
-        self.kill(-1)
+        self._tasks_die()
         self.gaps_are_skipped(skipped=skipped)
+        self.job_begins()
+
+    def _tasks_die(self) -> None:
+        for one in self._tasks.values():
+            if not one.ended:
+                one.kill()
+        self._tasks = {}
 
     # --- what must hold
 
@@ -201,15 +295,14 @@ class StreamSite(CopySite):
     def check(self) -> None:
         super().check()
         for one in self.simulation.processes:
-            if one.reported is not None and one.name not in self._examined:
+            if one.results and one.name not in self._examined:
                 self._examined.add(one.name)
                 self._check_fenced(one)
 
     def _check_fenced(self, process: Process) -> None:
-        """An attempt is FENCED only if another one has fenced it, or asks it to yield."""
-        assert process.reported is not None
-        (result,) = process.reported
-        if result.outcome is not Outcome.FENCED:
+        """An attempt is FENCED only if another one has fenced it."""
+        result = process.results[0] if process.results else None
+        if result is None or result.outcome is not Outcome.FENCED:
             return
         owners = self.simulation.owners
         fenced = any(
@@ -287,28 +380,25 @@ class StreamSite(CopySite):
         self.source.control.add(self._decide_fetch)
 
     def _check_progress(self) -> None:
-        running = [one for one in self.alive if one.reported is None]
-        if not running:
-            return
-        newest = running[-1]
+        present = list(self._tasks.values())
         for one in self.alive:
-            one.suspended = one is not newest  # if it was, the others may have copied
-        newest.stands_until_ms = 0
+            one.suspended = one not in present  # if it was, the others may have copied
+            one.stands_until_ms = 0
         self.end_faults()
         self.log.replicated_to = None
         self.source_grows([1], 0)
         until_ms = self.target.clock.now() + _COPIES_WITHIN_MS
-        while not (self._is_complete or newest.ended) and self.target.clock.now() < until_ms:
-            self.simulation.run(until=lambda: newest.ended, ms=1_000)
-        if not newest.ended:
-            newest.end_epoch()
-            self.simulation.run(until=lambda: newest.reported, ms=_REPORTS_WITHIN_MS)
-        assert newest.reported is not None, f"{newest.name} does not report"
+        while not self._is_complete and self.target.clock.now() < until_ms:
+            self.simulation.run(ms=1_000)
+        self._ends = True
+        self._announce(stop=True)
+        present = [one for one in self._tasks.values() if not one.killed]
+        self.simulation.run(until=lambda: all(one.ended for one in present), ms=_STOPS_WITHIN_MS)
+        assert all(one.results is not None for one in present), "a task does not stop"
         self.check()
-        (result,) = newest.reported
-        if result.outcome is not Outcome.FENCED and not (self._streams and newest.policy.on_gap == "fail"):
-            self._check_result(replace(result, outcome=_WITHOUT_EPOCH.get(result.outcome, result.outcome)))
-        newest.suspended = True
+        for result in (result for one in present for result in one.results or ()):
+            if result.outcome is not Outcome.FENCED and not (self._streams and self.policy.on_gap == "fail"):
+                self._check_result(result)
 
     @property
     def _is_complete(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 import pytest
 
@@ -14,17 +13,7 @@ from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import ProgressTotals
 from tests.relay.copy_harness import CopyHarness, progress_at
 from tests.relay.hand_context import TIMES
-from tests.relay.partition.test_sequences import MARK, PLANNED, claimed, harness, young
-
-
-def asks_an_earlier_attempt() -> CopyHarness:
-    """It has nothing to send, and an earlier attempt, which copies meanwhile, is to yield."""
-    run = harness(**PLANNED)
-    run.writer.continues = True
-    run.opened_with(run.writer.planned)
-    run.copy.on_source_response(run.clock.now() + 1, 4)
-    run.context.run_until_idle()
-    return run
+from tests.relay.partition.test_sequences import MARK, claimed, harness, young
 
 
 def claims_its_first_progress() -> CopyHarness:
@@ -50,7 +39,6 @@ def _silent(run: CopyHarness) -> None:
 
 
 Event = Callable[[CopyHarness], None]
-BEGINNINGS: Final = [asks_an_earlier_attempt, claims_its_first_progress]
 
 
 def test_restored_progress_is_a_lower_bound() -> None:
@@ -65,12 +53,9 @@ def test_restored_progress_is_a_lower_bound() -> None:
 
 
 @pytest.mark.parametrize("event", [_damaged, _gone, _truncated, _silent])
-@pytest.mark.parametrize("begin", BEGINNINGS)
-def test_position_that_is_found_counts_whatever_the_source_reports_meanwhile(
-    begin: Callable[[], CopyHarness], event: Event
-) -> None:
+def test_position_that_is_found_counts_whatever_the_source_reports_meanwhile(event: Event) -> None:
     """Sent from where the attempt had begun, records of the earlier one would be in the target twice."""
-    run = begin()
+    run = claims_its_first_progress()
     asked, _ = run.writer.acquisitions[0]
     found = asked.offset + 2
     event(run)
@@ -83,12 +68,9 @@ def test_position_that_is_found_counts_whatever_the_source_reports_meanwhile(
 
 
 @pytest.mark.parametrize("event", [_damaged, _gone, _truncated])
-@pytest.mark.parametrize("begin", BEGINNINGS)
-def test_what_the_source_reports_counts_once_the_position_is_known(
-    begin: Callable[[], CopyHarness], event: Event
-) -> None:
+def test_what_the_source_reports_counts_once_the_position_is_known(event: Event) -> None:
     """Nothing was appended behind the progress: it is read there again, or the source is asked for the reason."""
-    run = begin()
+    run = claims_its_first_progress()
     asked, _ = run.writer.acquisitions[0]
     event(run)
     assert not run.context.source_lookups

@@ -13,7 +13,7 @@ from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState
-from mirror.relay.progress.committed import ProgressTotals, latest_of
+from mirror.relay.progress.committed import latest_of
 from tests.relay.copy_harness import CopyHarness, made, progress_at
 from tests.relay.hand_context import TOPIC_ID
 
@@ -144,10 +144,10 @@ def test_failure_is_reported_if_the_epoch_ends_during_the_next_attempt(state: Co
 
 
 def test_renewed_progress_has_the_topic_id_it_had() -> None:
-    run = CopyHarness(OPEN_END)
+    run = CopyHarness(OPEN_END, renew_ms=1)
     run.context.retries_allowed = True
     for _ in range(2):
-        run.opened_with(replace(progress_at(5), unreported=ProgressTotals(5, 2, 700)))
+        run.opened_with(progress_at(5))
         assert run.commit().topic_id == TOPIC_ID
         run.fetch_fails(TopicRecreated("the topic was deleted and made again"))
         run.source_checked(topic_id="another", end=100)

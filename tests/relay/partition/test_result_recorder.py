@@ -15,16 +15,16 @@ RANGE = Range(
 )
 
 
-def test_loss_after_the_epoch_s_end_is_in_no_earlier_result() -> None:
+def test_later_loss_is_in_no_earlier_result() -> None:
     recorder = ResultRecorder(RANGE, lambda: 1_800_000_000_000, 0, NullObserver())
     lost = Progress(offset=40, leader_epoch=None, source_cluster_id="c", topic_id="t")
     loss = TargetLoss(flow="f", kind=LossKind.TRUNCATED, progress=lost, end=60, cut=50)
     recorder.on_target_loss(loss, 40)
     assert recorder.result.target_losses == [], "nothing of what was copied is missing"
     recorder.on_target_loss(loss, 30)
-    handed_over = recorder.interim_result(5, AttemptOutcome(Outcome.COMPLETE, ""), None)
+    earlier = recorder.result_at(5, AttemptOutcome(Outcome.COMPLETE, ""), None)
     recorder.on_target_loss(loss, 20)
-    assert [record["start"] for record in handed_over.target_losses] == [30]
+    assert [record["start"] for record in earlier.target_losses] == [30]
     assert [record["start"] for record in recorder.result.target_losses] == [30, 20]
 
 
@@ -34,9 +34,9 @@ def test_a_result_has_the_last_way_and_its_reason() -> None:
     recorder.set_way(Way.SEQUENCES, "")
     assert recorder.result.way == "", "no batch has chosen it yet"
     recorder.set_way(Way.SEQUENCES, "records are younger than 12 h")
-    handed_over = recorder.interim_result(5, AttemptOutcome(Outcome.COMPLETE, ""), None)
+    earlier = recorder.result_at(5, AttemptOutcome(Outcome.COMPLETE, ""), None)
     recorder.set_way(Way.TRANSACTIONS, "records are older than 12 h")
     recorder.close(9, AttemptOutcome(Outcome.COMPLETE, ""), None)
-    assert (handed_over.way, handed_over.way_reason) == ("sequences", "records are younger than 12 h")
+    assert (earlier.way, earlier.way_reason) == ("sequences", "records are younger than 12 h")
     assert (recorder.result.way, recorder.result.way_reason) == ("transactions", "records are older than 12 h")
     assert type(recorder.result.way) is str, "it is JSON"

@@ -14,7 +14,6 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.attempts import commits
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import (
-    NO_TOTALS,
     Progress,
     ProgressChanged,
     ProgressTotals,
@@ -64,7 +63,7 @@ def test_attempt_with_nothing_to_send_does_not_fence() -> None:
     assert not run.writer.commits
 
 
-PLANNED: dict[str, Any] = {"epoch": 2, "lease_ms": 1_000, "progress": to_text(claimed(4)), "start": 4}
+PLANNED: dict[str, Any] = {"progress": to_text(claimed(4)), "start": 4}
 
 
 def test_the_first_attempt_of_a_quiet_partition_begins_with_the_planned_progress() -> None:
@@ -78,12 +77,8 @@ def test_the_first_attempt_of_a_quiet_partition_begins_with_the_planned_progress
     assert not run.writer.acquisitions
 
 
-@pytest.mark.parametrize(
-    "other", [{"epoch": 1}, {"lease_ms": 0}, {"end": 9}, {"stuck_since_ms": 77}, {"progress": None}], ids=str
-)
-def test_the_planned_progress_is_of_use_only_if_the_epoch_before_has_copied_the_partition(
-    other: dict[str, Any],
-) -> None:
+@pytest.mark.parametrize("other", [{"end": 9}, {"stuck_since_ms": 77}, {"progress": None}], ids=str)
+def test_the_planned_progress_is_of_use_only_for_a_partition_that_is_followed_and_well(other: dict[str, Any]) -> None:
     assert harness(**{**PLANNED, **other}).writer.planned is None
 
 
@@ -428,7 +423,7 @@ def test_flow_that_demands_sequences_names_the_batch_that_is_too_old() -> None:
     assert "offset 1" in (result.error or "")
 
 
-def test_epoch_ends_while_the_partition_is_acquired() -> None:
+def test_task_ends_while_the_partition_is_acquired() -> None:
     run = harness().opened_with(claimed(0))
     run.fetch(young(run, 0))
     run.copy.wind_up(run.clock.now(), immediately=False)
@@ -436,29 +431,14 @@ def test_epoch_ends_while_the_partition_is_acquired() -> None:
     assert run.ended_with(Outcome.UNFINISHED).end == 0
 
 
-def test_copy_that_waits_for_its_turn_is_unfinished_at_the_hand_over() -> None:
+def test_copy_that_waits_for_its_turn_is_unfinished_at_the_end() -> None:
     """What it has fetched was not sent."""
     run = harness().opened_with(claimed(4))
     run.context.acquires = False
     run.fetch(young(run, 4))
-    result = run.copy.hand_over(run.clock.now())
-    assert (result.outcome, run.copy.runs_under_lease) == (Outcome.UNFINISHED, False)
+    run.copy.wind_up(run.clock.now(), immediately=True)
+    result = run.ended_with(Outcome.UNFINISHED)
     assert "the target's transaction coordinator" in (result.error or "")
-
-
-def test_copy_by_sequences_goes_on_under_its_lease() -> None:
-    run = harness().opened_with(claimed(0))
-    run.fetch(young(run, 0))
-    run.acquired()
-    run.ack()
-    run.advance(1_000)
-    run.commit()
-    assert run.copy.hand_over(run.clock.now()).outcome is Outcome.COMPLETE
-    run.fetch(young(run, 1))
-    assert run.sent == [[b"0"], [b"1"]]
-    run.ack()
-    run.advance(1_000)
-    assert run.writer.commits[-1].progress.unreported.records == 1
 
 
 def test_what_is_in_flight_during_a_commit_is_counted_with_a_later_one() -> None:
@@ -470,62 +450,34 @@ def test_what_is_in_flight_during_a_commit_is_counted_with_a_later_one() -> None
     run.ack(1)
     run.advance(1_000)
     assert run.commit().offset == 2, "the last batch is in flight"
-    assert run.copy.hand_over(run.clock.now()).records == 2
-    run.ack()
-    run.fetch(young(run, 3), young(run, 4))
-    run.ack(3)
-    run.advance(1_000)
-    progress = run.commit()
-    assert (progress.offset, progress.unreported.records) == (4, 2)
+    assert run.copy.result.records == 2
     run.ack()
     run.advance(1_000)
-    progress = run.commit()
-    assert (progress.offset, progress.unreported.records) == (5, 3)
+    assert run.commit().offset == 3
+    assert run.copy.result.records == 3
 
 
-def test_what_the_last_epoch_copied_until_it_was_fenced_is_counted() -> None:
-    """Its attempt has committed again since the progress was read."""
-    run = harness().opened_with(replace(claimed(4), unreported=ProgressTotals(2, 1, 100)))
-    run.fetch(young(run, 4), young(run, 5), young(run, 6), young(run, 7))
-    found = replace(claimed(7), unreported=ProgressTotals(4, 2, 300))
-    run.acquired(found, ProgressTotals(1, 1, 50))
-    committed = run.commit()
-    assert (committed.offset, committed.unreported) == (7, NO_TOTALS)
-    result = run.copy.result
-    assert (result.records, result.batches, result.bytes) == (5, 3, 350)
-
-
-def test_copy_that_has_not_acquired_its_partition_ends_at_the_hand_over() -> None:
-    """Its first batch would fence the next epoch's attempt, which has only read the progress so far."""
-    run = harness().opened_with(claimed(4))
-    run.fetch(stable_end=4)
-    assert run.copy.hand_over(run.clock.now()).outcome is Outcome.COMPLETE
-    run.closed()
-    assert run.copy.done
-
-
-def test_copy_that_has_only_passed_offsets_is_complete_at_the_hand_over() -> None:
-    """Their commit may not be due yet: the next epoch passes them again."""
+def test_copy_that_has_only_passed_offsets_is_complete_at_the_end() -> None:
+    """Their commit may not be due yet: the next copy passes them again."""
     run = harness().opened_with(replace(claimed(0), ended=True))
     run.fetch(made(0, attributes=CONTROL))
-    result = run.copy.hand_over(run.clock.now())
-    assert (result.outcome, result.end, run.writer.commits) == (Outcome.COMPLETE, 0, [])
-    run.closed()
-    assert run.copy.done
+    run.copy.wind_up(run.clock.now(), immediately=True)
+    result = run.ended_with(Outcome.COMPLETE)
+    assert (result.end, run.writer.commits) == (0, [])
 
 
-def test_copy_does_not_change_its_way_under_its_lease() -> None:
+def test_fence_that_may_be_forgotten_sends_nothing_more() -> None:
     run = harness().opened_with(claimed(0))
     run.fetch(young(run, 0))
     run.acquired()
     run.ack()
-    run.advance(1_000)
+    run.writer.valid_until_ms = run.clock.unix_ms()
+    run.fetch(young(run, 1))
+    assert len(run.sent) == 1
     run.commit()
-    run.copy.hand_over(run.clock.now())
-    run.fetch(made(1, timestamp=run.clock.unix_ms() - DAY_MS))
-    assert run.commit().ended
-    assert run.copy.done
-    assert len(run.context.writers) == 1, "another writer would fence the next epoch's attempt"
+    run.closed()
+    assert len(run.context.writers) == 2, "another attempt fences again"
+    assert run.copy.result.retries == 0
 
 
 @pytest.mark.parametrize("mode", ["auto", "transactions"])

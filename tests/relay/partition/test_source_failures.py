@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from mirror.backoff import JITTER
-from mirror.errors import AuthorizationFailed, BrokerError
+from mirror.errors import AuthorizationFailed
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.states import MAX_REFETCHES, CopyState
-from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
 from mirror.wire.records import Batch
 from tests.fakes.record_batches import batch, build
 from tests.relay.copy_harness import CopyHarness, made, progress_at
@@ -83,27 +82,8 @@ def _damaged(base: int) -> Batch:
     return batch(data)
 
 
-def test_batch_fetched_again_under_a_lease_is_reported_with_those_before_it() -> None:
-    """The reread attempt counts from zero, after the epoch's result was handed over."""
-    run = CopyHarness(OPEN_END).opened()
-    run.fetch(made(0), stable_end=1)
-    run.ack_all()
-    run.advance(TIMES.commit_interval_ms)
-    assert run.commit().unreported == NO_TOTALS
-    assert not run.copy.hold_commits()
-    run.copy.hand_over(run.clock.now())
-    size = made(1).size
-    run.fetch(made(1), _damaged(2), stable_end=3)
-    run.ack_all()
-    assert run.commit().unreported == ProgressTotals(1, 1, size)
-    run.fetch(made(2), stable_end=3)
-    run.ack_all()
-    run.advance(TIMES.commit_interval_ms)
-    assert run.commit().unreported == ProgressTotals(2, 2, 2 * size)
-
-
-def test_batch_damaged_at_an_epoch_s_end_is_left_to_the_next_epoch() -> None:
-    """At an epoch's end nothing is read any more: the task would wait for the wind-up's whole time."""
+def test_batch_damaged_at_the_end_of_a_task_is_left_to_the_next_one() -> None:
+    """At its end nothing is read any more: the task would wait for the wind-up's whole time."""
     run = CopyHarness(4).opened()
     run.fetch(made(0), _damaged(1))
     run.ack_all()
@@ -111,18 +91,6 @@ def test_batch_damaged_at_an_epoch_s_end_is_left_to_the_next_epoch() -> None:
     run.copy.wind_up(run.clock.now(), immediately=False)
     run.commit()
     assert run.ended_with(Outcome.UNFINISHED).end == 1
-
-
-def test_unreported_counts_are_cleared_by_a_second_attempt_too() -> None:
-    """Otherwise the next epoch of an idle partition would count them again."""
-    left = replace(progress_at(2), unreported=ProgressTotals(5, 2, 700))
-    run = CopyHarness(OPEN_END).opened_with(left)
-    run.commit(error=BrokerError("no", 51))
-    run.closed()
-    run.advance(run.copy.due_ms(run.clock.now()) - run.clock.now())
-    run.opened_with(left)
-    assert run.commit().unreported == NO_TOTALS
-    assert run.copy.result.records == 5
 
 
 def test_codec_error_fails_the_copy() -> None:

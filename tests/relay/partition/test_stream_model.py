@@ -1,4 +1,4 @@
-"""A partition of a stream: attempts on several hosts that continue, or fence, each other, under any faults.
+"""A partition of a stream that is given to tasks and taken from them, job after job, under any faults.
 
 The target's records are a prefix of the source's stream at any time, each once and in order. The present attempt copies
 everything once faults have stopped, and none ends as fenced unless another one has fenced it. Each class has one kind
@@ -19,7 +19,7 @@ from tests.fakes import errors
 from tests.producer.faults import LOST, Fault, fault
 from tests.relay.partition.sequences_site import DAY_MS, NODES, WRITES
 from tests.relay.partition.site_model import SiteModel
-from tests.relay.partition.stream_site import HOSTS, StreamSite
+from tests.relay.partition.stream_site import TASKS, StreamSite
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -30,6 +30,7 @@ _STANDS_MS = st.sampled_from([200, 300, 0])
 _AGES_MS = st.sampled_from([0, 0, 0, 10 * DAY_MS])
 _COUNTS = st.lists(st.sampled_from([1, 2, 3, -1, -2]), min_size=1, max_size=6)
 _WAYS = st.sampled_from(["auto", "auto", "auto", "transactions"])
+_CHANGES = ["moves", "moves", "moves", "job_begins", "task_is_lost"]
 _newest = st.sampled_from([0, 0, 0, 1, 2])
 """An attempt, counted from the one that began last."""
 _batches = st.integers(1, 4)
@@ -42,7 +43,8 @@ _PROCESSES: list[st.SearchStrategy[Fault]] = [
     fault("resume", number=_newest),
     fault("kill", number=_newest),
     fault("leader_moves", node=st.integers(1, NODES)),
-    fault("leases_end"),
+    fault("task_is_lost", task=st.sampled_from(range(TASKS))),
+    fault("moves", task=st.sampled_from(range(TASKS))),
 ]
 _FETCHES = fault(
     "fetch_fails",
@@ -61,7 +63,7 @@ _LOST_COMMITS = fault("offsets_topic_loses_commits", claims=st.integers(0, 2), l
 
 
 class _Model(SiteModel[StreamSite]):
-    """A stream that begins with one epoch."""
+    """A stream that begins with one job."""
 
     @initialize(
         level=st.integers(1, 2),
@@ -78,22 +80,26 @@ class _Model(SiteModel[StreamSite]):
         options = {"batch.size": batch_size}
         self.site = StreamSite(level=level, by=by, marker_ms=marker_ms, jitter_ms=jitter_ms, seed=seed, **options)
         self.site.source_grows(counts, 0)
-        self.site.epoch_begins(0)
+        self.site.job_begins()
         self.site.time_passes(2_000)
 
 
 def _model(name: str, *kinds: st.SearchStrategy[Fault], plans: bool = False, trickles: bool = False) -> type[_Model]:
     """Return a model with faults of these ``kinds``, half of all, and those of processes.
 
-    ``plans``: they may be some epochs old. ``trickles``: many batches come while tasks stand still.
+    ``plans``: jobs begin, with plans of any age. ``trickles``: many batches come while tasks stand still.
     """
     faults = st.one_of(st.one_of(*_PROCESSES), st.one_of(*kinds)) if kinds else st.one_of(*_PROCESSES)
 
     class Model(_Model):
         @rule(
-            host=st.sampled_from(range(HOSTS) if plans else [0, 0, 0, 1]),
+            change=st.sampled_from(
+                ["job_begins"] if plans else ["moves", "moves", "moves", "job_begins", "task_is_lost"]
+            ),
+            task=st.sampled_from(range(TASKS)),
             plan_age=st.sampled_from([1, 0, 2] if plans else [0]),
-            reported=st.sampled_from([*[True] * 5, False]),
+            in_order=st.sampled_from([*[True] * 3, False]),
+            before=st.sampled_from([0, 3, 14]),
             first_ms=st.sampled_from([950, 950, 950, 300]),
             stands_ms=st.tuples(_STANDS_MS if trickles else st.just(0), st.sampled_from([600, 300, 200, 0])),
             batches=st.sampled_from([14, 14, 1, 3] if trickles else [1, 1, 0, 3]),
@@ -103,14 +109,14 @@ def _model(name: str, *kinds: st.SearchStrategy[Fault], plans: bool = False, tri
             rounds=_ROUNDS,
             ms=_MS,
         )
-        def epoch(self, faults: list[Fault], rounds: int, ms: int, **arguments: Any) -> None:
-            self._happen([("epoch", arguments), *faults], rounds, ms)
+        def changes_hands(self, faults: list[Fault], rounds: int, ms: int, **arguments: Any) -> None:
+            self._happen([("changes_hands", arguments), *faults], rounds, ms)
 
     Model.__name__ = Model.__qualname__ = name
     return Model
 
 
-HandOversModel = _model("HandOversModel", trickles=True)
+MovesModel = _model("MovesModel", trickles=True)
 PlansModel = _model("PlansModel", plans=True)
 FetchesModel = _model("FetchesModel", _FETCHES, _FETCHES, _EPOCHS_UNKNOWN)
 CutsModel = _model("CutsModel", _CUTS, _SKIPPED_ONCE, _SKIPS, _CONFIGURED)
@@ -129,8 +135,8 @@ EverythingModel = _model(
 
 _MORE = {"explore": 30, "mutations": 15}.get(settings.get_current_profile_name(), 1)
 _SETTINGS = settings(max_examples=8 * _MORE, stateful_step_count=6)
-TestHandOvers = HandOversModel.TestCase
-TestHandOvers.settings = _SETTINGS
+TestMoves = MovesModel.TestCase
+TestMoves.settings = _SETTINGS
 TestPlans = PlansModel.TestCase
 TestPlans.settings = _SETTINGS
 TestFetches = FetchesModel.TestCase

@@ -398,8 +398,8 @@ def test_acknowledgement_below_the_known_end_during_the_send_is_not_committed() 
     run = _run(3)
     send = run.writer.send
 
-    def answered(batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
-        send(batch, created_ms, callback, log_end)
+    def answered(batch: Batch, callback: Callback, log_end: int) -> None:
+        send(batch, callback, log_end)
         run.writer.sent[-1].answer(_appended_at(900))
 
     run.writer.send = answered  # type: ignore[method-assign]

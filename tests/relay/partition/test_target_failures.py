@@ -281,10 +281,13 @@ def test_followed_partition_is_fenced_again_while_the_control_record_names_its_r
     assert run.ended_with(Outcome.COMPLETE).retries == 1
 
 
-def test_fenced_copy_ends_once_the_control_record_names_another_run() -> None:
+def test_fenced_copy_waits_until_the_control_record_names_its_run_or_its_task_ends() -> None:
     run = _fenced()
     run.context.names_run = False
-    run.copy.step(run.clock.now())
+    run.advance(FAILURE_BACKOFF_MS + 10_000)
+    assert len(run.context.writers) == 1
+    run.context.retries_allowed = False
+    run.copy.wind_up(run.clock.now(), immediately=False)
     run.ended_with(Outcome.FENCED)
 
 

@@ -16,7 +16,6 @@ from mirror.relay.progress.control import (
     POLL_INTERVAL_MS,
     Attempts,
     Command,
-    ControlPoller,
     ControlWatch,
     RunControl,
     StopReason,
@@ -25,7 +24,7 @@ from mirror.relay.progress.control import (
 )
 from mirror.timing import FOREVER_MS
 
-CONTROL = RunControl(run="run-1", host="h", since_ms=5, epoch=3)
+CONTROL = RunControl(run="run-1", host="h", since_ms=5, job=3)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +34,7 @@ CONTROL = RunControl(run="run-1", host="h", since_ms=5, epoch=3)
         CONTROL.stopped(),
         CONTROL.stopped(ended=True),
         replace(CONTROL, seen_ms=9),
-        replace(CONTROL, generation=4, added=2),
+        replace(CONTROL, generation=4, version=2),
         replace(CONTROL.stopped(), seen_ms=9),
     ],
 )
@@ -49,13 +48,6 @@ def test_control_record_survives_a_round_trip(control: RunControl) -> None:
 def test_offset_of_another_program_is_no_control_record(metadata: str) -> None:
     assert from_offset(OffsetAndMetadata(1, None, metadata)) is None
     assert from_offset(None) is None
-
-
-def test_epoch_ends_on_stop_newer_plan_or_other_run() -> None:
-    assert CONTROL.end_reason("run-1", 3) is None
-    assert CONTROL.end_reason("run-1", 2) == "there is something new to plan"
-    assert CONTROL.stopped().end_reason("run-1", 3) == "the run was asked to stop"
-    assert CONTROL.end_reason("run-0", 3) == "another run of this flow took over: run-1, on h"
 
 
 def test_ended_run_is_not_active() -> None:
@@ -90,44 +82,6 @@ def test_run_without_a_heartbeat_for_a_minute_is_dead() -> None:
 def test_control_group_is_separate_for_each_flow() -> None:
     assert control_partition("a")[0] != control_partition("b")[0]
     assert control_partition("a")[0].startswith("mirror.a."), "the flow's own permissions cover it"
-
-
-def test_poller_has_one_request_in_flight_and_ignores_failures() -> None:
-    requests: list[Future[RunControl | None]] = []
-
-    def read() -> Future[RunControl | None]:
-        requests.append(Future())
-        return requests[-1]
-
-    poller = ControlPoller(read, "run-1", 3, 1_000)
-    assert poller.due_ms() == 1_000
-    assert poller.poll(1_000) is None
-    assert poller.due_ms() == FOREVER_MS
-    assert poller.poll(10_000) is None
-    assert len(requests) == 1
-    requests[0].set_exception(TimeoutError())
-    assert poller.poll(10_000) is None
-    assert poller.due_ms() == 1_000 + POLL_INTERVAL_MS, "overdue"
-    poller.poll(10_001)
-    requests[1].set_result(CONTROL.stopped())
-    assert poller.poll(10_002) == "the run was asked to stop"
-
-
-def test_poller_knows_since_when_nothing_confirms_the_epoch() -> None:
-    """A response says what was true when it was asked for."""
-    requests: list[Future[RunControl | None]] = []
-
-    def read() -> Future[RunControl | None]:
-        requests.append(Future())
-        return requests[-1]
-
-    poller = ControlPoller(read, "run-1", 3, 1_000)
-    assert poller.confirmed_ms == 1_000, "the run has planned it"
-    for asked_ms, answer in ((3_000, CONTROL), (5_000, None), (7_000, CONTROL.stopped())):
-        poller.poll(asked_ms)
-        requests[-1].set_result(answer)
-        poller.poll(asked_ms + 500)
-        assert poller.confirmed_ms == 3_000
 
 
 class Watched:
@@ -168,8 +122,8 @@ def test_watch_has_one_request_in_flight_and_ignores_failures() -> None:
 
 def test_watch_returns_the_version_and_when_it_was_asked_for() -> None:
     watched = Watched()
-    assert watched.answer(replace(OWN, added=2)) == Command(version=2)
-    assert watched.answer(replace(OWN, added=3)) == Command(version=3)
+    assert watched.answer(replace(OWN, version=2)) == Command(version=2)
+    assert watched.answer(replace(OWN, version=3)) == Command(version=3)
     assert watched.answer(TimeoutError()) is None
     assert watched.watch.confirmed_ms == POLL_INTERVAL_MS
 
@@ -179,7 +133,7 @@ def test_watch_returns_the_version_and_when_it_was_asked_for() -> None:
     [
         (OWN.stopped(), StopReason.ASKED),
         (OWN.stopped(ended=True), StopReason.ASKED),
-        (replace(OWN, epoch=4), StopReason.NEXT_JOB),
+        (replace(OWN, job=4), StopReason.NEXT_JOB),
         (replace(OWN, run="run-0", generation=5), StopReason.TAKEN_OVER),
         (replace(OWN, run="run-0", generation=5).stopped(ended=True), StopReason.TAKEN_OVER),
         (replace(OWN, run="run-2"), StopReason.TAKEN_OVER),
@@ -252,7 +206,7 @@ def test_an_attempt_ends_if_a_later_one_of_its_task_has_begun(attempts: Attempts
     stored = from_offset(replace(OWN, attempts=attempts).to_offset())
     assert stored is not None
     assert stored.attempts == attempts
-    watch = ControlWatch(lambda: done(stored), OWN.run, OWN.epoch, 0, task=2, attempt=1)
+    watch = ControlWatch(lambda: done(stored), OWN.run, OWN.job, 0, task=2, attempt=1)
     assert watch.poll(0) is None
     command = watch.poll(1)
     assert command is not None

@@ -14,6 +14,7 @@ from mirror.relay.futures import done, failed
 from mirror.relay.progress.lookup.lookup_results import TargetTopics
 from mirror.relay.progress.lookup.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
+from tests.fakes.clock import FakeClock
 from tests.relay.copy_harness import progress_at
 from tests.relay.task_harness import Lookups
 
@@ -35,7 +36,7 @@ class Describing(Lookups):
 
 def test_copies_that_are_added_share_a_description_of_their_own_topics() -> None:
     """A task may have 10,000 others."""
-    lookups, now = Describing(), [0]
+    lookups, now = Describing(FakeClock()), [0]
 
     def submit(call: Callable[..., Any], *_: Any) -> Future[Any]:
         del call
@@ -66,7 +67,7 @@ class Describes(Lookups):
     """The target's topic, and how often its leader is asked, whose log is as long as the mark says."""
 
     def __init__(self, topic_id: str, leader_epoch: int | None) -> None:
-        super().__init__()
+        super().__init__(FakeClock())
         self.asked, self.end = 0, 51
         self.leads = 4 if leader_epoch is None else leader_epoch
         """The leader's epoch, which may be newer than the described one."""

@@ -42,7 +42,7 @@ class Assigned:
         self.states: list[TaskState] = []
         self.began_ms = harness.clock.now()
         self.happens: dict[int, Callable[[], object]] = {stop_at: self.stop}
-        self.control = RunControl(run="run-1", host="h", since_ms=1, epoch=3, generation=2, seen_ms=1)
+        self.control = RunControl(run="run-1", host="h", since_ms=1, job=3, generation=2, seen_ms=1)
         self.entries: dict[TopicPartition, Entry] = {}
         self.loads = 0
         self.fails = False
@@ -62,12 +62,12 @@ class Assigned:
 
     def assign(self, partition: int, owner: int, **range_: Any) -> None:
         """The driver stores an entry, and announces its version."""
-        version = self.control.added + 1
+        version = self.control.version + 1
         copied = replace(self.harness.range_of(partition), **range_)
         before = self.entries.get(self.target(partition))
         previous = (0 if before is None else before.owner) if owner == RELEASED else None
         self.entries[self.target(partition)] = Entry("run-1", 3, version, owner, copied, previous)
-        self.control = replace(self.control, added=version)
+        self.control = replace(self.control, version=version)
 
     def take(self, *partitions: int) -> None:
         for partition in partitions:
@@ -107,8 +107,8 @@ class Assigned:
             self.states.append(report)
 
     def copy(self, **policy: Any) -> dict[int, RangeResult]:
-        policy = {"run": "run-1", "epoch": 3, "generation": 2, "wind_up_ms": WIND_UP_MS, **policy}
-        return {result.partition: result for result in self.harness.copy(follows=True, **policy)}
+        policy = {"run": "run-1", "job": 3, "generation": 2, "wind_up_ms": WIND_UP_MS, **policy}
+        return {result.partition: result for result in self.harness.copy(**policy)}
 
     def settled(self) -> list[tuple[int, int, int | None]]:
         """The partition, the version and the position of each release that was settled."""

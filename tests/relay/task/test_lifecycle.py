@@ -20,7 +20,7 @@ from tests.relay.hand_context import TIMES
 from tests.relay.task_harness import TaskHarness
 
 WIND_UP_MS = 5_000
-CONTROL = RunControl(run="run-1", host="h", since_ms=1, epoch=3, generation=2, seen_ms=1)
+CONTROL = RunControl(run="run-1", host="h", since_ms=1, job=3, generation=2, seen_ms=1)
 
 
 class Job:
@@ -48,8 +48,8 @@ class Job:
         return done(replace(record, seen_ms=record.seen_ms + beats))
 
     def copy(self, **policy: Any) -> list[RangeResult]:
-        policy = {"run": "run-1", "epoch": 3, "generation": 2, "wind_up_ms": WIND_UP_MS, **policy}
-        return self.harness.copy(follows=True, **policy)
+        policy = {"run": "run-1", "job": 3, "generation": 2, "wind_up_ms": WIND_UP_MS, **policy}
+        return self.harness.copy(**policy)
 
 
 STOP = replace(CONTROL, stop=True)
@@ -92,14 +92,14 @@ def test_expired_copies_are_retried_while_one_is_followed_or_has_not_expired(
 ) -> None:
     """A run ends, although its target may stay away: its next schedule continues. A stream has no other."""
     stop: Future[RunControl | None] = done(STOP)
-    one = TaskLifecycle(CopyPolicy(run="run-1", epoch=3, follows=True), TIMES, lambda: stop, lambda _: None, 0)
+    one = TaskLifecycle(CopyPolicy(run="run-1", job=3), TIMES, lambda: stop, lambda _: None, 0)
     active: Any = [
         SimpleNamespace(range=SimpleNamespace(open_ended=followed), expired=expired, wind_up=lambda *_, **__: 0)
         for followed, expired in copies
     ]
     assert one.may_retry(active) is retries
     for now in (0, 1):
-        one.update(now, active, active)
+        one.update(now, active)
     assert not one.may_retry(active), "it is to stop"
 
 

@@ -10,7 +10,7 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
-from mirror.relay.model.timeline import CopyPhase
+from mirror.relay.model.timeline import CopyPhase, SpanName
 from mirror.relay.partition.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.result_recorder import ResultRecorder
 from mirror.relay.task.periods import PeriodObserver
@@ -35,11 +35,12 @@ class Periods:
 
     def __init__(self) -> None:
         self.observed, self.now = Observed(), 0
-        self.periods = PeriodObserver(self.observed)
+        self.failed: list[TopicPartition] = []
+        self.periods = PeriodObserver(self.observed, self.failed.append)
         self.begin()
 
     def begin(self) -> None:
-        self.recorder = ResultRecorder(RANGE, lambda: 1_000_000 + self.now, self.now, self.periods, lives_long=True)
+        self.recorder = ResultRecorder(RANGE, lambda: 1_000_000 + self.now, self.now, self.periods)
         self.recorder.timeline.start(0, 0, None)
         self.recorder.timeline.enter(CopyPhase.IDLE, self.now)
 
@@ -112,3 +113,10 @@ def test_what_was_read_back_is_counted_by_period_too() -> None:
         one.copied(1)
         one.end(read_back={**found, "batches": number})
     assert [each.read_back and each.read_back["batches"] for each in one.observed.results] == [1, 2]
+
+
+@pytest.mark.parametrize(("name", "failed"), [(SpanName.ATTEMPT, [TARGET]), (SpanName.CATCH_UP, [])])
+def test_an_attempt_that_fails_is_noticed_by_its_span(name: SpanName, failed: list[TopicPartition]) -> None:
+    found: list[TopicPartition] = []
+    PeriodObserver(NullObserver(), found.append).span_ended(RANGE, {"name": name.value})
+    assert found == failed

@@ -5,14 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from mirror.client import TopicPartition
-from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, TaskState, delta
-from mirror.relay.model.timeline import CopyTimeline, SpanName
+from mirror.relay.model.timeline import CopyTimeline
 from mirror.relay.progress.committed import from_text
 from mirror.relay.task.reporting import (
     MAX_ERROR_LENGTH,
@@ -20,12 +17,11 @@ from mirror.relay.task.reporting import (
     MAX_REPORTS,
     ROUND_MS,
     URGENT_ROUND_MS,
-    ReportingObserver,
     TaskReporter,
 )
 from tests.relay.copy_harness import progress_at
 
-POLICY = CopyPolicy(follows=True, run="run-1", epoch=3, task=5, attempt=2)
+POLICY = CopyPolicy(run="run-1", job=3, task=5, attempt=2)
 
 
 class Copied:
@@ -214,10 +210,3 @@ def test_the_end_of_a_task_reports_all_that_has_changed() -> None:
     assert len(reports) == 2 * MAX_REPORTS
     assert {report.state for report in reports} == {Outcome.COMPLETE}
     assert one.states[-1].stopping == "its ranges are copied"
-
-
-@pytest.mark.parametrize(("name", "failed"), [(SpanName.ATTEMPT, [TopicPartition("t", 1)]), (SpanName.CATCH_UP, [])])
-def test_an_attempt_that_fails_is_noticed_by_its_span(name: SpanName, failed: list[TopicPartition]) -> None:
-    found: list[TopicPartition] = []
-    ReportingObserver(NullObserver(), found.append).span_ended(_range(1), {"name": name.value})
-    assert found == failed

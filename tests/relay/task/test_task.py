@@ -13,14 +13,15 @@ import pytest
 
 from mirror.backoff import Backoff
 from mirror.consumer.fetched import Fetched
+from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.origin.records import LogKey
 from mirror.relay.partition.attempts.source_reader import MOST_THROTTLED_STALLS
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine import PartitionCopy
-from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.log_reading import THROTTLED
+from mirror.relay.task.copy_context import TaskContext
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.task import Task
 from mirror.wire.decode import Record
@@ -45,7 +46,7 @@ def test_all_ranges_are_copied_and_results_are_in_their_order(harness: TaskHarne
 
 
 def test_a_partition_that_begins_or_ends_is_not_assigned_with_all_others(harness: TaskHarness) -> None:
-    """At an epoch's edge thousands change hands, one after the other."""
+    """Thousands may change hands, one after the other."""
     for partition in range(10):
         harness.source.logs[partition] = [made(0), made(1)][: 1 + partition % 2]
         harness.source.later[partition] = [(harness.clock.now() + 40 * partition, made(1))]
@@ -57,14 +58,14 @@ def test_a_partition_that_begins_or_ends_is_not_assigned_with_all_others(harness
 def test_copies_that_may_all_go_on_do_so_in_several_turns(
     harness: TaskHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is added, and the end of the epoch, must not wait for thousands that open at once."""
+    """What is assigned, and the end of the task, must not wait for thousands that open at once."""
     stepped: list[int] = []
     step_due = Task._step_due
 
     def counted(task: Task, now: int) -> set[PartitionCopy]:
-        waiting = len(task._to_step)
+        waiting = len(task._context.to_step)
         found = step_due(task, now)
-        stepped.append(waiting - len(task._to_step))
+        stepped.append(waiting - len(task._context.to_step))
         return found
 
     monkeypatch.setattr(Task, "_step_due", counted)
@@ -150,13 +151,13 @@ def test_partition_that_may_not_commit_fails_alone(harness: TaskHarness) -> None
 
 
 @pytest.mark.parametrize("silent", [{0}, set(range(20))])
-def test_epoch_ends_on_time_and_the_loop_does_not_spin(harness: TaskHarness, silent: set[int]) -> None:
+def test_task_stops_in_time_and_its_loop_does_not_spin(harness: TaskHarness, silent: set[int]) -> None:
     harness.target.silent = silent
     began = harness.clock.unix_ms()
-    results = harness.copy(until_ms=began + 60_000)
+    results = harness.copy(60_000)
     assert {result.partition for result in results if result.outcome is Outcome.UNFINISHED} == silent
     assert all(result.stuck_since_ms is not None for result in results if result.partition in silent)
-    assert began + 60_000 <= harness.clock.unix_ms() <= began + 60_000 + TIMES.request_timeout_ms + 1_000
+    assert began + 60_000 <= harness.clock.unix_ms() <= began + 60_000 + TIMES.request_timeout_ms + 2_000
     assert harness.turns < 1_000
     assert harness.steps < 1_000
 
@@ -185,7 +186,7 @@ def test_idle_partitions_are_not_asked_what_they_want(monkeypatch: pytest.Monkey
 
     ask = FetchSteering._may_fetch
     monkeypatch.setattr(FetchSteering, "_may_fetch", may_fetch)
-    followed.copy(until_ms=followed.clock.unix_ms() + 12_000)
+    followed.copy(12_000)
     assert followed.target.committed[0] == 502
     assert asked < 300 * 8 + 4 * 500
 
@@ -217,29 +218,32 @@ def test_a_flow_s_transform_is_applied(harness: TaskHarness) -> None:
 def test_acknowledgement_wakes_the_task_for_a_copy_that_was_refused_room(held: int, after_ms: int, wakes: bool) -> None:
     """If no copy was refused room, or all were asked just now, none waits, and the task is not woken."""
     clock = FakeClock()
-    names = ("lookups", "anchors", "offsets", "positions", "origin", "load_additions", "reading_back")
+    names = ("lookups", "anchors", "offsets", "positions", "origin")
     absent: dict[str, None] = dict.fromkeys(names)
     clients = cast("Any", SimpleNamespace(consumer=Source(clock, {}), **absent))
-    backoff = Backoff(100, 1_000, random.Random(1))
     wake_event = threading.Event()
-    task = Task(
+    context = TaskContext(
         clients,
         CopyPolicy(),
         TIMES,
         clock,
-        backoff,
+        Backoff(100, 1_000, random.Random(1)),
+        cast("Any", None),
+        NullObserver(),
+        None,
         buffer_memory=1_000_000,
         max_partition_bytes=1_000,
+        lookup_executor=None,
         wake_event=wake_event,
     )
     try:
-        task.source_budget.add(held)
-        task.source_budget.may_fetch(1_000, 1_000)
+        context.source_budget.add(held)
+        context.source_budget.may_fetch(1_000, 1_000)
         clock.advance(after_ms)
-        task.on_batch_answered(cast("Any", SimpleNamespace(awaits_acknowledgement=False)), failed=False)
+        context.on_batch_answered(cast("Any", SimpleNamespace(awaits_acknowledgement=False)), failed=False)
         assert wake_event.is_set() == wakes
     finally:
-        task.close()
+        context.workers.close()
 
 
 @pytest.fixture
@@ -248,15 +252,15 @@ def followed(harness: TaskHarness) -> TaskHarness:
     return harness
 
 
-def test_followed_partitions_are_copied_until_the_epoch_ends_and_may_be_idle(followed: TaskHarness) -> None:
-    """The epoch lasts many times as long as a source may be silent."""
+def test_followed_partitions_are_copied_until_the_task_stops_and_may_be_idle(followed: TaskHarness) -> None:
+    """The task lives many times as long as a source may be silent."""
     began = followed.clock.unix_ms()
     followed.source.later[3] = [(followed.clock.now() + 40_000, made(2))]
-    results = followed.copy(until_ms=began + 60_000)
+    results = followed.copy(60_000)
     assert {(result.outcome, result.error) for result in results} == {(Outcome.COMPLETE, None)}
     assert [result.end for result in results] == [3 if partition == 3 else 2 for partition in range(20)]
     assert followed.target.committed[3] == 3, "the late record is committed"
-    assert began + 60_000 <= followed.clock.unix_ms() <= began + 61_000
+    assert began + 60_000 <= followed.clock.unix_ms() <= began + 62_000
     assert followed.source.calls["last_responses"] < 60
     assert followed.turns < 1_000
     assert followed.steps < 1_000
@@ -272,7 +276,7 @@ def test_progress_at_least_once_is_committed_for_all_partitions_of_a_group_at_on
     for partition in range(100):
         times = range(now + 1_000 + 20 * partition, now + 20_000, 2_000)
         followed.source.later[partition] = [(at_ms, made(2 + number)) for number, at_ms in enumerate(times)]
-    followed.copy(until_ms=followed.clock.unix_ms() + 20_000)
+    followed.copy(20_000)
     commits = followed.target.commit_order
     assert 900 <= len(commits) <= 1_200
     assert len(set(commits)) <= 16 * 22, "(time, group): each is one request"
@@ -280,9 +284,8 @@ def test_progress_at_least_once_is_committed_for_all_partitions_of_a_group_at_on
 
 def test_followed_partition_with_nothing_to_fetch_is_idle(followed: TaskHarness) -> None:
     """This holds before the first record, too: its broker delays the first response until there is one."""
-    began = followed.clock.unix_ms()
     followed.target.committed = dict.fromkeys(range(20), 2)
-    results = followed.copy(until_ms=began + 60_000)
+    results = followed.copy(60_000)
     for result in results:
         assert result.timeline is not None
         assert result.timeline.phases["idle"] >= 55_000, result.timeline.phases
@@ -292,7 +295,7 @@ def test_followed_partition_with_nothing_to_fetch_is_idle(followed: TaskHarness)
 
 def test_followed_source_without_responses_fails_only_its_partition(followed: TaskHarness) -> None:
     followed.source.dead = {7}
-    results = followed.copy(until_ms=followed.clock.unix_ms() + 60_000)
+    results = followed.copy(60_000)
     failed = [result for result in results if result.outcome is not Outcome.COMPLETE]
     assert [result.partition for result in failed] == [7]
     assert failed[0].error == f"t-7: nothing came from the source for {TIMES.stall_ms} ms: no route"
@@ -304,46 +307,10 @@ def test_followed_source_that_recovers_is_followed_again(followed: TaskHarness) 
     now = followed.clock.now()
     followed.source.dead, followed.source.back_ms = {7}, now + 20_000
     followed.source.later[7] = [(now + 50_000, made(2))]
-    results = followed.copy(until_ms=followed.clock.unix_ms() + 60_000)
+    results = followed.copy(60_000)
     assert {(result.outcome, result.error) for result in results} == {(Outcome.COMPLETE, None)}
     assert (results[7].end, results[7].records) == (3, 3)
     assert results[7].retries
-
-
-def control(**changes: Any) -> RunControl:
-    return RunControl(**{"run": "run-1", "host": "h", "since_ms": 1, **changes})
-
-
-@pytest.mark.parametrize("command", [control(stop=True), control(epoch=4), control(run="run-2")])
-def test_control_command_ends_the_epoch_early_and_in_order(followed: TaskHarness, command: RunControl) -> None:
-    began = followed.clock.unix_ms()
-    followed.lookups.control, followed.lookups.control_from = command, 1
-    results = followed.copy(until_ms=began + 60_000, run="run-1", epoch=3)
-    assert {result.outcome for result in results} == {Outcome.COMPLETE}
-    assert all(result.end == result.records == followed.target.committed[result.partition] for result in results), (
-        "what was sent"
-    )
-    assert followed.clock.unix_ms() <= began + 2_000
-
-
-@pytest.mark.parametrize("command", [None, control(), control(epoch=3)])
-def test_epoch_continues_without_a_command_and_polls_control_once_a_second(
-    followed: TaskHarness, command: RunControl | None
-) -> None:
-    began = followed.clock.unix_ms()
-    followed.lookups.control = command
-    followed.copy(until_ms=began + 60_000, run="run-1", epoch=3)
-    assert followed.clock.unix_ms() >= began + 60_000
-    assert 50 <= followed.lookups.control_reads <= 61
-
-
-def test_epoch_ended_by_control_waits_for_silent_partitions_only_for_the_wind_up_time(followed: TaskHarness) -> None:
-    began = followed.clock.unix_ms()
-    followed.target.silent = {5}
-    followed.lookups.control = control(stop=True)
-    results = followed.copy(until_ms=began + 60_000, run="run-1", epoch=3, wind_up_ms=500)
-    assert {result.partition for result in results if result.outcome is Outcome.UNFINISHED} <= {5}
-    assert followed.clock.unix_ms() <= began + 3_000
 
 
 def test_task_without_a_run_does_not_poll_control(harness: TaskHarness) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections import Counter
 from concurrent.futures import Future
 from typing import cast
@@ -13,7 +12,7 @@ import pytest
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.task import turns as module
-from mirror.relay.task.turns import CONTINUATION_MS, TURN_MS, AcquisitionTurns
+from mirror.relay.task.turns import TURN_MS, AcquisitionTurns
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from tests.fakes.control import Action, ServerCall
@@ -47,60 +46,6 @@ def test_copies_begin_in_their_order_when_others_have_ended() -> None:
     assert turns.take_ready({A, B, C}, 0) == []
     calls[1].set_result(None)
     assert turns.take_ready({A, B, C}, 0) == [C]
-
-
-def test_fewer_copies_at_a_time_continue_earlier_ones() -> None:
-    turns = AcquisitionTurns(lambda: None)
-    calls: list[Future[None]] = [Future() for _ in range(module.MAX_CONTINUATIONS)]
-    for call in calls:
-        assert turns.may_begin(A, continues=True)
-        turns.begun(call, 0, continues=True)
-    assert not turns.may_begin(B, continues=True)
-    assert turns.take_ready({A, B, C}, CONTINUATION_MS) == []
-    assert turns.may_begin(C), "it fences, and nothing stands still meanwhile"
-    calls[0].set_result(None)
-    assert turns.take_ready({A, B, C}, CONTINUATION_MS) == [B]
-
-
-@pytest.mark.parametrize("partitions", [300, 3_000])
-def test_continuations_of_many_partitions_are_spread_over_some_seconds(partitions: int) -> None:
-    """As fast as they can, those of 1,000 partitions took two processors for 3 s, and what is copied was late by 1 s.
-
-    But the leases must not end before.
-    """
-    turns, waiting = AcquisitionTurns(lambda: None), [cast("CopyHandle", number) for number in range(partitions)]
-    begun: list[int] = []
-    now = 0
-    due = list(waiting)
-    while waiting:
-        for copy in due:
-            if turns.may_begin(copy, continues=True):
-                waiting.remove(copy)
-                begun.append(now)
-                ended: Future[None] = Future()
-                turns.begun(ended, now, continues=True)
-                ended.set_result(None)
-        now = max(now + 1, turns.due_ms())
-        due = turns.take_ready(set(waiting), now)
-    spread_ms = min(partitions * CONTINUATION_MS // module.MAX_CONTINUATIONS, module.ALL_CONTINUED_MS)
-    assert 0.9 * spread_ms <= begun[-1] <= 1.1 * spread_ms
-    busiest = max(bisect_left(begun, at + 1_000) - number for number, at in enumerate(begun))
-    assert busiest <= 1_100 * partitions / spread_ms + module.MAX_CONTINUATIONS
-
-
-def test_continuation_that_takes_longer_ends_its_turn_when_it_is_done() -> None:
-    woken: list[bool] = []
-    turns = AcquisitionTurns(lambda: woken.append(True))
-    calls: list[Future[None]] = [Future() for _ in range(module.MAX_CONTINUATIONS)]
-    for call in calls:
-        turns.begun(call, 0, continues=True)
-    assert not turns.may_begin(A, continues=True)
-    assert turns.due_ms() == CONTINUATION_MS
-    assert turns.take_ready({A}, CONTINUATION_MS) == []
-    assert turns.due_ms() == TURN_MS
-    calls[3].set_result(None)
-    assert woken
-    assert turns.take_ready({A}, CONTINUATION_MS + 1) == [A]
 
 
 @pytest.mark.usefixtures("one_at_a_time")

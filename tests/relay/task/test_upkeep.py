@@ -14,8 +14,8 @@ from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
-from mirror.relay.task.topic_rules import TopicRules
-from mirror.relay.task.upkeep import RulesRefresh, Upkeep
+from mirror.relay.task.topic_rules import RulesRefresh, TopicRules
+from mirror.relay.task.upkeep import Upkeep
 from mirror.timing import FOREVER_MS
 
 MINUTE_MS = 60_000
@@ -45,7 +45,7 @@ def upkeep(unix_ms: Callable[[], int] = lambda: 0, **policy: Any) -> Upkeep:
     def end_period(copy: Any, now: int) -> None:
         copy.periods.append(now)
 
-    return Upkeep(CopyPolicy(follows=True, **policy), end_period, unix_ms, 0)
+    return Upkeep(CopyPolicy(**policy), end_period, unix_ms, 0)
 
 
 def visit(one: Upkeep, copies: Sequence[Visited], now: int) -> list[Visited]:
@@ -120,7 +120,7 @@ class Refreshed:
         return self.reads[-1]
 
     def update(self, now: int) -> TopicRules | None:
-        return self.refresh.update(cast("Any", self.copies), now)
+        return self.refresh.update(lambda: [copy.range for copy in self.copies.values()], now)
 
 
 def _range(topic: str, partition: int) -> Range:

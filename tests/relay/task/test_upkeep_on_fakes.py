@@ -10,7 +10,7 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import COPYING
 from mirror.relay.model.way import Way
 from mirror.relay.partition import retry
-from mirror.relay.task import reporting, upkeep
+from mirror.relay.task import reporting, topic_rules
 from mirror.wire.api import Api
 from tests.polling import eventually
 from tests.relay.job_site import JobSite
@@ -20,8 +20,8 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSite]:
-    monkeypatch.setattr(upkeep, "_MS_PER_TOPIC", 0)
-    monkeypatch.setattr(upkeep, "_MIN_REFRESH_MS", 20)
+    monkeypatch.setattr(topic_rules, "_MS_PER_TOPIC", 0)
+    monkeypatch.setattr(topic_rules, "_MIN_REFRESH_MS", 20)
     for name in ("FAILURE_BACKOFF_MS", "FAILURE_BACKOFF_MAX_MS"):
         monkeypatch.setattr(retry, name, 50)
     for name in ("ROUND_MS", "URGENT_ROUND_MS"):

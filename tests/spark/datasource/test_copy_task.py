@@ -1,4 +1,4 @@
-"""What a task of an epoch copies."""
+"""What a task of a job copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_task_that_spark_repeats_reads_the_progress_again(
     """Its lost attempt may have changed it since it was planned."""
     found: list[str | None] = []
 
-    def copy(_: FlowOptions, __: TaskSpec, ranges: list[Range], ___: Any) -> list[RangeResult]:
+    def copy(_: FlowOptions, __: TaskSpec, ranges: list[Range], *___: Any) -> list[RangeResult]:
         found.extend(range_.progress for range_ in ranges)
         return []
 
@@ -31,7 +31,7 @@ def test_a_task_that_spark_repeats_reads_the_progress_again(
     monkeypatch.setattr(
         module, "TaskContext", SimpleNamespace(get=lambda: SimpleNamespace(attemptNumber=lambda: attempt))
     )
-    spec = TaskSpec(task=0, tasks=1, run="run-1", epoch=2, until_ms=None, renew_ms=0, trace="")
+    spec = TaskSpec(run="run-1", job=2)
     copied = Range(
         flow="f",
         topic="orders",
@@ -43,5 +43,5 @@ def test_a_task_that_spark_repeats_reads_the_progress_again(
         topic_id="t",
         progress="[5]",
     )
-    copy_task(FlowOptions(tmp_path / "mirror.toml", "f", tmp_path, run="run-1"), CopyTask(spec, [copied]))
+    copy_task(FlowOptions(tmp_path / "mirror.toml", "f", tmp_path), CopyTask(spec, [copied]))
     assert found == [known]

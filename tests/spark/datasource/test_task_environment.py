@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import pickle
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from mirror.spark.datasource.copy_task import copy_in_worker
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.datasource.sink import RangesStreamWriter, RangesWriter
 from mirror.spark.datasource.task_environment import TaskEnvironment
+from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
 
 SECRET = "m4rker-of-a-key"
 SAID = {
@@ -33,18 +35,17 @@ def test_variables_of_an_executors_host_are_kept() -> None:
     assert environment == {**SAID, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "PATH": "/usr/bin"}
 
 
-@pytest.mark.parametrize("kind", [RangesWriter, RangesStreamWriter])
-def test_a_pickled_writer_has_the_environment(
-    kind: type[RangesWriter | RangesStreamWriter], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Made in a process on the driver's host, pickled by Spark, and used in a worker of an executor."""
+def test_a_job_brings_the_environment_to_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickled by Spark with the function, and unpickled in a worker of an executor."""
     for name, value in SAID.items():
         monkeypatch.setenv(name, value)
-    writer = kind(FlowOptions(Path("mirror.toml"), "f", Path("ledger")))
-    pickled = pickle.dumps(writer)
+    options, task = FlowOptions(Path("mirror.toml"), "f", Path("ledger")), CopyTask(TaskSpec(run="r", job=1), [])
+    given = partial(copy_in_worker, options, TaskEnvironment.of(os.environ))
+    pickled = pickle.dumps(given)
     for name in SAID:
         monkeypatch.delenv(name)
+    monkeypatch.setattr("mirror.spark.datasource.copy_task.copy_task", lambda *_: None)
     arrived = pickle.loads(pickled)  # noqa: S301 - our own
-    assert SECRET not in f"{writer!r} {writer.environment!r}"
-    arrived.write(iter(()))
+    assert SECRET not in repr(given)
+    arrived(task)
     assert {name: os.environ.get(name) for name in SAID} == SAID

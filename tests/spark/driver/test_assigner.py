@@ -116,11 +116,11 @@ def test_what_is_new_goes_to_the_least_loaded_task_under_a_version_that_is_annou
     assert job.assigner.take([range_of("new"), range_of("x")]) == {}
     (entry,) = job.entries().values()
     assert (entry.owner, entry.range.topic) == (0, "new")
-    assert entry.version <= job.record().added
+    assert entry.version <= job.record().version
     assert job.assigner.lacking(targets("x", "new")) == set()
-    before = job.record().added
+    before = job.record().version
     job.assigner.take([range_of("new")])
-    assert job.record().added == before, "it has a task"
+    assert job.record().version == before, "it has a task"
 
 
 def test_an_entry_is_committed_before_its_version_is_announced(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_an_entry_is_committed_before_its_version_is_announced(job: Job, monkeyp
         announced.append(version)
 
     announced = list[int]()
-    monkeypatch.setattr(RunControlClient, "announce_additions", announce)
+    monkeypatch.setattr(RunControlClient, "announce_assignments", announce)
     job.assigner.take([range_of("new")])
     assert len(announced) == 1
 
@@ -137,12 +137,12 @@ def test_an_entry_is_committed_before_its_version_is_announced(job: Job, monkeyp
 def test_what_the_target_refuses_is_committed_later_under_a_version_that_no_task_has_read(job: Job) -> None:
     job.cluster.set_moods({"uncommittable": '["a.new"]'})
     assert set(job.assigner.take([range_of("new"), range_of("other")])) == set(targets("new"))
-    announced = job.record().added
+    announced = job.record().version
     assert set(job.entries()) == {"a.other"}
     job.cluster.set_moods({})
     assert job.assigner.take([]) == {}
     assert set(job.entries()) == {"a.other", "a.new"}
-    assert job.record().added > announced
+    assert job.record().version > announced
 
 
 def test_a_released_partition_is_taken_again_once_its_task_has_settled_it(job: Job) -> None:
@@ -175,7 +175,7 @@ def test_the_partitions_of_a_task_that_spark_does_not_run_are_given_to_the_other
     assert (job.entries(), job.warned) == ({}, [])
     job.assigner.use({0})
     assert {topic: entry.owner for topic, entry in job.entries().items()} == {"a.y": 0, "a.z": 0}
-    assert all(entry.version <= job.record().added for entry in job.entries().values())
+    assert all(entry.version <= job.record().version for entry in job.entries().values())
     assert len(job.warned) == 1
     job.assigner.take([range_of("new")])
     assert job.entries()["a.new"].owner == 0
@@ -203,10 +203,10 @@ def test_entries_are_renewed_before_the_target_forgets_them_and_those_of_earlier
     assert deleted == targets("old")
     with job.cluster.change() as state:
         state["groups"][group].pop("a.new-0")
-    before = job.record().added
+    before = job.record().version
     job.assigner.renew(3_600_000)
     assert "a.new" not in job.entries()
     job.clock.ms += 3_600_000
     job.assigner.renew(3_600_000)
     assert "a.new" in job.entries()
-    assert job.record().added >= before
+    assert job.record().version >= before

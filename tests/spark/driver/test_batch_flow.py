@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
-from mirror.client import Admin
 from mirror.errors import Fenced
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
@@ -24,8 +23,6 @@ from mirror.spark.ledger.results import FlowReport, exit_status
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
-from tests.relay.fake_pair import FakePair
-from tests.spark.driver.test_rounds_beside_copies import loading
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
@@ -114,23 +111,3 @@ def test_groups_that_another_run_writes_are_reported_as_such(tmp_path: Path, mon
     assert report.groups is not None
     assert [(held.group, held.reasons) for held in report.groups.held] == [("billing", ("other-run",))]
     assert Ledger(tmp_path / "ledger" / "f" / "run").groups() == report.groups
-
-
-def test_a_stream_whose_file_has_changed_reads_there_whose_topics_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As with other credentials: the first address, or password, may not be valid any more."""
-    pair = FakePair(monkeypatch, brokers=2)
-    first, second = pair.target.brokers
-    both = loading(pair, tmp_path / "mirror.toml", "replication-factor = 1")
-    config, copying = both()
-    run = runner(tmp_path)
-    before = run._prepare(config, copying)
-    for name in pair.target.topics:
-        pair.target.move(name, 0, second)
-    del pair.target.brokers[first]
-    pair.target.coordinators.clear()
-    config, copying = loading(pair, tmp_path / "mirror.toml", "replication-factor = 1")()
-    with Admin({"bootstrap.servers": pair.source.bootstrap}) as source:
-        after = run.prepare_again(config, copying, before, source.describe_topics(["t"]))
-    assert (before.copyable, after.copyable) == ({"t": 1}, {"t": 1})

@@ -21,14 +21,21 @@ import sys
 from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
-from mirror.spark.datasource.batch_planner import plan_run
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver.flow_job import JobLabel, copy_job
-from mirror.spark.ledger.parquet import write_copied
+from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
+from mirror.spark.flow_admins import open_admins
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.result_files import write_copied
+from mirror.spark.planning.snapshot import PlanRequest, make_plan
 
 config, ledger = map(Path, sys.argv[1:])
-options = FlowOptions(config, "f", ledger, parallelism=2, run="run-1")
-tasks = plan_run(options)
+options = FlowOptions(config, "f", ledger, parallelism=2)
+loaded, flow = options.load()
+with open_admins(loaded, flow) as clusters:
+    plan = make_plan(PlanRequest(flow=flow, now_ms=0, parallelism=2), *clusters)
+Ledger(ledger).write_plan(plan)
+tasks = tasks_of(plan, TaskSpec(run="run-1", job=0))
 assert len(tasks) == 2, tasks
 settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 # One after the other: the first task has ended when the second one is given up.

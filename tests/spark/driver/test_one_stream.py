@@ -59,7 +59,7 @@ class Job:
 
     def answer(self, task: CopyTask, outcome: Outcome, error: str | None = None) -> None:
         results = [RangeResult.initial(one, one.start, outcome, error) for one in task.ranges]
-        self.results.append(CopiedTask([Attempt(task.spec.task, 0, one) for one in results], task.spec.epoch, None))
+        self.results.append(CopiedTask([Attempt(task.spec.task, 0, one) for one in results], task.spec.job, None))
 
 
 class Run(FlowHarness):
@@ -77,7 +77,7 @@ class Run(FlowHarness):
         self.config.write_text(configuration(topics) + "\n".join(lines))
         self.a.add_topic("orders", [10, 20])
         ledger = Ledger.open(self.report, "f", "run-1")
-        options = FlowOptions(self.config, "f", ledger.path, None, 3, "run-1")
+        options = FlowOptions(self.config, "f", ledger.path, None, 3)
         config, flow = options.load()
         self.flow_report = FlowReport("f", datetime.now(UTC), run="run-1")
         self.jobs: list[Job] = []
@@ -147,8 +147,8 @@ def test_a_job_has_a_task_for_each_slot_and_its_run_has_claimed_the_flow(
     run = Run(tmp_path, monkeypatch)
     job = run.begin()
     assert sorted(len(task.ranges) for task in job.tasks) == [0, 1, 1]
-    assert {(task.spec.run, task.spec.epoch, task.spec.tasks) for task in job.tasks} == {("run-1", 1, 3)}
-    assert {task.terms.generation for task in job.tasks if task.terms is not None} == {run.record().generation}
+    assert {(task.spec.run, task.spec.job, task.spec.tasks) for task in job.tasks} == {("run-1", 1, 3)}
+    assert {task.spec.generation for task in job.tasks} == {run.record().generation}
     assert run.flow_report.asked is None
     run.stream.stop()
     eventually(lambda: run.record().stop, what="the command to stop")
@@ -222,7 +222,7 @@ def test_a_task_that_ends_by_itself_ends_the_job(tmp_path: Path, monkeypatch: py
     run = Run(tmp_path, monkeypatch)
     job = run.begin()
     job.answer(job.tasks[0], Outcome.FAILED, "no memory")
-    eventually(lambda: run.record().epoch == 2, what="the command for the other tasks")
+    eventually(lambda: run.record().job == 2, what="the command for the other tasks")
     job.done.set_result(job.results)
     assert run.ended() == Lost("no memory")
 
@@ -244,11 +244,11 @@ def test_a_flow_with_limits_has_one_job_after_the_other(tmp_path: Path, monkeypa
     eventually(lambda: run.jobs, what="the first job")
     run.jobs[0].end()
     eventually(lambda: len(run.jobs) == 2, what="the second job")
-    assert [[task.spec.epoch for task in job.tasks] for job in run.jobs] == [[1], [2]]
+    assert [[task.spec.job for task in job.tasks] for job in run.jobs] == [[1], [2]]
     assert [len(job.tasks[0].ranges) for job in run.jobs] == [1, 1]
     run.stream.stop()
     eventually(lambda: run.record().stop, what="the command to stop")
-    assert run.record().epoch == 2, "tasks of the first job are to end"
+    assert run.record().job == 2, "tasks of the first job are to end"
     run.jobs[1].end()
     assert run.ended() == JobEnded("in order")
 
@@ -273,11 +273,11 @@ def test_new_topics_get_a_task_of_the_job_and_gone_ones_lose_theirs(
     run = Run(tmp_path, monkeypatch, "refresh-ms = 1000")
     job = run.begin()
     run.a.add_topic("orders-2", [5])
-    eventually(lambda: run.record().added > 0, what="the version that gives it to a task")
-    announced = run.record().added
+    eventually(lambda: run.record().version > 0, what="the version that gives it to a task")
+    announced = run.record().version
     with run.a.change() as state:
         del state["topics"]["orders-2"]
-    eventually(lambda: run.record().added > announced, what="the version that takes it away")
+    eventually(lambda: run.record().version > announced, what="the version that takes it away")
     said = list[str]()
 
     def says(line: str) -> bool:

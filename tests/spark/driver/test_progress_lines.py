@@ -20,9 +20,9 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.progress_bar import _Records
 from mirror.spark.driver.output.progress_lines import Cadence, copied, followed, planned, stamped
 from mirror.spark.driver.output.stream_progress import StreamProgress
-from mirror.spark.ledger.last_errors import LastError
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
+from mirror.spark.status.recorded import LastError
 from mirror.telemetry.lag.lags import Lag, LagState, LagTotals
 from tests.spark.planning.test_packing import backlog
 

@@ -59,7 +59,7 @@ def test_acls_of_the_source_come_and_go_while_a_stream_runs_and_those_of_others_
         adopt({"bootstrap.servers": pair.target.bootstrap}, FLOW, target.describe_topics(["paris.t"]))
         target.create_acls([others])
         rounds = PeriodicRounds(
-            lambda: AclRounds(both), INTERVAL_MS, reports.append, warned.append, AclReports(), wait_first=True
+            lambda: AclRounds(*both()), INTERVAL_MS, reports.append, warned.append, AclReports(), wait_first=True
         )
         with rounds:
             eventually(lambda: reports, within_s=WITHIN_S, what="a round")
@@ -107,7 +107,7 @@ def test_a_stream_deletes_what_the_source_has_deleted_up_to_the_limit_and_nothin
         source.topics = {name: everything[name] for name in names}
 
     with PeriodicRounds(
-        lambda: AlignmentRounds(both, CreatedTopics(), beside_copies=True),
+        lambda: AlignmentRounds(*both(), CreatedTopics(), beside_copies=True),
         INTERVAL_MS,
         reports.append,
         lambda _: None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.relay.progress.status_topic import write_status
@@ -19,11 +20,9 @@ from mirror.spark.driver.verify_job import main as verify
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.evidence_files import read_evidence, read_verification, write_verification
 from mirror.spark.ledger.evidence_values import verification_value
-from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import StatusTable, read_status
-from mirror.spark.planning.history import read_history
 from mirror.telemetry.evidence import LastVerification
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -73,13 +72,6 @@ PLAN = Plan(flow=FLOW, tasks=[[backlog(0, 5)]], results_without_task=[])
 ZERO = TopicPartition("t", 0)
 
 
-def an_earlier_run(folder: Path, found: RangeResult, name: str = "run-0") -> None:
-    """Leave the ledger of a run on this host, which planned and copied partition 0."""
-    ledger = Ledger.open(folder, FLOW, name)
-    ledger.write_plan(PLAN)
-    ledger.write_attempts([Attempt(0, 0, found)], 0)
-
-
 def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pair: FakePair, tmp_path: Path) -> None:
     first, tp = Run(pair, tmp_path, "run-1"), TopicPartition("t", 0)
     first.status.prepared(TargetTopics(obstacles={"u": Obstacle("refused")}))
@@ -87,9 +79,8 @@ def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pai
     first.end(PLAN, Attempt(0, 0, result(0, Outcome.EXPIRED, stuck_since_ms=1_700_000_000_000)))
     assert first.said == []
     second = Run(pair, tmp_path, "run-2")
-    history = read_history(LIMITED, second.folder, "run-2", second.status.table)
-    assert history.last_planned_ms.keys() == {tp}
-    assert history.unhealthy[tp].stuck_since_ms == 1_700_000_000_000
+    assert second.table.turns.keys() == {tp}
+    assert second.table.health[tp].stuck_since_ms == 1_700_000_000_000
     assert second.table.obstacles == {"u": Obstacle("refused")}
     assert second.table.run is not None
     assert (second.table.run.run, second.table.run.state, second.table.run.reason) == ("run-1", "ended", "why")
@@ -104,56 +95,22 @@ def write_something(pair: FakePair) -> None:
     assert write_status({"bootstrap.servers": pair.target.bootstrap}, FLOW, records, 5_000) is None
 
 
-def test_a_topic_without_permissions_is_named_and_the_folder_is_read(pair: FakePair, tmp_path: Path) -> None:
+def test_a_topic_without_permissions_is_named(pair: FakePair, tmp_path: Path) -> None:
     write_something(pair)
     refuse(pair, Api.FETCH, None)
     refuse(pair, Api.PRODUCE, None)
-    an_earlier_run(tmp_path / "run-1", result(0, Outcome.FAILED))
     run = Run(pair, tmp_path, "run-1")
-    assert (list(run.table.turns), list(run.table.health)) == ([ZERO], [ZERO])
+    assert run.table == StatusTable()
     run.status.report_state("running")
     run.end(PLAN)
     unread, unwritten = run.said
-    assert "the report folder says what earlier runs did" in unread
+    assert "so it is not known what has failed" in unread
     assert "other hosts will not know of this run" in unwritten
 
 
 def refuse(pair: FakePair, api: Api, times: int | None) -> None:
     tp = TopicPartition(status_topic_of(FLOW), 0)
     pair.target.control.on(api, Action(errors={tp: errors.TOPIC_AUTHORIZATION_FAILED}), times=times)
-
-
-@pytest.mark.parametrize("kind", ["no topic", "an empty topic", "one that runs may not write"])
-def test_a_topic_without_reports_takes_no_turn_and_no_failure_from_the_ledger(
-    pair: FakePair, tmp_path: Path, kind: str
-) -> None:
-    an_earlier_run(tmp_path / "run-1", result(0, Outcome.FAILED))
-    if kind == "no topic":
-        del pair.target.topics[status_topic_of(FLOW)]
-    if kind == "one that runs may not write":
-        refuse(pair, Api.PRODUCE, None)
-    run = Run(pair, tmp_path, "run-1")
-    history = read_history(LIMITED, tmp_path, "run-1", run.table)
-    assert (list(history.last_planned_ms), list(history.unhealthy)) == ([ZERO], [ZERO])
-    run.status.close()
-    other_host = Run(pair, tmp_path, "run-2")
-    is_known = kind == "an empty topic"
-    assert (ZERO in other_host.table.turns, ZERO in other_host.table.health) == (is_known, is_known)
-
-
-def test_the_newest_of_the_topic_and_of_the_ledger_counts(pair: FakePair, tmp_path: Path) -> None:
-    an_earlier_run(tmp_path / "run-2", result(0, Outcome.FAILED))
-    first = Run(pair, tmp_path, "run-1")
-    first.status.report_state("running")
-    first.status.planned(PLAN)
-    turn_ms = first.table.turns[ZERO]
-    first.end(PLAN, Attempt(0, 0, result(0)))
-    second = Run(pair, tmp_path, "run-2")
-    assert (second.table.turns, second.table.health) == ({ZERO: turn_ms}, {}), "of another host, later"
-    second.status.report_state("running")
-    second.end(PLAN, Attempt(0, 0, result(0, Outcome.FAILED)))
-    an_earlier_run(tmp_path / "run-4", result(0), "run-3")
-    assert Run(pair, tmp_path, "run-4").table.health == {}, "it recovered in a run that could not write"
 
 
 def test_a_run_that_could_not_read_at_first_deletes_what_is_over(pair: FakePair, tmp_path: Path) -> None:
@@ -229,3 +186,24 @@ def test_a_verification_that_was_equal_is_the_last_one_of_topic_and_folder(
     found = read_verification(tmp_path / "verify", FLOW)
     assert found is not None
     assert (found.partial, found.equal_ms) == (True, 9)
+
+
+def test_errors_that_no_task_has_reported_are_reported_and_taken_back(pair: FakePair, tmp_path: Path) -> None:
+    """Of partitions that no task can copy, and of tasks that could not begin."""
+    run = Run(pair, tmp_path, "run-1")
+    failed = result(1, Outcome.FAILED, error="no leader")
+    plan = Plan(flow=FLOW, tasks=[[backlog(0, 5)]], results_without_task=[failed])
+    run.status.planned(plan)
+    run.status.returned(plan, [Attempt(0, 0, result(0, Outcome.FAILED, error="no permission"))])
+    run.status.close()
+    found = read_status(run.options, FLOW, 5_000).partitions.values()
+    assert {(one.report.result.partition, one.report.result.error) for one in found} == {
+        (0, "no permission"),
+        (1, "no leader"),
+    }
+    second = Run(pair, tmp_path, "run-2")
+    second.status.planned(replace(plan, results_without_task=[result(1)]))
+    second.status.close()
+    found = read_status(run.options, FLOW, 5_000).partitions.values()
+    errors_of = {one.report.result.partition: one.report.result.error for one in found}
+    assert errors_of == {0: "no permission", 1: None}

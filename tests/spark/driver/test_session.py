@@ -22,6 +22,7 @@ from mirror.spark.driver.session import (
     SOCKET_FOLDER,
     UNIX_SOCKETS,
     local_only_settings,
+    refuse_speculation,
     socket_settings,
     stream_settings,
     worker_settings,
@@ -172,12 +173,11 @@ def test_settings_with_secrets_are_hidden_by_their_names(path: Path) -> None:
 def test_a_streams_tasks_may_be_lost_often_and_flows_share_the_slots() -> None:
     settings = stream_settings({"spark.master": "yarn"}, cores=8)
     assert settings == {
-        "spark.speculation": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.task.maxFailures": "100",
     }
     given = {"spark.master": "yarn", "spark.scheduler.mode": "FIFO", "spark.task.maxFailures": "7"}
-    assert stream_settings(given, cores=8) == {"spark.speculation": "false"}
+    assert stream_settings(given, cores=8) == {}
 
 
 @pytest.mark.parametrize(
@@ -195,6 +195,7 @@ def test_a_local_master_has_slots_in_reserve_for_flows_that_are_added(master: st
     assert (settings["spark.master"], settings["spark.default.parallelism"]) == (wanted, slots)
 
 
-def test_a_stream_refuses_tasks_that_begin_a_second_time_while_the_first_one_runs() -> None:
+def test_a_job_refuses_tasks_that_begin_a_second_time_while_the_first_one_runs() -> None:
     with pytest.raises(FlowError, match=r"spark\.speculation=true begins tasks a second time"):
-        stream_settings({"spark.speculation": "true"}, cores=8)
+        refuse_speculation({"spark.speculation": "true"})
+    refuse_speculation({"spark.speculation": "false"})

@@ -16,7 +16,6 @@ from pyspark import SparkContext
 from mirror.errors import FlowError
 from mirror.spark.driver import spark_start
 from mirror.spark.driver.batch_job import Interrupted, _interrupt
-from mirror.spark.driver.launch.submission import WRITES_ARCHIVE
 from mirror.spark.driver.spark_start import SparkStart
 
 OBEDIENT = "import sys; sys.stdin.read()"
@@ -57,22 +56,6 @@ def test_a_block_that_ends_stops_spark_and_waits_for_its_jvm(monkeypatch: pytest
             assert not context.stopped
         assert context.stopped
         assert child.returncode == 0
-
-
-@pytest.mark.parametrize("writes", [True, False])
-def test_an_archive_of_classes_has_those_of_a_stream(
-    monkeypatch: pytest.MonkeyPatch, context: Context, writes: bool
-) -> None:
-    loaded = list[bool]()
-    monkeypatch.setattr(spark_start, "load_sql_classes", lambda: loaded.append(context.stopped))
-    monkeypatch.setattr(SparkContext, "_gateway", None)
-    monkeypatch.delenv(WRITES_ARCHIVE, raising=False)
-    if writes:
-        monkeypatch.setenv(WRITES_ARCHIVE, "1")
-    with SparkStart():
-        pass
-    assert loaded == ([False] if writes else [])
-    assert context.stopped
 
 
 def test_a_block_that_raises_ends_the_jvm_and_waits_for_no_context(monkeypatch: pytest.MonkeyPatch) -> None:

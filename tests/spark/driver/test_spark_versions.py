@@ -18,11 +18,8 @@ IN_3_5 = {
     "pyspark": {"InheritableThread", "SparkConf", "SparkContext", "SparkFiles", "TaskContext", "daemon"},
     "pyspark.accumulators": {"AccumulatorParam"},
     "pyspark.errors": {"PySparkRuntimeError"},
-    "pyspark.sql": {"SparkSession"},
 }
 """What Spark's oldest release has of what is imported wherever it runs."""
-DATA_SOURCES = {"batch_reader.py", "rows.py", "sink.py", "source.py", "stream_reader.py"}
-"""Imported by a stream that needs Spark 4.2."""
 
 
 @pytest.mark.parametrize(
@@ -78,8 +75,6 @@ def test_the_tested_releases_are_those_that_can_be_installed() -> None:
 def test_modules_import_of_pyspark_what_its_oldest_release_has() -> None:
     newer = list[tuple[str, ...]]()
     for path in (CHECKOUT / "mirror").rglob("*.py"):
-        if path.name in DATA_SOURCES and path.parent.name == "datasource":
-            continue
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             match node:
                 case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] == "pyspark":

@@ -1,4 +1,4 @@
-"""A stream hears that another run has taken over, whenever that happens: its query would wait for ever otherwise."""
+"""A stream learns that another run has taken over, whenever that happens: its job would run for ever otherwise."""
 
 from __future__ import annotations
 
@@ -16,25 +16,23 @@ from mirror.relay.progress.control import POLL_INTERVAL_MS, RunControl
 from mirror.spark.control_decision import Decision
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.discovery.comparison import Comparison, compare
-from mirror.spark.discovery.topic_watch import EpochAdditions, TopicWatch
+from mirror.spark.discovery.topic_watch import TopicWatch
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.heartbeat import Heartbeat
-from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient, RunRecord
 from tests.polling import eventually
-from tests.spark.epochs_harness import CONFIG, new_epochs_harness
 from tests.spark.fakes import FOLDER, Admin, Cluster
+from tests.spark.flow_harness import FlowHarness, configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from mirror import client
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig
-    from mirror.spark.discovery.topic_watch import NewPartitions
-    from mirror.spark.driver.stream_monitor import CompareTopics, OpenAssignment
+    from mirror.spark.driver.stream_monitor import CompareTopics
     from mirror.takeover.watch import MirrorMakerWatch
 
 
@@ -49,12 +47,17 @@ def orders(run: str) -> RunControlClient:
 @pytest.fixture
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowOptions:
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.driver.stream_monitor.Admin", Admin)
+    use_admin(monkeypatch)
     for name in "ab":
         Cluster(f"{name}:1", tmp_path).make()
     config = tmp_path / "mirror.toml"
-    config.write_text(CONFIG)
-    return FlowOptions(config, "f", Ledger.open(tmp_path, "f", "run-2").path, run="run-2")
+    config.write_text(configuration("orders"))
+    return FlowOptions(config, "f", tmp_path / "run-2")
+
+
+def use_admin(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("driver.stream_monitor", "flow_admins"):
+        monkeypatch.setattr(f"mirror.spark.{module}.Admin", Admin)
 
 
 class Resumed:
@@ -67,7 +70,7 @@ class Resumed:
 
 
 def watch(options: FlowOptions, *, claimed: bool, mirrormaker: Resumed | None = None) -> StreamMonitor:
-    def prepare(*_: object) -> TargetTopics:
+    def prepare(*_: object, **__: object) -> TargetTopics:
         return TargetTopics()
 
     def ignore(_: str) -> None:
@@ -75,31 +78,24 @@ def watch(options: FlowOptions, *, claimed: bool, mirrormaker: Resumed | None = 
 
     record = RunRecord(options.run)
     record.claimed = claimed
-    ledger = Ledger(options.ledger)
     return StreamMonitor(
-        options.flow,
-        options.load_live,
-        ledger.targets(),
+        *options.load(),
+        TargetTopics(),
         prepare,
         nothing_differs,
         ignore,
         ignore,
         record=record,
-        assigns=additions_in(ledger),
+        assign=ignore_new,
         watch=cast("MirrorMakerWatch | None", mirrormaker),
     )
 
 
-def additions_in(ledger: Ledger) -> OpenAssignment:
-    def opened(
-        flow: FlowConfig, source: client.Admin, target: client.Admin, control: RunControlClient, new: NewPartitions
-    ) -> Callable[[], None]:
-        return EpochAdditions(flow, source, target, ledger, control, new, list[str]().append).update_epoch
-
-    return opened
+def ignore_new(*_: object) -> None:
+    """Have nothing copied."""
 
 
-def nothing_differs(_: object, __: object, before: TargetTopics) -> Comparison:
+def nothing_differs(_: object, before: TargetTopics) -> Comparison:
     return Comparison(before, {}, frozenset())
 
 
@@ -218,7 +214,7 @@ def test_the_control_record_of_a_dead_run_fences_no_other_run(
         assert one.fenced_by is None
 
 
-def test_a_run_that_copies_what_there_is_ends_no_epoch_for_new_topics(
+def test_a_run_that_copies_what_there_is_prepares_no_new_topics(
     options: FlowOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would end with partitions that are not complete: it repeats none."""
@@ -229,12 +225,12 @@ def test_a_run_that_copies_what_there_is_ends_no_epoch_for_new_topics(
             reads.append(timeout_ms)
             return super().read(timeout_ms)
 
-    def prepare(*given: object) -> TargetTopics:
-        prepared.append(given)
+    def prepare(topics: object, gone: object = ()) -> TargetTopics:
+        prepared.append((topics, gone))
         return TargetTopics()
 
     monkeypatch.setattr("mirror.spark.driver.stream_monitor.RunControlClient", Counted)
-    options.config.write_text(CONFIG + "refresh-ms = 1000\n")
+    options.config.write_text(configuration("orders") + "refresh-ms = 1000\n")
 
     def compare(*given: object) -> Comparison:
         prepared.append(given)
@@ -242,57 +238,53 @@ def test_a_run_that_copies_what_there_is_ends_no_epoch_for_new_topics(
 
     ignore, record = list[str]().append, RunRecord("run-2")
     monitor = StreamMonitor(
-        options.flow, options.load_live, None, prepare, compare, ignore, ignore, record=record, assigns=None
+        *options.load(), TargetTopics(), prepare, compare, ignore, ignore, record=record, assign=None
     )
     with monitor:
         eventually(lambda: len(reads) > 3, what="control commands, which are followed all the same")
     assert prepared == []
 
 
-class Site:
+class Site(FlowHarness):
     """A stream of two fake clusters, whose driver has begun to copy."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, refresh_ms: int) -> None:
-        self.site = site = new_epochs_harness(folder, monkeypatch)
-        monkeypatch.setattr("mirror.spark.driver.stream_monitor.Admin", Admin)
-        site.config.write_text(f"{CONFIG.replace('orders', 'orders.*')}refresh-ms = {refresh_ms}\n")
+        super().__init__(folder)
+        monkeypatch.setenv(FOLDER, str(folder))
+        use_admin(monkeypatch)
+        self.a.add_topic("orders", [10, 20])
+        with self.config.open("a") as file:
+            file.write(f"refresh-ms = {refresh_ms}\n")
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
-        flow = site.options.load()[1]
-        site.ledger.write_targets(prepare_topics(flow, self.source, self.target).targets)
-        self.control = site.orders("run-1")
-        self.control.claim()
-        assert site.epochs.plan(1, drains=False) is not None
-        self.warned, self.news = list[str](), list[str]()
+        self.loaded, self.flow = FlowOptions(self.config, "f", folder / "run-1").load()
+        self.targets = prepare_topics(self.flow, self.source, self.target).targets
+        orders("run-1").claim()
+        self.warned, self.news, self.assigned = list[str](), list[str](), set[str]()
         self.record = RunRecord("run-1")
 
     def monitor(self, compare: CompareTopics | None = None) -> StreamMonitor:
         return StreamMonitor(
-            self.site.options.flow,
-            self.site.options.load_live,
-            self.site.ledger.targets(),
+            self.loaded,
+            self.flow,
+            self.targets,
             self.prepare,
             compare or self.compare,
             self.warned.append,
             self.news.append,
             record=self.record,
-            assigns=additions_in(self.site.ledger),
+            assign=self.assign,
         )
 
-    def prepare(
-        self, _: object, flow: FlowConfig, topics: Mapping[str, TopicDescription], gone: Collection[str]
-    ) -> TargetTopics:
-        before = self.site.ledger.targets()
-        assert before is not None
-        found = prepare_new_topics(flow, self.source, self.target, before, topics).targets.without(gone)
-        self.site.ledger.write_targets(found)
-        return found
+    def prepare(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
+        found = prepare_new_topics(self.flow, self.source, self.target, self.targets, topics)
+        self.targets = found.targets.without(gone)
+        return self.targets
 
-    def compare(self, _: object, flow: FlowConfig, before: TargetTopics) -> Comparison:
+    def compare(self, flow: FlowConfig, before: TargetTopics) -> Comparison:
         return compare(flow, self.source, self.target, before)
 
-    def added(self) -> int:
-        record = self.control.read()
-        return 0 if record is None else record.added
+    def assign(self, targets: TargetTopics, *_: object) -> None:
+        self.assigned = set(targets.copyable)
 
 
 @pytest.mark.parametrize("refresh_ms", [1_000, 60_000])
@@ -301,13 +293,13 @@ def test_new_topics_are_discovered_and_what_could_not_be_created_is_tried_again(
 ) -> None:
     """The first is found by discovery, the second by a comparison of all topics."""
     site = Site(tmp_path, monkeypatch, refresh_ms)
-    site.site.b.set_moods({"refused": '{"a.orders-late": "not now"}'})
+    site.b.set_moods({"refused": '{"a.orders-late": "not now"}'})
     with site.monitor():
-        site.site.a.add_topic("orders-new", [5]).add_topic("orders-late", [5])
-        eventually(lambda: site.added() == 1, what="the new topic")
-        site.site.b.set_moods({})
+        site.a.add_topic("orders-new", [5]).add_topic("orders-late", [5])
+        eventually(lambda: "orders-new" in site.assigned, what="the new topic")
+        site.b.set_moods({})
         if refresh_ms == 1_000:
-            eventually(lambda: site.added() == 2, what="the topic that could not be created")
+            eventually(lambda: "orders-late" in site.assigned, what="the topic that could not be created")
     assert site.warned == []
 
 
@@ -317,16 +309,16 @@ def test_a_comparison_of_all_topics_delays_no_new_topic(tmp_path: Path, monkeypa
     began, released = threading.Event(), threading.Event()
     monkeypatch.setattr("mirror.spark.driver.stream_monitor._JOIN_S", 0.1)
 
-    def slow(_: object, __: object, before: TargetTopics) -> Comparison:
+    def slow(_: object, before: TargetTopics) -> Comparison:
         began.set()
         assert released.wait(60)
-        return nothing_differs(None, None, before)
+        return nothing_differs(None, before)
 
     try:
         with site.monitor(slow):
             eventually(began.is_set, what="a comparison")
-            site.site.a.add_topic("orders-new", [5])
-            eventually(lambda: site.added() == 1, what="the new topic")
+            site.a.add_topic("orders-new", [5])
+            eventually(lambda: "orders-new" in site.assigned, what="the new topic")
             assert not released.is_set()
     finally:
         released.set()

@@ -15,8 +15,6 @@ from mirror.cli import console as cli_console
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import Outcome
 from mirror.runtime.clock import SystemClock
-from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.datasource.sink import RangesStreamWriter, RangesWriter, TaskResults
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import run_status
 from mirror.spark.driver.batch_flow import FlowRunner
@@ -28,13 +26,12 @@ from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.result_files import write_copied
 from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
-from tests.spark.driver.test_stream_flow import run_of
-from tests.spark.epochs_harness import answer, new_epochs_harness
 from tests.spark.fakes import SilentWriter
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_packing import backlog
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.config.models import FlowConfig
-    from mirror.spark.driver.stream_flow import StreamFlow
 
 FULL = "No space left on device"
 
@@ -121,7 +117,7 @@ def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
 
     monkeypatch.setattr(FlowRunner, "prepare", lambda *_: TargetTopics(copyable={}, obstacles={}))
     monkeypatch.setattr(FlowRunner, "open_watch", lambda *_: contextlib.nullcontext(UNWATCHED))
-    monkeypatch.setattr(FlowRunner, "_claimed", lambda *_: contextlib.nullcontext(False))
+    monkeypatch.setattr(FlowRunner, "_claimed", lambda *_: contextlib.nullcontext(None))
     monkeypatch.setattr(FlowRunner, "_replicate", copied_but_not_recorded)
     monkeypatch.setattr(run_status, "StatusWriter", SilentWriter)
     monkeypatch.setattr(run_status, "read_status", lambda *_: StatusTable())
@@ -148,82 +144,7 @@ def test_checking_a_writable_ledger_leaves_no_file(tmp_path: Path) -> None:
     assert list(Ledger.open(tmp_path, "f", "run").path.iterdir()) == []
 
 
-@pytest.mark.parametrize("drains", [False, True])
-def test_an_epoch_of_a_stream_is_planned_without_room_for_its_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drains: bool
-) -> None:
-    site = new_epochs_harness(tmp_path, monkeypatch)
-    monkeypatch.setattr(os, "fsync", _full)
-    if drains:
-        with pytest.raises(OSError, match=FULL):
-            site.epochs.plan(1, drains=True)
-    else:
-        plan = site.epochs.plan(1, drains=False)
-        assert plan is not None
-        assert plan.tasks
-        assert site.ledger.plan(1) is None
-    site.epochs.close()
-
-
 @pytest.mark.usefixtures("full")
-def test_an_epoch_of_a_stream_ends_without_room_for_its_results(tmp_path: Path) -> None:
-    options = FlowOptions(tmp_path / "mirror.toml", "f", tmp_path / "ledger")
-    messages: list[Any] = [TaskResults(CopiedTask([Attempt(0, 0, result(0))], 1, None))]
-    RangesStreamWriter(options).commit(messages, 1)
-    RangesStreamWriter(options).abort(messages, 1)
+def test_results_that_cannot_be_written_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=FULL):
-        RangesWriter(options).commit(messages)
-
-
-def test_a_stream_says_nothing_of_an_epoch_without_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    site = new_epochs_harness(tmp_path, monkeypatch)
-    monkeypatch.setattr("mirror.spark.driver.flow_results.record_epoch", lambda *_, **__: None)
-    run = run_of(site)
-    plans = [site.epochs.plan(epoch, drains=False) for epoch in (1, 2)]
-    assert plans[1] is not None
-    answer(site.ledger, plans[1], records=3)
-    assert run.poll()
-    assert {one.outcome for one in run.report.partitions} == {Outcome.COMPLETE}
-    shown = capsys.readouterr().out
-    assert "epoch 2: 6 records" in shown
-    assert "epoch 1" not in shown
-    site.epochs.close()
-
-
-@pytest.mark.parametrize(
-    "recorded", [(True, False), (False, True), (True, True)], ids=["full", "free again", "full between two checks"]
-)
-def test_a_stream_ends_in_order_when_spark_is_idle_if_nothing_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: tuple[bool, bool]
-) -> None:
-    site = new_epochs_harness(tmp_path, monkeypatch)
-    run, status = run_of(site), {"isDataAvailable": True}
-    site.epochs.plan(1, drains=False)
-    query = stoppable(run, status)
-    for each, now_s in zip(recorded, (0.0, 5.0), strict=True):
-        run.wind_up(now_s, recorded=each)
-        assert query.isActive, "its epoch has no results, and Spark copies"
-    status["isDataAvailable"] = False
-    run.wind_up(5.0, recorded=recorded[1])
-    assert (query.isActive, run.report.cut_short) == (False, False)
-    site.epochs.close()
-
-
-def test_an_epoch_whose_plan_is_not_recorded_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = new_epochs_harness(tmp_path, monkeypatch)
-    run = run_of(site)
-    query = stoppable(run, {"isDataAvailable": True})
-    for recorded, now_s in ((False, 0.0), (True, 5.0)):
-        run.wind_up(now_s, recorded=recorded)
-        assert query.isActive, "Spark copies"
-    site.epochs.close()
-
-
-def stoppable(run: StreamFlow, status: dict[str, bool]) -> Any:
-    """Returns the query of a stream that is asked to end; ``status`` is Spark's."""
-    query = SimpleNamespace(isActive=True, status=status)
-    query.stop = lambda: setattr(query, "isActive", False)
-    run._query, run._monitor = cast("Any", query), cast("Any", SimpleNamespace(stop_requested=True))
-    return query
+        write_copied(tmp_path, [CopiedTask([Attempt(0, 0, result(0))], 1, None)])

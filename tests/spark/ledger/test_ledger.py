@@ -15,7 +15,7 @@ from tests.other_user import OtherUser
 
 def test_the_ledger_keeps_only_the_last_epochs(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "1")
-    assert (ledger.last_planned_epoch(), ledger.last_completed_epoch(), ledger.previous_run()) == (None, None, None)
+    assert (ledger.last_planned_epoch(), ledger.last_completed_epoch()) == (None, None)
     for epoch in (1, 2, MAX_EPOCHS + 1):
         plan = Plan(flow="f", tasks=[], results_without_task=[], epoch=epoch)
         ledger.write_plan(plan)
@@ -23,9 +23,6 @@ def test_the_ledger_keeps_only_the_last_epochs(tmp_path: Path) -> None:
     assert (ledger.last_planned_epoch(), ledger.last_completed_epoch()) == (MAX_EPOCHS + 1, MAX_EPOCHS + 1)
     assert ledger.plan(1) is None
     assert ledger.plan(2) is not None
-    older = Ledger.open(tmp_path, "f", "2").previous_run()
-    assert older is not None
-    assert older.path == ledger.path
 
 
 def test_the_groups_of_the_last_round_are_read_as_they_were_recorded(tmp_path: Path) -> None:
@@ -68,9 +65,3 @@ def test_ledgers_of_another_user_are_refused_before_anything_is_read(
     with pytest.raises(FlowError, match=r"^the ledger .* cannot be written: it belongs to .*--report-dir$"):
         Ledger.open(tmp_path, "f", "2")
     assert [path.name for path in (tmp_path / "ledger" / "f").iterdir()] == ["1"]
-
-
-def test_the_ledger_of_a_user_s_own_query_is_for_that_user_alone(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "notebook")
-    ledger.write_plan(Plan(flow="f", tasks=[], results_without_task=[]))
-    assert ledger.path.stat().st_mode & 0o777 == 0o700

@@ -11,7 +11,6 @@ from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.partition_health import PartitionHealth, unhealthy_after, with_health
-from mirror.spark.planning.history import unhealthy_before
 from mirror.telemetry.traces.ids import epoch_id, partition_id
 from tests.spark.planning.test_packing import backlog
 from tests.telemetry.results import AT_MS, expired, result
@@ -57,15 +56,6 @@ def test_a_range_gets_its_health_record_and_loses_it_after_recovery() -> None:
     assert (sick.stuck_since_ms, sick.sick_since_ms, sick.sick_trace, sick.last_trace) == (77, 70, "first", "last")
     assert with_health(sick, {}) == one
     assert with_health(one, {}) is one
-
-
-def test_a_scheduled_run_reads_the_health_after_the_run_before(tmp_path: Path) -> None:
-    Ledger.open(tmp_path, "f", "1").write_attempts([Attempt(0, 0, expired(1)), Attempt(0, 0, result(2))])
-    folder = tmp_path / "ledger" / "f"
-    (own,) = [str(partition_id(epoch_id("f", "1", 0), "orders", 1, 0))]
-    assert unhealthy_before(folder, "2") == {ONE: PartitionHealth(None, AT_MS + 100, own, own)}
-    assert unhealthy_before(folder, "1") == {}
-    assert unhealthy_before(tmp_path / "nowhere", "2") == {}
 
 
 def test_a_timeline_survives_the_ledger(tmp_path: Path) -> None:

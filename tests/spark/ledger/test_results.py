@@ -8,8 +8,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -23,8 +21,7 @@ from mirror.spark.driver.output.tables import flow_table, remarks
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.ledger import MAX_RUNS, Ledger, PlanningError
-from mirror.spark.ledger.parquet import from_parquet, to_parquet
+from mirror.spark.ledger.ledger import MAX_RUNS, Ledger
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import (
     STANDS_STILL_MS,
@@ -107,7 +104,7 @@ def test_a_partition_that_was_added_to_the_epoch_has_its_tasks_result() -> None:
 @pytest.mark.parametrize(
     ("one", "outcome", "words"),
     [
-        (result(0), Outcome.UNFINISHED, "max-bytes-per-epoch: 85 records are left for the next run"),
+        (result(0), Outcome.UNFINISHED, "max-bytes-per-job: 85 records are left for the next run"),
         (result(0, end=100), Outcome.COMPLETE, None),
         # A batch that begins before the cut is copied whole, here all that there was.
         (result(0, end=101), Outcome.COMPLETE, None),
@@ -293,7 +290,7 @@ def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: py
 
 def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "1")
-    assert (ledger.plan(), ledger.error(), ledger.attempts()) == (None, None, [])
+    assert (ledger.plan(), ledger.attempts()) == (None, [])
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[result(1)])
     attempts = [
         Attempt(0, 1, result(0, skipped={"control": 2}, expiries=[EXPIRY], stuck_since_ms=77)),
@@ -303,25 +300,8 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
     ]
     ledger.write_plan(plan)
     ledger.write_attempts(attempts)
-    ledger.write_error(PlanningError("no", "trace"))
     again = Ledger(ledger.path)
-    assert (again.plan(), again.error(), again.attempts()) == (plan, PlanningError("no", "trace"), attempts)
-
-
-def test_results_of_a_ledger_without_ways_are_read() -> None:
-    table = pq.read_table(pa.BufferReader(to_parquet([Attempt(0, 0, result(0, way="sequences", way_reason="why"))], 7)))
-    older = pa.BufferOutputStream()
-    pq.write_table(table.drop_columns(["way", "way_reason", "target_losses", "read_back"]), older)
-    assert from_parquet(bytes(older.getvalue())) == [Attempt(0, 0, result(0))]
-
-
-def test_a_timeline_of_version_0_2_is_read() -> None:
-    """The next run reads since when a partition is unhealthy in the ledger of the run before."""
-    attempts = [Attempt(0, 0, result(0)), Attempt(0, 0, result(1, timeline=None))]
-    table = pq.read_table(pa.BufferReader(to_parquet(attempts, 7)))
-    older = pa.BufferOutputStream()
-    pq.write_table(table.rename_columns({"timeline": "story"}), older)
-    assert from_parquet(bytes(older.getvalue())) == attempts
+    assert (again.plan(), again.attempts()) == (plan, attempts)
 
 
 def test_totals_of_a_stream_have_the_losses_of_all_epochs() -> None:

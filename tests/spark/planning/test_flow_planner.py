@@ -15,6 +15,7 @@ from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.partition_health import PartitionHealth
+from mirror.spark.ledger.results import StreamTotals, join_results
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_planner import FlowPlanner
 from tests.spark.fakes import FOLDER, Admin, Cluster
@@ -31,16 +32,14 @@ class Run:
     """A flow of one topic with two partitions, and a run of it."""
 
     def __init__(self, folder: Path, more: str = "", *, drains: bool = False) -> None:
-        self.status: StatusTable | None = None
+        self.status = StatusTable()
         self.source_cluster = Cluster("a:1", folder).make().add_topic("orders", [10, 20])
         self.target_cluster = Cluster("b:1", folder).make().add_topic("a.orders", [0, 0])
         config = folder / "mirror.toml"
         config.write_text(configuration("orders") + more)
         self.ledger = Ledger.open(folder, "f", "run-1")
         loaded, flow = FlowOptions(config, "f", self.ledger.path).load()
-        self.planner = FlowPlanner(
-            loaded, flow, self.ledger, BOTH, SystemClock(), parallelism=2, drains=drains, status=lambda: self.status
-        )
+        self.planner = FlowPlanner(loaded, flow, BOTH, SystemClock(), parallelism=2, drains=drains, status=self.status)
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{one}:1"})) for one in "ab")
 
     def plan(self, number: int, targets: TargetTopics = BOTH) -> Plan:
@@ -49,7 +48,7 @@ class Run:
     def answer(self, plan: Plan, outcome: Outcome) -> None:
         """All its ranges ended so."""
         results = [RangeResult.initial(one, one.start, outcome) for one in plan.ranges]
-        self.planner.note([Attempt(0, 0, one) for one in results], plan.epoch)
+        self.planner.note([Attempt(0, 0, one) for one in results])
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +75,7 @@ def test_only_what_was_there_when_the_run_began_is_initial(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("more", "follows"),
-    [("", True), ("max-partitions-in-parallel = 1\n", False), ("max-bytes-per-epoch = 1000000\n", False)],
+    [("", True), ("max-partitions-in-parallel = 1\n", False), ("max-bytes-per-job = 1000000\n", False)],
 )
 def test_a_flow_with_limits_has_jobs_with_ends(tmp_path: Path, more: str, follows: bool) -> None:
     assert Run(tmp_path, more).planner.follows is follows
@@ -109,20 +108,25 @@ def test_a_drain_with_limits_goes_on_beside_what_it_has_given_up(tmp_path: Path)
     assert sorted(tried) == [0, 1]
 
 
-def test_what_did_not_complete_is_known_to_the_next_plan(tmp_path: Path) -> None:
-    run = Run(tmp_path, "max-partitions-in-parallel = 2\n")
-    first = run.plan(1)
-    results = [RangeResult.initial(one, one.start, Outcome.EXPIRED) for one in first.ranges]
-    for one in results:
-        one.stuck_since_ms = 7
-    run.planner.note([Attempt(0, 0, one) for one in results], 1)
-    assert {one.stuck_since_ms for one in run.plan(2).ranges} == {7}
-
-
-def test_the_status_topic_says_what_fails_where_it_can_be_read(tmp_path: Path) -> None:
+def test_what_is_reported_to_fail_is_known_to_the_next_plan(tmp_path: Path) -> None:
     run, tp = Run(tmp_path), TopicPartition("orders", 1)
-    run.answer(run.plan(1), Outcome.FAILED)
-    run.status = StatusTable(health={tp: PartitionHealth(None, 7)})
+    run.status.health[tp] = PartitionHealth(None, 7)
     assert {one.partition: one.sick_since_ms for one in run.plan(2).ranges} == {0: None, 1: 7}
-    run.status = None
-    assert all(one.last_trace for one in run.plan(3).ranges), "of the results of this run"
+
+
+def test_a_drain_never_reports_what_it_has_given_up_as_complete(tmp_path: Path) -> None:
+    """Seen: of jobs 1 (expired) and 2 (nothing left to try) the second had the last word, "complete"."""
+    run, totals = Run(tmp_path, drains=True), StreamTotals()
+    for number in (1, 2):
+        plan = run.plan(number)
+        attempts = [
+            Attempt(0, 0, RangeResult.initial(one, one.start, Outcome.EXPIRED, "no leader")) for one in plan.ranges
+        ]
+        run.planner.note(attempts)
+        totals.add(join_results(plan, attempts))
+    assert {(one.outcome, one.error) for one in totals.results()} == {(Outcome.EXPIRED, "no leader")}
+
+
+def test_an_offset_that_the_source_has_not_reached_yet_is_no_start_position(tmp_path: Path) -> None:
+    plan = Run(tmp_path, "from = 15\n").plan(1)
+    assert [(one.partition, one.start) for one in plan.ranges] == [(1, 15)]

@@ -66,7 +66,7 @@ def test_no_partition_starves(records: list[int], most: int, sick: set[int]) -> 
 
 def test_small_backlogs_are_copied_whole_and_the_rest_share_evenly() -> None:
     size = 3000 * RECORD
-    found = apply_limits(flow(max_bytes_per_epoch=size), waiting(100, 2000, 5000, 1000))
+    found = apply_limits(flow(max_bytes_per_job=size), waiting(100, 2000, 5000, 1000))
     assert {each.partition: each.end - each.start for each in found.ranges} == {0: 100, 1: 966, 2: 966, 3: 966}
     assert {one.partition: end - one.start for one, end in found.truncated} == {3: 1000, 1: 2000, 2: 5000}
     assert found.waiting == []
@@ -74,10 +74,10 @@ def test_small_backlogs_are_copied_whole_and_the_rest_share_evenly() -> None:
 
 def test_no_share_is_below_the_smallest() -> None:
     """A limit that is too small for all is not divided into crumbs: some wait."""
-    found = apply_limits(flow(max_bytes_per_epoch=2 * SMALLEST_SHARE_BYTES), waiting(9000, 8000, 7000))
+    found = apply_limits(flow(max_bytes_per_job=2 * SMALLEST_SHARE_BYTES), waiting(9000, 8000, 7000))
     assert [each.partition for each in found.ranges] == [0, 1]
     assert [each.partition for each in found.waiting] == [2]
-    assert "max-bytes-per-epoch = 131072" in str(found.waiting[0].error)
+    assert "max-bytes-per-job = 131072" in str(found.waiting[0].error)
 
 
 @given(
@@ -89,7 +89,7 @@ def test_bytes_stay_within_the_limit_and_each_chosen_partition_advances(
     partitions: list[tuple[int, int]], size: int, most: int
 ) -> None:
     backlogs = [Backlog(backlog(n, records), records * each, 0) for n, (records, each) in enumerate(partitions)]
-    found = apply_limits(flow(max_bytes_per_epoch=size, max_partitions_in_parallel=most), backlogs)
+    found = apply_limits(flow(max_bytes_per_job=size, max_partitions_in_parallel=most), backlogs)
     assert all(each.end > each.start for each in found.ranges)
     taken = [(each.end - each.start) * partitions[each.partition][1] for each in found.ranges]
     assert sum(taken) <= size

@@ -15,7 +15,6 @@ from mirror.spark.planning import open_transactions
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status import status_reader
 from tests.spark import fakes
-from tests.spark.epochs_harness import new_epochs_harness
 from tests.spark.fakes import NOW_MS
 from tests.spark.planning import test_snapshot
 from tests.spark.planning.test_range_planner import flow
@@ -171,34 +170,3 @@ def test_producers_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.Monkey
         assert asked == [20, 20, 10], "so many at a time, until all are known"
     assert open_transactions._MAX_PARTITIONS == 20
     assert status_reader.WATCH_CALL_TIMEOUT_MS >= open_transactions._CLUSTER_CALL_TIMEOUT_MS
-
-
-# --- a stream
-
-
-def test_a_stream_warns_once_of_a_transaction_that_does_not_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = new_epochs_harness(tmp_path, monkeypatch)
-    clock = site.epochs._clock
-    now = [NOW_MS]
-    monkeypatch.setattr(type(clock), "unix_ms", lambda _: now[0])
-    site.a.begin_transaction("orders", 1, 5)
-
-    def said(epoch: int, after_s: float) -> list[str]:
-        now[0] += round(after_s * 1000)
-        before = len(site.ledger.messages())
-        assert site.epochs.plan(epoch, drains=False) is not None
-        return [line for line in site.ledger.messages()[before:] if "transaction" in line]
-
-    assert said(1, 0) == []
-    assert said(2, 179) == [], "less than an epoch"
-    (line,) = said(3, 1)
-    assert line.startswith("orders-1: 5 records from offset 20 on are not copied")
-    assert said(4, 180) == []
-    site.a.end_transaction("orders", 1)
-    assert said(5, 180) == []
-    site.a.begin_transaction("orders", 1, 2, start=now[0] - 3_600_000)
-    assert said(6, 1) == [], "its producer is not asked for at once"
-    (line,) = said(7, 1)
-    assert "2 records from offset 26 on" in line, "its coordinator says how old it is"

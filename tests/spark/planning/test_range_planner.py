@@ -10,7 +10,7 @@ from mirror.config.models import FlowConfig
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
-from mirror.relay.progress.committed import Progress, ProgressTotals, from_text
+from mirror.relay.progress.committed import Progress, from_text
 from mirror.relay.progress.target_log import TargetMark
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.range_planner import (
@@ -299,9 +299,8 @@ def test_a_quiet_partition_that_is_followed_is_planned_with_its_progress() -> No
         replace(QUIET, offset=99),
         replace(QUIET, way=Way.TRANSACTIONS),
         replace(QUIET, target=None),
-        replace(QUIET, unreported=ProgressTotals(1, 1, 9)),
     ],
-    ids=["records to copy", "in transactions", "unknown log", "unreported counts"],
+    ids=["records to copy", "in transactions", "unknown log"],
 )
 def test_a_partition_of_which_more_has_to_be_known_is_planned_without_its_progress(other: Progress) -> None:
     planned = plan_range(flow(), HERE, seen(), other, follow=True)

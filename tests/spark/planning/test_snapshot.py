@@ -27,7 +27,6 @@ from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.progress.target_log import TargetMark
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.planning.history import RunHistory
 from mirror.spark.planning.snapshot import FAR_BEHIND_BYTES, PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_own_topics, prepare_topics
 from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
@@ -450,9 +449,7 @@ def test_far_behind_and_unhealthy_partitions_have_a_lane_of_their_own(pair: Plan
         sick = {
             TopicPartition("orders", int(name[1:])): PartitionHealth(stuck_since_ms=ms) for name, ms in stuck.items()
         }
-        request = PlanRequest(
-            flow=flow(), now_ms=NOW_MS, parallelism=2, history=RunHistory(unhealthy=sick), lanes=lanes
-        )
+        request = PlanRequest(flow=flow(), now_ms=NOW_MS, parallelism=2, unhealthy=sick, lanes=lanes)
         plan = make_plan(request, pair.source, pair.target)
         assert {each.partition for each in plan.ranges if each.stuck_since_ms} == {int(name[1:]) for name in stuck}
         return [{each.partition for each in task} for task in plan.tasks]
@@ -475,7 +472,7 @@ def test_limits_leave_some_partitions_to_the_next_run(pair: PlannerHarness) -> N
     # Partition 3 had its turn, by what the ledger tells or by its progress; 1 is the larger of the others.
     turns = {TopicPartition("orders", number): NOW_MS for number in (1, 3)}
     again = make_plan(
-        PlanRequest(flow=one, now_ms=NOW_MS, parallelism=2, history=RunHistory(last_planned_ms=turns)),
+        PlanRequest(flow=one, now_ms=NOW_MS, parallelism=2, turns=turns),
         pair.source,
         pair.target,
     )
@@ -486,7 +483,7 @@ def test_limits_leave_some_partitions_to_the_next_run(pair: PlannerHarness) -> N
 
 def test_a_truncated_range_records_where_it_would_have_ended(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1000, 2000])
-    one = flow(max_bytes_per_epoch=140_000)
+    one = flow(max_bytes_per_job=140_000)
     pair.prepare(one)
     plan = pair.plan(one)
     assert {each.partition: each.end for each in plan.ranges} == {0: 700, 1: 700}

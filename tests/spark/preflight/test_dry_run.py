@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -17,14 +16,12 @@ from mirror.spark import flow_admins
 from mirror.spark.ledger import status_table
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.plan import Plan
 from mirror.spark.preflight import flow_registries
 from mirror.spark.preflight.dry_run import OVERHEAD_S, Action, CopyPath, FlowForecast, copy_path, forecast
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
 from tests.spark.ledger.test_results import result
-from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.planning.test_snapshot import PlannerHarness
 from tests.spark.preflight.test_flow_checks import config_of
@@ -135,9 +132,9 @@ def test_progress_that_may_be_lost_is_reported(pair: PlannerHarness) -> None:
     assert waits.error == "its turn comes in the next epoch: 10 records wait (max-partitions-in-parallel = 1)"
     with pair.a.change() as state:
         state["topics"]["orders"]["partitions"][0]["end"] = 1000
-    cut = look(pair, flow(max_bytes_per_epoch=65_536)).partitions[0]
+    cut = look(pair, flow(max_bytes_per_job=65_536)).partitions[0]
     assert "progress-lost" in str(cut.error)
-    assert "max-bytes-per-epoch leaves about" in str(cut.error)
+    assert "max-bytes-per-job leaves about" in str(cut.error)
     run(pair, flow())
     assert {each.error for each in look(pair, flow()).partitions} == {None}
 
@@ -159,20 +156,12 @@ def test_a_topic_that_may_hold_records_of_others_is_refused_as_a_whole(pair: Pla
         assert words in reason
 
 
-def test_a_status_topic_without_turns_takes_none_from_the_ledger(pair: PlannerHarness) -> None:
-    one = flow(max_partitions_in_parallel=1)
-    ledger = Ledger.open(pair.a.path.parent, one.name, "run-0")
-    ledger.write_plan(Plan(flow=one.name, tasks=[[replace(backlog(0, 5), topic="orders")]], results_without_task=[]))
-    pair.a.add_topic("orders", [20, 10])
-    assert actions(look(pair, one)) == {0: Action.WAIT, 1: Action.COPY}, "0 has had its turn"
-
-
 def test_limits_of_the_flow_are_in_the_forecast(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1000, 2000, 10])
-    found = look(pair, flow(max_partitions_in_parallel=1, max_bytes_per_epoch=65_536))
+    found = look(pair, flow(max_partitions_in_parallel=1, max_bytes_per_job=65_536))
     assert actions(found) == {0: Action.WAIT, 1: Action.COPY, 2: Action.WAIT}
     assert found.records == 655, "what this run would copy"
-    assert found.partitions[1].error == "max-bytes-per-epoch leaves about 1345 records to later runs"
+    assert found.partitions[1].error == "max-bytes-per-job leaves about 1345 records to later runs"
     assert found.partitions[0].records == 1000
     assert "its turn comes" in str(found.partitions[0].error)
 

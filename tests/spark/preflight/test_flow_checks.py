@@ -16,7 +16,7 @@ from mirror.errors import ConnectionFailed, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark import concurrent_calls
 from mirror.spark.driver import batch_job as job
-from mirror.spark.driver import stream_job
+from mirror.spark.driver import stream_job, stream_site
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.spark_start import SparkStart
@@ -256,7 +256,7 @@ def test_a_refused_configuration_does_not_wait_for_spark(
     assert line.startswith("mirror: flow g: none of the 1 topics of cluster a matches topics = ['x', 'y']")
 
 
-@pytest.mark.parametrize(("module", "start"), [(job, "SparkStart"), (stream_job, "start_session")])
+@pytest.mark.parametrize(("module", "start"), [(job, "SparkStart"), (stream_job, "start_stream_context")])
 def test_an_unencrypted_password_is_reported_once_at_the_start(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any, start: str
 ) -> None:
@@ -270,7 +270,7 @@ def test_an_unencrypted_password_is_reported_once_at_the_start(
     path = folder / "mirror.toml"
     path.write_text("\n".join(["[clusters.a]", own, '[clusters.b]\n"bootstrap.servers" = "b:1"', *flows]))
     monkeypatch.setattr(job, "catch_signals", lambda: None)
-    monkeypatch.setattr(stream_job.ShutdownSignal, "listen", lambda _: None)
+    monkeypatch.setattr(stream_site.Signals, "listen", lambda _: None)
     monkeypatch.setattr(module, start, NoSpark)
     assert module.main(["--config", str(path), "--report-dir", str(folder / "report")]) == 1
     lines = capsys.readouterr().err.splitlines()

@@ -1,9 +1,9 @@
-"""What tasks of other hosts report in the status topic is in a status, beside what the ledger on this host has."""
+"""What tasks of any host report in the status topic is in a status."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,11 +18,9 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger import evidence_values
 from mirror.spark.ledger.evidence_files import read_evidence
-from mirror.spark.ledger.last_errors import LastError, LastErrors
-from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.status import lag_monitor, status_reader
 from mirror.spark.status.lag_monitor import LagMonitor
-from mirror.spark.status.recorded import Recorded
+from mirror.spark.status.recorded import LastError, Recorded
 from mirror.telemetry.lag.lags import LagState
 from tests.fakes.clock import FakeClock
 from tests.polling import eventually
@@ -52,79 +50,36 @@ def news(*records: StatusRecord) -> StatusNews:
     return StatusNews(again=True, records=list(records))
 
 
-class Ledger:
-    """What the ledger on this host has."""
-
-    def __init__(self, error: LastError | None) -> None:
-        self._found = {} if error is None else {ZERO: error}
-
-    def of(self, _: object) -> dict[TopicPartition, LastError]:
-        return dict(self._found)
-
-    def failures(self) -> dict[TopicPartition, LastError]:
-        return self._found
-
-    def way_reasons(self) -> dict[tuple[TopicPartition, str], str]:
-        return {(ZERO, "sequences"): "old"}
-
-    def target_losses(self) -> dict[TopicPartition, str]:
-        return {ZERO: "old"}
-
-    def differences(self) -> dict[TopicPartition, str]:
-        return {ZERO: "old"}
-
-    def last_targets(self) -> tuple[str, TargetTopics]:
-        return "r1", TargetTopics(obstacles={"old": Obstacle("old")})
-
-
-def recorded(ledger: LastError | None, *records: StatusRecord) -> Recorded:
-    stand_in: Any = Ledger(ledger)
-    found = Recorded(stand_in)
+def recorded(*records: StatusRecord) -> Recorded:
+    found = Recorded()
     found.table.apply(news(*records))
     return found
 
 
-@pytest.mark.parametrize(
-    ("ledger_ms", "reported_ms", "outcome", "error", "failure"),
-    [
-        (T0, T0 + 1, Outcome.FAILED, "new", "new"),
-        (T0, T0 + 1, Outcome.UNFINISHED, "old", None),
-        (T0 + 1, T0, Outcome.FAILED, "old", "old"),
-        (None, T0, Outcome.FAILED, "new", "new"),
-    ],
-)
-def test_the_later_of_what_is_reported_and_recorded_counts(
-    ledger_ms: int | None, reported_ms: int, outcome: Outcome, error: str, failure: str | None
-) -> None:
-    old = None if ledger_ms is None else LastError("old", ledger_ms)
-    result = replace(RESULT, outcome=outcome, error="new" if outcome is Outcome.FAILED else None)
-    found = recorded(old, reported(result, reported_ms), reported(replace(result, topic="", partition=9)))
-    assert {tp: one.line for tp, one in found.last_errors([ZERO]).items()} == {ZERO: error}
-    assert {tp: one.line for tp, one in found.failures().items()} == ({} if failure is None else {ZERO: failure})
+@pytest.mark.parametrize(("outcome", "error"), [(Outcome.FAILED, "new"), (Outcome.UNFINISHED, None)])
+def test_what_fails_and_why_is_what_was_reported_last(outcome: Outcome, error: str | None) -> None:
+    result = replace(RESULT, outcome=outcome, error=error)
+    found = recorded(reported(result), reported(replace(result, topic="", partition=9)))
+    expected = {} if error is None else {ZERO: LastError(error, T0)}
+    assert (found.last_errors([ZERO]), found.failures()) == (expected, expected)
+    assert found.last_errors([]) == {}
 
 
-def test_ways_losses_and_differences_that_tasks_report_replace_recorded_ones() -> None:
-    found = recorded(None)
-    assert (found.way_reasons(), found.target_losses(), found.differences()) == (
-        {(ZERO, "sequences"): "old"},
-        {ZERO: "old"},
-        {ZERO: "old"},
-    )
+def test_the_last_expiry_is_an_error_until_its_copy_has_recovered() -> None:
+    """Also where the copy goes on since."""
+    expiry = {"time_ms": T0 - 7, "phase": "commit", "cause": "no answer", "last_error": "timed out"}
+    found = recorded(reported(replace(RESULT, expiries=[{**expiry, "time_ms": 1}, expiry])))
+    assert found.last_errors([ZERO]) == {ZERO: LastError("expired (commit, no answer): timed out", T0 - 7)}
+    assert found.failures() == {}
+
+
+def test_ways_losses_and_differences_are_reported() -> None:
     loss = {"kind": "recreated", "target_start": 0, "target_end": 0, "start": 7, "end": 7, "time": T0}
     result = replace(RESULT, way="sequences", way_reason="new", target_losses=[loss], read_back=READ_BACK)
-    found = recorded(None, reported(result))
+    found = recorded(reported(result))
     assert found.way_reasons() == {(ZERO, "sequences"): "new"}
     assert "source offset 7" in found.target_losses()[ZERO]
     assert "1 content" in found.differences()[ZERO]
-
-
-def test_obstacles_are_those_of_the_last_run_that_is_reported_or_recorded() -> None:
-    obstacle = StatusRecord(status_values.obstacle_key("new"), {"reason": "new", "first": 0}, T0)
-    assert recorded(None, obstacle).obstacles().keys() == {"old"}, "no run has reported yet"
-    for name, found in (("r0", "old"), ("r1", "new"), ("r2", "new")):
-        run = StatusRecord(status_values.RUN, RunState(run=name, since_ms=T0), T0)
-        assert recorded(None, obstacle, run).obstacles().keys() == {found}, name
-    assert Recorded(None).obstacles() == {}
 
 
 class Follower(fakes.SilentFollower):
@@ -238,10 +193,6 @@ def test_a_reading_waits_shortly_for_the_topic_and_that_is_no_load(
         eventually(lambda: len(took) > 2)
     assert set(limits) == {3_000}
     assert set(took) == {0}
-
-
-def test_last_errors_of_the_ledger_are_read_as_before(site: StatusHarness) -> None:
-    assert Recorded(LastErrors(site.report, "f")).failures() == {}
 
 
 def test_a_stream_keeps_what_other_hosts_verify_while_it_runs(

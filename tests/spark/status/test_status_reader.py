@@ -15,10 +15,10 @@ from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError
 from mirror.relay.model.way import Way
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
-from mirror.spark.ledger.last_errors import LastError
 from mirror.spark.status import observation, status_reader
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.spark.status.lag_monitor import LagMonitor, pause_ms
+from mirror.spark.status.recorded import LastError
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 from tests.spark.flow_harness import configuration
@@ -295,8 +295,8 @@ def test_a_status_as_json(site: StatusHarness) -> None:
             "run": "r1",
             "host": "h1",
             "since_ms": T0,
-            "epoch": 0,
-            "added": 0,
+            "job": 0,
+            "version": 0,
             "generation": 0,
             "attempts": [],
             "stop": False,

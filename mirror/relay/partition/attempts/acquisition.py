@@ -10,12 +10,10 @@ from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
 from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.states import result_of
-from mirror.relay.partition.writers.continuation import NothingToContinue
 from mirror.relay.progress.position import FoundPosition
 from mirror.timing import deadline
 
 if TYPE_CHECKING:
-    from mirror.relay.partition.delivery_deadline import DeliveryClock
     from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.committed import Progress
     from mirror.relay.progress.target_loss import TargetLoss
@@ -29,7 +27,6 @@ class Acquisition:
         copy: CopyHandle,
         context: CopyContext,
         writer: TargetWriter,
-        clock: DeliveryClock,
         progress: Progress,
         loss: TargetLoss | None,
     ) -> None:
@@ -37,11 +34,10 @@ class Acquisition:
         self._copy: Final = copy
         self._context: Final = context
         self._writer: Final = writer
-        self._clock: Final = clock
         self._progress: Final = progress
         self._loss: Final = loss
         self._call: Future[FoundPosition] | None = None
-        self._began_ms = self._timeout_ms = 0
+        self._began_ms = 0
         self.waits = False
         """Whether the call is needed, and the task has others that go first."""
 
@@ -60,24 +56,24 @@ class Acquisition:
         """When the call, which is in progress, takes too long: a search that reads on may take as long as it needs."""
         return deadline(max(self._began_ms, self._writer.advanced_ms), self._timeout_ms)
 
-    def ensure(self, now: int, *, fences: bool = True) -> bool:
-        """Begin the call if it is needed; return whether the attempt may send and commit.
+    @property
+    def _timeout_ms(self) -> int:
+        return self._context.timeouts.delivery_timeout_ms
 
-        Without ``fences``, the call ends with nothing if the attempt cannot continue an earlier one.
-        """
+    def ensure(self, now: int) -> bool:
+        """Begin the call if it is needed; return whether the attempt may send and commit."""
         needed = not self.acquired and self._call is None
-        continues = self._writer.continues
-        self.waits = needed and not self._context.may_acquire(self._copy, continues=continues)
+        self.waits = needed and not self._context.may_acquire(self._copy)
         if needed and not self.waits:
-            self._began_ms, self._timeout_ms = now, self._clock.left_ms()
+            self._began_ms = now
             claimed = replace(self._progress, time_ms=self._context.unix_ms())
-            self._call = self._writer.acquire(claimed, self._timeout_ms, self._loss, fences=fences)
-            self._context.on_acquiring(self._call, continues=continues)
+            self._call = self._writer.acquire(claimed, self._timeout_ms, self._loss)
+            self._context.on_acquiring(self._call)
             self._context.step_when_done(self._copy, self._call)
         return self.acquired
 
     def take_result(self, now: int) -> FoundPosition | None:
-        """Return the position that was found, once; None before, and if the partition has to be fenced by another call.
+        """Return the position that was found, once; None before.
 
         Raises DeliveryTimeout if the call has taken too long, MirrorError if it has failed.
         """
@@ -86,8 +82,6 @@ class Acquisition:
             call, self._call = self._call, None
             if isinstance(error := call.exception(), KafkaTimeout):
                 raise self._expired(error, now)
-            if isinstance(error, NothingToContinue):
-                return None
             found: FoundPosition = result_of(call)
             return found
         if now >= self.expires_ms:
@@ -95,5 +89,4 @@ class Acquisition:
         return None
 
     def _expired(self, error: KafkaTimeout, now: int) -> DeliveryTimeout:
-        age_ms = self._clock.age_ms(now - self._began_ms)
-        return expiry_error(self._copy.target, DeliveryPhase.FENCING, error, age_ms=age_ms)
+        return expiry_error(self._copy.target, DeliveryPhase.FENCING, error, age_ms=now - self._began_ms)

@@ -31,7 +31,6 @@ from mirror.timing import FOREVER_MS
 if TYPE_CHECKING:
     from mirror.relay.batches.way_rules import WayChoice
     from mirror.relay.partition.attempts.source_reader import SourceReader
-    from mirror.relay.partition.delivery_deadline import DeliveryClock
     from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.target_loss import TargetLoss
 
@@ -66,7 +65,7 @@ class AttemptOwner(CopyHandle, Protocol):
 
     @property
     def winding_up(self) -> bool:
-        """Whether the epoch ends: nothing more is sent, and what is acknowledged is committed."""
+        """Whether it is to end: nothing more is sent, and what is acknowledged is committed."""
         ...
 
     @property
@@ -96,7 +95,6 @@ class CopyAttempt:
         context: CopyContext,
         writer: TargetWriter,
         reader: SourceReader,
-        clock: DeliveryClock,
         choice: WayChoice | None,
         progress: Progress,
         *,
@@ -119,21 +117,20 @@ class CopyAttempt:
         self._context = context
         self._writer = writer
         self._reader = reader
-        self._clock = clock
         self._timeouts = context.timeouts
         self._choice = choice
-        self._changes_way = self._committed_last = self._ceding = False
+        self._changes_way = self._committed_last = False
         ended = progress.ended and writer.way is Way.SEQUENCES
         in_transactions = progress.way is writer.way is Way.TRANSACTIONS
         self._passes: Final = (ended or in_transactions) and not commit_required and loss is None
-        self._acquisition = Acquisition(copy, context, writer, clock, progress, loss)
+        self._acquisition = Acquisition(copy, context, writer, progress, loss)
         self._reencoding: Future[Any] | None = None
         reader.begin(progress.offset, now)
 
     @property
     def wants_more(self) -> bool:
         """Whether it can use more of the source."""
-        may_read = not (self._reader.ended or self._sends_nothing or self.commits.blocks_sending)
+        may_read = not (self._reader.ended or self._copy.winding_up or self.commits.blocks_sending)
         return may_read and self._reader.pipeline.empty
 
     @property
@@ -144,7 +141,7 @@ class CopyAttempt:
     @property
     def used_fence_until_ms(self) -> int:
         """Until when it may send under its fence, in ms since 1970, if it has sent anything; otherwise without end."""
-        used = self.acquired and self.commits.committed_totals != NO_TOTALS
+        used = self.acquired and bool(self.commits.committed_bytes)
         return self._writer.valid_until_ms if used else FOREVER_MS
 
     @property
@@ -165,7 +162,7 @@ class CopyAttempt:
     @property
     def awaits_acknowledgement(self) -> bool:
         """Whether it needs acknowledgements to send more, or to end."""
-        return self._reader.ended or self._sends_nothing or not self._reader.pipeline.empty
+        return self._reader.ended or self._copy.winding_up or not self._reader.pipeline.empty
 
     @property
     def undelivered_since_ms(self) -> int | None:
@@ -197,7 +194,7 @@ class CopyAttempt:
         Of two flows that feed each other, each reads the markers of the other one's fences, and would fence for them.
         In transactions the new progress is again what the log is compared with, before anything is sent.
         """
-        return self._passes and not (self.acquired or self._writer.continues or self._acquisition.in_progress)
+        return self._passes and not (self.acquired or self._acquisition.in_progress)
 
     @property
     def waits_to_send(self) -> bool:
@@ -208,20 +205,6 @@ class CopyAttempt:
     def is_complete(self) -> bool:
         """Whether nothing is left of what was fetched. What was passed without a fence may be passed again."""
         return (self.all_committed or self._may_pass) and not self.waits_to_send
-
-    @property
-    def _sends_nothing(self) -> bool:
-        return self._copy.winding_up or self._ceding
-
-    def cede(self) -> bool:
-        """Send nothing more, as the next attempt on this host is to continue; return whether it can."""
-        self._ceding = self.acquired and self._writer.way is not Way.TRANSACTIONS and not self._committed_last
-        return self._ceding
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether all that was sent is acknowledged, and nothing else is in flight; a loss has ended the attempt."""
-        return self.outbox.empty and self.commits.in_flight is None and not self.comparing_target
 
     def due_ms(self, now: int) -> int:
         """When :meth:`advance` is wanted next if nothing happens before; the send window steps a copy that queues."""
@@ -250,10 +233,7 @@ class CopyAttempt:
             self._process_commit(now)
         if self.commits.required:
             self._acquisition.ensure(now)
-        elif self._writer.continues and self._reader.last_stable_offset != FOREVER_MS:
-            # An earlier attempt is to yield although nothing is to be sent: its lease ends.
-            self._acquisition.ensure(now, fences=False)
-        if not (self._sends_nothing or self._committed_last):
+        if not (self._copy.winding_up or self._committed_last):
             self._send_ready(now)
         self._check_way()
         self._check_regression()  # answers may have arrived while batches were sent
@@ -375,7 +355,7 @@ class CopyAttempt:
                 return False
             try:
                 on_answer = partial(self.outbox.on_answer, pending)
-                self._writer.send(output.batch, self._clock.created_ms(), on_answer, self.outbox.log_end)
+                self._writer.send(output.batch, on_answer, self.outbox.log_end)
             except (DeliveryTimeout, RecordTooLarge) as error:
                 raise DeliveryFailed(error, output) from error
             except KafkaTimeout:
@@ -390,12 +370,12 @@ class CopyAttempt:
 
     @property
     def _may_commit(self) -> bool:
-        blocked = self.commits.on_hold or self.comparing_target or not (self.acquired or self._may_pass)
+        blocked = self.comparing_target or not (self.acquired or self._may_pass)
         return self.commits.in_flight is None and not blocked
 
     def _begin_commit(self, now: int) -> Future[None]:
         # In transactions, all that was committed is in the progress anyway.
-        self._committed_last = self._writer.way is Way.SEQUENCES and self._sends_no_more and not self._ceding
+        self._committed_last = self._writer.way is Way.SEQUENCES and self._sends_no_more
         return self.commits.begin(self._copy.progress_at, now, ended=self._committed_last or self._may_pass)
 
     @property
@@ -431,10 +411,10 @@ class CopyAttempt:
     def final_commit(self, now: int) -> Future[None] | None:
         """Commit what is acknowledged when the attempt ends early; None if there is nothing to wait for.
 
-        There is none if a commit would include what is not acknowledged, if the target's log may lack records that were
-        written before, or if another attempt goes on with what is acknowledged.
+        There is none if a commit would include what is not acknowledged, or if the target's log may lack records that
+        were written before.
         """
-        blocked = self.comparing_target or self._ceding or not self.acquired
+        blocked = self.comparing_target or not self.acquired
         if self._writer.atomic or blocked or self.outbox.regression is not None or self._is_out_of_order:
             return None
         ends = self._writer.way is Way.SEQUENCES and self.outbox.empty

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.relay.model.policy import MAX_TRANSACTION_BYTES, MAX_UNCONFIRMED_BYTES
 from mirror.relay.model.way import Way
 from mirror.relay.partition.attempts.outbox import CommitCounts, Outbox
-from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
+from mirror.relay.progress.committed import Progress
 from mirror.timing import deadline, remaining
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class CommitInFlight:
     future: Future[None]
     counts: CommitCounts | None
     """What it commits; None for all that the outbox has counted when it ends (its transaction takes everything)."""
-    totals: ProgressTotals
-    """See :attr:`Commits.totals`, when it began."""
+    sent_bytes: int
+    """How many of the bytes that the attempt has sent it includes."""
     end: int | None
     """The target offset behind the last record that was acknowledged when it began; None if it was not known."""
     began_ms: int
@@ -63,13 +63,11 @@ class Commits:
         """Commit before sending anything, even if progress is unchanged."""
         self.unsearched = False
         """Whether the committed progress does not say yet how far the target's log was searched."""
-        self.on_hold = False
-        """While it is set, no commit begins."""
         self.repeat_ms = 0
         """When to repeat a commit that has failed: not as fast as brokers refuse it. The pause does not grow: the
         partitions of a group share requests, and the client retries these with backoff."""
-        self.committed_totals = NO_TOTALS
-        """How much of what the attempt has sent is committed."""
+        self.committed_bytes = 0
+        """How many of the bytes that the attempt has sent are committed."""
         self.committed_end: int | None = None
         """The exact target offset behind the last record that is committed; None if it is not known."""
         self.last_duration_ms = 0
@@ -93,8 +91,7 @@ class Commits:
 
     @property
     def _is_far_behind(self) -> bool:
-        unconfirmed = self._outbox.sent.bytes - self.committed_totals.bytes
-        return unconfirmed >= MAX_UNCONFIRMED_BYTES
+        return self._outbox.sent_bytes - self.committed_bytes >= MAX_UNCONFIRMED_BYTES
 
     def on_send(self, size: int, now: int) -> None:
         """Count ``size`` bytes that are being sent."""
@@ -107,11 +104,6 @@ class Commits:
         """Whether there is something to commit."""
         ready = self._outbox.sent_offset if self._writer.atomic else self._outbox.acked_offset
         return self.required or self.unsearched or self._mark_is_short or ready > self.committed.offset
-
-    @property
-    def totals(self) -> ProgressTotals:
-        """What a commit that begins now includes: a transaction takes all that was sent, its batches in flight, too."""
-        return self._outbox.sent if self._writer.atomic else self._outbox.acked
 
     def on_searched(self, now: int) -> None:
         """The exact position is that of the progress: commit soon how far the target's log was searched."""
@@ -157,7 +149,9 @@ class Commits:
             progress = replace(progress_at(outbox.acked_offset, outbox.acked_epoch), ended=ended)
         future = self._writer.commit(progress, max(1, remaining(until_ms, now)))
         counts = None if atomic else outbox.take_counts()
-        self.in_flight = CommitInFlight(progress, future, counts, self.totals, outbox.exact_end, now)
+        # A transaction takes all that was sent, its batches in flight, too.
+        sent_bytes = outbox.sent_bytes if atomic else outbox.acked_bytes
+        self.in_flight = CommitInFlight(progress, future, counts, sent_bytes, outbox.exact_end, now)
         self._bytes, self.uncommitted_since_ms = 0, now
         return future
 
@@ -174,7 +168,7 @@ class Commits:
         if error is None:
             self.repeat_ms = 0
             self._outbox.process_answers(now)
-            self.committed, self.committed_totals = ended.progress, ended.totals
+            self.committed, self.committed_bytes = ended.progress, ended.sent_bytes
             self.required = self.unsearched = False
             # A transaction commits everything that was sent: all of it is acknowledged by now.
             self.committed_end = self._outbox.exact_end if self._writer.atomic else ended.end

@@ -13,7 +13,7 @@ from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.flow_control import InFlightBatch, SendWindow
 from mirror.relay.model.ranges import RangeResult
 from mirror.relay.offsets.runs import AppendedRuns
-from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
+from mirror.relay.progress.committed import ProgressTotals
 from mirror.relay.readback.written import WrittenBatch
 from mirror.wire.records import CODEC_MASK
 
@@ -118,13 +118,11 @@ class Outbox:
         """(producer epoch, base sequence) of the last acknowledged batch."""
         self.regression: tuple[int, int] | None = None
         """(acknowledged offset, log end before it), if a batch was acknowledged below the log end."""
-        self._acked_records = 0
+        self._sent_records = self._acked_records = 0
         self._after_commit = 0
         """The target offset behind the marker of the last transaction that was committed."""
-        self.sent = NO_TOTALS
-        """All that was sent, acknowledged or not."""
-        self.acked = NO_TOTALS
-        """All that was acknowledged in order."""
+        self.sent_bytes = self.acked_bytes = 0
+        """What was sent, acknowledged or not, and what was acknowledged in order."""
         self.counts = CommitCounts()
         self.first_time_ms: int | None = None
         """The timestamp of the first record sent (ms since 1970)."""
@@ -170,7 +168,8 @@ class Outbox:
             pending.in_flight = self._window.on_sent(max(batch.size, _MIN_COUNTED_BYTES), pending.sent_ms)
             if self.first_time_ms is None:
                 self.first_time_ms = batch.base_timestamp
-            self.sent = _added(self.sent, output.count, batch.size)
+            self._sent_records += output.count
+            self.sent_bytes += batch.size
         self._batches.append(pending)
         self.sent_offset, self.sent_epoch = output.next_offset, output.leader_epoch
 
@@ -207,7 +206,7 @@ class Outbox:
         self.acked_offset, self.acked_epoch = output.next_offset, output.leader_epoch
         self.counts.add(output)
         if output.batch is not None:
-            self.acked = _added(self.acked, output.count, output.batch.size)
+            self.acked_bytes += output.batch.size
         if output.buffer is not None:
             output.buffer.release()
 
@@ -251,7 +250,7 @@ class Outbox:
     @property
     def expected_end(self) -> int:
         """The least end of the target's log once everything sent is acknowledged: each record takes an offset."""
-        unanswered = self.sent.records - self._acked_records
+        unanswered = self._sent_records - self._acked_records
         return max(self.log_end, self._after_commit) + unanswered if unanswered else self.log_end
 
     def on_transaction_committed(self) -> None:
@@ -290,8 +289,3 @@ class Outbox:
                 self._window.release(pending.in_flight)
         self._window.dequeue(self._owner)
         self._batches.clear()
-
-
-def _added(totals: ProgressTotals, count: int, size: int) -> ProgressTotals:
-    records, batches, total = totals
-    return ProgressTotals(records + count, batches + 1, total + size)

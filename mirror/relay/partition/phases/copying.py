@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +15,6 @@ from mirror.relay.partition.expiries import unreadable
 from mirror.relay.partition.parts import CopyParts
 from mirror.relay.partition.phases.opening import Opened, Opening
 from mirror.relay.partition.states import CopyState, result_of
-from mirror.relay.partition.writers.continuation import Ceding, Continuation
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.position import FoundPosition
@@ -34,8 +32,6 @@ class AttemptEnd(NamedTuple):
     reason: str = ""
     changes_way: bool = False
     """Whether the same attempt continues the other way."""
-    awaited: Future[None] | None = None
-    """What has to be done before anything follows."""
 
 
 class Copying:
@@ -58,7 +54,6 @@ class Copying:
         self._opened: Final = opened
         self._loss = opened.loss
         """What the target has lost, while the attempt has not found the position behind what still stands."""
-        self._ceding: Ceding | None = None
 
     # --- queries
 
@@ -74,8 +69,7 @@ class Copying:
 
     def due_ms(self, now: int) -> int:
         """When :meth:`step` is wanted next if nothing happens before."""
-        due_ms = FOREVER_MS if self.attempt is None else self.attempt.due_ms(now)
-        return due_ms if self._ceding is None else min(due_ms, self._ceding.until_ms)
+        return FOREVER_MS if self.attempt is None else self.attempt.due_ms(now)
 
     # --- begin
 
@@ -94,7 +88,6 @@ class Copying:
         self.state = CopyState.COPYING
         parts = self._parts
         parts.recorder.set_topic_id(progress.topic_id)
-        parts.recorder.on_reread(self.last)
         parts.anchors.begin_at(progress)
         again = self._commits.mended is not None
         rest = parts.indexing.begin_at(progress, again=again, atomic=self._writer.atomic)
@@ -104,7 +97,6 @@ class Copying:
             parts.context,
             self._writer,
             parts.reader,
-            parts.clock,
             parts.choice,
             progress,
             commit_required=commit_required,
@@ -130,8 +122,6 @@ class Copying:
             advanced = self._advance(now)
         if isinstance(advanced, AttemptEnd):
             return advanced
-        if self._ceding is not None:
-            return self._step_ceding(self._ceding, now)
         return self._on_advanced(now, copied=advanced)
 
     def _advance(self, now: int) -> bool | AttemptEnd | None:
@@ -168,11 +158,10 @@ class Copying:
         corrupt = copied and isinstance(reader.error, CorruptBatch)
         if copied and reader.error is None:
             return AttemptEnd(AttemptOutcome(Outcome.COMPLETE))
-        # One that lives until it is stopped waits for its answers: the next copy then begins at an exact position.
-        answered = attempt.outbox.empty or not parts.policy.follows
-        if parts.copy.winding_up and answered and attempt.nothing_to_commit and (corrupt or not copied):
-            complete = parts.copy.range.open_ended and attempt.outbox.empty and not attempt.waits_to_send
-            return AttemptEnd(parts.retry.epoch_outcome(complete=complete))
+        # It waits for its answers: the next copy of the partition then begins at an exact position.
+        if parts.copy.winding_up and attempt.outbox.empty and attempt.nothing_to_commit and (corrupt or not copied):
+            complete = parts.copy.range.open_ended and not attempt.waits_to_send
+            return AttemptEnd(parts.retry.outcome_now(complete=complete))
         if copied and isinstance(reader.error, (OffsetOutOfRange, LogTruncated)):
             self._check_source()
         elif corrupt and parts.gap_check.may_refetch(commits.committed.offset):
@@ -231,37 +220,9 @@ class Copying:
         self._read(resumed, now, commit_required=True)
         self._current.outbox.counts.gaps[gap.kind] += gap.lost
 
-    # --- the end of an epoch, or of the attempt
-
-    def cede(self, answer: Future[Continuation | None], now: int) -> bool:
-        """Yield to the next attempt on this host, if this one can; then ``answer`` gets the continuation."""
-        attempt = self.attempt
-        if attempt is None or not attempt.cede():
-            return False
-        self._ceding = Ceding(answer, now)
-        self._parts.context.stop_reading(self._parts.copy)
-        return True
-
-    def _step_ceding(self, ceding: Ceding, now: int) -> AttemptEnd | None:
-        attempt = self._current
-        if attempt.is_quiet:
-            outbox = attempt.outbox
-            progress = self._commits.progress_at(outbox.acked_offset, outbox.acked_epoch)
-            answered = ceding.answer_with(self._writer.yield_to_next(progress))
-            self._ceding = None
-            outcome = AttemptOutcome(Outcome.FENCED, "the next epoch's copy in this process continues")
-            return AttemptEnd(outcome, awaited=answered)
-        if now >= ceding.until_ms:
-            return AttemptEnd(AttemptOutcome(Outcome.FENCED, "the next epoch's copy did not wait any longer"))
-        return None
+    # --- the end
 
     def note_acquisition(self) -> None:
         """Note the fencing requests of an attempt that ends."""
         if (attempt := self.attempt) is not None:
             self._opening.note_acquisition(acquired=attempt.acquired)
-
-    def end(self) -> None:
-        """The attempt ends: the next one has to fence, unless it was answered."""
-        if self._ceding is not None:
-            self._ceding.refuse()
-            self._ceding = None

@@ -74,7 +74,7 @@ class Ending:
             self._close()
             if now < self.until_ms:
                 return
-        if self._changes_way and not parts.retry.winding_up and parts.recorder.handed_over is None:
+        if self._changes_way and not parts.retry.winding_up:
             self.state = CopyState.OPENING  # not a retry
             return
         backoff_ms = parts.retry.next_backoff_ms()

@@ -18,23 +18,20 @@ from mirror.relay.partition.states import CopyState, result_of
 from mirror.relay.progress.committed import Beginning, Progress, from_text
 
 if TYPE_CHECKING:
-    from mirror.relay.model.policy import CopyPolicy
     from mirror.relay.model.ranges import Range
     from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.lookup.lookup_results import StartPosition
     from mirror.relay.progress.target_loss import TargetLoss
 
 
-def planned_progress(copied: Range, policy: CopyPolicy) -> Progress | None:
+def planned_progress(copied: Range) -> Progress | None:
     """Return the progress with which the first attempt at ``copied`` may begin, without a request for it.
 
-    Its partition was copied in the epoch before, or by another task of the job, and had nothing to copy when this one
-    was planned. What another attempt has copied since is read when this one fences, or comes with what it continues: it
-    is a lower bound, also if the attempt that has committed it has ended.
+    It is a lower bound, also if the attempt that has committed it has ended: what another attempt has copied since is
+    read when this one fences.
     """
-    continues = (policy.follows or (policy.lease_ms > 0 and policy.epoch > 1)) and copied.open_ended
     trouble = copied.stuck_since_ms is not None or copied.sick_since_ms is not None
-    if copied.progress is None or trouble or not continues:
+    if copied.progress is None or trouble or not copied.open_ended:
         return None
     return replace(from_text(copied.progress), ended=False)
 
@@ -84,16 +81,15 @@ class Opening:
         return None if self._waits else self.began_ms
 
     def _begin_in_turn(self, now: int) -> None:
-        """Open the writer; if that fences, once the task lets it: the attempt of the epoch before copies until then."""
+        """Open the writer; if that fences, once the task lets it."""
         parts, fences = self._parts, self._writer.way is Way.TRANSACTIONS
-        continues = parts.policy.lease_ms > 0 and parts.policy.epoch > 1 and not self._after_failure
-        self._waits = fences and not parts.context.may_acquire(parts.copy, continues=continues)
+        self._waits = fences and not parts.context.may_acquire(parts.copy)
         if self._waits:
             return
         self.began_ms = now
-        opened = self._writer.open(parts.clock.left_ms(), self._planned)
+        opened = self._writer.open(parts.context.timeouts.delivery_timeout_ms, self._planned)
         if fences:
-            parts.context.on_acquiring(opened, continues=continues)
+            parts.context.on_acquiring(opened)
         parts.call.begin(opened)
 
     def step(self, now: int) -> Opened | None:
@@ -167,7 +163,7 @@ class Opening:
         parts, found = self._parts, self._found
         mark = (None if found is None else found.target) or parts.target_check.tracker.verified
         self._shrunk_to = parts.target_check.shrunk_to(mark, atomic=self._writer.atomic)
-        left_ms = max(1, parts.clock.left_ms() - (now - self.began_ms))
+        left_ms = max(1, parts.context.timeouts.delivery_timeout_ms - (now - self.began_ms))
         start = parts.context.resolve_start(
             parts.copy,
             found,
@@ -229,8 +225,7 @@ class Opening:
         return Opened(progress, commit_required, loss)
 
     def _expired(self, phase: DeliveryPhase, error: KafkaTimeout, now: int) -> DeliveryTimeout:
-        age_ms = self._parts.clock.age_ms(now - self.began_ms)
-        return expiry_error(self._parts.copy.target, phase, error, age_ms=age_ms)
+        return expiry_error(self._parts.copy.target, phase, error, age_ms=now - self.began_ms)
 
     @property
     def nothing_was_due(self) -> bool:
@@ -239,7 +234,7 @@ class Opening:
         if not copied.open_ended or self._after_failure:
             return False
         if self.state is CopyState.RESOLVING_PROGRESS and found is not None:
-            # The copies of the epoch before go on after the plan was made. What was stuck is below the planned end.
+            # Another copy may have gone on after the plan was made. What was stuck is below the planned end.
             of_same_topic = not self._parts.recorder.is_of_recreated_topic(found)
             return of_same_topic and copied.start <= copied.source_end <= found.offset
         return self.state is CopyState.OPENING and copied.stuck_since_ms is None and copied.source_end == copied.start

@@ -17,17 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.client import LATEST, Admin, BufferMemory, Producer, TopicPartition
 from mirror.errors import ClientClosed, KafkaError, KafkaTimeout
-from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH, AdoptedState
+from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH
 from mirror.relay.futures import done, failed, or_else, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.continuation import (
-    Continuation,
-    Earlier,
-    NothingToContinue,
-    YieldedFence,
-    base_of,
-    found_at,
-)
 from mirror.relay.partition.writers.takeover import (
     PENDING_MS,
     PartitionTransactions,
@@ -48,6 +40,10 @@ if TYPE_CHECKING:
     from mirror.wire.records import Batch
 
 
+FENCE_VALID_MS: Final = 3_600_000
+"""How old the fence of an attempt may be at most. Each fence renews the transactional id, which the coordinator forgets
+after ``transactional.id.expiration.ms``: another fence would then get another producer id, and not shut this attempt
+out. It also writes the claim: see :func:`fence_valid_ms`."""
 _LAST_EPOCH: Final = LAST_ADOPTABLE_EPOCH - 100
 """The last epoch under which an attempt sends. Each attempt that is killed before its marker is written uses up an
 epoch, or two: the next marker must still be one of the same producer id, or it would not shut this attempt out."""
@@ -57,6 +53,14 @@ _ENDS_TIMEOUT_MS: Final = 3_000
 _LEAST_VALID_MS: Final = 30_000
 """An attempt sends at least this long after it began to fence: half of the shortest ``offsets.retention.minutes``. With
 less, one whose fence and search take long would end before it has sent anything, and so would the next one."""
+
+
+def fence_valid_ms(renew_ms: int) -> int:
+    """Return for how many ms an attempt may send under its fence.
+
+    Only a fence renews the claim, which is due when it is ``renew_ms`` old (0: never).
+    """
+    return min(FENCE_VALID_MS, renew_ms) if renew_ms > 0 else FENCE_VALID_MS
 
 
 class SharedClients(NamedTuple):
@@ -84,12 +88,8 @@ class SequenceWriter:
         shared: SharedClients,
         chain: int,
         search: Search,
-        earlier: Earlier | None = None,
     ) -> None:
-        """``settings`` are those of the fencing producer; ``chain`` numbers the attempts in the shared one.
-
-        ``earlier`` asks the attempt of the epoch before, which still runs on this host, to yield.
-        """
+        """``settings`` are those of the fencing producer; ``chain`` numbers the attempts in the shared one."""
         self._flow: Final = flow
         self._tp: Final = tp
         self._settings: Final = settings
@@ -101,11 +101,9 @@ class SequenceWriter:
         self._chain: Final = chain
         self._search: Final = search
         self._fencing: PartitionTransactions | None = None
-        self._earlier = earlier
         self._fenced_ms = 0
         self._claim_epoch = -1
         self._opened_with: Progress | None = None
-        self._planned = self._continued = False
         self._closed = False
         self._lock: Final = Lock()
         """The steps of :meth:`acquire` run on other threads than :meth:`close`."""
@@ -119,17 +117,8 @@ class SequenceWriter:
 
     @property
     def fences_in_doubt(self) -> int:
-        """As counted by the fencing producer, and one if a plan named the fence that this attempt continues.
-
-        The plan may be older than the fence of another attempt, which has ended since.
-        """
-        requests = 0 if self._fencing is None else self._fencing.producer.fences_in_doubt
-        return requests + (self._planned and self._continued)
-
-    @property
-    def continues(self) -> bool:
-        """Whether an earlier attempt on this host has to be asked to yield."""
-        return self._earlier is not None
+        """As counted by the fencing producer."""
+        return 0 if self._fencing is None else self._fencing.producer.fences_in_doubt
 
     @property
     def valid_until_ms(self) -> int:
@@ -145,7 +134,7 @@ class SequenceWriter:
         copied: see :meth:`_abort_open`.
         """
         if planned is not None:
-            self._opened_with, self._planned = planned, True
+            self._opened_with = planned
             return done(planned)
 
         def on_read(progress: Progress | None) -> Future[Progress | None]:
@@ -198,35 +187,10 @@ class SequenceWriter:
     def note_target_end(self, progress: Progress, log_end: int | None) -> None:
         """Do nothing: the log is read in any case."""
 
-    def acquire(
-        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
-    ) -> Future[FoundPosition]:
-        """Continue the earlier attempt of this host, or fence: see :meth:`_take_over`."""
-        ask, self._earlier = self._earlier, None
-        if ask is None or loss is not None:
-            return self._take_over(progress, timeout_ms, loss)
-        return then(ask(), lambda earlier: self._continue(earlier, progress, timeout_ms, fences=fences))
-
-    def _continue(
-        self, earlier: Continuation | None, progress: Progress, timeout_ms: int, *, fences: bool
-    ) -> Future[FoundPosition]:
-        found = None if earlier is None else found_at(earlier, self._opened_with, progress, self._valid_ms)
-        fence = None if earlier is None else earlier.fence
-        if fence is None or found is None:
-            return self._take_over(progress, timeout_ms, None) if fences else failed(NothingToContinue())
-        with self._lock:
-            if self._closed:
-                return failed(self._closed_error())
-            self._shared.continue_adopted(self._tp, fence.state, self._chain)
-            self._fenced_ms, self._claim_epoch = fence.written_ms, fence.claim_epoch
-            self.producer_id, self.acquired = fence.state.identity.producer_id, True
-            self._continued = True
-        return done(found)
-
     def _closed_error(self) -> ClientClosed:
         return ClientClosed(f"{self._tp}: the attempt has ended before it had acquired the partition")
 
-    def _take_over(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
+    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         """Initialize the transactional id, read the progress again, fence, and find the exact position."""
         if (fencing := self._new_fencing()) is None:
             return failed(self._closed_error())
@@ -235,7 +199,7 @@ class SequenceWriter:
 
         def take(found: Progress | None) -> Future[FoundPosition]:
             if loss is None:
-                base = base_of(self._opened_with, progress, found)
+                base = _base_of(self._opened_with, progress, found)
                 return take_over(fencing, self._search, base, Way.SEQUENCES, timeout_ms)
             if found != self._opened_with:
                 raise ProgressChanged  # the loss was that of another progress
@@ -274,7 +238,7 @@ class SequenceWriter:
         assert identity is not None  # noqa: S101 - as above
         fencing.producer.close_async()
         if identity.epoch > _LAST_EPOCH:
-            return self._take_over(progress, timeout_ms, loss)  # until the coordinator assigns another producer id
+            return self.acquire(progress, timeout_ms, loss)  # until the coordinator assigns another producer id
         with self._lock:
             if self._closed:  # the next attempt may have adopted already
                 return failed(self._closed_error())
@@ -287,14 +251,13 @@ class SequenceWriter:
         """As the search or the fencing producer says."""
         if (late := self._search.timeout_error()) is not None:
             return late
-        if self._fencing is None:
-            return KafkaTimeout(f"{self._tp}: the earlier attempt on this host did not answer")
+        assert self._fencing is not None  # noqa: S101 - it began with one
         return self._fencing.timeout_error()
 
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
+    def send(self, batch: Batch, callback: Callback, log_end: int) -> None:
         """Send in order, under the fence's producer id and epoch. A loss is found when the answer is processed."""
         del log_end
-        self._shared.post_batch(self._tp, batch, callback, created_ms=created_ms, chain=self._chain)
+        self._shared.post_batch(self._tp, batch, callback, chain=self._chain)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit the lazy progress. The claim of a fenced attempt is another one, or is behind it.
@@ -312,19 +275,6 @@ class SequenceWriter:
         """Commit when the other partitions of the group do."""
         return commit_due_ms(self._tp, pending_since_ms, interval_ms)
 
-    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
-        """Send nothing more, and return what continues this attempt at ``progress``, behind all that was sent.
-
-        None if some of it has no outcome, or was lost.
-        """
-
-        def on_yielded(state: AdoptedState | None) -> Future[Continuation | None]:
-            if state is None:
-                return done(None)
-            return done(Continuation(progress, YieldedFence(state, self._claim_epoch, self._fenced_ms)))
-
-        return then(self._shared.yield_adopted(self._tp), on_yielded)
-
     def close(self, timeout_ms: int) -> Future[None]:
         """Send nothing more. What was sent may still be appended, until the next attempt fences this one."""
         with self._lock:
@@ -334,3 +284,17 @@ class SequenceWriter:
             self._shared.release(self._tp)
             return done(None)
         return done(None) if self._fencing is None else self._fencing.close(timeout_ms)
+
+
+def _base_of(opened: Progress | None, resolved: Progress, found: Progress | None) -> Progress:
+    """Return where an attempt begins that has read the progress again, and ``found`` it.
+
+    That is ``resolved``, if nothing has changed since the attempt ``opened``; otherwise an attempt of before has copied
+    on meanwhile, and it is what was found. Raises ProgressChanged if one of them has started over.
+    """
+    if found == opened:
+        return resolved
+    if found is None or opened is None or not found.generation == opened.generation == resolved.generation:
+        raise ProgressChanged
+    target = resolved.target if found.target is None else found.target
+    return replace(found, target=target, time_ms=resolved.time_ms, claimed_ms=0, claimed_by=None)

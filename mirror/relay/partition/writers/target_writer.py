@@ -17,7 +17,6 @@ from mirror.producer.id_gate import OnProducerId
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.continuation import Continuation
 from mirror.relay.partition.writers.takeover import (
     PartitionTransactions,
     Search,
@@ -54,11 +53,6 @@ class TargetWriter(Protocol):
 
         Otherwise :meth:`acquire` has succeeded.
         """
-        ...
-
-    @property
-    def continues(self) -> bool:
-        """Whether to call :meth:`acquire` even if nothing is to be sent: an earlier attempt may be under its lease."""
         ...
 
     @property
@@ -100,16 +94,12 @@ class TargetWriter(Protocol):
         """
         ...
 
-    def acquire(
-        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
-    ) -> Future[FoundPosition]:
+    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         """Fence earlier attempts, and find out what they have appended behind ``progress``.
 
         With a ``loss`` of the target, ``progress`` is an anchor, and what still stands behind it is found out. Fails
-        with FlowError if that is not possible, KafkaTimeout after ``timeout_ms`` without progress.
-
-        Without ``fences``, it only continues an earlier attempt on this host, and fails with NothingToContinue if it
-        cannot. At least once there is no fence: it has the attempt of the epoch before end, on any host.
+        with FlowError if that is not possible, KafkaTimeout after ``timeout_ms`` without progress. At least once there
+        is no fence, and what stands behind an anchor is repeated.
         """
         ...
 
@@ -117,8 +107,8 @@ class TargetWriter(Protocol):
         """Return the error of an :meth:`acquire` that takes too long: the step that has not ended, and why."""
         ...
 
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
-        """Send ``batch``, created at ``created_ms`` (ms since 1970; None for now). KafkaTimeout if memory is full.
+    def send(self, batch: Batch, callback: Callback, log_end: int) -> None:
+        """Send ``batch``. Raises KafkaTimeout if memory is full.
 
         In transactions it fails with AcknowledgedRecordsLost if it is appended below ``log_end``.
         """
@@ -132,10 +122,6 @@ class TargetWriter(Protocol):
         """Return when to commit progress that is pending since ``pending_since_ms``: within ``interval_ms``."""
         ...
 
-    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
-        """Let the next attempt on this host continue at ``progress``, behind all that was sent; None: it cannot."""
-        ...
-
     def close(self, timeout_ms: int) -> Future[None]:
         """Abort what is not committed. The future is done after ``timeout_ms`` at the latest, and never fails."""
         ...
@@ -146,7 +132,6 @@ class ExactlyOnceWriter:
 
     atomic = True
     way = Way.TRANSACTIONS
-    continues = False
     valid_until_ms = FOREVER_MS
 
     def __init__(
@@ -202,11 +187,8 @@ class ExactlyOnceWriter:
         if log_end is None or (mark is not None and mark.may_precede_appends(log_end)):
             self.acquired = False
 
-    def acquire(
-        self, progress: Progress, timeout_ms: int, loss: TargetLoss | None, *, fences: bool = True
-    ) -> Future[FoundPosition]:
+    def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         """Write a marker, behind which plain batches of earlier attempts are refused, and search up to it."""
-        del fences
 
         def on_found(found: FoundPosition) -> Future[FoundPosition]:
             self.acquired = True
@@ -222,10 +204,10 @@ class ExactlyOnceWriter:
         """As the search or the producer says."""
         return self._search.timeout_error() or self._transactions.timeout_error()
 
-    def send(self, batch: Batch, created_ms: int | None, callback: Callback, log_end: int) -> None:
+    def send(self, batch: Batch, callback: Callback, log_end: int) -> None:
         """Send in the transaction, which begins with its first batch."""
         self._transactions.begin()
-        self._transactions.producer.post_batch(self._tp, batch, callback, created_ms=created_ms, log_end=log_end)
+        self._transactions.producer.post_batch(self._tp, batch, callback, log_end=log_end)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit with the transaction; in a new one if none is open."""
@@ -240,8 +222,3 @@ class ExactlyOnceWriter:
         """Abort immediately: consumers of committed records would wait behind the transaction until it expires."""
         self._search.close()
         return self._transactions.close(timeout_ms)
-
-    def yield_to_next(self, progress: Progress) -> Future[Continuation | None]:
-        """Yield nothing: the transactions of the next attempt are those of its own producer."""
-        del progress
-        return done(None)

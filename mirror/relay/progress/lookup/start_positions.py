@@ -82,7 +82,7 @@ class StartPositions:
         """Find where the copy into ``tp`` starts, given its progress and its last known state of the target's log.
 
         ``shrunk_to`` is an offset at which the log has acknowledged a batch although it had reached further. A copy
-        that ``continues`` asks no leader that was compared before: as during an epoch, only a new one may lack records.
+        that ``continues`` asks no leader that was compared before: only a new one may lack records.
         ``to_end``: whether the start position has to have the present end of the target's log.
         """
         lookups = self._lookups

@@ -205,14 +205,13 @@ class ReportSource:
         reader = self._reader(flow, ledger.path.name)
         results = [reader.with_timeline(result) for result in reader.results()]
         timelines = [result.timeline for result in results if result.timeline is not None]
-        error = ledger.error()
         began_ms = min((timeline.began_ms for timeline in timelines), default=_first_ms(ledger))
         return FlowReportData(
             flow=flow,
             outcome=max((result.outcome for result in results), key=SEVERITY.index, default=Outcome.UNFINISHED),
             started_ms=began_ms,
             ended_ms=max((timeline.ended_ms for timeline in timelines), default=None),
-            error=error.line if error is not None else None,
+            error=None,
             epochs=reader.epochs,
             covered_epochs=reader.covered_epochs,
             trace=reader.trace,

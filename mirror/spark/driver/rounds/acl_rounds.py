@@ -10,7 +10,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.preflight.flow_acls import acl_rules, open_acls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.errors import Fenced
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 class AclRounds:
     """The rounds of one flow; its calls wait for the clusters, use it in one thread."""
 
-    def __init__(self, load: Callable[[], tuple[MirrorConfig, FlowConfig]]) -> None:
-        """``load`` returns the configuration that is in force; the clusters are those of the first one."""
-        self._load: Final = load
+    def __init__(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        """Raises ConfigError."""
+        self._config: Final = config
+        self._flow: Final = flow
         with ExitStack() as stack:
-            self._alignment: Final = stack.enter_context(open_acls(*load()))
+            self._alignment: Final = stack.enter_context(open_acls(config, flow))
             self._clients: Final = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -34,7 +35,7 @@ class AclRounds:
 
     def round(self) -> AclReport:
         """Bring what differs in step. Raises KafkaError, Fenced, ConfigError."""
-        self._alignment.rules = acl_rules(*self._load())
+        self._alignment.rules = acl_rules(self._config, self._flow)
         return self._alignment.round()
 
     def has_news(self) -> bool:

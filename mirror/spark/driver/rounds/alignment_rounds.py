@@ -11,7 +11,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.preflight.flow_alignment import open_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.errors import Fenced
@@ -49,17 +49,17 @@ class AlignmentRounds:
 
     def __init__(
         self,
-        load: Callable[[], tuple[MirrorConfig, FlowConfig]],
+        config: MirrorConfig,
+        flow: FlowConfig,
         created: CreatedTopics,
         *,
         beside_copies: bool,
     ) -> None:
-        """``load`` returns the configuration that is in force; the clusters are those of the first one."""
-        self._load: Final = load
+        self._flow: Final = flow
         self._created: Final = created
         self._beside_copies: Final = beside_copies
         with ExitStack() as stack:
-            self._rounds: Final = stack.enter_context(open_rounds(*load()))
+            self._rounds: Final = stack.enter_context(open_rounds(config, flow))
             self._clients: Final = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class AlignmentRounds:
 
     def round(self) -> AlignmentReport:
         """Bring what differs in step. Raises KafkaError, Fenced, ConfigError."""
-        _, flow = self._load()
+        flow = self._flow
         created = self._created.of(flow.name)
         report = self._rounds.round(flow, beside_copies=self._beside_copies, created=created)
         self._created.forget(flow.name, created)

@@ -10,12 +10,11 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import ClientClosed, KafkaTimeout
-from mirror.producer.batch.queue import AdoptedState, ProducerId
+from mirror.producer.batch.queue import ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
 from mirror.relay.partition.writers import sequence_writer
-from mirror.relay.partition.writers.continuation import Continuation, NothingToContinue, YieldedFence
-from mirror.relay.partition.writers.sequence_writer import SequenceWriter, SharedClients
+from mirror.relay.partition.writers.sequence_writer import FENCE_VALID_MS, SequenceWriter, SharedClients, fence_valid_ms
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
@@ -39,7 +38,6 @@ class Site:
         self.calls = list[str]()
         self.fences_in_doubt = 0
         self.initialized = Future[None]()
-        self.asked = Future[Continuation | None]()
         self.found = Future[FoundPosition]()
         self.searched_from = list[Progress]()
         self.progress = CLAIM
@@ -50,11 +48,11 @@ class Site:
         monkeypatch.setattr(sequence_writer, "take_over_after_loss", self._take_over)
         any_ = cast("Any", self)
         shared = SharedClients(any_, any_, any_, any_, valid_ms)
-        self.writer = SequenceWriter("flow", TARGET, any_, shared, 1, any_, lambda: self.asked)
+        self.writer = SequenceWriter("flow", TARGET, any_, shared, 1, any_)
         self.writer.open(1_000)
 
-    def acquire(self, *, loss: TargetLoss | None = None, fences: bool = True) -> Future[FoundPosition]:
-        return self.writer.acquire(self.resolved, 1_000, loss, fences=fences)
+    def acquire(self, *, loss: TargetLoss | None = None) -> Future[FoundPosition]:
+        return self.writer.acquire(self.resolved, 1_000, loss)
 
     @property
     def resolved(self) -> Progress:
@@ -77,10 +75,6 @@ class Site:
     def init_transactions_async(self, _: int) -> Future[None]:
         return self.initialized
 
-    def continue_adopted(self, tp: TopicPartition, state: AdoptedState, chain: int) -> None:
-        assert (tp, state, chain) == (TARGET, AdoptedState(IDENTITY, 5), 1)
-        self.calls.append("continue")
-
     def adopt(self, tp: TopicPartition, identity: ProducerId, chain: int) -> None:
         assert (tp, identity, chain) == (TARGET, IDENTITY, 1)
         self.calls.append("adopt")
@@ -101,76 +95,18 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(monkeypatch)
 
 
-def continuation(claim_epoch: int = 2) -> Continuation:
-    return Continuation(CLAIM, YieldedFence(AdoptedState(IDENTITY, 5), claim_epoch, 1_000))
-
-
 def test_planned_progress_is_not_read_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object, **__: object) -> None:
         raise AssertionError("the progress is known")
 
     monkeypatch.setattr(sequence_writer, "read_latest_progress", read)
     assert site.writer.open(1_000, CLAIM).result(0) == CLAIM
-    found = site.acquire()
-    site.asked.set_result(continuation())
-    assert found.result(0).progress.offset == 4
-
-
-def test_it_continues_the_earlier_attempt_without_a_fence(site: Site) -> None:
-    found = site.acquire()
-    site.asked.set_result(continuation())
-    assert found.result(0).progress.offset == 4
-    assert site.writer.acquired
-    assert site.calls == ["continue"]
-
-
-@pytest.mark.parametrize(("planned", "answer", "in_doubt"), [(CLAIM, 2, 1), (None, 2, 0), (CLAIM, None, 0)])
-def test_what_it_continues_by_a_plan_may_have_been_fenced(
-    site: Site, planned: Progress | None, answer: int | None, in_doubt: int
-) -> None:
-    """Progress that was read names the last fence; an attempt that fences knows that it is the newest."""
-    site.writer.open(1_000, planned)
-    site.acquire()
-    site.asked.set_result(None if answer is None else continuation(answer))
-    assert site.writer.fences_in_doubt == in_doubt
-
-
-def test_it_fences_if_the_earlier_attempt_cannot_be_continued(site: Site) -> None:
-    site.acquire()
-    site.asked.set_result(None)
-    assert site.calls == ["fence"]
-
-
-@pytest.mark.parametrize("answer", [None, continuation(claim_epoch=1)], ids=["refusal", "another claim"])
-def test_idle_attempt_that_cannot_continue_the_earlier_one_does_not_fence(
-    site: Site, answer: Continuation | None
-) -> None:
-    found = site.acquire(fences=False)
-    site.asked.set_result(answer)
-    assert isinstance(found.exception(0), NothingToContinue)
-    assert not site.writer.continues
-    assert not site.calls
-    site.acquire()
-    assert site.calls == ["fence"]
-
-
-@pytest.mark.parametrize("answer", [None, continuation()], ids=["refusal", "continuation"])
-def test_closed_writer_neither_fences_nor_continues(site: Site, answer: Continuation | None) -> None:
-    """The earlier attempt answers late: the next writer has fenced meanwhile, and would be fenced by this one."""
-    found = site.acquire()
-    site.writer.close(1_000)
-    site.calls.clear()
-    site.asked.set_result(answer)
-    assert isinstance(found.exception(0), ClientClosed)
-    assert not site.writer.acquired
-    assert not site.calls
 
 
 @pytest.mark.parametrize("loss", [None, LOSS])
 def test_closed_writer_does_not_adopt_the_identity_of_its_fence(site: Site, loss: TargetLoss | None) -> None:
     """The next writer may have adopted already, and the shared producer would send its batches no more."""
     acquired = site.acquire(loss=loss)
-    site.asked.set_result(None)
     site.initialized.set_result(None)
     site.writer.close(1_000)
     site.calls.clear()
@@ -183,7 +119,6 @@ def test_closed_writer_does_not_adopt_the_identity_of_its_fence(site: Site, loss
 def test_progress_is_read_again_once_earlier_attempts_cannot_change_it(site: Site) -> None:
     """The attempt had read it when it was opened: another one may have committed more since."""
     site.acquire()
-    site.asked.set_result(None)
     site.progress = replace(CLAIM, offset=6, attempt=3)
     assert site.searched_from == []
     site.initialized.set_result(None)
@@ -193,7 +128,6 @@ def test_progress_is_read_again_once_earlier_attempts_cannot_change_it(site: Sit
 @pytest.mark.parametrize("loss", [None, LOSS])
 def test_fence_is_adopted_once_the_position_is_found(site: Site, loss: TargetLoss | None) -> None:
     acquired = site.acquire(loss=loss)
-    site.asked.set_result(None)
     site.initialized.set_result(None)
     assert (site.calls, site.writer.acquired) == (["fence", "take over"], False)
     site.found.set_result(FoundPosition(CLAIM, NO_TOTALS))
@@ -210,29 +144,38 @@ def test_loss_of_progress_that_another_attempt_has_changed_is_not_mended(site: S
     assert site.calls == ["fence"]
 
 
-def test_fence_serves_until_the_claim_is_to_be_renewed(site: Site) -> None:
-    """The attempt that continues has the age of the fence, not its own."""
+def _acquired(site: Site) -> SequenceWriter:
     site.acquire()
-    site.asked.set_result(continuation())
-    assert site.writer.valid_until_ms == 1_000 + VALID_MS
+    site.initialized.set_result(None)
+    site.found.set_result(FoundPosition(CLAIM, NO_TOTALS))
+    return site.writer
+
+
+def test_fence_serves_until_the_claim_is_to_be_renewed(site: Site) -> None:
+    assert _acquired(site).valid_until_ms == site.resolved.time_ms + VALID_MS
 
 
 def test_attempt_has_time_to_send_however_soon_its_claim_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise one that is slow to fence would end before it has sent anything, again and again."""
     site = Site(monkeypatch, valid_ms=8_500)
-    site.acquire()
-    site.asked.set_result(continuation())
-    assert site.writer.valid_until_ms == 1_000 + 30_000
+    assert _acquired(site).valid_until_ms == site.resolved.time_ms + 30_000
 
 
-def test_claim_that_is_to_be_renewed_is_fenced_again(site: Site) -> None:
-    site.writer.acquire(replace(CLAIM, time_ms=1_000 + VALID_MS), 1_000, None)
-    site.asked.set_result(continuation())
-    assert site.calls == ["fence"]
+@pytest.mark.parametrize(("renew_ms", "valid_ms"), [(0, FENCE_VALID_MS), (8_500, 8_500), (86_400_000, FENCE_VALID_MS)])
+def test_fence_serves_no_longer_than_its_claim(renew_ms: int, valid_ms: int) -> None:
+    assert fence_valid_ms(renew_ms) == valid_ms
+
+
+@pytest.mark.parametrize(("found_in", "resolved_in"), [(6, 5), (5, 6), (6, 6)])
+def test_it_does_not_resume_at_progress_of_another_generation(site: Site, found_in: int, resolved_in: int) -> None:
+    """The copy has started over, elsewhere or here: progress from before that must not count."""
+    acquired = site.writer.acquire(replace(site.resolved, generation=resolved_in), 1_000, None)
+    site.progress = replace(CLAIM, offset=7, generation=found_in)
+    site.initialized.set_result(None)
+    assert isinstance(acquired.exception(0), ProgressChanged)
+    assert site.searched_from == []
 
 
 def test_acquisition_that_takes_too_long_names_its_step(site: Site) -> None:
     site.acquire()
-    assert "the earlier attempt on this host did not answer" in str(site.writer.acquire_timeout())
-    site.asked.set_result(None)
     assert str(site.writer.acquire_timeout()) == "the fence is late"

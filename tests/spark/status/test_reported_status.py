@@ -1,4 +1,4 @@
-"""What the status of a flow takes from the ledger: last errors, ways and obstacles."""
+"""What the status of a flow takes from what its runs have reported: last errors, ways and obstacles."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pytest
 from mirror.relay.model.way import Way
 from mirror.relay.progress.flow_topic import offset_topic_of, takeover_topic_of
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
-from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 from tests.spark.attempts import OLD, YOUNG, in_way, result
 from tests.spark.flow_harness import configuration
-from tests.spark.status_harness import T0, StatusHarness, only_partition
+from tests.spark.status_harness import T0, StatusHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +26,7 @@ def ways(site: StatusHarness, mode: str) -> list[tuple[str, str]]:
         return [(one.way, one.way_reason) for one in watch.read().partitions]
 
 
-def test_the_way_is_that_of_the_progress_and_its_reason_that_of_the_ledger(site: StatusHarness) -> None:
+def test_the_way_is_that_of_the_progress_and_its_reason_that_of_its_task(site: StatusHarness) -> None:
     site.a.add_topic("orders", [9, 9, 9, 9])
     for partition, way in enumerate((Way.SEQUENCES, Way.TRANSACTIONS, Way.SEQUENCES)):
         site.commit(5, partition, way=way)
@@ -37,20 +36,13 @@ def test_the_way_is_that_of_the_progress_and_its_reason_that_of_the_ledger(site:
         ("sequences", ""),
         ("", ""),
     ]
-    ledger = Ledger.open(site.report, "f", "run")
-    ledger.write_attempts([in_way(0, "sequences", YOUNG), in_way(2, "transactions", OLD)])
-    last = [
-        in_way(0, "sequences", "of a later attempt", 1),
-        in_way(0, "sequences", YOUNG),
-        in_way(1, "transactions", OLD),
-    ]
-    ledger.write_attempts([*last, in_way(2, "transactions", OLD)], 1)
+    site.report_results(in_way(0, "sequences", YOUNG), in_way(1, "transactions", OLD), in_way(2, "transactions", OLD))
     assert ways(site, 'exactly-once-by = "auto"') == [
-        ("sequences", "of a later attempt"),
+        ("sequences", YOUNG),
         ("transactions", OLD),
         ("sequences", ""),
         ("", ""),
-    ], "the ledger is older than the progress of the third partition"
+    ], "the report is older than the progress of the third partition"
 
 
 def test_the_reason_of_a_fixed_way_is_the_flow(site: StatusHarness) -> None:
@@ -63,12 +55,11 @@ def test_the_reason_of_a_fixed_way_is_the_flow(site: StatusHarness) -> None:
     assert ways(site, 'delivery = "at-least-once"') == [("", ""), ("", "")]
 
 
-def test_an_unhealthy_partition_shows_the_ledger_s_error_and_a_healthy_one_does_not(site: StatusHarness) -> None:
+def test_an_unhealthy_partition_shows_the_reported_error_and_a_healthy_one_does_not(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 100])
     site.lead(-1, 1)
     site.commit(100)
-    ledger = Ledger.open(site.folder / "report", "f", "run")
-    ledger.write_attempts([result(0, "old"), result(1, "older")])
+    site.report_results(result(0, "old"), result(1, "older"), time_ms=T0 - 1)
     site.run()
     with site.watch() as watch:
         healthy, _ = watch.read().partitions
@@ -90,10 +81,7 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_oth
     site.a.add_topic("orders-comes", [3])
     site.b.add_topic("a.orders", [0]).add_topic("a_orders.new", [0])
     site.commit(10)
-    ledger = Ledger.open(site.folder / "report", "f", "run-1")
-    ledger.write_targets(
-        TargetTopics(copyable={"orders": 1}, obstacles={"orders-refused": Obstacle("POLICY_VIOLATION: no")})
-    )
+    site.report_obstacle("orders-refused", "POLICY_VIOLATION: no")
     with site.watch() as watch:
         found = {one.topic: one for one in watch.read().partitions}
     assert found["orders"].last_error is None
@@ -113,8 +101,7 @@ def test_a_topic_that_cannot_be_copied_is_named_with_its_reason_and_hides_no_oth
 def test_a_topic_that_exists_now_has_no_earlier_error(site: StatusHarness) -> None:
     site.a.add_topic("orders", [3, 3])
     site.b.add_topic("a.orders", [0])
-    ledger = Ledger.open(site.folder / "report", "f", "run-1")
-    ledger.write_targets(TargetTopics(copyable={"orders": 0}, obstacles={"orders": Obstacle("POLICY_VIOLATION: no")}))
+    site.report_obstacle("orders", "POLICY_VIOLATION: no")
     with site.watch() as watch:
         first, second = watch.read().partitions
     assert first.last_error is None
@@ -145,40 +132,21 @@ def test_target_topics_are_read_only_for_partitions_without_progress(
 
 def test_a_partition_that_failed_is_failed_until_it_is_copied_again(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 100])
-    site.now_ms = 1_000  # earlier than the file
+    site.now_ms = T0 - 1
     site.commit(100)
     site.commit(40, 1)
-    ledger = Ledger.open(site.report, "f", "run")
-    ledger.write_attempts([result(0, "record 100 is refused"), result(1, "older")])
+    site.report_results(result(0, "record 100 is refused"), result(1, "older"))
     with site.watch() as watch:
         first, second = watch.read().partitions
         assert (first.lag.state, first.lag.records) == (LagState.FAILED, 0), "also if nothing is to be copied"
         assert (second.lag.state, second.lag.records) == (LagState.FAILED, 60)
         assert first.last_error is not None
         assert first.last_error.line == "record 100 is refused"
-        site.now_ms = 4_000_000_000_000  # later than the file
+        site.now_ms = T0 + 1
         site.commit(41, 1)
         assert [one.lag.state is LagState.FAILED for one in watch.read().partitions] == [True, False]
-        ledger.write_attempts([result(0, None)], 1)
+        site.report_results(result(0, None))
         assert LagState.FAILED not in {one.lag.state for one in watch.read().partitions}
-
-
-def test_a_plan_newer_than_the_results_decides_what_failed(site: StatusHarness) -> None:
-    site.a.add_topic("orders", [100])
-    site.now_ms = 1_000  # earlier than the files
-    site.commit(40)
-    ledger = Ledger.open(site.report, "f", "run")
-    ledger.write_attempts([result(0, "of the epoch before")])
-    settled = result(0, "the plan's").result
-    ledger.write_plan(Plan(flow="f", tasks=[], results_without_task=[settled], epoch=1))
-    with site.watch() as watch:
-        (only,) = watch.read().partitions
-    assert (only.lag.state, only.last_error and only.last_error.line) == (LagState.FAILED, "the plan's")
-    complete = result(0, None).result
-    ledger.write_attempts([result(0, "of epoch 1")], 1)
-    ledger.write_plan(Plan(flow="f", tasks=[], results_without_task=[complete], epoch=2))
-    with site.watch() as watch:
-        assert only_partition(watch).lag.state is LagState.BEHIND
 
 
 def test_a_partition_that_appeared_during_the_run_is_behind_from_its_start(site: StatusHarness) -> None:
