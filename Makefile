@@ -32,7 +32,7 @@ QUICK := $(NEEDS_NOTHING) and not slow and not timed
 # In the order of tests/conftest.py. Tests wait for half of their time, the timed ones for two thirds, so that there may be
 # more workers than cores. All but one start clusters, of up to eight JVMs, at once.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
-LOCK_OPTIONS := --quiet --extra dev --extra aws --generate-hashes --allow-unsafe --strip-extras \
+LOCK_OPTIONS := --quiet --extra dev --extra aws --extra azure --extra google --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
@@ -201,7 +201,7 @@ lock: $(INSTALLED) ## lock the versions of pyproject.toml again (UPGRADE=--upgra
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
 		$(BIN)/pip-compile $(LOCK_OPTIONS) $(UPGRADE) --output-file $(LOCK) pyproject.toml
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
-		$(BIN)/pip-compile $(filter-out --extra dev aws,$(LOCK_OPTIONS)) $(UPGRADE) \
+		$(BIN)/pip-compile $(filter-out --extra dev aws azure google,$(LOCK_OPTIONS)) $(UPGRADE) \
 		--output-file tests/schedules/requirements.txt tests/schedules/requirements.in
 
 clean: ## delete what was made here (the fetched brokers stay in your cache)

@@ -42,6 +42,18 @@ def test_a_login_that_the_mechanism_is_enough_for(lines: str, mechanism: str) ->
     assert handler.kind is Kind.NOT_NEEDED
 
 
+def test_a_handler_of_google_s_becomes_the_provider() -> None:
+    lines = (
+        "b.security.protocol = SASL_SSL\nb.sasl.mechanism = OAUTHBEARER\n"
+        f"b.sasl.jaas.config = {OF_KAFKA}.OAuthBearerLoginModule required;\n"
+        "b.sasl.login.callback.handler.class = com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler\n"
+    )
+    found = import_source(read(f"{FILE}{lines}".encode(), "mm2"), name="mm2")
+    assert found.file is not None
+    assert '"sasl.oauthbearer.token.provider" = "google"' in found.file.text
+    assert not [one for one in found.findings if "callback.handler" in one.key]
+
+
 def test_a_handler_that_is_not_known_is_named() -> None:
     lines = "b.security.protocol = SASL_SSL\nb.sasl.mechanism = AWS_MSK_IAM\n"
     text = f"{FILE}{lines}b.sasl.client.callback.handler.class = com.example.Handler\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,11 @@ from confluent_kafka.admin import (
 )
 
 from mirror.sandbox.cluster import Cluster
+from mirror.sandbox.distribution import LATEST, Distribution
+from mirror.sandbox.fetch import class_path, fetch
 from tests import jvm
 from tests.security.certificates import Authority, Identity
+from tests.security.clouds import Clouds
 from tests.security.tokens import AUDIENCE, Issuer, TokenEndpoint
 
 USER = "mirror"
@@ -35,7 +39,10 @@ LISTENERS = {
     "SASL": "SASL_PLAINTEXT",
     "SASLTLS": "SASL_SSL",
     "RENEW": "SASL_SSL",
+    "CLOUD": "SASL_SSL",
 }
+AWS_KEY_ID, AWS_KEY = "AKIDEXAMPLE", "a-secret-access-key"
+_CLOUD_TOKENS = Path(__file__).parent / "java" / "CloudTokens.java"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 RENEW_MS = 8_000
 """A session's lifetime at the listener RENEW. A twentieth of it at least is between the last request that still fits
@@ -53,6 +60,7 @@ class Secured:
     locked_client: Identity
     issuer: Issuer
     endpoint: TokenEndpoint
+    clouds: Clouds
 
     def options(self, listener: str, **more: object) -> dict[str, object]:
         """The protocol's keys for ``listener``; ``more`` with ``_`` for ``.``."""
@@ -122,9 +130,11 @@ def _properties(authority: Authority, issuer: Issuer) -> Mapping[str, str]:
         **_tls("STRANGER", authority.identity("stranger", "stranger.example.com", "10.1.2.3")),
         **_tls("SASLTLS", good),
         **_tls("RENEW", good),
+        **_tls("CLOUD", good),
         **_sasl("SASL", issuer.jwks),
         **_sasl("SASLTLS", issuer.jwks),
         **_sasl("RENEW", issuer.jwks, **renew),
+        **_sasl("CLOUD", issuer.jwks, **{"oauthbearer.sasl.server.callback.handler.class": _CLOUD_TOKENS.stem}),
     }
 
 
@@ -134,16 +144,34 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     authority, other = Authority(folder, "authority"), Authority(folder, "other-authority")
     issuer = Issuer(folder)
     endpoint = TokenEndpoint(issuer, authority.identity("endpoint", "127.0.0.1").path, CLIENT_ID, CLIENT_SECRET)
-    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.jwks.as_uri()}"
-    properties = _properties(authority, issuer)
+    clouds = Clouds(issuer)
+    java = {
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls": issuer.jwks.as_uri(),
+        "clouds.aws.key.id": AWS_KEY_ID,
+        "clouds.aws.key": AWS_KEY,
+        "clouds.issuer": clouds.url,
+    }
+    heap = (*jvm.BROKER, *(f"-D{name}={value}" for name, value in java.items()))
+    properties, distribution = _properties(authority, issuer), _with(_CLOUD_TOKENS, folder)
     try:
-        with Cluster(properties=properties, listeners=LISTENERS, heap=(*jvm.BROKER, allowed)) as cluster:
+        with Cluster(distribution=distribution, properties=properties, listeners=LISTENERS, heap=heap) as cluster:
             _prepare(cluster)
             client = authority.identity("client")
             locked = authority.identity("locked-client", password=PASSWORD)
-            yield Secured(cluster, authority, other, client, locked, issuer, endpoint)
+            yield Secured(cluster, authority, other, client, locked, issuer, endpoint, clouds)
     finally:
         endpoint.close()
+        clouds.close()
+
+
+def _with(source: Path, folder: Path) -> Distribution:
+    """The release with a class of the tests', in a jar: a folder of classes rules archives of classes out."""
+    jar = folder / f"{source.stem}.jar"
+    classes = jvm.compiled(source, folder, class_path(fetch()))
+    with zipfile.ZipFile(jar, "w") as file:
+        for each in classes.glob("*.class"):
+            file.write(each, each.name)
+    return Distribution(jars=lambda on_progress: [*LATEST.jars(on_progress), jar], java_options=LATEST.java_options)
 
 
 def _prepare(cluster: Cluster) -> None:

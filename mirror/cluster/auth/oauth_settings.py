@@ -29,7 +29,13 @@ TokenProvider = Callable[[TokenRequest], tuple[str, int]]
 
 AWS_MSK_IAM: Final = "AWS_MSK_IAM"
 """Amazon's mechanism in Java, whose brokers take the same signatures as tokens of OAUTHBEARER."""
-AWS_PROVIDER: Final = "mirror.runtime.network.aws_tokens:token"
+AWS_PROVIDER: Final = "aws"
+SHIPPED: Final[Mapping[str, str]] = {
+    AWS_PROVIDER: "aws_msk_iam_sasl_signer",
+    "azure": "azure.identity",
+    "google": "google.auth",
+}
+"""The providers that this package has, each with the package that its extra of the same name installs."""
 URL: Final = "sasl.oauthbearer.token.endpoint.url"
 CALLBACK: Final = "sasl.oauthbearer.token.callback"
 PROVIDER: Final = "sasl.oauthbearer.token.provider"
@@ -41,7 +47,7 @@ _FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 OAUTH_KEYS: Final = (
     Key(CALLBACK, "callable", None, "gives (token, lifetime in ms); not from a file"),
-    Key(PROVIDER, "str", "", "a function that gives tokens, as package.module:function"),
+    Key(PROVIDER, "str", "", "a function that gives tokens, as package.module:function; aws, azure, google"),
     Key(URL, "str", "", "where a token is got for client id and secret or an assertion; file:///... has one"),
     Key(f"{CLIENT}.id", "str", "", "client id (KIP-1139)"),
     Key(f"{CLIENT}.secret", "secret", "", "client secret (KIP-1139)"),
@@ -110,8 +116,8 @@ def wrong_source(
     elif len(given) > 1:
         yield given[0], f"contradicts {given[1]}"
     elif values[PROVIDER]:
-        if _FUNCTION.fullmatch(values[PROVIDER]) is None:
-            yield PROVIDER, 'must be a function as "package.module:function"'
+        if values[PROVIDER] not in SHIPPED and _FUNCTION.fullmatch(values[PROVIDER]) is None:
+            yield PROVIDER, f'must be a function as "package.module:function", or one of {", ".join(SHIPPED)}'
     elif url:
         yield from _wrong_url(url)
         if assertion is None and not is_file(url):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.cluster.auth.jaas import UnsupportedLogin, parse_jaas
+from mirror.cluster.auth.oauth_settings import PROVIDER
 from mirror.cluster.auth.security import MECHANISMS, PROTOCOLS
 from mirror.config.schema import CLUSTER_KEYS, is_secret
 from mirror.migration import known_keys
@@ -27,6 +28,10 @@ _HANDLERS: Final[Mapping[str, frozenset[str]]] = {
     ),
 }
 """The handlers of Java that do what the client here does for the mechanism."""
+_PROVIDERS: Final[Mapping[tuple[str, str], str]] = {
+    ("sasl.login.callback.handler.class", "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"): "google",
+}
+"""The handlers of Java whose tokens a provider of this package gives."""
 _STORE_TYPES: Final = frozenset({"ssl.keystore.type", "ssl.truststore.type"})
 
 
@@ -57,6 +62,8 @@ def map_cluster(name: str, settings: Settings) -> Cluster:
             cluster.findings.append(about(Kind.IGNORED, setting, meaning, "remove it, or set security.protocol"))
         elif key in _HANDLERS and setting.value.strip() in _HANDLERS[key]:
             cluster.findings.append(about(Kind.NOT_NEEDED, setting, "the mechanism is enough here"))
+        elif (provider := _PROVIDERS.get((key, setting.value.strip()))) is not None:
+            cluster.table.add(PROVIDER, provider, setting)
         elif key not in CLUSTER_KEYS:
             found = equivalents.CLIENT[""] if key not in known_keys.CLIENT else equivalents.of_client(key)
             cluster.findings.append(about(found.kind, setting, found.meaning, found.action))

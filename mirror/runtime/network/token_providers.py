@@ -6,14 +6,14 @@ import importlib
 import sys
 from typing import Final, cast
 
-from mirror.cluster.auth.oauth_settings import AWS_PROVIDER, PROVIDER, TokenProvider
+from mirror.cluster.auth.oauth_settings import PROVIDER, SHIPPED, TokenProvider
 from mirror.errors import ConfigError, Problem
 
 _CURRENT_FOLDER: Final = ""
 
 
 def load_provider(name: str) -> TokenProvider:
-    """Import the function of this name, as ``package.module:function``. Raises ConfigError.
+    """Import the function of this name: one of SHIPPED, or ``package.module:function``. Raises ConfigError.
 
     The current folder is searched last, as for transforms.
     """
@@ -21,14 +21,14 @@ def load_provider(name: str) -> TokenProvider:
         sys.path.append(_CURRENT_FOLDER)
     module, _, function = name.partition(":")
     try:
-        if name == AWS_PROVIDER:
-            importlib.import_module("aws_msk_iam_sasl_signer")
+        if name in SHIPPED:
+            importlib.import_module(SHIPPED[name])
+            module, function = f"mirror.runtime.network.{name}_tokens", "token"
         found: object = getattr(importlib.import_module(module), function)
     except ModuleNotFoundError as error:
-        if name == AWS_PROVIDER:
-            raise _problem(
-                name, f"needs {error.name!r}: pip install 'kafka-spark-mirror[aws]', on every host"
-            ) from None
+        if name in SHIPPED:
+            install = f"pip install 'kafka-spark-mirror[{name}]', on every host"
+            raise _problem(name, f"needs {error.name!r}: {install}") from None
         where = "the search path is PYTHONPATH, the installed packages and the current folder"
         raise _problem(name, f"cannot be loaded: there is no module {error.name!r}; {where}") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module's own code may raise anything, with a secret in its text
