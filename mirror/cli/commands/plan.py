@@ -86,7 +86,7 @@ def _forecast(config: MirrorConfig, flow: FlowConfig, findings: Findings, report
 
 
 class _ErrorOfFlow(FlowError):
-    """An error of flow flow, with the flow's name in each line."""
+    """An error with the name of its flow in each line."""
 
     several_lines = True
 

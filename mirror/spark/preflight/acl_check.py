@@ -42,7 +42,6 @@ from mirror.spark.preflight.permission_lines import (
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
 
-"""Resources named in one line; of the others only the number is given."""
 _MAX_IDS_CHECKED: Final = 1_000
 """Transactional ids are granted by prefix, so a sample is enough and keeps the request small."""
 _PREFIXED: Final = "--resource-pattern-type prefixed"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
 
-"""Topics named in one line; of the others only the number is given."""
 _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
 
 
