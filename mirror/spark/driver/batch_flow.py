@@ -7,10 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mirror.alignment.owned_topics import OwnedTopics
-from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
+from mirror.alignment.sync_state import TOPICS
 from mirror.client import Admin
-from mirror.config.flow_rules import target_options
 from mirror.errors import Fenced, KafkaError, MirrorError
 from mirror.groups.positions import GroupsReport
 from mirror.groups.summary import summary_of
@@ -20,16 +18,13 @@ from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
-from mirror.spark.discovery.comparison import compare
 from mirror.spark.driver.flow_job import JobLabel, copy_job
+from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.progress_bar import ProgressBar
-from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
-from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.periodic_rounds import problem_of
 from mirror.spark.driver.run_status import RunStatus
-from mirror.spark.driver.takeover_watch import open_watch
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.heartbeat import Heartbeat
@@ -39,10 +34,6 @@ from mirror.spark.ledger.results import FlowReport, join_results
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.planning.unknown_origin import deciding_registry
-from mirror.spark.preflight.allowance import Allowance
-from mirror.spark.preflight.flow_alignment import creation_recorder
-from mirror.spark.preflight.flow_registries import begin_registries
-from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient, RunRecord, new_run_id
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.lag_monitor import record_lags, record_last_evidence
@@ -52,26 +43,20 @@ from mirror.telemetry.metrics.record_results import record_sync
 from mirror.telemetry.traces.ids import epoch_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark import SparkContext
 
-    from mirror.client import TopicDescription, TopicPartition
+    from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.control import RunControl
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
-    from mirror.spark.discovery.comparison import Comparison
     from mirror.spark.driver.output.console import Consoles
-    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run import RunTelemetry
-
-
-_MAX_TOPICS_SHOWN: Final = 20
-"""How many topics that cannot be copied are printed, each in its own line; the others are only counted."""
 
 
 class FlowRunner:
@@ -106,10 +91,6 @@ class FlowRunner:
         self._debug: Final = debug
         self._began_ms = began_ms
         self._warned: set[tuple[str, str]] = set()
-        self.created: Final = CreatedTopics()
-        """What the preparations have created, for the rounds that bring configurations in step."""
-        self._kept: Final[dict[str, tuple[OwnedTopics, Allowance]]] = {}
-        """What the preparations of each flow know of one another."""
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
         self._fenced_by: RunControl | None = None
 
@@ -119,23 +100,17 @@ class FlowRunner:
         Raises MirrorError if the flow could not run, MirrorMakerResumed also if it was stopped while it ran. The error
         of a single partition is in its result instead.
         """
-        with self.open_watch(flow) as watch:
+        preparation = FlowPreparation(self._config, flow, self._consoles, self._findings)
+        with preparation.open_watch() as watch:
             watch.check()
-            self._run(flow, report, watch)
+            self._run(flow, report, watch, preparation)
             watch.check()
 
-    def open_watch(self, flow: FlowConfig) -> MirrorMakerWatch:
-        """Return the watch of the MirrorMaker 2 that a flow was taken over from. Raises MirrorError."""
-        if error := self._findings.errors.get(flow.name):
-            raise error
-        with Admin(self._options_of(flow.target)) as target:
-            return open_watch(self._config, flow, target, partial(self._warn, flow))
-
-    def _run(self, flow: FlowConfig, report: FlowReport, watch: MirrorMakerWatch) -> None:
-        targets = self.prepare(flow)
+    def _run(self, flow: FlowConfig, report: FlowReport, watch: MirrorMakerWatch, preparation: FlowPreparation) -> None:
+        targets = preparation.prepare()
         report.sync = report.sync.after(TOPICS, targets.not_in_step(), 0, SystemClock().unix_ms())
-        self.align(flow, report)
-        self.align_acls(flow, report)
+        preparation.align(report)
+        preparation.align_acls(report)
         report.run = run = report.run or new_run_id()
         ledger = Ledger.open(self._report_dir, flow.name, run)
         self._withheld = self._fenced_by = None
@@ -184,45 +159,6 @@ class FlowRunner:
         if other is not None and any(result.outcome is not Outcome.COMPLETE for result in report.partitions):
             report.fenced = f"another run of this flow took over: {other.run} on {other.host}"
             self._consoles.error(f"flow {flow.name}: {report.fenced}")
-
-    def align(self, flow: FlowConfig, report: FlowReport) -> None:
-        """Bring the target topics in step, before copies begin. A failure fails no copy."""
-        if not flow.aligns_topics:
-            return
-        self._consoles.progress(f"flow {flow.name}: bringing its topics and their configurations in step")
-        reports = AlignmentReports()
-        try:
-            with AlignmentRounds(self._config, flow, self.created, beside_copies=False) as rounds:
-                report.alignment = rounds.round()
-        except Exception as error:  # noqa: BLE001 - records are copied without it
-            report.alignment = reports.failed(None, problem_of(error))
-        found = report.alignment
-        if flow.configs == "sync":
-            report.sync = report.sync.after(CONFIGS, found.by_reason(), len(found.problems), found.time_ms)
-        if flow.deletes_topics:
-            deletions = found.deletions
-            report.sync = report.sync.after(DELETIONS, deletions.by_reason(), len(deletions.problems), found.time_ms)
-        for line in reports.problems(report.alignment):
-            self._warn(flow, f"{reports.subject}: {line}")
-        self._consoles.progress(f"flow {flow.name}: {report.alignment.line()}")
-
-    def align_acls(self, flow: FlowConfig, report: FlowReport) -> None:
-        """Bring the ACLs of the target in step, before copies begin. A failure fails no copy."""
-        if not flow.acls.sync:
-            return
-        self._consoles.progress(f"flow {flow.name}: bringing the ACLs of its topics in step")
-        reports = AclReports()
-        try:
-            with AclRounds(self._config, flow) as rounds:
-                report.acls = rounds.round()
-        except Exception as error:  # noqa: BLE001 - records are copied without it
-            report.acls = reports.failed(None, problem_of(error))
-        found = report.acls
-        if not found.off:
-            report.sync = report.sync.after(ACLS, found.by_reason(), len(found.problems), found.time_ms)
-        for line in reports.problems(report.acls):
-            self._warn(flow, f"{reports.subject}: {line}")
-        self._consoles.progress(f"flow {flow.name}: {report.acls.line()}")
 
     def _bring_groups(self, flow: FlowConfig, ledger: Ledger, report: FlowReport) -> None:
         """Bring the positions of consumer groups to the target. A failure does not fail the run."""
@@ -273,78 +209,6 @@ class FlowRunner:
                 if claimed:
                     with contextlib.suppress(KafkaError):
                         self._fenced_by = control.end()
-
-    def prepare(self, flow: FlowConfig) -> TargetTopics:
-        """Prepare the target topics and print the warnings. Raises MirrorError if the flow cannot run."""
-        if error := self._findings.errors.get(flow.name):
-            raise error
-        self._consoles.progress(f"flow {flow.name}: preparing its topics on cluster {flow.target}")
-        for line in self._findings.warnings.get(flow.name, []):
-            self._warn(flow, line)
-        return self._prepare(flow)
-
-    def prepare_again(
-        self,
-        flow: FlowConfig,
-        before: TargetTopics,
-        topics: Mapping[str, TopicDescription],
-        on_created: Callable[[Collection[str]], None] = lambda _: None,
-    ) -> TargetTopics:
-        """Prepare these source topics of a stream, and print new warnings.
-
-        ``before`` is the result of the last preparation, which the result has, too. ``on_created`` is called with the
-        target topics that were created. Raises MirrorError.
-        """
-        return self._prepare(flow, before, topics, on_created)
-
-    def compare(self, flow: FlowConfig, before: TargetTopics) -> Comparison:
-        """Compare all topics of a stream with the preparation ``before``; the flow's own topics are prepared again.
-
-        Raises MirrorError.
-        """
-        with open_admins(self._config, flow) as (source, target):
-            for line in prepare_own_topics(flow, source, target):
-                self._warn(flow, line)
-            return compare(flow, source, target, before)
-
-    def _prepare(
-        self,
-        flow: FlowConfig,
-        before: TargetTopics | None = None,
-        topics: Mapping[str, TopicDescription] | None = None,
-        on_created: Callable[[Collection[str]], None] = lambda _: None,
-    ) -> TargetTopics:
-        config = self._config
-        with open_admins(config, flow) as (source, target):
-            recorder = creation_recorder(config, flow)
-            owned, allowance = self._kept.setdefault(flow.name, (OwnedTopics(flow.name), Allowance()))
-            owned.use(target_options(config, flow))
-
-            def report(line: str) -> None:
-                self._consoles.progress(f"flow {flow.name}: {line}")
-
-            if before is None or topics is None:
-                prepared = prepare_topics(flow, source, target, recorder, report, owned, allowance)
-            else:
-                prepared = prepare_new_topics(flow, source, target, before, topics, recorder, report, owned, allowance)
-        if before is None:
-            begin_registries(config, flow)
-        self.created.add(flow.name, prepared.created)
-        on_created(prepared.created.keys())
-        for line in prepared.warnings:
-            self._warn(flow, line)
-        reported = {} if before is None else before.obstacles
-        new = [
-            obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items() if topic not in reported
-        ]
-        for line in new[:_MAX_TOPICS_SHOWN]:
-            self._consoles.warning(f"flow {flow.name}: {line}")
-        if len(new) > _MAX_TOPICS_SHOWN:
-            more = (
-                f"{len(new) - _MAX_TOPICS_SHOWN} more topics cannot be copied: mirror status and summary.json list them"
-            )
-            self._consoles.warning(f"flow {flow.name}: {more}")
-        return prepared.targets
 
     def _say(self, flow: FlowConfig, line: str) -> None:
         self._consoles.progress(f"flow {flow.name}: {line}")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirror.takeover.watch import MirrorMakerWatch
 
     Work = Callable[[threading.Event], None]
-    CompareTopics = Callable[[FlowConfig, TargetTopics], Comparison]
+    CompareTopics = Callable[[TargetTopics], Comparison]
 
 _JOIN_S: Final = 5.0
 """How long the end of a stream waits for the threads: one may be waiting for a cluster that does not answer."""
@@ -222,7 +222,7 @@ class StreamMonitor:
         left_s = self._compared_s + self._flow.refresh_ms / 1000 - time.monotonic()
         if not self._ended.wait(max(0.0, left_s)):
             self._compared_s = time.monotonic()
-            self._comparisons.append(self._compare(self._flow, self._topics.targets))
+            self._comparisons.append(self._compare(self._topics.targets))
 
     def _work(self, work: Work) -> None:
         work(self._ended)

@@ -2,7 +2,7 @@
 
 ::
 
-    Supervisor ──open──► check ► OneStream        ──on_change──► a line, the status topic, the metric, summary.json
+    Supervisor ──open──► check ► FlowRun          ──on_change──► a line, the status topic, the metric, summary.json
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mirror.relay.progress.status_topic import StatusWriter
 from mirror.relay.progress.status_values import RunState
 from mirror.spark.contact import is_away
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.driver.one_stream import OneStream
+from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.report.folder_check import FolderCheck
 from mirror.spark.driver.session import reserves_slots, slots_of
@@ -87,7 +87,7 @@ class _Flow:
         self.report = FlowReport(name, datetime.now(UTC))
         self.record = RunRecord(new_run_id())
         """Of the run that runs, or of the next one."""
-        self.stream: OneStream | None = None
+        self.stream: FlowRun | None = None
         self.slots = 0
         """How many task slots it has."""
         self.refresh_ms = 0
@@ -138,7 +138,7 @@ class StreamSite:
 
     # --- in a flow's thread
 
-    def open(self, settings: FlowSettings) -> OneStream:
+    def open(self, settings: FlowSettings) -> FlowRun:
         """Check a flow, and return a new stream of it. Raises MirrorError."""
         flow = self._flows[settings.flow.name]
         findings = self._findings
@@ -157,7 +157,7 @@ class StreamSite:
         secrets_dir = self._options.secrets_dir.absolute() if self._options.secrets_dir else None
         options = FlowOptions(self._options.config.absolute(), flow.name, ledger.path, secrets_dir, slots)
         flow.report = FlowReport(flow.name, datetime.now(UTC), run=flow.record.run)
-        flow.stream = OneStream(
+        flow.stream = FlowRun(
             lambda: self._context,
             settings.config,
             settings.flow,
@@ -168,7 +168,6 @@ class StreamSite:
             findings=findings,
             record=flow.record,
             available_now=self._options.available_now,
-            debug=self._options.debug,
         )
         return flow.stream
 

@@ -17,7 +17,7 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.errors import KafkaError
 from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of
-from mirror.spark.driver import batch_flow
+from mirror.spark.driver import flow_preparation
 from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.ledger.results import FlowReport
 from mirror.wire.api import Api
@@ -27,7 +27,7 @@ from tests.fakes import errors
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
-from tests.spark.driver.test_batch_flow import runner
+from tests.spark.driver.test_batch_flow import preparation
 from tests.spark.planning.test_range_planner import flow
 
 
@@ -194,16 +194,16 @@ def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
 
 
 def test_a_failure_at_the_start_is_reported_and_fails_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("what")
 
-    monkeypatch.setattr(batch_flow, "AclRounds", fail)
+    monkeypatch.setattr(flow_preparation, "AclRounds", fail)
     report = FlowReport("f", datetime.now(UTC))
-    runner(tmp_path).align_acls(flow(acls={}), report)
+    preparation(flow(acls={})).align_acls(report)
     assert report.to_json()["acls"]["problems"] == ["ZeroDivisionError: what"]
     assert "ACLs: ZeroDivisionError: what" in capsys.readouterr().err
     without = FlowReport("f", datetime.now(UTC))
-    runner(tmp_path).align_acls(flow(), without)
+    preparation(flow()).align_acls(without)
     assert without.to_json()["acls"] is None

@@ -15,6 +15,7 @@ from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_flow
 from mirror.spark.driver.batch_flow import FlowRunner
+from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
@@ -31,6 +32,8 @@ from tests.spark.preflight.test_flow_checks import config_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mirror.config.models import FlowConfig
+
 
 def runner(tmp_path: Path) -> FlowRunner:
     nothing = cast("Any", None)
@@ -46,6 +49,10 @@ def runner(tmp_path: Path) -> FlowRunner:
         debug=False,
         began_ms=SystemClock().unix_ms() - 1_030_000,
     )
+
+
+def preparation(of: FlowConfig) -> FlowPreparation:
+    return FlowPreparation(config_of(of), of, Consoles(), Findings())
 
 
 def test_the_first_flow_of_a_run_records_the_overhead(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from mirror import client
     from mirror.client import TopicDescription
-    from mirror.config.models import FlowConfig
     from mirror.spark.driver.stream_monitor import CompareTopics
     from mirror.takeover.watch import MirrorMakerWatch
 
@@ -95,7 +94,7 @@ def ignore_new(*_: object) -> None:
     """Have nothing copied."""
 
 
-def nothing_differs(_: object, before: TargetTopics) -> Comparison:
+def nothing_differs(before: TargetTopics) -> Comparison:
     return Comparison(before, {}, frozenset())
 
 
@@ -280,8 +279,8 @@ class Site(FlowHarness):
         self.targets = found.targets.without(gone)
         return self.targets
 
-    def compare(self, flow: FlowConfig, before: TargetTopics) -> Comparison:
-        return compare(flow, self.source, self.target, before)
+    def compare(self, before: TargetTopics) -> Comparison:
+        return compare(self.flow, self.source, self.target, before)
 
     def assign(self, targets: TargetTopics, *_: object) -> None:
         self.assigned = set(targets.copyable)
@@ -309,10 +308,10 @@ def test_a_comparison_of_all_topics_delays_no_new_topic(tmp_path: Path, monkeypa
     began, released = threading.Event(), threading.Event()
     monkeypatch.setattr("mirror.spark.driver.stream_monitor._JOIN_S", 0.1)
 
-    def slow(_: object, before: TargetTopics) -> Comparison:
+    def slow(before: TargetTopics) -> Comparison:
         began.set()
         assert released.wait(60)
-        return nothing_differs(None, before)
+        return nothing_differs(before)
 
     try:
         with site.monitor(slow):

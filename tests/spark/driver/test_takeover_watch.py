@@ -15,6 +15,7 @@ from mirror.relay.progress.flow_topic import takeover_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_flow
 from mirror.spark.driver.batch_flow import FlowRunner
+from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.obstacles import TargetTopics
@@ -60,7 +61,7 @@ class Runs:
             self.copied += 1
             self.copying()
 
-        monkeypatch.setattr(FlowRunner, "prepare", lambda *_: TargetTopics())
+        monkeypatch.setattr(FlowPreparation, "prepare", lambda *_: TargetTopics())
         monkeypatch.setattr(FlowRunner, "_replicate", replicate)
         monkeypatch.setattr(batch_flow, "Heartbeat", partial(Heartbeat, every_ms=5))
         monkeypatch.setattr(takeover_watch, "INTERVAL_MS", 0)

@@ -18,6 +18,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import run_status
 from mirror.spark.driver.batch_flow import FlowRunner
+from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.error_report import error_lines
@@ -115,8 +116,8 @@ def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
         monkeypatch.setattr(os, "fsync", _full)
         raise RuntimeError("Spark says something long")
 
-    monkeypatch.setattr(FlowRunner, "prepare", lambda *_: TargetTopics(copyable={}, obstacles={}))
-    monkeypatch.setattr(FlowRunner, "open_watch", lambda *_: contextlib.nullcontext(UNWATCHED))
+    monkeypatch.setattr(FlowPreparation, "prepare", lambda *_: TargetTopics(copyable={}, obstacles={}))
+    monkeypatch.setattr(FlowPreparation, "open_watch", lambda *_: contextlib.nullcontext(UNWATCHED))
     monkeypatch.setattr(FlowRunner, "_claimed", lambda *_: contextlib.nullcontext(None))
     monkeypatch.setattr(FlowRunner, "_replicate", copied_but_not_recorded)
     monkeypatch.setattr(run_status, "StatusWriter", SilentWriter)

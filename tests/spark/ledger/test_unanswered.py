@@ -16,7 +16,8 @@ from mirror.client import TopicPartition
 from mirror.relay.model.ranges import CountBasis, Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.driver import batch_flow as flow_run
-from mirror.spark.driver import run_status
+from mirror.spark.driver import flow_preparation, run_status
+from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_table
 from mirror.spark.ledger import status_table
@@ -156,7 +157,7 @@ def test_a_run_that_is_cut_short_reports_the_progress_on_the_target(
     """A signal comes as an exception while Spark works; no task can answer any more."""
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr(status_table, "StatusFollower", fakes.SilentFollower)
-    for module in (reached, flow_run):
+    for module in (reached, flow_run, flow_preparation):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
     monkeypatch.setattr(flow_run, "record_epoch", lambda *_: None)
     monkeypatch.setattr(run_status, "StatusWriter", fakes.SilentWriter)
@@ -181,7 +182,7 @@ def test_a_run_that_is_cut_short_reports_the_progress_on_the_target(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "_replicate", cut_short)
-    monkeypatch.setattr(run, "prepare", lambda _: TargetTopics())
+    monkeypatch.setattr(FlowPreparation, "prepare", lambda _: TargetTopics())
     report = FlowReport("f", START)
     with pytest.raises(KeyboardInterrupt):
         run.run(one_flow, report)

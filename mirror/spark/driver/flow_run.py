@@ -19,14 +19,14 @@ from mirror.client import Admin
 from mirror.errors import ConfigError, FlowError, KafkaError, MirrorError, MirrorMakerResumed
 from mirror.runtime.clock import SystemClock
 from mirror.spark.contact import is_away
-from mirror.spark.driver.batch_flow import FlowRunner
+from mirror.spark.driver.copy_jobs import BoundedJobs, FollowedJob, JobParts
+from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.flow_results import FlowResults
 from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.driver.run_status import RunStatus
-from mirror.spark.driver.stream_jobs import BoundedJobs, FollowedJob, JobParts
 from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import Ledger
@@ -61,7 +61,7 @@ _CANCELLED_WITHIN_S: Final = 5.0
 """Spark ends a cancelled job within half a second, and its Python workers within 3.3 s."""
 
 
-class OneStream:
+class FlowRun:
     """Runs one flow once. :meth:`run` blocks its thread; :meth:`stop` and :meth:`cancel` may be called from any."""
 
     def __init__(
@@ -77,7 +77,6 @@ class OneStream:
         findings: Findings,
         record: RunRecord,
         available_now: bool = False,
-        debug: bool = False,
     ) -> None:
         """``config`` and ``flow`` do not change: another configuration needs another run.
 
@@ -93,17 +92,7 @@ class OneStream:
         self._telemetry: Final = telemetry
         self._available_now: Final = available_now
         self._reports: Final = options.ledger.parents[2]
-        self._runner: Final = FlowRunner(
-            context,
-            config,
-            consoles,
-            findings=findings,
-            telemetry=telemetry,
-            config_path=options.config,
-            secrets_dir=options.secrets_dir,
-            report_dir=self._reports,
-            debug=debug,
-        )
+        self._preparation: Final = FlowPreparation(config, flow, consoles, findings)
         self.ledger: Final = Ledger(options.ledger)
         clusters = {
             name: str(config.clusters[name].client_options()["bootstrap.servers"])
@@ -166,7 +155,7 @@ class OneStream:
             self._end()
 
     def _run(self, announce: Callable[[Event], None], resources: contextlib.ExitStack) -> Event:
-        self._watch = resources.enter_context(self._runner.open_watch(self._flow))
+        self._watch = resources.enter_context(self._preparation.open_watch())
         self._watch.check()
         options = self._config.clusters[self._flow.target].client_options()
         status = self._status = RunStatus(options, self._flow, self._options.run, self._tell)
@@ -220,10 +209,10 @@ class OneStream:
         return self._ended() or (JobEnded("drained") if is_drained else Lost(jobs.why))
 
     def _prepare(self) -> TargetTopics:
-        self._targets = targets = self._runner.prepare(self._flow)
+        self._targets = targets = self._preparation.prepare()
         self.ledger.write_targets(targets)
-        self._runner.align(self._flow, self.report)
-        self._runner.align_acls(self._flow, self.report)
+        self._preparation.align(self.report)
+        self._preparation.align_acls(self.report)
         self._rounds.on_prepared(targets)
         return targets
 
@@ -241,7 +230,7 @@ class OneStream:
             self._flow,
             self._targets,
             self._prepare_again,
-            self._runner.compare,
+            self._preparation.compare,
             self._warn,
             self._progress.on_news,
             record=self._record,
@@ -255,7 +244,7 @@ class OneStream:
         resources.enter_context(monitor)
         listener = _Listener(self._progress, jobs.on_status)
         resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, listener, self._reports))
-        for rounds in self._rounds.opened(self._runner.created):
+        for rounds in self._rounds.opened(self._preparation.created):
             resources.enter_context(rounds)
         return monitor
 
@@ -263,7 +252,7 @@ class OneStream:
         """Prepare ``topics``, and drop those that are ``gone``."""
         before = targets = self._targets
         if topics:
-            targets = self._runner.prepare_again(self._flow, before, topics, self._on_created)
+            targets = self._preparation.prepare_again(before, topics, self._on_created)
         if (targets := targets.without(gone)) != before:
             self._targets = targets
             if self._status is not None:

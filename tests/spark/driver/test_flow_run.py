@@ -15,8 +15,8 @@ from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
 from mirror.spark import flow_admins
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.driver import batch_flow, one_stream, stream_jobs, stream_monitor
-from mirror.spark.driver.one_stream import OneStream
+from mirror.spark.driver import copy_jobs, flow_preparation, flow_run, stream_monitor
+from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
@@ -87,8 +87,8 @@ class Run(FlowHarness):
             self.jobs.append(Job(tasks))
             return self.jobs[-1]
 
-        monkeypatch.setattr(stream_jobs, "copy_job", copy_job)
-        self.stream = OneStream(
+        monkeypatch.setattr(copy_jobs, "copy_job", copy_job)
+        self.stream = FlowRun(
             lambda: cast("Any", None),
             config,
             flow,
@@ -137,8 +137,8 @@ class Run(FlowHarness):
 
 @pytest.fixture(autouse=True)
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_fakes(tmp_path, monkeypatch, one_stream, batch_flow, flow_admins, stream_monitor, status_reader)
-    monkeypatch.setattr(stream_jobs, "StatusFollower", SilentFollower)
+    use_fakes(tmp_path, monkeypatch, flow_run, flow_preparation, flow_admins, stream_monitor, status_reader)
+    monkeypatch.setattr(copy_jobs, "StatusFollower", SilentFollower)
 
 
 def test_a_job_has_a_task_for_each_slot_and_its_run_has_claimed_the_flow(

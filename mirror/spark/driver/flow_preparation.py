@@ -1,0 +1,178 @@
+"""Prepares the target of one flow: its topics, their configurations, and their ACLs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mirror.alignment.owned_topics import OwnedTopics
+from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS
+from mirror.client import Admin
+from mirror.config.flow_rules import target_options
+from mirror.spark.discovery.comparison import compare
+from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
+from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
+from mirror.spark.driver.rounds.periodic_rounds import problem_of
+from mirror.spark.driver.takeover_watch import open_watch
+from mirror.spark.flow_admins import open_admins
+from mirror.spark.preflight.allowance import Allowance
+from mirror.spark.preflight.flow_alignment import creation_recorder
+from mirror.spark.preflight.flow_registries import begin_registries
+from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from mirror.client import TopicDescription
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.discovery.comparison import Comparison
+    from mirror.spark.driver.output.console import Consoles
+    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.results import FlowReport
+    from mirror.spark.preflight.flow_checks import Findings
+    from mirror.takeover.watch import MirrorMakerWatch
+
+_MAX_TOPICS_SHOWN: Final = 20
+"""How many topics that cannot be copied are printed, each in its own line; the others are only counted."""
+
+
+class FlowPreparation:
+    """Prepares one flow, once or, in a stream, again and again."""
+
+    def __init__(self, config: MirrorConfig, flow: FlowConfig, consoles: Consoles, findings: Findings) -> None:
+        """``findings`` are those of the flow's check."""
+        self.created: Final = CreatedTopics()
+        """What was created, for the rounds that bring configurations in step."""
+        self._config: Final = config
+        self._flow: Final = flow
+        self._consoles: Final = consoles
+        self._findings: Final = findings
+        self._owned: Final = OwnedTopics(flow.name)
+        self._allowance: Final = Allowance()
+        self._warned: Final = set[str]()
+
+    def open_watch(self) -> MirrorMakerWatch:
+        """Return the watch of the MirrorMaker 2 that a flow was taken over from. Raises MirrorError."""
+        flow = self._flow
+        if error := self._findings.errors.get(flow.name):
+            raise error
+        with Admin(self._config.clusters[flow.target].client_options()) as target:
+            return open_watch(self._config, flow, target, self._warn)
+
+    def prepare(self) -> TargetTopics:
+        """Prepare the target topics and print the warnings. Raises MirrorError if the flow cannot run."""
+        flow = self._flow
+        if error := self._findings.errors.get(flow.name):
+            raise error
+        self._tell(f"preparing its topics on cluster {flow.target}")
+        for line in self._findings.warnings.get(flow.name, []):
+            self._warn(line)
+        return self._prepare()
+
+    def prepare_again(
+        self,
+        before: TargetTopics,
+        topics: Mapping[str, TopicDescription],
+        on_created: Callable[[Collection[str]], None] = lambda _: None,
+    ) -> TargetTopics:
+        """Prepare these source topics of a stream, and print new warnings.
+
+        ``before`` is the result of the last preparation, which the result has, too. ``on_created`` is called with the
+        target topics that were created. Raises MirrorError.
+        """
+        return self._prepare(before, topics, on_created)
+
+    def compare(self, before: TargetTopics) -> Comparison:
+        """Compare all topics of a stream with the preparation ``before``; the flow's own topics are prepared again.
+
+        Raises MirrorError.
+        """
+        flow = self._flow
+        with open_admins(self._config, flow) as (source, target):
+            for line in prepare_own_topics(flow, source, target):
+                self._warn(line)
+            return compare(flow, source, target, before)
+
+    def _prepare(
+        self,
+        before: TargetTopics | None = None,
+        topics: Mapping[str, TopicDescription] | None = None,
+        on_created: Callable[[Collection[str]], None] = lambda _: None,
+    ) -> TargetTopics:
+        config, flow = self._config, self._flow
+        with open_admins(config, flow) as (source, target):
+            recorder = creation_recorder(config, flow)
+            owned, allowance = self._owned, self._allowance
+            owned.use(target_options(config, flow))
+            if before is None or topics is None:
+                prepared = prepare_topics(flow, source, target, recorder, self._tell, owned, allowance)
+            else:
+                prepared = prepare_new_topics(
+                    flow, source, target, before, topics, recorder, self._tell, owned, allowance
+                )
+        if before is None:
+            begin_registries(config, flow)
+        self.created.add(flow.name, prepared.created)
+        on_created(prepared.created.keys())
+        for line in prepared.warnings:
+            self._warn(line)
+        reported = {} if before is None else before.obstacles
+        new = [
+            obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items() if topic not in reported
+        ]
+        for line in new[:_MAX_TOPICS_SHOWN]:
+            self._consoles.warning(f"flow {flow.name}: {line}")
+        if len(new) > _MAX_TOPICS_SHOWN:
+            more = (
+                f"{len(new) - _MAX_TOPICS_SHOWN} more topics cannot be copied: mirror status and summary.json list them"
+            )
+            self._consoles.warning(f"flow {flow.name}: {more}")
+        return prepared.targets
+
+    def align(self, report: FlowReport) -> None:
+        """Bring the target topics in step, before copies begin. A failure fails no copy."""
+        flow = self._flow
+        if not flow.aligns_topics:
+            return
+        self._tell("bringing its topics and their configurations in step")
+        reports = AlignmentReports()
+        try:
+            with AlignmentRounds(self._config, flow, self.created, beside_copies=False) as rounds:
+                report.alignment = rounds.round()
+        except Exception as error:  # noqa: BLE001 - records are copied without it
+            report.alignment = reports.failed(None, problem_of(error))
+        found = report.alignment
+        if flow.configs == "sync":
+            report.sync = report.sync.after(CONFIGS, found.by_reason(), len(found.problems), found.time_ms)
+        if flow.deletes_topics:
+            deletions = found.deletions
+            report.sync = report.sync.after(DELETIONS, deletions.by_reason(), len(deletions.problems), found.time_ms)
+        for line in reports.problems(report.alignment):
+            self._warn(f"{reports.subject}: {line}")
+        self._tell(report.alignment.line())
+
+    def align_acls(self, report: FlowReport) -> None:
+        """Bring the ACLs of the target in step, before copies begin. A failure fails no copy."""
+        flow = self._flow
+        if not flow.acls.sync:
+            return
+        self._tell("bringing the ACLs of its topics in step")
+        reports = AclReports()
+        try:
+            with AclRounds(self._config, flow) as rounds:
+                report.acls = rounds.round()
+        except Exception as error:  # noqa: BLE001 - records are copied without it
+            report.acls = reports.failed(None, problem_of(error))
+        found = report.acls
+        if not found.off:
+            report.sync = report.sync.after(ACLS, found.by_reason(), len(found.problems), found.time_ms)
+        for line in reports.problems(report.acls):
+            self._warn(f"{reports.subject}: {line}")
+        self._tell(report.acls.line())
+
+    def _tell(self, line: str) -> None:
+        self._consoles.progress(f"flow {self._flow.name}: {line}")
+
+    def _warn(self, line: str) -> None:
+        if line not in self._warned:
+            self._warned.add(line)
+            self._consoles.warning(f"flow {self._flow.name}: {line}")
