@@ -122,7 +122,12 @@ def test_the_timeout_of_the_command_line_bounds_what_waits_for_no_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = threading.Event()
-    monkeypatch.setattr("mirror.cli.commands.forget.check_answers", lambda *_: ended.wait(30))
+
+    def hang(*_: object) -> None:
+        ended.wait(30)
+        raise FlowError("the thread that is left behind must not go on to the clusters")
+
+    monkeypatch.setattr("mirror.cli.commands.forget.check_answers", hang)
     call = Call("forget", tmp_path, ("a:1", "b:1"))
     call.thread.start()
     call.thread.join(10)

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
+from mirror.cluster.settings import ClusterSettings
 from mirror.meters import RequestMeters
 from mirror.runtime import thread
 from tests.fakes.clock import FakeClock
@@ -58,11 +59,15 @@ class ThreadedNetwork(FakeNetwork):
 
 
 @contextlib.contextmanager
-def threaded_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    """A cluster in memory behind the real clients, without topics. At the end every client must be closed."""
-    made = FakeCluster()
+def threaded_cluster(monkeypatch: pytest.MonkeyPatch, brokers: int = 1) -> Iterator[FakeCluster]:
+    """A cluster in memory behind the real clients, without topics. At the end every client must be closed.
+
+    Its clients have a registry of network threads of their own: a client that another test has not closed is neither
+    counted here nor shared, so that only the test that has opened it fails.
+    """
+    made, threads = FakeCluster(brokers), dict[tuple[int, ClusterSettings], thread.NetworkThread]()
+    monkeypatch.setattr(thread._registry, "threads", threads)
     monkeypatch.setattr(thread, "SystemClock", lambda: made.clock)
     monkeypatch.setattr(thread, "SelectorNetwork", lambda settings, _, rng: ThreadedNetwork(made, settings, rng))
     yield made
-    alive = [one.name for one in threading.enumerate() if one.name.startswith("mirror-network")]
-    assert alive == [], "every client was closed"
+    assert [settings.bootstrap for _, settings in threads] == [], "every client was closed"

@@ -11,6 +11,7 @@ from mirror.client import TopicPartition
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark import contact
+from mirror.spark.driver import run_status
 from mirror.spark.ledger import status_table
 from mirror.spark.status import status_reader
 from tests.spark import fakes
@@ -54,6 +55,7 @@ def use_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> N
         monkeypatch.setattr(module, "Admin", fakes.Admin)
     for module in (status_reader, status_table):
         monkeypatch.setattr(module, "StatusFollower", fakes.SilentFollower)
+    monkeypatch.setattr(run_status, "StatusWriter", fakes.SilentWriter)
 
 
 class FlowHarness:

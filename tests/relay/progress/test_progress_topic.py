@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -18,7 +17,6 @@ from mirror.relay.progress.committed import Beginning, Progress
 from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.progress.target_log import TargetMark
-from mirror.runtime import thread
 from mirror.wire.api import Api
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import CONTROL, TRANSACTIONAL
@@ -27,7 +25,7 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.log import PartitionLog
 from tests.fakes.record_batches import build
-from tests.fakes.threaded import ThreadedNetwork
+from tests.fakes.threaded import threaded_cluster
 
 TOPIC = topic_of("f")
 OTHER = TopicPartition("a.orders-1", 1)
@@ -36,20 +34,16 @@ DATA = TopicPartition("a.orders", 0)
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    made = FakeCluster(2)
-    made.add_topic(TOPIC)
-    made.add_topic(DATA.topic)
-    monkeypatch.setattr(thread, "SystemClock", lambda: made.clock)
-    monkeypatch.setattr(thread, "SelectorNetwork", lambda settings, _, rng: ThreadedNetwork(made, settings, rng))
-    return made
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    with threaded_cluster(monkeypatch, brokers=2) as made:
+        made.add_topic(TOPIC)
+        made.add_topic(DATA.topic)
+        yield made
 
 
 @pytest.fixture
-def topic(cluster: FakeCluster) -> Iterator[ProgressTopic]:
-    yield ProgressTopic({"bootstrap.servers": cluster.bootstrap, "batch.size": 5, "transactional.id": "x"}, "f")
-    alive = [one.name for one in threading.enumerate() if one.name.startswith("mirror-network")]
-    assert alive == [], "every client was closed"
+def topic(cluster: FakeCluster) -> ProgressTopic:
+    return ProgressTopic({"bootstrap.servers": cluster.bootstrap, "batch.size": 5, "transactional.id": "x"}, "f")
 
 
 def kept(offset: int, target_end: int = 0, epoch: int | None = 3) -> ProgressRecord:
