@@ -151,9 +151,13 @@ def test_a_client_that_has_ended_keeps_no_other_id_waiting(topic: HandTopic) -> 
     def ended() -> None:
         raise RuntimeError("the client has ended")
 
+    _ask(ids, 9, admitted)
+    eventually(lambda: topic.written == [{9}], what="the first write")  # what follows waits for it, and is one write
     ids.on_producer_id(1, ended)
     _ask(ids, 1, admitted)
     topic.may_write.release(2)
-    eventually(lambda: admitted == [1], what="the id, for another client")
+    eventually(lambda: admitted == [9, 1], what="the id, for another client")
     _ask(ids, 2, admitted)
-    eventually(lambda: admitted == [1, 2], what="the next id")
+    topic.may_write.release()
+    eventually(lambda: admitted == [9, 1, 2], what="the next id")
+    assert topic.written == [{9}, {1}, {2}]
