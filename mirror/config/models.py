@@ -168,7 +168,6 @@ class FlowConfig(OwnTable):
     start_over: bool = Field(default=False, description="true or false")
     on_target_loss: Literal["heal", "fail"] = Field(default="heal", description='"heal" or "fail"')
     on_target_recreated: Literal["fail", "start-over"] = Field(default="fail", description='"fail" or "start-over"')
-    verify: Literal["off", "sample", "all"] = Field(default="off", description='"off", "sample" or "all"')
     on_gap: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
     on_too_large: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
     on_bad_timestamp: Literal["fail", "clamp", "skip"] = Field(default="fail", description='"fail", "clamp" or "skip"')
@@ -257,7 +256,6 @@ class FlowConfig(OwnTable):
             start_over=self.start_over,
             on_target_loss=self.on_target_loss,
             on_target_recreated=self.on_target_recreated,
-            verify=self.verify,
             max_bytes_per_second=max(1, limit // tasks) if limit else 0,
             compression=None if self.compression == "source" else self.compression,
             headers=tuple((name, text_of(value).encode()) for name, value in self.headers.items()),

@@ -1,8 +1,8 @@
-"""Derives the CRC-32C of changed or partial bytes from a known CRC, without reading the bytes that have not changed.
+"""Derives the CRC-32C of changed bytes from a known CRC, without reading the bytes that have not changed.
 
 ``crc(a + b) == shifted(crc(a), len(b)) ^ crc(b)``, where to shift is to append zero bytes, a linear function of the 32
 bits (``crc32_combine`` of zlib). A batch's CRC covers 40 bytes of its header and its records: after the header has
-changed, the new CRC follows from the old one and twice 40 bytes, and so does the CRC of the records alone.
+changed, the new CRC follows from the old one and twice 40 bytes.
 """
 
 from __future__ import annotations

@@ -149,10 +149,6 @@ class Batch:
         self.crc = crc32c(self.view[_CRC_COVERS:])
         _CRC.pack_into(self.view, _CRC_START, self.crc)
 
-    def records_crc(self) -> int:
-        """Return the CRC-32C of the bytes behind the header, if the batch's own CRC is right. It reads 40 bytes."""
-        return int(self.crc) ^ shifted(self._header_crc(), self.size - HEADER_BYTES)
-
     def _header_crc(self) -> int:
         """Return the CRC-32C of the part of the header that the batch's CRC covers."""
         return int(crc32c(self.view[_CRC_COVERS:HEADER_BYTES]))

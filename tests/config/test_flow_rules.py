@@ -110,7 +110,6 @@ commit-min-interval-ms = 50
 on-gap = "skip"
 on-target-loss = "fail"
 on-target-recreated = "start-over"
-verify = "sample"
 on-too-large = "skip"
 on-bad-timestamp = "clamp"
 on-no-key = "skip"
@@ -131,7 +130,6 @@ def test_the_policy_of_a_task(read: Load) -> None:
         on_gap="skip",
         on_target_loss="fail",
         on_target_recreated="start-over",
-        verify="sample",
         on_too_large="skip",
         on_bad_timestamp="clamp",
         on_no_key="skip",

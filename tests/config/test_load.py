@@ -185,6 +185,13 @@ FLOW_PROBLEMS = [
     ),
     ('[flows.paris-berlin.groups]\ninclude = ["("]', 'groups.include = "(": not a regular expression'),
     ('[flows.paris-berlin.groups]\non-group-deleted = "drop"', 'on-group-deleted = "drop": must be "keep" or "delete"'),
+    (
+        'verify = "all"',
+        (
+            'flows.paris-berlin.verify = "all": refused: nothing is read back while it is copied; `mirror verify`'
+            " compares a copy with its source"
+        ),
+    ),
     ('naem = "x"', 'flows.paris-berlin.naem = ***: unknown key; did you mean "naming"?'),
     ("commit_interval_ms = 50", 'commit_interval_ms = ***: unknown key; did you mean "commit-interval-ms"?'),
     ('name = "x"', "flows.paris-berlin.name = ***: unknown key"),

@@ -33,7 +33,6 @@ RESULT = {
     "gaps": dict,
     "expiries": list,
     "target_losses": list,
-    "read_back": type(None),
     "retries": int,
     "stuck_since_ms": type(None),
     "withheld": type(None),

@@ -24,13 +24,6 @@ def _partitions(run: Run) -> list[dict[str, Any]]:
     return partitions
 
 
-def _check_read_back(result: dict[str, Any]) -> None:
-    """The flow verifies what it copies."""
-    read_back = result["read_back"]
-    assert (read_back["batches"], read_back["records"]) == (result["batches"], 500)
-    assert (read_back["verified_to"], read_back["unverified"], read_back["differences"]) == (500, {}, {})
-
-
 def test_copy_is_proved_and_damage_is_found(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:
@@ -38,7 +31,7 @@ def test_copy_is_proved_and_damage_is_found(
     source.create(topic, 3)
     for partition in range(3):
         source.fill(topic, [b"%d" % number for number in range(500)], partition, compression_type="lz4")
-    copied = flow("a", "b", [topic], 'naming = "identity"', 'verify = "all"')
+    copied = flow("a", "b", [topic], 'naming = "identity"')
     site.write({"a": source.address, "b": target.address}, {name: copied})
 
     nothing = site.run("--json", command="verify")
@@ -47,8 +40,6 @@ def test_copy_is_proved_and_damage_is_found(
         ["source 0 to 499 not compared: nothing is copied yet"]
     ] * 3
     assert site.run().status == 0
-    for result in site.partitions(name).values():
-        _check_read_back(result)
 
     proved = site.run("--proof", str(proof), command="verify")
     assert (proved.status, proved.errors) == (0, [])

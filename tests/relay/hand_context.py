@@ -31,7 +31,6 @@ from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.progress.target_loss import TargetLoss
-from mirror.relay.readback.written import WrittenBatch
 from mirror.timing import FOREVER_MS
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.clock import FakeClock
@@ -181,7 +180,6 @@ class HandContext:
         self.start_requests: list[tuple[Progress | None, TargetMark | None]] = []
         self.anchors: list[Anchor] = []
         self.segments: list[Segment] = []
-        self.written: list[WrittenBatch] = []
         self.start_continues = False
         self.shrunk_to: int | None = None
         self.comparisons: list[tuple[TargetMark, Future[TargetMark | None]]] = []
@@ -206,10 +204,6 @@ class HandContext:
     def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:
         del copy
         self.segments += segments
-
-    def read_back(self, copy: CopyHandle, written: Sequence[WrittenBatch]) -> None:
-        del copy
-        self.written += written
 
     def no_leader_reason(self, copy: CopyHandle) -> str:
         del copy

@@ -15,7 +15,6 @@ from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
 from mirror.meters import BOUNDS_MS, Histogram
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.readback.result import ReadBackResult
 from mirror.telemetry.export.otlp import as_metrics
 from mirror.telemetry.export.prometheus import Endpoint
 from mirror.telemetry.metrics import instruments
@@ -36,14 +35,12 @@ README = Path(__file__).parents[2] / "config" / "dashboards" / "README.md"
 
 def recorded_epoch() -> MetricStore:
     metrics = MetricStore()
-    read_back = ReadBackResult("all", batches=9, unverified={"compacted": 2}, differences={"missing": 3}).to_json()
     deep = result(
         0,
         deep={"offset gaps": 3},
         skipped={"control": 2},
         gaps={"retention": 7},
         target_losses=[{"kind": "truncated"}],
-        read_back=read_back,
     )
     record_results(metrics, "f", [deep, expired(1), result(2, Outcome.FENCED, records=0, batches=0)])
     record_task(metrics, "f", a_task())
@@ -66,9 +63,6 @@ def test_record_results_sums_recorded_epoch() -> None:
     assert recorded["mirror.skipped"] == {("f", "control"): 2}
     assert recorded["mirror.gaps"] == {("f", "retention"): 7}
     assert recorded["mirror.target_losses"] == {("f", "orders", "truncated"): 1}
-    assert recorded["mirror.verified"] == {("f", "orders"): 9}
-    assert recorded["mirror.unverified"] == {("f", "compacted"): 2}
-    assert recorded["mirror.differences"] == {("f", "orders", "missing"): 3}
     assert recorded["mirror.expiries"] == {("f", "orders", "in flight", "not enough replicas"): 1}
     assert recorded["mirror.retries"] == {("f", "orders"): 1}
     assert recorded["mirror.fenced"] == {("f",): 1}

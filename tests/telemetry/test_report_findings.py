@@ -24,7 +24,6 @@ from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind, other_source_text
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.open_transactions import OpenTransaction
-from mirror.relay.readback.result import ReadBackResult
 from mirror.spark.ledger import obstacles, results
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.plan import Plan
@@ -40,8 +39,6 @@ from mirror.wire.error_codes import broker_error
 from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
 from tests.telemetry import runs
-
-DIFFERENT = ReadBackResult("all", batches=5, differences={"missing": 1}).to_json()
 
 
 def written_in(function: Callable[..., object]) -> str:
@@ -169,8 +166,6 @@ def test_open_transaction_has_the_command_that_aborts_it() -> None:
         (replace(runs.expired(), expiries=[]), ["expired "]),
         (runs.with_a_gap(), ["gaps skipped"]),
         (replace(runs.healthy(), target_losses=[{"kind": "truncated"}]), ["target losses mended"]),
-        (replace(runs.healthy(), read_back=DIFFERENT), ["differences"]),
-        (replace(runs.healthy(), read_back={**DIFFERENT, "differences": {}}), []),
         (replace(runs.healthy(), skipped={"no key": 3, "control": 1}), ["records skipped"]),
         (runs.throttled(), ["throttled"]),
         (runs.healthy(), []),

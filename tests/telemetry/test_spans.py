@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.readback.result import ReadBackResult
 from mirror.telemetry.traces.ids import SpanId, epoch_id, partition_id, subspan_id, task_id
 from mirror.telemetry.traces.spans import (
     EXPIRED,
@@ -156,20 +155,6 @@ def test_partition_span_counts_what_the_target_had_lost() -> None:
         partition_span(TASK, result(1, target_losses=[{"kind": "truncated"}])).attributes["mirror.target_losses"] == 1
     )
     assert "mirror.target_losses" not in partition_span(TASK, result(1)).attributes
-
-
-def test_partition_span_says_what_was_read_back() -> None:
-    read_back = ReadBackResult(
-        "all",
-        batches=9,
-        verified_to=70,
-        unverified={"compacted": 2, "deleted by retention": 1},
-        differences={"missing": 3},
-    )
-    found = partition_span(TASK, result(1, read_back=read_back.to_json())).attributes
-    assert (found["mirror.verified.batches"], found["mirror.verified.offset"]) == (9, 70)
-    assert (found["mirror.unverified.batches"], found["mirror.differences"]) == (3, 3)
-    assert "mirror.verified.batches" not in partition_span(TASK, result(1)).attributes
 
 
 def test_result_without_a_timeline_has_a_span() -> None:

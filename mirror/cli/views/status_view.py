@@ -88,7 +88,6 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
             *_last_errors(flow, most),
             *_ways(flow),
             *_target_losses(flow, most),
-            *_differences(flow, most),
             *_open_transactions(flow, _MAX_TRANSACTIONS_SHOWN),
             *_groups(flow),
             *([] if flow.groups is None else map(Text, worst_groups(flow.groups, flow.flow))),
@@ -189,12 +188,6 @@ def _target_losses(flow: FlowStatus, most: int | None) -> list[Text]:
     """Return a line for each partition whose target lost records that were copied again, up to ``most``."""
     losses = [f"{_tp(partition)}: {partition.target_loss}" for partition in flow.partitions if partition.target_loss]
     return [Text(line) for line in losses[:most]]
-
-
-def _differences(flow: FlowStatus, most: int | None) -> list[Text]:
-    """Return a line for each partition whose target differs from what was committed there, up to ``most``."""
-    found = [f"{_tp(partition)}: {partition.differences}" for partition in flow.partitions if partition.differences]
-    return [Text(line, style="red") for line in found[:most]]
 
 
 def _listed(numbers: list[str]) -> str:

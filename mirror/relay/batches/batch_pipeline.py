@@ -30,8 +30,6 @@ from mirror.relay.progress.gaps import GapKind
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch, Batch
 
-_SAMPLE_INTERVAL: Final = 100
-"""Of a sample, one batch of so many is read back from the target."""
 _MAX_BATCHES_SKIPPED: Final = 1_000
 _MAX_BATCHES_MERGED: Final = 64
 """At most this many batches are merged, however small they are: as objects they take 0.8 KB each, of the 50 KB that a
@@ -98,8 +96,6 @@ class BatchPipeline:
         self.remedies: Final = Remedies(limits.max_message_bytes)
         self._stop: tuple[int, MirrorError] | None = None
         self._overlap_at = -1
-        self._sample_interval: Final = {"all": 1, "sample": _SAMPLE_INTERVAL}.get(policy.verify, 0)
-        self._batches_made = 0
         self.restart(0)
 
     def restart(self, start: int) -> None:
@@ -266,16 +262,8 @@ class BatchPipeline:
         else:
             assert isinstance(batch, Batch)  # noqa: S101 - message sets are re-encoded
             batch.verify()
-            self._set_batch(output, batch)
+            output.batch, output.count = batch, batch.count
         self._outputs.append(output)
-
-    def _set_batch(self, output: OutputBatch, batch: Batch) -> None:
-        """Write ``batch``, whose checksum is right: that of its records is kept if it will be read back."""
-        output.batch, output.count = batch, batch.count
-        if self._sample_interval:
-            if self._batches_made % self._sample_interval == 0:
-                output.records_crc = batch.records_crc()
-            self._batches_made += 1
 
     def _skip_following(self, output: OutputBatch) -> None:
         """Add the following batches of the same fetch that hold nothing to copy: there may be thousands of markers."""
@@ -372,7 +360,7 @@ class BatchPipeline:
             if encoded.base_offset in self.remedies.skipped_offsets:
                 output.dropped[Reason.TOO_LARGE] = 1
             else:
-                self._set_batch(output, encoded.batch)
+                output.batch, output.count = encoded.batch, encoded.batch.count
                 output.jumps = encoded.jumps
             self._outputs.append(output)
         last = run[-1].batch

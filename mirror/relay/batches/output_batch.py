@@ -42,8 +42,6 @@ class OutputBatch:
     """Why it was re-encoded; None if it is passed on as bytes."""
     count: int = 0
     """The records of ``batch``."""
-    records_crc: int | None = None
-    """See :meth:`.Batch.records_crc`, before the batch is patched; None: it will not be read back."""
     jumps: Sequence[int] = ()
     """As :attr:`mirror.relay.batches.reencode.ReencodedBatch.jumps`; empty if the records adjoin in the source."""
     dropped: dict[str, int] = field(default_factory=dict)

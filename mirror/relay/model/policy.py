@@ -68,8 +68,6 @@ class CopyPolicy:
     """Progress older than this is committed again, before the target forgets it; 0: never."""
     index_interval_ms: int = 0
     """How often the offset index is written while a partition is copied; 0: with each anchor only."""
-    verify: str = "off"
-    """Which committed batches are read back from the target and compared: "off" (none), "sample" or "all"."""
     only_local: bool = False
     """Whether records that flows have written to the source are left out."""
     origin_from: str = ""

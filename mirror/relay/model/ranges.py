@@ -122,11 +122,6 @@ class RangeResult:
 
     See :meth:`mirror.relay.progress.target_loss.TargetLoss.to_record`.
     """
-    read_back: dict[str, Any] | None = None
-    """What reading back the committed batches has found; None if nothing was read back.
-
-    See :class:`mirror.relay.readback.result.ReadBackResult`.
-    """
     retries: int = 0
     """Attempts after the first."""
     stuck_since_ms: int | None = None

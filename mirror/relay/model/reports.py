@@ -134,7 +134,7 @@ class ReportedCounts:
 
 _COUNTS: Final = (
     *("records", "batches", "bytes", "seconds", "retries"),
-    *("skipped", "deep", "gaps", "expiries", "target_losses", "read_back"),
+    *("skipped", "deep", "gaps", "expiries", "target_losses"),
 )
 
 
@@ -153,7 +153,6 @@ def difference(before: RangeResult, now: RangeResult) -> RangeResult:
         gaps=_difference_by_key(before.gaps, now.gaps),
         expiries=_added(before.expiries, now.expiries),
         target_losses=_added(before.target_losses, now.target_losses),
-        read_back=_read_back_since(before.read_back, now.read_back),
     )
 
 
@@ -164,16 +163,3 @@ def _difference_by_key(before: Mapping[str, int], now: Mapping[str, int]) -> dic
 def _added(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the records of ``now`` that are new: a report has only the last ones of a copy."""
     return [record for record in now if record not in before]
-
-
-def _read_back_since(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Undo :func:`mirror.relay.readback.result.sum_of`."""
-    if now is None or before is None:
-        return None if now is None else dict(now)
-    return {
-        **now,
-        **{name: now[name] - before[name] for name in ("batches", "records", "bytes", "foreign")},
-        "unverified": _difference_by_key(before["unverified"], now["unverified"]),
-        "differences": _difference_by_key(before["differences"], now["differences"]),
-        "found": _added(before["found"], now["found"]),
-    }

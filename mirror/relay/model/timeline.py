@@ -60,8 +60,6 @@ class EventName(enum.StrEnum):
     """Source offsets that no longer exist were skipped: ``kind``, ``offsets``."""
     TARGET_LOSS = "mirror.target_loss"
     """The target lost records: ``kind``, ``target_start``, ``target_end``; ``start``, ``end`` of what is sent again."""
-    DIFFERENCE = "mirror.difference"
-    """A committed batch is not on the target as it was sent: ``kind``, ``target_offset``, ``start``, ``end``."""
     FENCED = "mirror.fenced"
     """Another attempt has taken over: ``error``."""
 

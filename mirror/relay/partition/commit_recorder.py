@@ -60,5 +60,3 @@ class CommitRecorder:
             attempt.commits, attempt.outbox, context.unix_ms(), due=anchor is not None
         )
         context.keep_segments(parts.copy, segments)
-        if counts.written:
-            context.read_back(parts.copy, counts.written)

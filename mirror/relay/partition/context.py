@@ -22,7 +22,6 @@ from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.target_log import TargetMark
-from mirror.relay.readback.written import WrittenBatch
 
 if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskObserver
@@ -147,10 +146,6 @@ class CopyContext(Protocol):
 
     def keep_anchor(self, copy: CopyHandle, anchor: Anchor) -> None:
         """Write ``anchor`` to the flow's progress topic some time, if that is possible."""
-        ...
-
-    def read_back(self, copy: CopyHandle, written: Sequence[WrittenBatch]) -> None:
-        """Compare these batches, which were committed, with what the target has."""
         ...
 
     def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:

@@ -252,9 +252,6 @@ def _result_fields(result: RangeResult, listed: int) -> dict[str, Any]:
         "way": result.way,
         "way_reason": result.way_reason[:_MAX_CAUSE],
     }
-    if result.read_back is not None:
-        records = _last(result.read_back["found"], listed)
-        found["read_back"] = {**result.read_back, "found": [_shortened(record) for record in records]}
     return {name: value for name, value in found.items() if value or name in {"topic", "start", "end", "outcome"}}
 
 
@@ -307,7 +304,6 @@ def _result_of(key: StatusKey, values: object, flow: str) -> RangeResult | None:
         gaps=_counts(values.get("gaps")),
         expiries=list(_records(values.get("expiries"), _EXPIRY)),
         target_losses=list(_records(values.get("target_losses"), _LOSS)),
-        read_back=_read_back(values.get("read_back")),
         retries=known["retries"],
         stuck_since_ms=stored.time_ms(values.get("stuck_since_ms")),
         counted=counted,
@@ -337,7 +333,6 @@ _EXPIRY: Final = _Shape(
     ),
 )
 _LOSS: Final = _Shape(("kind",), ("target_start", "target_end", "start", "end", "time"))
-_DIFFERENCE: Final = _Shape(("kind", "reason"), ("start", "end", "target_offset", "records", "time_ms"))
 
 
 def _records(value: object, shape: _Shape) -> Iterator[dict[str, Any]]:
@@ -356,24 +351,6 @@ def _plain(value: object) -> str | int | bool | None:
     if isinstance(value, bool):
         return value
     return _text(value) if isinstance(value, str) else stored.number(value)
-
-
-def _read_back(value: object) -> dict[str, Any] | None:
-    if not isinstance(value, dict):
-        return None
-    counts = _all_known(
-        {name: stored.number(value.get(name), _MAX_COUNT) for name in ("batches", "records", "bytes", "foreign")}
-    )
-    if counts is None:
-        return None
-    return {
-        "mode": _text(value.get("mode")),
-        **counts,
-        "verified_to": stored.number(value.get("verified_to")),
-        "unverified": _counts(value.get("unverified")),
-        "differences": _counts(value.get("differences")),
-        "found": list(_records(value.get("found"), _DIFFERENCE)),
-    }
 
 
 def _counts(value: object) -> dict[str, int]:

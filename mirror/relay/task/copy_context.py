@@ -31,8 +31,6 @@ from mirror.relay.progress.log_reading import THROTTLED
 from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.lookup.start_positions import StartPositions
 from mirror.relay.progress.target_log import TargetMark
-from mirror.relay.readback.reader import TargetReadBack
-from mirror.relay.readback.written import WrittenBatch
 from mirror.relay.task.fetch_steering import FetchSteering
 from mirror.relay.task.lifecycle import TaskLifecycle
 from mirror.relay.task.position_searches import PositionSearches
@@ -63,7 +61,6 @@ class TaskContext:
         backoff: Backoff,
         lifecycle: TaskLifecycle,
         observer: TaskObserver,
-        read_back: TargetReadBack | None,
         *,
         buffer_memory: int,
         max_partition_bytes: int,
@@ -93,7 +90,6 @@ class TaskContext:
         self._clients: Final = clients
         self._clock: Final = clock
         self._lifecycle: Final = lifecycle
-        self._read_back: Final = read_back
         self.workers: Final = TaskWorkers(buffer_memory, policy.transform, lookup_executor)
         submit, wake = self.workers.submit, self.wake
         self.steering: Final = FetchSteering(
@@ -158,13 +154,6 @@ class TaskContext:
     def keep_segments(self, copy: CopyHandle, segments: Sequence[Segment]) -> None:
         """Write them with those of other copies."""
         self.records.keep_segments(copy, segments)
-
-    def read_back(self, copy: CopyHandle, written: Sequence[WrittenBatch]) -> None:
-        """Compare them with the next turns."""
-        if self._read_back is not None:
-            limits = self.limits.get(copy.target.topic)
-            compacted = limits is not None and limits.compacted
-            self._read_back.add(copy.target, written, self._clock.now(), compacted=compacted)
 
     def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:
         """Return (node, leader epoch) from the admin client's metadata."""

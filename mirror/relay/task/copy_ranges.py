@@ -36,7 +36,6 @@ from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.lookup.healing import TargetHealing
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
-from mirror.relay.readback.reader import consumer_options
 from mirror.relay.task.assignment_reading import load_entries
 from mirror.relay.task.beginning import copy_once_clusters_answer
 from mirror.relay.task.reporting import SendReport
@@ -190,7 +189,6 @@ def _copy(
                     max_decompressed_bytes=max_decompressed_bytes(buffer_memory),
                 )
             ),
-            reading_back=_read_back_consumer(stack, target_options, policy),
             anchors=AnchorKeeper(source_admin, progress_topic),
             offsets=OffsetKeeper(
                 source_admin,
@@ -232,12 +230,6 @@ def _copy(
 
 def _ignore(report: object) -> None:
     """Send no report."""
-
-
-def _read_back_consumer(stack: ExitStack, target_options: Mapping[str, object], policy: CopyPolicy) -> Consumer | None:
-    if policy.verify == "off":
-        return None
-    return stack.enter_context(Consumer(consumer_options(cluster_options(target_options), policy.verify)))
 
 
 def cluster_options(options: Mapping[str, object]) -> dict[str, object]:

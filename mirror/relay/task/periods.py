@@ -29,13 +29,9 @@ class PeriodObserver:
         self._began: Final = dict[TopicPartition, RangeResult]()
         """By target partition: the result when the present period began; none in the first one."""
 
-    def end_period(self, copy: PartitionCopy, read_back: dict[str, Any] | None, now: int) -> None:
-        """End the period of ``copy`` at ``now``. It is not passed on if nothing happened in it.
-
-        ``read_back`` is what was found by reading back so far.
-        """
+    def end_period(self, copy: PartitionCopy, now: int) -> None:
+        """End the period of ``copy`` at ``now``. It is not passed on if nothing happened in it."""
         result = copy.result_at(now)
-        result.read_back = read_back
         period = self._since_began(copy.target, result)
         self._began[copy.target] = result
         timeline = copy.recorder.next_timeline(now)

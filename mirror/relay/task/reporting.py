@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from mirror.client import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
@@ -39,12 +39,9 @@ class TaskReporter:
         send: SendReport,
         policy: CopyPolicy,
         flow: str,
-        read_back_of: Callable[[TopicPartition], dict[str, Any] | None],
         unix_ms: Callable[[], int],
         now: int,
     ) -> None:
-        """``read_back_of`` returns what was found so far by reading a target partition back; None: nothing is."""
-        self._read_back_of: Final = read_back_of
         self._send: Final = send
         self._policy: Final = policy
         self._flow: Final = flow
@@ -156,7 +153,6 @@ class TaskReporter:
         shown = replace(
             result,
             timeline=None,
-            read_back=result.read_back or self._read_back_of(target),
             error=error if error is None else error[:MAX_ERROR_LENGTH],
             expiries=result.expiries[-MAX_REPORTED_LOSSES:],
             target_losses=result.target_losses[-MAX_REPORTED_LOSSES:],

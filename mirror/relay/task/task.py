@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, Final
+from typing import Final
 
 from mirror.backoff import Backoff
 from mirror.client import TopicPartition
@@ -24,7 +24,6 @@ from mirror.relay.task.changes import AssignmentChanges
 from mirror.relay.task.copy_context import TaskContext
 from mirror.relay.task.lifecycle import TaskLifecycle
 from mirror.relay.task.periods import PeriodObserver
-from mirror.relay.task.reading_back import new_read_back, read_back_observer
 from mirror.relay.task.reporting import TaskReporter
 from mirror.relay.task.topic_rules import RulesRefresh, TopicRules
 from mirror.relay.task.upkeep import Upkeep
@@ -76,7 +75,6 @@ class Task:
         self._next_due_ms = now
         """The earliest of :attr:`_due` when the task last waited; they change only after :meth:`_step_due`."""
         self._lifecycle: Final = TaskLifecycle(policy, timeouts, self._read_control, self._on_command, now)
-        self._read_back: Final = new_read_back(clients, policy, clock.unix_ms)
         self._periods: Final = PeriodObserver(observer or NullObserver(), self._on_failed)
         self._context: Final = TaskContext(
             clients,
@@ -85,8 +83,7 @@ class Task:
             clock,
             backoff,
             self._lifecycle,
-            read_back_observer(self._periods, self._read_back, clock.now),
-            self._read_back,
+            self._periods,
             buffer_memory=buffer_memory,
             max_partition_bytes=max_partition_bytes,
             lookup_executor=lookup_executor,
@@ -110,8 +107,8 @@ class Task:
         self._changes: Final = AssignmentChanges(
             rows, self._reader, clients.load_taken, change, wake, self._lifecycle.wind_up_ms
         )
-        self._reporter: Final = TaskReporter(clients.send_report, policy, flow, self._read_back_of, clock.unix_ms, now)
-        self._upkeep: Final = Upkeep(policy, self._end_period, clock.unix_ms, now)
+        self._reporter: Final = TaskReporter(clients.send_report, policy, flow, clock.unix_ms, now)
+        self._upkeep: Final = Upkeep(policy, self._periods.end_period, clock.unix_ms, now)
         self._refresh: Final = RulesRefresh(clients.read_rules, submit, wake, policy.refresh_ms, now)
 
     def close(self) -> None:
@@ -131,8 +128,6 @@ class Task:
         self._context.observer.task_started(self._context.snapshot)
         while self._goes_on:
             self._turn(self._clock.now())
-        if self._read_back is not None:
-            self._read_back.end(self._clock.now)
         now = self._clock.now()
         self._change_assignments(now)
         self._reporter.end(now, self._by_target, self._changes.version, self._lifecycle.stop_reason)
@@ -179,9 +174,6 @@ class Task:
         changes = self._changes
         self._context.to_step.extend(changes.update(self._by_target, now))
         settled = changes.take_settled()
-        if settled and self._read_back is not None:
-            # Before it is reported: what is not read yet then counts as unverified in the copy's result.
-            self._read_back.forget([target for target, _, _ in settled])
         for target, copy, version in settled:
             self._reporter.settle(target, copy, version, now)
         self._forget([copy for _, copy, _ in settled if copy is not None])
@@ -231,12 +223,6 @@ class Task:
         self._refresh.on_failed()
         self._reporter.on_failed(target)
 
-    def _end_period(self, copy: PartitionCopy, now: int) -> None:
-        self._periods.end_period(copy, self._read_back_of(copy.target), now)
-
-    def _read_back_of(self, target: TopicPartition) -> dict[str, Any] | None:
-        return None if self._read_back is None else self._read_back.so_far(target)
-
     def _maintain(self, now: int) -> None:
         context = self._context
         context.to_step.extend(self._upkeep.update(self._active, now))
@@ -275,8 +261,6 @@ class Task:
         self._change_assignments(now)
         self._maintain(now)
         self._reporter.update(now, self._by_target, self._changes.version, self._lifecycle.stop_reason)
-        if self._read_back is not None:
-            self._read_back.step(now)
         steering.update(now, stepped, self._active)
         context.writers.flush()
         if context.searches is not None:
@@ -331,14 +315,13 @@ class Task:
         context.on_polled(fetched, self._clock.now())
 
     def _due_ms(self, now: int) -> int:
-        context, searches, read_back = self._context, self._context.searches, self._read_back
+        context, searches = self._context, self._context.searches
         return min(
             self._next_due_ms,
             context.send_window.due_ms(now),
             context.steering.due_ms(now),
             context.turns.due_ms(),
             FOREVER_MS if searches is None else searches.due_ms(),
-            FOREVER_MS if read_back is None else read_back.due_ms(),
             self._lifecycle.due_ms(),
             self._changes.due_ms(),
             self._reporter.due_ms(),

@@ -47,8 +47,6 @@ class Clients:
     """Writes anchors; None: none are written."""
     offsets: OffsetKeeper | None = None
     """Writes the offset index; None: it is not written."""
-    reading_back: Consumer | None = None
-    """Reads the target, if the flow verifies what it copies."""
     origin: LocalOrigin | None = None
     """Decides which records of the source are copied; None: all."""
     registration: IdRegistration | None = None

@@ -14,7 +14,6 @@ from mirror.client import TopicPartition
 from mirror.errors import MirrorMakerResumed
 from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
-from mirror.relay.readback.result import difference_count, sum_of
 from mirror.spark.ledger.atomic_write import describe_file_error, write_atomically
 from mirror.spark.ledger.attempts import field_values
 from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
@@ -187,8 +186,7 @@ def _with_truncation(result: RangeResult, stop: int | None) -> RangeResult:
 def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -> int:
     """Return 0 if everything is complete, 1 if a flow could not run, 4 if MirrorMaker 2 copies again, else 3.
 
-    It is 3, too, if a target differs from what was committed there, though all is complete, or if a stream was behind
-    for another reason than its end.
+    It is 3, too, if a stream was behind for another reason than its end.
 
     The flows ``in_order`` are streams that were asked to end, and did. A partition that their end interrupted does not
     count as incomplete, but one that had failed, or had stood still for long, when they were asked does.
@@ -197,8 +195,6 @@ def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -
         resumed = all(report.mirrormaker_resumed for report in failed)
         return EXIT_MIRRORMAKER if resumed else EXIT_COULD_NOT_RUN
     if any(report.behind is not None for report in reports):
-        return EXIT_INCOMPLETE
-    if any(difference_count(result.read_back) for report in reports for result in report.partitions):
         return EXIT_INCOMPLETE
     complete = all(
         not any(_needs_attention(result, report.asked) for result in report.partitions)
@@ -314,8 +310,7 @@ class StreamTotals:
 
 
 def _has_counts(result: RangeResult) -> bool:
-    counts = result.records or result.skipped or result.gaps or result.expiries or result.target_losses
-    return bool(counts or result.read_back)
+    return bool(result.records or result.skipped or result.gaps or result.expiries or result.target_losses)
 
 
 def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
@@ -335,7 +330,6 @@ def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
         gaps=_sum_by_key(previous.gaps, result.gaps),
         expiries=[*previous.expiries, *result.expiries][-MAX_EXPIRIES:],
         target_losses=[*previous.target_losses, *result.target_losses][-MAX_EXPIRIES:],
-        read_back=sum_of(previous.read_back, result.read_back),
         retries=previous.retries + result.retries,
         way=result.way or previous.way,
         way_reason=result.way_reason if result.way else previous.way_reason,

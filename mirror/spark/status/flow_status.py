@@ -48,9 +48,6 @@ class PartitionStatus:
     target_loss: str = ""
     """What the target had lost of it, and was copied again, according to the last results; empty if nothing."""
 
-    differences: str = ""
-    """How the target differs from what was committed there, according to the last results; empty if it does not."""
-
     def to_json(self) -> dict[str, Any]:
         """Return plain values; an infinite time is None, as an unknown one is."""
         return {
@@ -71,7 +68,6 @@ class PartitionStatus:
             "way": self.way,
             "way_reason": self.way_reason,
             "target_loss": self.target_loss,
-            "differences": self.differences,
         }
 
 

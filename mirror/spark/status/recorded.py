@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.target_loss import loss_text
-from mirror.relay.readback.result import difference_count, differences_text
 from mirror.spark.ledger.status_table import StatusTable
 
 if TYPE_CHECKING:
@@ -54,11 +53,6 @@ class Recorded:
         """Return what the target had lost, and was copied again, by partition."""
         losses = {tp: result.target_losses for tp, (result, _) in self._results().items()}
         return {tp: loss_text(found[-1]) for tp, found in losses.items() if found}
-
-    def differences(self) -> Mapping[TopicPartition, str]:
-        """Return how the target differs from what was committed, by partition."""
-        results = {tp: result.read_back for tp, (result, _) in self._results().items()}
-        return {tp: differences_text(one) for tp, one in results.items() if one and difference_count(one)}
 
     def obstacles(self) -> Mapping[str, Obstacle]:
         """Return why topics of the source cannot be copied, by the last preparation that any run has reported."""

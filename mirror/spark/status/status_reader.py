@@ -187,7 +187,7 @@ class StatusReader:
         last_errors: Mapping[TopicPartition, LastError],
     ) -> FlowStatus:
         ways = self._ways_of(observation)
-        losses, differences = self._recorded.target_losses(), self._recorded.differences()
+        losses = self._recorded.target_losses()
         return FlowStatus(
             flow=self.flow.name,
             source=self.flow.source,
@@ -206,7 +206,6 @@ class StatusReader:
                     last_errors.get(tp),
                     ways.get(tp, ("", "")),
                     losses.get(tp, ""),
-                    differences.get(tp, ""),
                 )
                 for tp, lag in lags.items()
             ],
@@ -363,7 +362,6 @@ def _partition_status(
     last_error: LastError | None,
     way: tuple[str, str],
     target_loss: str,
-    differences: str,
 ) -> PartitionStatus:
     offsets, progress = observation.offsets[tp], observation.progress.get(tp)
     return PartitionStatus(
@@ -381,7 +379,6 @@ def _partition_status(
         way=way[0],
         way_reason=way[1],
         target_loss=target_loss,
-        differences=differences,
     )
 
 

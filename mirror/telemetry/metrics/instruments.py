@@ -234,27 +234,6 @@ TARGET_LOSSES: Final = Instrument(
     ("flow", "topic", "kind"),
     "losses of the target that were mended: what it lacked was copied again",
 )
-VERIFIED: Final = Instrument(
-    "mirror.verified",
-    Kind.COUNTER,
-    "{batch}",
-    _TOPIC,
-    "committed batches that were read back from the target as they were sent (`verify` of the flow)",
-)
-UNVERIFIED: Final = Instrument(
-    "mirror.unverified",
-    Kind.COUNTER,
-    "{batch}",
-    ("flow", "reason"),
-    "committed batches that should have been read back, and were not compared",
-)
-DIFFERENCES: Final = Instrument(
-    "mirror.differences",
-    Kind.COUNTER,
-    "{difference}",
-    ("flow", "topic", "kind"),
-    "batches on the target that differ from what was committed there, found by reading back",
-)
 EXPIRIES: Final = Instrument(
     "mirror.expiries",
     Kind.COUNTER,

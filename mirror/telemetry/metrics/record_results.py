@@ -58,17 +58,6 @@ def _record_batches(metrics: MetricStore, flow: str, result: RangeResult) -> Non
         metrics.add(instruments.GAPS, count, flow=flow, kind=kind)
     for loss in result.target_losses:
         metrics.add(instruments.TARGET_LOSSES, 1, flow=flow, topic=result.topic, kind=str(loss.get("kind")))
-    _record_read_back(metrics, flow, result)
-
-
-def _record_read_back(metrics: MetricStore, flow: str, result: RangeResult) -> None:
-    if (found := result.read_back) is None:
-        return
-    metrics.add(instruments.VERIFIED, found["batches"], flow=flow, topic=result.topic)
-    for reason, count in found["unverified"].items():
-        metrics.add(instruments.UNVERIFIED, count, flow=flow, reason=reason)
-    for kind, count in found["differences"].items():
-        metrics.add(instruments.DIFFERENCES, count, flow=flow, topic=result.topic, kind=kind)
 
 
 def record_task(metrics: MetricStore, flow: str, report: TaskReport) -> None:

@@ -292,22 +292,6 @@ TARGET_LOSSES_MENDED: Final = Advice(
         ),
     ),
 )
-TARGET_DIFFERS: Final = Advice(
-    Level.WARNING,
-    "The target differs from what was committed there",
-    "The flow reads back what it has committed (verify), and the target had something else there: another client has"
-    " written or deleted records, the topic was made again, or a broker has lost or damaged data. The copy goes on; it"
-    " repairs nothing by itself.",
-    (
-        AdviceStep(
-            "Compare all of the topic, record by record.", "mirror verify --config mirror.toml --flow FLOW --hex"
-        ),
-        AdviceStep(
-            "Find the cause on the target: who may write to the topic, unclean.leader.election.enable, the brokers'"
-            " logs and disks. Then delete the target topic, and copy it again from the beginning (start-over)."
-        ),
-    ),
-)
 GAPS_SKIPPED: Final = Advice(
     Level.WARNING,
     "Records that the source lost were skipped",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any, Final
 
 from mirror.errors import brief
-from mirror.relay.readback.result import difference_count, sum_of, unverified_text
 from mirror.telemetry.evidence import Evidence, LastRehearsal, LastVerification
 from mirror.telemetry.report.format import NONE, counted, listed, moment, size, span
 from mirror.telemetry.report.model import FlowReportData
@@ -18,32 +16,13 @@ _MAX_CHARACTERS: Final = 400
 def evidence_texts(flow: FlowReportData, made_ms: int) -> dict[str, Any] | None:
     """Return the values of the template; None if the flow is neither verified nor rehearsed."""
     evidence = flow.evidence
-    read_back = _read_back(flow)
-    if evidence == Evidence() and read_back is None:
+    if evidence == Evidence():
         return None
     verification, rehearsal = evidence.verification, evidence.rehearsal
     return {
-        "read_back": read_back,
         "verification": None if verification is None else _verification(verification, made_ms),
         "rehearsal": None if rehearsal is None else _rehearsal(rehearsal, made_ms),
     }
-
-
-def _read_back(flow: FlowReportData) -> str | None:
-    """Return what was verified while it was copied, in a sentence or two."""
-    found = [result.read_back for result in flow.partitions if result.read_back is not None]
-    total = reduce(sum_of, found, None)
-    if total is None:
-        return None
-    batches, differing, unverified = total["batches"], difference_count(total), total["unverified"]
-    extent = "of a sample " if any(one["mode"] == "sample" for one in found) else ""
-    left = f" Not verified: {unverified_text(unverified.items())}." if unverified else ""
-    verb = "differs" if differing == 1 else "differ"
-    return (
-        f"While it was copied, {counted(batches, 'committed batch', 'committed batches')} {extent}of"
-        f" {counted(len(found), 'partition')} were read back from the target as they were sent;"
-        f" {counted(differing, 'batch', 'batches')} {verb}.{left}"
-    )
 
 
 def _verification(found: LastVerification, made_ms: int) -> dict[str, Any]:

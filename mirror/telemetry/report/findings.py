@@ -14,7 +14,6 @@ from mirror.relay.model.timeline import CopyPhase, EventName
 from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.target_loss import loss_text
-from mirror.relay.readback.result import difference_count, differences_text
 from mirror.telemetry.report import advice
 from mirror.telemetry.report.advice import Advice, AdviceStep, Level
 from mirror.telemetry.report.failures import FAILED
@@ -121,8 +120,6 @@ def _missing_records(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
         yield "gaps skipped", advice.GAPS_SKIPPED, _counts(lost, "offsets")
     if result.target_losses:
         yield "target losses mended", advice.TARGET_LOSSES_MENDED, loss_text(result.target_losses[-1])
-    if result.read_back is not None and difference_count(result.read_back):
-        yield "differences", advice.TARGET_DIFFERS, differences_text(result.read_back)
     skipped = {reason: count for reason, count in result.skipped.items() if reason not in NOTHING_TO_COPY}
     if skipped:
         yield "records skipped", advice.RECORDS_SKIPPED, _counts(skipped, "records")

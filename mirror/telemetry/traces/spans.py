@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from mirror.relay.model.ranges import SEVERITY, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.relay.readback.result import difference_count
 from mirror.telemetry.traces.ids import SpanId, partition_id, plan_id, subspan_id, task_id
 
 Value = str | int | float | bool
@@ -238,22 +237,10 @@ def _result_attributes(result: RangeResult) -> dict[str, Value | None]:
         **{f"mirror.skipped.{_key(reason)}": count for reason, count in result.skipped.items()},
         **{f"mirror.gap.{_key(kind)}": count for kind, count in result.gaps.items()},
         "mirror.target_losses": len(result.target_losses) or None,
-        **_read_back_attributes(result),
         "mirror.retries": result.retries,
         "mirror.expiries": len(result.expiries),
         # Some stores (Zipkin) search for equal values only, and do not search events.
         "mirror.expired": bool(result.expiries) or None,
-    }
-
-
-def _read_back_attributes(result: RangeResult) -> dict[str, Value | None]:
-    if (found := result.read_back) is None:
-        return {}
-    return {
-        "mirror.verified.batches": found["batches"],
-        "mirror.verified.offset": found["verified_to"],
-        "mirror.unverified.batches": sum(found["unverified"].values()) or None,
-        "mirror.differences": difference_count(found) or None,
     }
 
 

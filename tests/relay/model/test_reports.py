@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from mirror.cluster.types import TopicPartition
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, ReportedCounts, delta
-from mirror.relay.readback.result import ReadBackResult
 from mirror.spark.ledger.results import StreamTotals
 
 TARGET = TopicPartition("a.t", 0)
@@ -32,12 +31,6 @@ def histories(draw: st.DrawFn) -> list[RangeResult]:
     for number in range(draw(st.integers(1, 6))):
         last = results[-1]
         more = draw(st.integers(0, 50))
-        read_back = ReadBackResult(**(last.read_back or {"mode": "all"}))
-        if draw(st.booleans()):
-            read_back = replace(read_back, batches=read_back.batches + 1, records=read_back.records + more)
-            read_back = replace(
-                read_back, unverified={"compacted": number + 1}, found=[*read_back.found, {"n": number}]
-            )
         results.append(
             replace(
                 last,
@@ -50,7 +43,6 @@ def histories(draw: st.DrawFn) -> list[RangeResult]:
                 skipped={**last.skipped, "empty": last.skipped.get("empty", 0) + draw(st.integers(0, 2))},
                 gaps={**last.gaps, f"kind {number}": draw(st.integers(1, 3))} if draw(st.booleans()) else last.gaps,
                 expiries=[*last.expiries, {"time": number}] if draw(st.booleans()) else last.expiries,
-                read_back=read_back.to_json() if read_back.batches else None,
                 outcome=draw(st.sampled_from([Outcome.UNFINISHED, Outcome.EXPIRED])),
             )
         )
@@ -90,11 +82,10 @@ def test_the_deltas_add_up_to_the_last_results_however_reports_are_lost_repeated
     for last in lasts:
         reference.add([last])
     (total,), (expected,) = totals.results(), reference.results()
-    listed: dict[str, Any] = {"expiries": [], "target_losses": [], "read_back": None, "seconds": 0.0}
+    listed: dict[str, Any] = {"expiries": [], "target_losses": [], "seconds": 0.0}
     assert without_zeros(replace(total, **listed)) == without_zeros(replace(expected, **listed))
     assert total.seconds == pytest.approx(expected.seconds)
     assert total.end == lasts[-1].end, "the latest copy says how far it is"
-    assert (total.read_back or {}).get("batches") == (expected.read_back or {}).get("batches")
     if len(lasts) == 1:
         assert sorted(map(str, total.expiries)) == sorted(map(str, expected.expiries))
 

@@ -55,17 +55,6 @@ DIFFERENCE = {
     "reason": "another batch",
     "time_ms": 1,
 }
-READ_BACK = {
-    "mode": "all",
-    "batches": 3,
-    "records": 4,
-    "bytes": 5,
-    "foreign": 0,
-    "verified_to": None,
-    "unverified": {"compacted": 1},
-    "differences": {"content": 1},
-    "found": [DIFFERENCE],
-}
 RESULT = RangeResult(
     flow="f",
     topic="t",
@@ -84,7 +73,6 @@ RESULT = RangeResult(
     gaps={"retention": 3},
     expiries=[EXPIRY],
     target_losses=[LOSS],
-    read_back=READ_BACK,
     retries=4,
     stuck_since_ms=1_700_000_000_000,
     counted=CountBasis.OFFSETS,
@@ -159,9 +147,7 @@ def test_a_report_has_a_bounded_size_and_keeps_the_last_records(letter: str) -> 
     long = letter * 10_000
     expiries = [{**EXPIRY, "last_error": long, "time_ms": number} for number in range(50)]
     losses = [{**LOSS, "time": number} for number in range(50)]
-    found = [{**DIFFERENCE, "reason": long} for _ in range(10)]
     result = replace(RESULT, error=long, way_reason=long, expiries=expiries, target_losses=losses)
-    result = replace(result, read_back={**READ_BACK, "found": found})
     data = values.encode_report(replace(REPORT, result=result))
     assert len(data) <= MAX_VALUE_BYTES
     stored = values.decode(KEY, data, "f")

@@ -12,13 +12,11 @@ from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import PartitionReport
 from mirror.relay.partition import retry
-from mirror.relay.partition.machine import PartitionCopy
 from mirror.relay.partition.phases import ending
 from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import control_partition
 from mirror.relay.task import lifecycle, reporting
-from mirror.relay.task.periods import PeriodObserver
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.control import Action, ServerCall
@@ -113,35 +111,6 @@ def renewed(site: JobSite, since_ms: int) -> None:
         within_s=20,
         what="the claims",
     )
-
-
-def test_a_partition_is_read_back_for_as_long_as_it_is_copied_and_again_if_it_comes_back(
-    site: JobSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    end_period, periods = PeriodObserver.end_period, list[int]()
-
-    def ended(observer: PeriodObserver, copy: PartitionCopy, read_back: dict[str, Any] | None, now: int) -> None:
-        periods.append(now)
-        end_period(observer, copy, read_back, now)
-
-    monkeypatch.setattr(PeriodObserver, "end_period", ended)
-    site.begin_all(verify="all", period_ms=100)
-    settled = []
-    for task in (1, 0, 1, 0):
-        for _ in range(2):
-            site.write(0)
-            site.committed(0)
-        settled.append(site.move(0, task).result.read_back)
-    for _ in range(2):
-        began = len(periods)
-        site.write(0)
-        site.committed(0)
-        eventually(lambda began=began: len(periods) > began, within_s=20, what="the end of a period")  # type: ignore[misc]
-    (result,) = [one for one in site.stop()[0, 0] if one.partition == 0]
-    found = [one for one in (*settled, result.read_back) if one is not None]
-    assert [one["batches"] + sum(one["unverified"].values()) for one in found] == [2] * 5
-    assert found[-1]["unverified"] == {}
-    assert all(not one["differences"] for one in found)
 
 
 def test_a_task_begins_once_the_clusters_answer(site: JobSite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,9 +48,7 @@ class Periods:
         self.recorder.result.records += records
         self.recorder.result.end += records
 
-    def end(
-        self, outcome: Outcome = Outcome.COMPLETE, error: str = "", read_back: dict[str, Any] | None = None
-    ) -> None:
+    def end(self, outcome: Outcome = Outcome.COMPLETE, error: str = "") -> None:
         self.now += 1_000
         copy = SimpleNamespace(
             range=RANGE,
@@ -58,7 +56,7 @@ class Periods:
             recorder=self.recorder,
             result_at=lambda now: self.recorder.result_at(now, AttemptOutcome(outcome, error), None),
         )
-        self.periods.end_period(cast("Any", copy), read_back, self.now)
+        self.periods.end_period(cast("Any", copy), self.now)
 
     def close(self) -> None:
         self.recorder.close(self.now, AttemptOutcome(Outcome.COMPLETE), None)
@@ -104,15 +102,6 @@ def test_the_next_copy_of_a_partition_has_periods_of_its_own() -> None:
     one.copied(2)
     one.end()
     assert one.seen == [(0, 3, 3), (3, 3, 0), (0, 2, 2)]
-
-
-def test_what_was_read_back_is_counted_by_period_too() -> None:
-    found = {"batches": 3, "records": 3, "bytes": 9, "foreign": 0, "unverified": {}, "differences": {}, "found": []}
-    one = Periods()
-    for number in (1, 3):
-        one.copied(1)
-        one.end(read_back={**found, "batches": number})
-    assert [each.read_back and each.read_back["batches"] for each in one.observed.results] == [1, 2]
 
 
 @pytest.mark.parametrize(("name", "failed"), [(SpanName.ATTEMPT, [TARGET]), (SpanName.CATCH_UP, [])])

@@ -57,8 +57,7 @@ class Reported:
     def __init__(self, partitions: int) -> None:
         self.sent: list[TaskState | PartitionReport] = []
         self.copies = {TopicPartition("t", number): Copied(number) for number in range(partitions)}
-        self.read_back: dict[str, Any] | None = None
-        self.reporter = TaskReporter(self.sent.append, POLICY, "f", lambda _: self.read_back, lambda: 1_000, 0)
+        self.reporter = TaskReporter(self.sent.append, POLICY, "f", lambda: 1_000, 0)
         self.reporter.on_taken(self.copies, 0)
 
     def __getitem__(self, number: int) -> Copied:
@@ -192,13 +191,6 @@ def test_a_report_is_small() -> None:
     assert len(report.result.expiries) == len(report.result.target_losses) == MAX_REPORTED_LOSSES
     assert report.result.expiries[-1] == {"time_ms": 8}
     assert len(one[0].result.expiries) == 9, "the result itself has them all"
-
-
-def test_what_was_read_back_so_far_is_reported() -> None:
-    one = Reported(1)
-    one.read_back = {"batches": 4}
-    (report,) = one.update(0)
-    assert report.result.read_back == {"batches": 4}
 
 
 def test_the_end_of_a_task_reports_all_that_has_changed() -> None:

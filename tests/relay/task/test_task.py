@@ -230,7 +230,6 @@ def test_acknowledgement_wakes_the_task_for_a_copy_that_was_refused_room(held: i
         Backoff(100, 1_000, random.Random(1)),
         cast("Any", None),
         NullObserver(),
-        None,
         buffer_memory=1_000_000,
         max_partition_bytes=1_000,
         lookup_executor=None,

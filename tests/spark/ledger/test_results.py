@@ -15,7 +15,6 @@ from mirror.client import TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.relay.readback.result import Difference, DifferenceKind, ReadBackResult
 from mirror.spark.driver.output.progress_bar import copied
 from mirror.spark.driver.output.tables import flow_table, remarks
 from mirror.spark.driver.output.terminal import Terminal
@@ -46,18 +45,6 @@ EXPIRY = DeliveryTimeout("late", cause=DeliveryCause.NO_LEADER, phase=DeliveryPh
 
 
 LOSS = {"kind": "truncated", "target_start": 50, "target_end": 60, "start": 30, "end": 40, "time": 7}
-
-
-READ_BACK = ReadBackResult(
-    "all",
-    batches=8,
-    records=80,
-    bytes=800,
-    verified_to=15,
-    unverified={"compacted": 2},
-    differences={"missing": 1},
-    found=[Difference(DifferenceKind.MISSING, 12, 13, 50, 1, "it is not there").to_record(7)],
-).to_json()
 
 
 def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: object) -> RangeResult:
@@ -231,7 +218,6 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
             "gaps": {"retention": 7},
             "expiries": [EXPIRY],
             "target_losses": [],
-            "read_back": None,
             "retries": 1,
             "stuck_since_ms": None,
             "timeline": {**asdict(CopyTimeline(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
@@ -295,7 +281,7 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
     attempts = [
         Attempt(0, 1, result(0, skipped={"control": 2}, expiries=[EXPIRY], stuck_since_ms=77)),
         Attempt(0, 1, result(2, way="transactions", way_reason="the source topic is compacted")),
-        Attempt(0, 1, result(3, target_losses=[LOSS], read_back=READ_BACK)),
+        Attempt(0, 1, result(3, target_losses=[LOSS])),
         Attempt(0, 0, result(0, Outcome.FAILED), "Trace\nback"),
     ]
     ledger.write_plan(plan)
@@ -310,22 +296,6 @@ def test_totals_of_a_stream_have_the_losses_of_all_epochs() -> None:
         totals.add([epoch])
     (total,) = totals.results()
     assert [loss["start"] for loss in total.target_losses] == [30, 50]
-
-
-def test_totals_of_a_stream_have_all_that_was_read_back() -> None:
-    totals = StreamTotals()
-    idle = {**READ_BACK, "batches": 0, "verified_to": None, "differences": {}, "found": []}
-    for epoch in (result(0), result(0, read_back=READ_BACK), result(0), result(0, read_back=idle)):
-        totals.add([epoch])
-    (total,) = totals.results()
-    assert total.read_back == {**READ_BACK, "records": 160, "bytes": 1600, "unverified": {"compacted": 4}}
-
-
-@pytest.mark.parametrize("in_order", [(), ("f",)])
-def test_a_difference_makes_the_exit_status_3_though_all_is_complete(in_order: tuple[str, ...]) -> None:
-    assert exit_status([report(result(0), result(1, read_back=READ_BACK))], in_order) == 3
-    equal = {**READ_BACK, "differences": {}, "found": []}
-    assert exit_status([report(result(0), result(1, read_back=equal))], in_order) == 0
 
 
 def test_totals_of_a_stream_have_the_last_known_way() -> None:
@@ -400,13 +370,6 @@ def test_errors_are_shown_in_full_and_never_as_markup() -> None:
             "the target lost its offsets from 50 to 59: the source's offsets from 30 to 39 were copied again",
         ),
         (result(0, skipped={"no key": 2, "control": 1}), "left out: 2 (no key)"),
-        (
-            result(0, read_back=READ_BACK),
-            (
-                "batches on the target differ from what was committed (1 missing); the first one: missing: the source's"
-                " offsets 12 to 12, at target offset 50: it is not there; batches not verified: 2 compacted"
-            ),
-        ),
         (result(0, expiries=[EXPIRY]), "expired once, the last: no leader (in flight)"),
         (
             result(0, Outcome.EXPIRED, error="late", expiries=[EXPIRY, EXPIRY]),

@@ -345,7 +345,6 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "way": "transactions",
         "way_reason": 'exactly-once-by = "transactions"',
         "target_loss": "",
-        "differences": "",
     }
     assert (second["state"], second["trouble"], second["trouble_ms"]) == (
         "no leader",

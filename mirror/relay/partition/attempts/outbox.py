@@ -14,8 +14,6 @@ from mirror.relay.flow_control import InFlightBatch, SendWindow
 from mirror.relay.model.ranges import RangeResult
 from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.progress.committed import ProgressTotals
-from mirror.relay.readback.written import WrittenBatch
-from mirror.wire.records import CODEC_MASK
 
 _MIN_COUNTED_BYTES: Final = 16 * 1024
 """A batch counts at least this much in the send window: its objects take about 4 KB, however small it is."""
@@ -31,8 +29,6 @@ class CommitCounts:
     skipped: Counter[str] = field(default_factory=Counter)
     deep: Counter[str] = field(default_factory=Counter)
     gaps: Counter[str] = field(default_factory=Counter)
-    written: list[WrittenBatch] = field(default_factory=list)
-    """The batches that are to be read back from the target, in order."""
 
     def add(self, output: OutputBatch) -> None:
         """Add ``output``, which was acknowledged or did not have to be sent."""
@@ -46,7 +42,6 @@ class CommitCounts:
 
     def add_all(self, other: CommitCounts) -> None:
         """Add all of ``other``, which was counted before."""
-        self.written[:0] = other.written
         self.records += other.records
         self.batches += other.batches
         self.bytes += other.bytes
@@ -130,7 +125,7 @@ class Outbox:
         """The latest timestamp of the acknowledged records (ms since 1970)."""
         self.throttled_ms = 0
         """The sum of the responses' throttle times (KIP-219) since it was last read."""
-        self.waits_for_room = self._answered = self._failed = self._has_written = False
+        self.waits_for_room = self._answered = self._failed = False
 
     def may_send(self, now: int) -> bool:
         """Whether another batch may be sent. Queues the owner in the window if that has no room.
@@ -197,10 +192,8 @@ class Outbox:
                 self.acked_time_ms = max(output.batch.max_timestamp, self.acked_time_ms or 0)
                 self.last_batch = output.batch.producer_epoch, output.batch.base_sequence
             self._on_appended(metadata.base_offset, output.count)
-            target = metadata.base_offset
-            self._appends.append(output.base_offset, target, output.count, output.jumps, output.next_offset)
-            if output.records_crc is not None:
-                self._add_written(output, output.records_crc, target)
+            source, target = output.base_offset, metadata.base_offset
+            self._appends.append(source, target, output.count, output.jumps, output.next_offset)
         else:
             self._appends.skip_to(output.next_offset)
         self.acked_offset, self.acked_epoch = output.next_offset, output.leader_epoch
@@ -209,24 +202,6 @@ class Outbox:
             self.acked_bytes += output.batch.size
         if output.buffer is not None:
             output.buffer.release()
-
-    def _add_written(self, output: OutputBatch, crc: int, target_offset: int) -> None:
-        batch = output.batch
-        assert batch is not None  # noqa: S101 - it has a checksum
-        self.counts.written.append(
-            WrittenBatch(
-                output.base_offset,
-                output.next_offset,
-                target_offset,
-                output.count,
-                batch.size,
-                batch.attributes & CODEC_MASK,
-                batch.base_timestamp,
-                crc,
-                self._has_written,
-            )
-        )
-        self._has_written = True
 
     def _on_appended(self, base_offset: int, count: int) -> None:
         """Move the log's end over ``count`` appended records. The answer to a duplicate may have no offset (-1)."""

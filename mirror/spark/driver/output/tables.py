@@ -16,7 +16,6 @@ from mirror.relay.model.way_notes import PartitionWay, way_notes
 from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.target_loss import loss_text
-from mirror.relay.readback.result import difference_count, differences_text, unverified_text
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.output.progress_lines import span
 
@@ -118,10 +117,6 @@ def remarks(result: RangeResult) -> str:
     if gaps:
         texts.append(f"gaps skipped: {', '.join(gaps)}")
     texts += [loss_text(record) for record in result.target_losses[-1:]]
-    if result.read_back is not None and difference_count(result.read_back):
-        texts.append(differences_text(result.read_back))
-    if result.read_back is not None and (unverified := unverified_text(result.read_back["unverified"].items())):
-        texts.append(f"batches not verified: {unverified}")
     dropped = [f"{count:,} ({why})" for why, count in sorted(result.skipped.items()) if why not in _NOTHING_TO_COPY]
     if dropped:
         texts.append(f"left out: {', '.join(dropped)}")
