@@ -106,21 +106,16 @@ class GroupsSummary:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> GroupsSummary:
-        """Return what :meth:`to_json` has returned, also in an older version, which named no groups.
-
-        Raises KeyError, TypeError, ValueError for anything else.
-        """
-        by_reason = {str(reason): int(count) for reason, count in values["not_in_step"].items()}
-        in_step = int(values["in_step"])
+        """Return what :meth:`to_json` has returned. Raises KeyError, TypeError, ValueError for anything else."""
         return cls(
-            sync=bool(values.get("sync", True)),
-            total=int(values.get("total", in_step + sum(by_reason.values()))),
-            in_step=in_step,
-            by_reason=by_reason,
+            sync=bool(values["sync"]),
+            total=int(values["total"]),
+            in_step=int(values["in_step"]),
+            by_reason={str(reason): int(count) for reason, count in values["not_in_step"].items()},
             oldest_ms=round(values["longest_seconds"] * 1000),
             written=int(values["committed"]),
-            read_again=int(values.get("read_again", 0)),
-            passed=int(values.get("passed", 0)),
+            read_again=int(values["read_again"]),
+            passed=int(values["passed"]),
             problems=tuple(str(line) for line in values["problems"]),
             held=tuple(
                 HeldGroup(
@@ -129,9 +124,9 @@ class GroupsSummary:
                     detail=str(one["detail"]),
                     age_ms=round(one["seconds"] * 1000),
                 )
-                for one in values.get("worst", ())
+                for one in values["worst"]
             ),
-            time_ms=int(values.get("time_ms", 0)),
+            time_ms=int(values["time_ms"]),
         )
 
 

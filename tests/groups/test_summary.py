@@ -67,12 +67,6 @@ def test_a_summary_is_read_as_it_was_written() -> None:
     assert GroupsSummary.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
-def test_a_summary_of_an_older_version_names_no_groups() -> None:
-    older = {"in_step": 2, "not_in_step": {"refused": 3}, "longest_seconds": 1.5, "committed": 4, "problems": []}
-    found = GroupsSummary.from_json(older)
-    assert (found.total, found.in_step, found.oldest_ms, found.held, found.more) == (5, 2, 1_500, (), 3)
-
-
 def test_nothing_is_in_step_where_there_is_nothing() -> None:
     assert summary_of(GroupsReport()).line() == "there are no groups"
     assert summary_of(GroupsReport(problems=("no topic",))).counts() == "no group could be read"

@@ -162,7 +162,7 @@ def key_of(tp: TopicPartition, anchor: Anchor) -> AnchorKey:
 
 
 def encode_key(key: AnchorKey) -> bytes:
-    """Return ``key`` as JSON. It is nested: version 0.1 would take it for that of a progress record otherwise."""
+    """Return ``key`` as JSON. It is nested: it would be that of a progress record otherwise."""
     fields = {"topic": key.tp.topic, "partition": key.tp.partition, "slot": key.slot}
     return json.dumps({"anchor": fields}, separators=(",", ":")).encode()
 

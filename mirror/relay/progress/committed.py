@@ -72,7 +72,7 @@ class Progress:
     time_ms: int = 0
     """When it was committed (ms since 1970); 0 if that is not known."""
     target: TargetMark | None = None
-    """The log that it was copied into; None if that is not known (version 0.1 did not store it)."""
+    """The log that it was copied into; None if that is not known: another program has committed it."""
     way: Way = Way.TRANSACTIONS
     """By which way the attempt copies that committed it. By sequences, the target may hold records behind it."""
     generation: int = 0
@@ -96,7 +96,7 @@ class Progress:
     series: int = 0
     """Set when a copy starts or starts over (ms since 1970), as in G13. Anchors of another series are void."""
     beginning: Beginning | None = None
-    """Where the series begins; None if that is not known (version 0.1 did not store it)."""
+    """Where the series begins; None if that is not known: another program has committed it."""
 
     @property
     def exact(self) -> bool:

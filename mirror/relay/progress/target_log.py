@@ -45,7 +45,7 @@ class TargetMark:
     since: int | None = None
     """In transactions, an exact offset at or before the end: behind it, at most one transaction is in the progress.
 
-    That is the one that has stored the mark, before its data had offsets. None: not known (version 0.2 stored none).
+    That is the one that has stored the mark, before its data had offsets. None: not known.
     """
 
     @property
@@ -85,7 +85,7 @@ class TargetMark:
 
 
 def mark_of(value: object) -> TargetMark | None:
-    """Parse :meth:`TargetMark.to_fields`; None for anything else, such as metadata of version 0.1."""
+    """Parse :meth:`TargetMark.to_fields`; None for anything else."""
     fields = value if isinstance(value, dict) else {}
     end, producer_id = stored.number(fields.get("end")), stored.number(fields.get("producer"))
     if end is None:

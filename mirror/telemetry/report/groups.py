@@ -21,8 +21,8 @@ MEANINGS: Final[dict[str, str]] = {
     ),
     Reason.BEHIND: "The group is further on the target than on the source, and waits until the source has passed that.",
     Reason.UNKNOWN: (
-        "The index does not know the offset: it was copied by an earlier version, or the source has deleted it. The"
-        " group is followed once it commits an offset that is known."
+        "The index does not know the offset: the source has deleted it. The group is followed once it commits an offset"
+        " that is known."
     ),
     Reason.PASSED: "The target has deleted records that the group has not read: on the target it is behind them.",
     Reason.DELETED: (

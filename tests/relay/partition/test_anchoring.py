@@ -120,7 +120,7 @@ def test_restored_progress_continues_its_series() -> None:
         (replace(MARK, leader_epoch=None), 1_000),
         (MARK, -1),
     ],
-    ids=["progress of version 0.1", "leader epoch unknown", "a duplicate's response has no offset"],
+    ids=["progress of another program", "leader epoch unknown", "a duplicate's response has no offset"],
 )
 def test_no_anchor_is_made_of_what_is_not_known(mark: TargetMark | None, response: int) -> None:
     run = CopyHarness(3)

@@ -11,8 +11,6 @@ import pytest
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.flow_topic import topic_of
 from mirror.wire.api import Api
-from mirror.wire.decode import records_of
-from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.control import ServerCall
 from tests.relay.fake_pair import FLOW, FakePair
@@ -94,28 +92,6 @@ def test_empty_recreated_target_without_a_progress_record_starts(pair: FakePair)
     pair.target.add_topic(topic_of(FLOW))
     result = pair.copy()
     assert (result.outcome, result.start, result.records) == (Outcome.COMPLETE, 0, 5)
-
-
-def test_progress_record_of_an_older_version_detects_an_emptied_target(pair: FakePair) -> None:
-    _copied(pair)
-    notes = pair.target.log(topic_of(FLOW))
-    stripped = [
-        json.dumps({key: value for key, value in json.loads(record.value or b"").items() if key != "target"}).encode()
-        for one in notes.batches()
-        for record in records_of(one)
-    ]
-    key = b'{"topic":"paris.t","partition":0}'
-    pair.target.add_topic(topic_of(FLOW))
-    for value in stripped:
-        _put(pair, key, value)
-    pair.made_again()
-    _fails(pair, "target-recreated")
-
-
-def _put(pair: FakePair, key: bytes, value: bytes) -> None:
-    builder = BatchBuilder("none", 16_384)
-    builder.append(key, value, (), 0)
-    pair.target.log(topic_of(FLOW)).append(bytes(builder.build().view))
 
 
 def _shrunk(pair: FakePair) -> None:
@@ -203,12 +179,6 @@ def _compacted_in_a_later_epoch(pair: FakePair) -> None:
     log.index[:] = [(last[0], last[1], 0)]
 
 
-def _by_version_0_1(pair: FakePair) -> None:
-    result = json.loads(pair.metadata())
-    del result["target"]
-    pair.set_metadata(json.dumps(result))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -217,7 +187,6 @@ def _by_version_0_1(pair: FakePair) -> None:
         _foreign_behind,
         _elected_again_before_the_append,
         _compacted_in_a_later_epoch,
-        _by_version_0_1,
     ],
 )
 def test_target_that_lost_nothing_is_not_reported(pair: FakePair, changes: Callable[[FakePair], None]) -> None:

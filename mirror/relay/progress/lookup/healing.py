@@ -159,7 +159,7 @@ class TargetHealing:
 
 def _none_stands(kept: list[Anchor], candidates: list[Anchor]) -> str:
     if not kept:
-        return "the progress topic has no anchor of it, from which on it could be completed (version 0.1 wrote none)"
+        return "the progress topic has no anchor of it, from which on it could be completed"
     if not candidates:
         return "its anchors are of other topics, of a copy before it started over, or of one at least once (not exact)"
     return "none of its anchors is in what is left of the log"

@@ -335,7 +335,7 @@ def _copied_to(record: ProgressRecord | None) -> int | None:
 
 
 def _mark_of(record: ProgressRecord) -> TargetMark:
-    """Return the mark of the target's log in a record; one of version 0.1 has no topic id."""
+    """Return the mark of the target's log in a record."""
     mark = record.progress.target or TargetMark(topic_id="", end=0)
     if mark.end >= record.target_end:
         return mark
