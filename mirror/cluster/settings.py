@@ -22,10 +22,10 @@ _MEAN: Final = "mean nothing to its login module, which ignores them, as Java's 
 CLUSTER_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
-        Key("bootstrap.servers", "list", (), "host:port of some brokers, through which the others are found"),
-        Key("client.id", "str", "mirror", "the name of this client in logs and quotas of the brokers"),
-        Key("default.api.timeout.ms", "int", 60_000, "timeout of a call without one of its own", high=FOREVER_MS),
-        Key("request.timeout.ms", "int", 30_000, "ms to wait for a response", low=1),
+        Key("bootstrap.servers", "list", (), "`host:port` of some brokers, separated by commas"),
+        Key("client.id", "str", "mirror", "the name of this client in the brokers' logs, metrics and quotas"),
+        Key("default.api.timeout.ms", "int", 60_000, "timeout of a whole call, with its retries", high=FOREVER_MS),
+        Key("request.timeout.ms", "int", 30_000, "timeout of one request", low=1),
         Key("retry.backoff.ms", "int", 100, "wait after the first failure (KIP-580)", high=FOREVER_MS),
         Key("retry.backoff.max.ms", "int", 1_000, "longest wait after failures in a row (KIP-580)", high=FOREVER_MS),
         Key("reconnect.backoff.ms", "int", 50, "wait before the first reconnect", high=FOREVER_MS),
@@ -44,13 +44,20 @@ CLUSTER_KEYS: Final[Mapping[str, Key]] = {
             "highest timeout, as it doubles with each attempt (KIP-601)",
             low=1,
         ),
-        Key("metadata.max.age.ms", "int", 300_000, "metadata older than this is requested again", low=1),
-        Key("connections.max.idle.ms", "int", 540_000, "idle connections are closed; -1: never", -1, FOREVER_MS),
+        Key("metadata.max.age.ms", "int", 300_000, "metadata are refreshed at the latest after this time", low=1),
+        Key(
+            "connections.max.idle.ms",
+            "int",
+            540_000,
+            "idle connections are closed after this time; -1: never",
+            -1,
+            FOREVER_MS,
+        ),
         Key(
             "connections.per.broker",
             "int",
             8,
-            "connections to a broker for produce, and as many for transaction coordinators, opened as they are needed",
+            "most connections to a broker for produce requests, and as many for transactions",
             low=1,
             high=64,
         ),

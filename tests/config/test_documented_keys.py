@@ -11,19 +11,17 @@ import pytest
 
 from mirror.config.effective import effective_config
 from mirror.config.load import load
-from mirror.config.models import FLOW_NAME, FlowConfig
-from mirror.config.schema import CLIENT_KEYS, CLUSTER_KEYS
+from mirror.config.schema import CLIENT_KEYS
 from mirror.consumer.settings import ConsumerSettings
 from mirror.producer.settings import ProducerSettings
 from mirror.sandbox.fetch import class_path, fetch
 from mirror.sandbox.java import find_java
 from tests import jvm
 from tests.config.conftest import CLUSTERS, FLOW, Load
+from tests.config.key_tables import DOCUMENT, with_tables
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "config" / "README.md"
 CLIENT = ROOT / "mirror" / "README.md"
-FAMILIES = {"ssl.*", "sasl.*"}
 
 
 def table(heading: str, document: Path = DOCUMENT) -> dict[str, str]:
@@ -34,28 +32,9 @@ def table(heading: str, document: Path = DOCUMENT) -> dict[str, str]:
     return {key.strip('"'): default.strip("`").replace("\\|", "|") for key, default in rows}
 
 
-def test_every_key_of_a_flow_is_listed_with_its_default() -> None:
-    expected = {}
-    for field in FlowConfig.model_fields.values():
-        if field.validation_alias == FLOW_NAME or field.alias in FlowConfig.sections():
-            continue
-        default = field.get_default(call_default_factory=True)
-        expected[field.alias] = "required" if field.is_required() else json.dumps(default)
-    expected |= dict.fromkeys([*CLIENT_KEYS, *FlowConfig.sections()], "")
-    assert table("`[flows.NAME]`") == expected
-
-
-@pytest.mark.parametrize("section", FlowConfig.sections())
-def test_every_key_of_a_section_is_listed_with_its_default(section: str) -> None:
-    fields = FlowConfig.sections()[section].model_fields.values()
-    expected = {field.alias: json.dumps(field.get_default(call_default_factory=True)) for field in fields}
-    assert table(f"`[flows.NAME.{section}]`") == expected
-
-
-def test_every_key_of_a_cluster_is_listed_with_its_default() -> None:
-    expected = {key.name: json.dumps(key.default) for key in CLUSTER_KEYS.values()}
-    expected = {name: default for name, default in expected.items() if not name.startswith(("ssl.", "sasl."))}
-    assert table("`[clusters.NAME]`") == {**expected, "bootstrap.servers": "required"} | dict.fromkeys(FAMILIES, "")
+def test_key_tables_are_those_of_the_models() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert with_tables(text) == text, "run python -m tests.config.key_tables"
 
 
 @pytest.mark.parametrize("client", ["consumer", "producer"])

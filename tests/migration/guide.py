@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from mirror.migration.tables.equivalents import CONNECTOR, WORKER, Remark
+from tests.generated_blocks import table, with_block
 
 GUIDE: Final = Path(__file__).parents[2] / "mirror" / "migration" / "README.md"
-_BEGIN: Final = "<!-- settings without a key: begin -->\n"
-_END: Final = "<!-- settings without a key: end -->\n"
 JMX_ATTRIBUTES: Final = {"record-count", "record-rate", "byte-count", "byte-rate"} | {
     f"{name}-ms{suffix}"
     for name in ("record-age", "replication-latency", "checkpoint-latency")
@@ -28,28 +27,19 @@ def commands() -> list[str]:
     return [line for line in lines if line.startswith("mirror ")]
 
 
-def table() -> str:
-    """One row for all settings of which the importer says the same."""
-    lines = ["| MirrorMaker 2 | here |", "|---|---|"]
-    lines += [*_rows("A->B.", CONNECTOR), *_rows("B.", WORKER)]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _rows(prefix: str, remarks: Mapping[str, Remark]) -> Iterator[str]:
+def _rows(prefix: str, remarks: Mapping[str, Remark]) -> Iterator[tuple[str, str]]:
+    """Yield one row for all settings of which the importer says the same."""
     by_remark: dict[Remark, list[str]] = {}
     for key, remark in remarks.items():
         by_remark.setdefault(remark, []).append(f"`{prefix}{key}`")
     for remark, keys in by_remark.items():
-        text = "; ".join(filter(None, (remark.meaning, remark.action)))
-        yield f"| {', '.join(keys)} | {text} |"
+        yield ", ".join(keys), "; ".join(filter(None, (remark.meaning, remark.action)))
 
 
 def with_table(text: str) -> str:
     """Return the guide's ``text`` with the present table."""
-    before, _, rest = text.partition(_BEGIN)
-    _, found, after = rest.partition(_END)
-    assert found, "the guide has no marks for the table"
-    return f"{before}{_BEGIN}\n{table()}\n{_END}{after}"
+    rows = [*_rows("A->B.", CONNECTOR), *_rows("B.", WORKER)]
+    return with_block(text, "settings without a key", table(("MirrorMaker 2", "here"), rows))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from tests.copying import test_gaps, test_logs, test_way_back
 from tests.e2e import test_copy, test_stream
 from tests.fakes.api_metadata import WITH_TOPIC_IDS
 from tests.fakes.releases import RELEASES, versions_of
+from tests.generated_blocks import table as table_of
+from tests.generated_blocks import with_block
 from tests.releases import test_calls, test_formats, test_groups, test_security, test_targets
 from tests.releases.releases import MAIN_VERSION, OTHERS, VERSIONS, authorizer
 from tests.releases.topics import OLD_FORMATS, writes_old_formats
@@ -25,8 +27,6 @@ from tests.security.conftest import MECHANISMS
 Test = Callable[..., Any]
 
 DOCUMENT: Final = Path(__file__).parents[2] / "config" / "README.md"
-_BEGIN: Final = "<!-- releases of brokers: begin -->\n"
-_END: Final = "<!-- releases of brokers: end -->\n"
 _NOT_RUN: Final = "-"
 _ALL_KINDS: Final = test_formats.test_topics_of_all_kinds_are_copied_in_both_ways
 _TO_TARGET: Final = test_targets.test_a_target_takes_copies_in_both_ways
@@ -53,11 +53,7 @@ _COMMANDS: Final = {
 
 def with_table(text: str) -> str:
     """Return the document's ``text`` with the present table."""
-    before, begun, rest = text.partition(_BEGIN)
-    _, ended, after = rest.partition(_END)
-    assert begun, "the document has no mark where the table begins"
-    assert ended, "the document has no mark where the table ends"
-    return f"{before}{_BEGIN}\n{table()}\n{_END}{after}"
+    return with_block(text, "releases of brokers", table())
 
 
 def table() -> str:
@@ -76,9 +72,7 @@ def table() -> str:
     }
     if importlib.util.find_spec(_JOBS) is None:
         del columns["jobs from there"]
-    rows = [[cell(version) for cell in columns.values()] for version in VERSIONS]
-    head, *others = (f"| {' | '.join(row)} |\n" for row in [list(columns), *rows])
-    return f"{head}{'|---' * len(columns)}|\n{''.join(others)}"
+    return table_of(list(columns), ([cell(version) for cell in columns.values()] for version in VERSIONS))
 
 
 def versions(test: Test) -> list[str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import urllib.request
-from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.metrics.export import HistogramDataPoint
@@ -28,9 +26,8 @@ from mirror.telemetry.metrics.record_results import (
     record_task,
 )
 from mirror.telemetry.task_report import TaskReport
+from tests.telemetry.instrument_table import DOCUMENT, with_table
 from tests.telemetry.results import AT_MS, a_task, expired, result
-
-README = Path(__file__).parents[2] / "config" / "dashboards" / "README.md"
 
 
 def recorded_epoch() -> MetricStore:
@@ -178,14 +175,6 @@ def test_endpoint_on_a_used_port_raises_one_line() -> None:
 def test_instrument_names_are_unique_and_documented() -> None:
     assert len({instrument.name for instrument in ALL}) == len(ALL)
     assert len({instrument.prometheus for instrument in ALL}) == len(ALL)
-    rows = [re.split(r" *\| *", line)[1:] for line in README.read_text().splitlines() if line.startswith("| `m")]
-    rows_by_name = {cells[0].strip("`"): cells for cells in rows}
-    for instrument in ALL:
-        assert instrument.name in rows_by_name, (
-            f"{instrument.name} is missing in the table of metrics of config/dashboards/README.md"
-        )
-        name, kind, unit, attributes, meaning = rows_by_name[instrument.name][:5]
-        assert (kind, unit.strip("`")) == (instrument.kind.value, instrument.unit), name
-        assert attributes == ", ".join(instrument.attributes), name
-        assert meaning == instrument.meaning, name
+    text = DOCUMENT.read_text("utf-8")
+    assert with_table(text) == text, "run python -m tests.telemetry.instrument_table"
     assert {instrument.kind for instrument in ALL} == set(Kind)

@@ -36,7 +36,13 @@ _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 SECURITY_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
-        Key("security.protocol", "str", "PLAINTEXT", "how to talk to the brokers", choices=PROTOCOLS),
+        Key(
+            "security.protocol",
+            "str",
+            "PLAINTEXT",
+            "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`",
+            choices=PROTOCOLS,
+        ),
         Key("ssl.truststore.type", "str", "", "empty: what the file's bytes are", choices=STORE_TYPES),
         Key(
             "ssl.truststore.location", "str", "", "file of the trusted CAs: PEM, PKCS12, JKS; without it, the system's"
