@@ -127,12 +127,12 @@ def test_epochs_of_an_unhealthy_partition_are_linked_to_its_first_and_previous_o
         (first, "sick.first"),
         (last, "sick.previous"),
     ]
-    assert span.attributes["mirror.sick.story"] == first.trace_hex, (
+    assert span.attributes["mirror.sick.trace"] == first.trace_hex, (
         "one search finds all epochs of the unhealthy period"
     )
     begins = partition_span(TASK, expired(1))
-    assert begins.attributes["mirror.sick.story"] == EPOCH.trace_hex, "also the first epoch"
-    assert "mirror.sick.story" not in partition_span(TASK, result(1)).attributes
+    assert begins.attributes["mirror.sick.trace"] == EPOCH.trace_hex, "also the first epoch"
+    assert "mirror.sick.trace" not in partition_span(TASK, result(1)).attributes
     second = expired(1, sick_trace=str(first), last_trace=str(first))
     assert len(partition_span(TASK, second).links) == 1, "the first is the last"
 

@@ -281,10 +281,10 @@ def _health_attributes(epoch: SpanId, result: RangeResult, timeline: CopyTimelin
     """
     first = SpanId.parse(timeline.sick_trace) if timeline.sick_trace else None
     if first is not None:
-        return {"mirror.sick.since_ms": timeline.sick_since_ms, "mirror.sick.story": first.trace_hex}
+        return {"mirror.sick.since_ms": timeline.sick_since_ms, "mirror.sick.trace": first.trace_hex}
     # The next epoch will call such a partition unhealthy (mirror.spark.ledger.partition_health).
     begins = result.outcome in _ERRORS or result.stuck_since_ms is not None
-    return {"mirror.sick.story": epoch.trace_hex if begins else None}
+    return {"mirror.sick.trace": epoch.trace_hex if begins else None}
 
 
 def _expiries(result: RangeResult) -> Iterator[SpanEvent]:
