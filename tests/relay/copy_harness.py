@@ -12,7 +12,7 @@ from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressTotals
 from mirror.relay.progress.gaps import SourceState

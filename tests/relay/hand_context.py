@@ -23,7 +23,7 @@ from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.partition.context import CopyHandle
-from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState

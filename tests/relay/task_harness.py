@@ -25,7 +25,7 @@ from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.futures import done, failed
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
-from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.progress.committed import to_offset
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.gaps import SourceState

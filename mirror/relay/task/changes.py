@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from mirror.client import TopicPartition
 from mirror.relay.model.assignments import Change, target_of
 from mirror.relay.model.ranges import Range
-from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.task.assignment_reading import AssignmentReader
 from mirror.relay.task.background_read import BackgroundRead
 from mirror.relay.task.taking import LoadTaken, Taken

@@ -13,7 +13,7 @@ from mirror.relay.model.observer import TaskObserver, TaskSnapshot
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.reports import difference
 from mirror.relay.model.timeline import SpanName
-from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.machine.partition_copy import PartitionCopy
 
 
 class PeriodObserver:

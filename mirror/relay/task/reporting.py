@@ -12,7 +12,7 @@ from mirror.client import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, TaskState
-from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.progress.committed import to_text
 
 ROUND_MS: Final = 10_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.timing import FOREVER_MS
 
 _MAX_IN_TURN: Final = 200

@@ -12,7 +12,7 @@ from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
-from mirror.relay.partition import machine
+from mirror.relay.partition.machine import partition_copy
 from mirror.relay.progress import anchors
 from mirror.relay.progress.committed import (
     Progress,
@@ -126,7 +126,7 @@ class CopySite:
         self.target.on_committed = self._keep_commit
         install(self.simulation, self._patch)
         self._patch.setattr(anchors, "INTERVAL_MS", 300)
-        self._patch.setattr(machine, "planned_progress", planned_progress)
+        self._patch.setattr(partition_copy, "planned_progress", planned_progress)
         self._unreplicated = 0
 
     def close(self) -> None:

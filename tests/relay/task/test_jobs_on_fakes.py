@@ -11,8 +11,8 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import PartitionReport
-from mirror.relay.partition import retry
-from mirror.relay.partition.phases import ending
+from mirror.relay.partition.machine import ending
+from mirror.relay.partition.parts import retry
 from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import control_partition

@@ -19,7 +19,7 @@ from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.origin.records import LogKey
 from mirror.relay.partition.attempts.source_reader import MOST_THROTTLED_STALLS
 from mirror.relay.partition.context import CopyHandle
-from mirror.relay.partition.machine import PartitionCopy
+from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.progress.log_reading import THROTTLED
 from mirror.relay.task.copy_context import TaskContext
 from mirror.relay.task.fetch_steering import FetchSteering

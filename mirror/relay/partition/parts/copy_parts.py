@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final
 from mirror.relay.batches.way_rules import WayChoice, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
-from mirror.relay.partition.anchoring import AnchorMaker
-from mirror.relay.partition.attempt_outcome import FailureClassifier
 from mirror.relay.partition.attempts.attempt import AttemptOwner
 from mirror.relay.partition.attempts.source_reader import SourceReader
 from mirror.relay.partition.context import CopyContext
-from mirror.relay.partition.gap_check import SourceGapCheck
-from mirror.relay.partition.offset_indexing import OffsetIndexing
-from mirror.relay.partition.result_recorder import ResultRecorder
-from mirror.relay.partition.retry import RetryController
+from mirror.relay.partition.parts.anchoring import AnchorMaker
+from mirror.relay.partition.parts.attempt_outcome import FailureClassifier
+from mirror.relay.partition.parts.gap_check import SourceGapCheck
+from mirror.relay.partition.parts.offset_indexing import OffsetIndexing
+from mirror.relay.partition.parts.result_recorder import ResultRecorder
+from mirror.relay.partition.parts.retry import RetryController
+from mirror.relay.partition.parts.target_check import TargetLogCheck
 from mirror.relay.partition.states import PendingCall, awaited_text
-from mirror.relay.partition.target_check import TargetLogCheck
 
 if TYPE_CHECKING:
     from mirror.relay.batches.target_limits import TargetLimits
@@ -61,7 +61,7 @@ def make_parts(
     now: int,
     rules: WayRules | None,
 ) -> CopyParts:
-    """Make the parts of ``copy``; ``rules`` as in :class:`.machine.PartitionCopy`."""
+    """Make the parts of ``copy``; ``rules`` as in :class:`.partition_copy.PartitionCopy`."""
     copied: Final = copy.range
     recorder = ResultRecorder(copied, context.unix_ms, now, context.observer)
     reader = SourceReader(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mirror.errors import CorruptBatch, LogTruncated, OffsetOutOfRange
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.attempts.attempt import CopyAttempt, DeliveryFailed, PositionFound, TargetShrank, WayChanged
-from mirror.relay.partition.commit_recorder import CommitRecorder
 from mirror.relay.partition.expiries import unreadable
-from mirror.relay.partition.parts import CopyParts
-from mirror.relay.partition.phases.opening import Opened, Opening
+from mirror.relay.partition.machine.opening import Opened, Opening
+from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
+from mirror.relay.partition.parts.commit_recorder import CommitRecorder
+from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import CopyState, result_of
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState

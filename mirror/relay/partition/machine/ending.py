@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from mirror.relay.partition.attempts.attempt import CopyAttempt
-from mirror.relay.partition.parts import CopyParts
+from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import ABORT_TIMEOUT_MS, CopyState
 from mirror.timing import FOREVER_MS
 

@@ -13,7 +13,7 @@ from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import expiry_error
-from mirror.relay.partition.parts import CopyParts
+from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import CopyState, result_of
 from mirror.relay.progress.committed import Beginning, Progress, from_text
 

@@ -26,15 +26,15 @@ from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.offsets.runs import AppendedRuns
-from mirror.relay.partition.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.attempts.outbox import CommitCounts
-from mirror.relay.partition.commit_recorder import CommitRecorder
 from mirror.relay.partition.context import CopyContext
-from mirror.relay.partition.parts import make_parts
-from mirror.relay.partition.phases.copying import Copying
-from mirror.relay.partition.phases.ending import Ending
-from mirror.relay.partition.phases.opening import Opening, planned_progress
+from mirror.relay.partition.machine.copying import Copying
+from mirror.relay.partition.machine.ending import Ending
+from mirror.relay.partition.machine.opening import Opening, planned_progress
+from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
+from mirror.relay.partition.parts.commit_recorder import CommitRecorder
+from mirror.relay.partition.parts.copy_parts import make_parts
 from mirror.relay.partition.states import PHASE_OF_STATE, CopyState
 from mirror.relay.progress.committed import Progress, StartChanged
 from mirror.timing import FOREVER_MS

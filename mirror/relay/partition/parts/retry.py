@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.backoff import Backoff
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.partition.attempt_outcome import AttemptOutcome, FailureClassifier
-from mirror.relay.partition.result_recorder import ResultRecorder
+from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome, FailureClassifier
+from mirror.relay.partition.parts.result_recorder import ResultRecorder
 from mirror.relay.partition.states import FAILURE_BACKOFF_MAX_MS, FAILURE_BACKOFF_MS, unfinished
 
 if TYPE_CHECKING:

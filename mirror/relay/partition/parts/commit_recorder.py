@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.attempts.outbox import CommitCounts
-from mirror.relay.partition.parts import CopyParts
+from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.progress.committed import Progress
 
 if TYPE_CHECKING:
