@@ -16,6 +16,9 @@ PACKED := $(DIST)/mirror-env.tar.gz
 PROMETHEUS := build/prometheus
 # Where Debian's libfaketime is unpacked, if it is not installed.
 FAKETIME := build/faketime
+# What the tests of Kerberos want, and the package that they use is compiled with; Debian's names of it.
+KERBEROS := krb5kdc kadmin.local kdb5_util kinit krb5-config
+KERBEROS_PACKAGES := krb5-kdc krb5-admin-server krb5-user libkrb5-dev
 SPARK_ARCHIVE := build/spark.jsa
 BROKER_ARCHIVE := build/broker.jsa
 ARCHIVES := $(SPARK_ARCHIVE) $(BROKER_ARCHIVE)
@@ -32,7 +35,8 @@ QUICK := $(NEEDS_NOTHING) and not slow and not timed
 # In the order of tests/conftest.py. Tests wait for half of their time, the timed ones for two thirds, so that there may be
 # more workers than cores. All but one start clusters, of up to eight JVMs, at once.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
-LOCK_OPTIONS := --quiet --extra dev --extra aws --extra azure --extra google --generate-hashes --allow-unsafe --strip-extras \
+EXTRAS := $(addprefix --extra=,dev aws azure google kerberos)
+LOCK_OPTIONS := --quiet $(EXTRAS) --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
@@ -120,6 +124,17 @@ $(SPARK_ARCHIVE): $(INSTALLED) tests/spark_archive.py
 $(BROKER_ARCHIVE): $(INSTALLED) tests/broker_archive.py | brokers
 	@PYTHONPATH=. $(BIN)/python tests/broker_archive.py $@ || echo 'no archive of classes: the tests take longer' >&2
 
+# Only the tests of Kerberos, among the longest, need it.
+.PHONY: kerberos
+kerberos: $(INSTALLED)
+	@has() { for name in $(KERBEROS); do PATH="$$PATH:/usr/sbin" command -v $$name > /dev/null || return 1; done; }; has || { \
+		if command -v apt-get > /dev/null && test "$$(id -u)" = 0; then \
+			echo 'installing a KDC, for the tests of Kerberos (apt-get)'; apt-get update -qq && \
+			DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(KERBEROS_PACKAGES) > /dev/null; \
+		fi; has; \
+	} || { echo 'The tests of Kerberos need MIT Kerberos (Debian: apt-get install $(KERBEROS_PACKAGES))' >&2; exit 1; }
+	@$(MAKE) --no-print-directory $(VENV)/.gssapi
+
 # Only the faults of clocks need it: a campaign without it says so.
 .PHONY: faketime
 faketime:
@@ -184,7 +199,7 @@ isolation: brokers ## measure what sick partitions and throttled targets cost th
 takeovers: brokers $(ARCHIVES) ## kill MirrorMaker 2 20 times in each of six ways, take its topics over and give them back (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/takeovers/campaign.py $(ARGUMENTS)
 
-cluster: brokers releases sparks prometheus faketime $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
+cluster: brokers releases sparks prometheus faketime kerberos $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 
@@ -197,11 +212,11 @@ follower: brokers ## measure what a stopped follower of some target partitions c
 stores: brokers browser prometheus ## show a sick partition in Zipkin and Prometheus: pictures in build/stores (4 minutes; ARGUMENTS=--wait)
 	PYTHONPATH=. $(BIN)/python tests/campaign/stores/campaign.py $(ARGUMENTS)
 
-lock: $(INSTALLED) ## lock the versions of pyproject.toml again (UPGRADE=--upgrade: to the newest)
+lock: $(INSTALLED) kerberos ## lock the versions of pyproject.toml again (UPGRADE=--upgrade: to the newest)
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
 		$(BIN)/pip-compile $(LOCK_OPTIONS) $(UPGRADE) --output-file $(LOCK) pyproject.toml
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
-		$(BIN)/pip-compile $(filter-out --extra dev aws azure google,$(LOCK_OPTIONS)) $(UPGRADE) \
+		$(BIN)/pip-compile $(filter-out $(EXTRAS),$(LOCK_OPTIONS)) $(UPGRADE) \
 		--output-file tests/schedules/requirements.txt tests/schedules/requirements.in
 
 clean: ## delete what was made here (the fetched brokers stay in your cache)
@@ -224,16 +239,17 @@ $(INSTALLED): $(LOCK) pyproject.toml $(VENV)/.pyspark $(VENV)/.packages
 	@touch $@
 
 # Parts for `make --jobs`: pip makes PySpark's wheel, which takes as long as all other packages together. pip itself
-# comes first: it must not be replaced while it runs. The lock is complete, so that no part looks for dependencies.
-$(VENV)/.pip $(VENV)/.pyspark $(VENV)/.packages: $(LOCK) | $(BIN)/python
+# comes first: it must not be replaced while it runs. The lock is complete, so that no part looks for dependencies. GSSAPI's
+# wants headers, so that only `make kerberos` installs it.
+$(VENV)/.pip $(VENV)/.pyspark $(VENV)/.gssapi $(VENV)/.packages: $(LOCK) | $(BIN)/python
 	@awk -v part=$(@F) "$$PARTS" $(LOCK) > $@.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r $@.txt
 	@touch $@
 
-$(VENV)/.pyspark $(VENV)/.packages: $(VENV)/.pip
+$(VENV)/.pyspark $(VENV)/.gssapi $(VENV)/.packages: $(VENV)/.pip
 
 define PARTS
-/^[^ #]/ { split($$0, words, "=="); name = words[1]; of = name == "pip" || name == "pyspark" ? "." name : ".packages" }
+/^[^ #]/ { split($$0, words, "=="); name = words[1]; of = name ~ /^(pip|pyspark|gssapi)$$/ ? "." name : ".packages" }
 of == part
 endef
 export PARTS

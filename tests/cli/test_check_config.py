@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,17 @@ def test_a_token_provider_has_to_be_importable(tmp_path: Path, monkeypatch: pyte
             f"{path}: clusters.a.\"sasl.oauthbearer.token.provider\" = '{name}': cannot be loaded: there is no module"
         )
         assert shown in " ".join(result.output.split())
+
+
+def test_the_library_of_kerberos_has_to_be_importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    path = tmp_path / "mirror.toml"
+    login = '"security.protocol" = "SASL_SSL"\n"sasl.mechanism" = "GSSAPI"\n"sasl.kerberos.service.name" = "kafka"\n'
+    flow = '[flows.f]\nsource = "a"\ntarget = "b"\ntopics = ["x"]\n[clusters.b]\n"bootstrap.servers" = "b:1"\n'
+    path.write_text(f'[clusters.a]\n"bootstrap.servers" = "a:1"\n{login}{flow}')
+    result = CliRunner().invoke(app, ["check-config", "--config", str(path)])
+    assert result.exit_code == 1
+    shown = (
+        f"{path}: clusters.a.\"sasl.mechanism\" = 'GSSAPI': needs 'gssapi': pip install 'kafka-spark-mirror[kerberos]'"
+    )
+    assert shown in " ".join(result.output.split())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from mirror.cluster.auth.jaas import parse_jaas
+from mirror.cluster.auth.kerberos_settings import KerberosSettings
 from mirror.cluster.auth.security import SaslSettings, TlsSettings
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import ConfigError
@@ -20,6 +21,13 @@ ENDPOINT = {
     "sasl.oauthbearer.client.credentials.client.id": "me",
     "sasl.oauthbearer.client.credentials.client.secret": SECRET,
 }
+KERBEROS: dict[str, object] = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "GSSAPI",
+    "sasl.kerberos.service.name": "kafka",
+}
+JAAS = "sasl.jaas.config"
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
 PROVIDER = "sasl.oauthbearer.token.provider"
 URL = "sasl.oauthbearer.token.endpoint.url"
 ASSERTION_KEY = "sasl.oauthbearer.assertion.private.key.file"
@@ -149,8 +157,6 @@ def test_a_callback_without_a_hash() -> None:
     assert hash(settings) == hash(parse({**OAUTH, "sasl.oauthbearer.token.callback": callback}))
 
 
-JAAS = "sasl.jaas.config"
-
 REFUSED: list[tuple[dict[str, object], str]] = [
     ({"sasl.password": SECRET}, "sasl.password: needs security.protocol SASL_SSL or SASL_PLAINTEXT"),
     ({"ssl.truststore.location": "ca.pem"}, "ssl.truststore.location: needs security.protocol SSL or SASL_SSL"),
@@ -236,6 +242,16 @@ REFUSED: list[tuple[dict[str, object], str]] = [
         {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", URL: "file:///t", **TRUST},
         "ssl.truststore.location: needs security.protocol SSL or SASL_SSL",
     ),
+    (KERBEROS | {"sasl.kerberos.service.name": ""}, "sasl.kerberos.service.name: required with GSSAPI"),
+    (KERBEROS | {"sasl.username": "me"}, "sasl.username: GSSAPI does not use it"),
+    (KERBEROS | {"sasl.oauthbearer.scope": "x"}, "sasl.oauthbearer.scope: GSSAPI does not use it"),
+    ({**SCRAM, "sasl.kerberos.keytab": "k"}, "sasl.kerberos.keytab: SCRAM-SHA-512 does not use it"),
+    (
+        KERBEROS | {"sasl.kerberos.principal": "you", JAAS: f"{KRB5} useTicketCache=true principal=me;"},
+        "sasl.kerberos.principal: is in sasl.jaas.config too, with another value",
+    ),
+    (KERBEROS | {JAAS: f"{KRB5} useKeyTab=true;"}, f"{JAAS}: useKeyTab needs keyTab"),
+    (KERBEROS | {JAAS: f"{KRB5} keyTab=k;"}, f"{JAAS}: needs useKeyTab=true and keyTab, or useTicketCache=true"),
     ({"sasl.pasword": SECRET}, "sasl.pasword: unknown key; did you mean 'sasl.password'?"),
     (
         {"bootstrap.servers": f"me:{SECRET}@paris:9093"},
@@ -249,6 +265,30 @@ REFUSED: list[tuple[dict[str, object], str]] = [
 def test_refused_in_a_line_that_shows_no_secret(options: dict[str, object], expected: str) -> None:
     found = problems(options)
     assert any(line.startswith(expected) for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, KerberosSettings("kafka")),
+        (
+            {"sasl.kerberos.keytab": "FILE:/k", "sasl.kerberos.principal": "me"},
+            KerberosSettings("kafka", "/k", "me"),
+        ),
+        (
+            {JAAS: f'{KRB5} useKeyTab=true storeKey=true keyTab="/k" principal="me@R" serviceName="kafka";'},
+            KerberosSettings("kafka", "/k", "me@R"),
+        ),
+        ({JAAS: f"{KRB5} useTicketCache=true renewTGT=true;"}, KerberosSettings("kafka")),
+        ({JAAS: f'{KRB5} useTicketCache="TRUE" ticketCache="/c";'}, KerberosSettings("kafka", cache="/c")),
+        ({JAAS: f"{KRB5} useTicketCache=true keyTab=/ignored;"}, KerberosSettings("kafka")),
+    ],
+)
+def test_kerberos(options: dict[str, object], expected: KerberosSettings) -> None:
+    settings = parse(KERBEROS | options)
+    assert settings.security.sasl is not None
+    assert settings.security.sasl.kerberos == expected
+    assert settings.warnings == ()
 
 
 def test_an_ipv6_address() -> None:

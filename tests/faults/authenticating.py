@@ -48,7 +48,7 @@ def login(mechanism: str, seed: int = 1) -> Login:
             made.exception(10)
             return made
 
-    def keeper() -> TokenKeeper:
+    def keeper() -> TokenKeeper[str]:
         fetch = from_callback(lambda: (MARKER, 3_600_000), "it")
         return TokenKeeper(fetch, AtOnce(lambda: None), Backoff(50, 1_000, rng))
 

@@ -60,3 +60,42 @@ def test_a_handler_that_is_not_known_is_named() -> None:
     found = import_source(read(text.encode(), "mm2"), name="mm2")
     (handler,) = [one for one in found.findings if "callback.handler" in one.key]
     assert handler.kind is not Kind.NOT_NEEDED
+
+
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
+
+
+def test_kerberos_which_is_java_s_default() -> None:
+    lines = (
+        "b.security.protocol = SASL_SSL\nb.sasl.kerberos.service.name = kafka\n"
+        f'b.sasl.jaas.config = {KRB5} useKeyTab=true storeKey=true keyTab="/k" principal="me@R";\n'
+        "b.sasl.kerberos.ticket.renew.jitter = 0.1\n"
+    )
+    found = import_source(read(f"{FILE}{lines}".encode(), "mm2"), name="mm2")
+    assert found.file is not None
+    assert '"sasl.mechanism" = "GSSAPI"' in found.file.text
+    assert '"sasl.kerberos.service.name" = "kafka"' in found.file.text
+    kinds = {one.key: one.kind for one in found.findings if "kerberos" in one.key}
+    assert kinds == {"b.sasl.kerberos.ticket.renew.jitter": Kind.NO_EQUIVALENT}
+
+
+def test_a_login_by_kerberos_that_is_in_a_file_of_the_jvm_is_left_to_do() -> None:
+    lines = "b.security.protocol = SASL_SSL\nb.sasl.mechanism = GSSAPI\nb.sasl.kerberos.service.name = kafka\n"
+    found = import_source(read(f"{FILE}{lines}".encode(), "mm2"), name="mm2")
+    assert found.file is not None
+    (login,) = [one for one in found.findings if one.key == "b.sasl.mechanism"]
+    assert login.kind is Kind.TO_DO
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "b.sasl.jaas.config = ${file:/s:jaas}\n",
+        "b.sasl.jaas.config = ${file:/s:jaas}\nb.sasl.kerberos.service.name = kafka\n",
+        f'b.sasl.jaas.config = {KRB5} useKeyTab=true keyTab="${{file:/s:keytab}}" serviceName="kafka";\n',
+    ],
+)
+def test_a_reference_in_a_login_line_of_kerberos(lines: str) -> None:
+    text = f"{FILE}config.providers = file\nb.security.protocol = SASL_SSL\n{lines}"
+    found = import_source(read(text.encode(), "mm2"), name="mm2")
+    assert found.file is not None

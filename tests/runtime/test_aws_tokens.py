@@ -108,9 +108,10 @@ def test_java_s_mechanism_sends_such_a_token_by_oauthbearer(line: dict[str, str]
     settings, rng = ClusterSettings.parse(OPTIONS | line), random.Random(1)
     backoff = Backoff(1, 1, rng)
     client = Credentials(settings.security, 1_000, Background(lambda: None), backoff, rng, [HOST])
-    assert client.login is not None
+    login = client.login_to("a")
+    assert login is not None
     until = time.monotonic() + 30
-    while (mechanism := client.login.begin(0)) is None:
+    while (mechanism := login.begin(0)) is None:
         assert time.monotonic() < until
     assert mechanism.name == "OAUTHBEARER"
     checked(mechanism.first().partition(b"auth=Bearer ")[2].split(b"\x01")[0].decode())

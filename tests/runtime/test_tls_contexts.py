@@ -173,11 +173,12 @@ def test_the_name_of_a_token_endpoint_is_checked_where_those_of_brokers_are_not(
         )
         fetched, rng = threading.Event(), random.Random(1)
         client = Credentials(settings.security, 30_000, Background(fetched.set), Backoff(1_000, 1_000, rng), rng)
-        assert client.login is not None
-        assert client.login.begin(0) is None
+        login = client.login_to("a")
+        assert login is not None
+        assert login.begin(0) is None
         assert fetched.wait(WAIT_S)
         with pytest.raises(AuthenticationFailed, match=f"the endpoint's certificate is not for '{HOST}'") as caught:
-            client.login.begin(0)
+            login.begin(0)
         assert "algorithm" not in str(caught.value), "it would not help"
         assert endpoint.requests == []
     finally:

@@ -53,7 +53,7 @@ def serving(talk: Talk) -> Iterator[str]:
         assert not thread.is_alive()
 
 
-def fetch(url: str, timeout_ms: int = 20_000) -> Token:
+def fetch(url: str, timeout_ms: int = 20_000) -> Token[str]:
     settings = replace(SETTINGS, token_endpoint_url=url)
     return from_endpoint(settings, ssl.create_default_context, timeout_ms, None)()
 

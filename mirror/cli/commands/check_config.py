@@ -12,7 +12,6 @@ from rich.text import Text
 
 from mirror.cli.console import print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir
-from mirror.cluster.auth.oauth_settings import PROVIDER
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.effective import configured_keys, effective_config
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
@@ -34,7 +33,7 @@ def check_config(
 ) -> None:
     """Check a configuration and show its effective values, with overrides and defaults; secrets stay hidden.
 
-    A key without effect is a warning. A transform and a token provider have to be importable here.
+    A key without effect is a warning. Transforms, token providers and the library of Kerberos must be importable here.
 
     Exit status: 0 valid, 1 not valid.
     """
@@ -56,19 +55,20 @@ def check_config(
 
 
 def check_providers(loaded: MirrorConfig, where: str) -> None:
-    """Load the token providers of clusters. Raises ConfigError with those that cannot be loaded."""
+    """Load the token providers of clusters, and Kerberos. Raises ConfigError with those that cannot be loaded."""
     problems = []
     for name, cluster in loaded.clusters.items():
         sasl = ClusterSettings.parse(cluster.client_options()).security.sasl
-        if sasl is None or not sasl.token_provider:
+        if sasl is None or not (sasl.token_provider or sasl.kerberos):
             continue
+        from mirror.runtime.network.kerberos import load_gssapi
         from mirror.runtime.network.token_providers import load_provider
 
         try:
-            load_provider(sasl.token_provider)
+            load_gssapi() if sasl.kerberos else load_provider(sasl.token_provider)
         except ConfigError as error:
-            key = dotted(("clusters", name, PROVIDER))
-            problems += [replace(problem, where=where, key=key) for problem in error.problems]
+            at = ("clusters", name)
+            problems += [replace(each, where=where, key=dotted((*at, each.key))) for each in error.problems]
     if problems:
         raise ConfigError(problems)
 

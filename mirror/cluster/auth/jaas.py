@@ -16,6 +16,11 @@ _HEAD: Final = re.compile(r"\s*([\w.$]+)\s+(\w+)\b")
 
 PLAIN_OPTIONS: Final = frozenset({"username", "password"})
 OAUTH_OPTIONS: Final = frozenset({"clientId", "clientSecret", "scope"})
+KERBEROS_OPTIONS: Final = frozenset(
+    {"useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "serviceName"}
+    # Here as if they were on: a key is stored, tickets are renewed, and no password is asked for.
+    | {"storeKey", "renewTGT", "doNotPrompt", "refreshKrb5Config"}
+)
 DELEGATION: Final = "tokenauth"
 """Of ScramLoginModule: the user is the id of a delegation token, and the password its HMAC (KIP-48)."""
 EXTENSION: Final = "extension_"
@@ -26,6 +31,7 @@ _MODULES: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "ScramLoginModule": (PLAIN_OPTIONS | {DELEGATION}, "SCRAM"),
     "OAuthBearerLoginModule": (OAUTH_OPTIONS, "OAUTHBEARER"),
     "IAMLoginModule": (frozenset(), "AWS_MSK_IAM"),
+    "Krb5LoginModule": (KERBEROS_OPTIONS, "GSSAPI"),
 }
 
 _OF_OTHER_HANDLERS: Final = ("oauth.", "unsecured")
@@ -38,7 +44,7 @@ class UnsupportedLogin(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JaasLine:
-    """One login module: ``family`` is PLAIN, SCRAM, OAUTHBEARER or AWS_MSK_IAM; ``options`` follow it.
+    """One login module: ``family`` is PLAIN, SCRAM, OAUTHBEARER, AWS_MSK_IAM or GSSAPI; ``options`` follow it.
 
     ``ignored`` of them mean nothing to the module: Java's modules read the options that they know, and no others.
     """

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mirror.cluster.auth.jaas import DELEGATION, EXTENSION, JaasLine, parse_jaas
+from mirror.cluster.auth.kerberos_settings import KERBEROS_KEYS, KerberosSettings, read_kerberos, wrong_kerberos
 from mirror.cluster.auth.oauth_settings import (
     AWS_MSK_IAM,
     AWS_PROVIDER,
@@ -24,8 +25,9 @@ from mirror.cluster.auth.oauth_settings import (
 from mirror.cluster.keys import HIDDEN, NOT_SET, Key
 from mirror.errors import Problem
 
+GSSAPI: Final = "GSSAPI"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", AWS_MSK_IAM)
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", AWS_MSK_IAM, GSSAPI)
 
 PEM: Final = "PEM"
 STORE_TYPES: Final = (PEM, "JKS", "PKCS12", "")
@@ -33,6 +35,10 @@ STORE_TYPES: Final = (PEM, "JKS", "PKCS12", "")
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 
+_PASSWORD_KEYS: Final = (
+    Key("sasl.username", "str", "", "of PLAIN and SCRAM"),
+    Key("sasl.password", "secret", "", "of PLAIN and SCRAM"),
+)
 SECURITY_KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
@@ -63,10 +69,10 @@ SECURITY_KEYS: Final[Mapping[str, Key]] = {
             choices=("https", ""),
         ),
         Key("sasl.mechanism", "str", "", "how to authenticate", choices=MECHANISMS),
-        Key("sasl.username", "str", "", "of PLAIN and SCRAM"),
-        Key("sasl.password", "secret", "", "of PLAIN and SCRAM"),
+        *_PASSWORD_KEYS,
         Key("sasl.jaas.config", "secret", "", "Java's login line, instead of the keys for name and password"),
         *OAUTH_KEYS,
+        *KERBEROS_KEYS,
     )
 }
 
@@ -90,7 +96,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """The credentials: name and password, or a token from the callback, the provider or the endpoint."""
+    """The credentials: name and password, a token from the callback, the provider or the endpoint, or Kerberos."""
 
     mechanism: str
     username: str = ""
@@ -106,6 +112,7 @@ class SaslSettings:
     scope: str = ""
     assertion: AssertionSettings | None = None
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    kerberos: KerberosSettings | None = None
     ignored_options: int = field(default=0, compare=False)
     """How many options of the login line its module does not know."""
 
@@ -196,16 +203,22 @@ def _sasl(values: Mapping[str, Any]) -> tuple[SaslSettings | None, list[tuple[st
         if not mechanism.startswith(jaas.family):
             return None, [("sasl.jaas.config", f"its login module is for {jaas.family}, sasl.mechanism is {mechanism}")]
     if mechanism == AWS_MSK_IAM:
-        return _aws(values)
-    return _token(values, jaas) if mechanism == "OAUTHBEARER" else _password(values, jaas)
+        # The credentials are those that AWS's libraries find.
+        settings, problems = SaslSettings("OAUTHBEARER", token_provider=AWS_PROVIDER), list[tuple[str, str]]()
+    elif mechanism == GSSAPI:
+        kerberos, ignored = read_kerberos(values, jaas), jaas.ignored if jaas else 0
+        settings = SaslSettings(GSSAPI, kerberos=kerberos, ignored_options=ignored)
+        problems = list(wrong_kerberos(values, jaas))
+    else:
+        settings, problems = _token(values, jaas) if mechanism == "OAUTHBEARER" else _password(values, jaas)
+    return settings, [*problems, *_unused(values, mechanism)]
 
 
-def _aws(values: Mapping[str, Any]) -> tuple[SaslSettings, list[tuple[str, str]]]:
-    """Return the settings for Amazon MSK: its tokens need no key, for AWS's libraries find the credentials."""
-    unused = [key for key in OAUTH_KEYS if values[key.name] != key.default]
-    unused += [SECURITY_KEYS[key] for key in ("sasl.username", "sasl.password") if values[key]]
-    problems = [(key.name, f"{AWS_MSK_IAM} does not use it") for key in unused]
-    return SaslSettings("OAUTHBEARER", token_provider=AWS_PROVIDER), problems
+def _unused(values: Mapping[str, Any], mechanism: str) -> Iterator[tuple[str, str]]:
+    """Yield the keys of other mechanisms that are set."""
+    used = {AWS_MSK_IAM: (), GSSAPI: KERBEROS_KEYS, "OAUTHBEARER": OAUTH_KEYS}.get(mechanism, _PASSWORD_KEYS)
+    others = [key for keys in (_PASSWORD_KEYS, OAUTH_KEYS, KERBEROS_KEYS) if keys is not used for key in keys]
+    yield from ((key.name, f"{mechanism} does not use it") for key in others if values[key.name] != key.default)
 
 
 def _one(values: Mapping[str, Any], key: str, jaas: JaasLine | None, option: str) -> tuple[str, list[tuple[str, str]]]:
@@ -222,7 +235,6 @@ def _password(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSet
     problems += [(key, f"required with {mechanism}") for key, value in _names(username, password) if not value]
     # A zero byte separates the fields of PLAIN (RFC 4616), and is invalid in the other mechanisms.
     problems += [(key, "must not contain a zero byte") for key, value in _names(username, password) if "\0" in value]
-    problems += [(key.name, f"{mechanism} does not use it") for key in OAUTH_KEYS if values[key.name] != key.default]
     ignored, by_token = (jaas.ignored, jaas.options.get(DELEGATION, "").lower() == "true") if jaas else (0, False)
     return SaslSettings(mechanism, username, password, by_token, ignored_options=ignored), problems
 
@@ -238,7 +250,6 @@ def _token(values: Mapping[str, Any], jaas: JaasLine | None) -> tuple[SaslSettin
     problems = [*problems, *more, *last]
     assertion = read_assertion(values)
     problems += wrong_source(values, client_id, secret, assertion)
-    problems += [(key, "OAUTHBEARER does not use it") for key in ("sasl.username", "sasl.password") if values[key]]
     extensions = _extensions(jaas)
     if any(not _EXTENSION_NAME.fullmatch(n) or n == "auth" or not _EXTENSION_VALUE.fullmatch(v) for n, v in extensions):
         problems.append(("sasl.jaas.config", "an extension is a name of letters, but not auth, and printable ASCII"))

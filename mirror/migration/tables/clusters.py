@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.cluster.auth.jaas import UnsupportedLogin, parse_jaas
+from mirror.cluster.auth.kerberos_settings import SERVICE
 from mirror.cluster.auth.oauth_settings import PROVIDER
-from mirror.cluster.auth.security import MECHANISMS, PROTOCOLS
+from mirror.cluster.auth.security import GSSAPI, MECHANISMS, PROTOCOLS
 from mirror.config.schema import CLUSTER_KEYS, is_secret
 from mirror.migration import known_keys
 from mirror.migration.findings import Finding, Kind, about
@@ -56,6 +57,8 @@ def map_cluster(name: str, settings: Settings) -> Cluster:
     protocol = settings.get("security.protocol", default("security.protocol", "PLAINTEXT"))
     secured = protocol.value.strip().upper()
     cluster.obstacles += _obstacles(name, settings, protocol)
+    if secured.startswith("SASL_") and _mechanism(settings).value.strip() == GSSAPI:
+        _say_how_kerberos_logs_in(cluster, settings)
     for key, setting in sorted(settings.items(), key=lambda item: (item[0] != "bootstrap.servers", item[1].line)):
         if _is_unused(key, secured, settings):
             meaning = f"security.protocol is {secured}, which does not use it"
@@ -70,6 +73,18 @@ def map_cluster(name: str, settings: Settings) -> Cluster:
         else:
             _add(cluster, key, setting, secured, _mechanism(settings).value.strip())
     return cluster
+
+
+def _say_how_kerberos_logs_in(cluster: Cluster, settings: Settings) -> None:
+    if "sasl.mechanism" not in settings:
+        cluster.table.add("sasl.mechanism", GSSAPI, _mechanism(settings))
+    line = settings.get("sasl.jaas.config")
+    if line is not None and references(line) and SERVICE not in settings:
+        cluster.placeholders[SERVICE] = "kafka"  # the line may have it
+    if line is None:
+        how = "set sasl.kerberos.keytab and .principal; without them, the ticket is that of kinit"
+        meaning = "the login is in a file of the JVM (java.security.auth.login.config)"
+        cluster.findings.append(about(Kind.TO_DO, _mechanism(settings), meaning, how))
 
 
 def _obstacles(name: str, settings: Settings, protocol: Setting) -> Iterator[str]:
@@ -94,7 +109,7 @@ def _obstacles(name: str, settings: Settings, protocol: Setting) -> Iterator[str
 
 
 def _mechanism(settings: Settings) -> Setting:
-    return settings.get("sasl.mechanism", default("sasl.mechanism", "GSSAPI"))
+    return settings.get("sasl.mechanism", default("sasl.mechanism", GSSAPI))
 
 
 def _is_unused(key: str, protocol: str, settings: Settings) -> bool:
@@ -154,12 +169,16 @@ def _addresses(cluster: Cluster, setting: Setting, protocol: str) -> str:
 
 
 def _placeholder(key: str, mechanism: str) -> str:
-    modules = {"SCRAM": "ScramLoginModule", "OAUTH": "OAuthBearerLoginModule", "AWS_M": "IAMLoginModule"}
-    module = modules.get(mechanism[:5], "PlainLoginModule")
-    options = "" if mechanism in {"OAUTHBEARER", "AWS_MSK_IAM"} else ' username="x" password="x"'
+    plain = 'PlainLoginModule required username="x" password="x";'
+    lines = {
+        "SCRAM": plain.replace("Plain", "Scram"),
+        "OAUTH": "OAuthBearerLoginModule required;",
+        "AWS_M": "IAMLoginModule required;",
+        "GSSAP": "Krb5LoginModule required useTicketCache=true;",
+    }
     return {
         "bootstrap.servers": "placeholder:9092",
-        "sasl.jaas.config": f"{module} required{options};",
+        "sasl.jaas.config": lines.get(mechanism[:5], plain),
         "sasl.mechanism": "PLAIN",
         "security.protocol": "PLAINTEXT",
         "sasl.oauthbearer.token.endpoint.url": "https://placeholder/token",

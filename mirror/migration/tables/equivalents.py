@@ -106,7 +106,9 @@ WORKER: Final[Mapping[str, Remark]] = {
 
 CLIENT: Final[Mapping[str, Remark]] = {
     "ssl.": _none("TLS is Python's: its protocols, ciphers and random numbers are those of OpenSSL"),
-    "sasl.kerberos.": _none("Kerberos is not supported", "use SCRAM, PLAIN, OAUTHBEARER or TLS certificates"),
+    "sasl.kerberos.": _none(
+        "a ticket for a keytab is renewed after 80% of its lifetime; others must renew that of a cache"
+    ),
     "sasl.login.callback.handler.class": _none("there are no callback handlers", "set the keys of sasl.oauthbearer"),
     "sasl.client.callback.handler.class": _none(
         "there are no callback handlers", "set sasl.username and sasl.password"

@@ -23,7 +23,7 @@ from mirror.runtime.network.token_providers import load_provider
 
 
 class Credentials:
-    """``wrap`` creates the transport of a socket (None: without TLS), ``login`` authenticates (None: no SASL)."""
+    """``wrap`` creates the transport of a socket (None: without TLS), ``login_to`` what authenticates with a host."""
 
     def __init__(
         self,
@@ -39,21 +39,30 @@ class Credentials:
         Raises ConfigError if a file of keys or certificates is not usable, or a token provider cannot be loaded.
         """
         self.wrap: WrapSocket | None = None
-        self.login: Login | None = None
         self._tls = security.tls
         self._hosts = tuple(hosts)
         self._request_timeout_ms = request_timeout_ms
         if security.uses_tls:
             scratch = memoryview(bytearray(RECEIVE_BYTES))
             self.wrap = functools.partial(_wrap, contexts=TlsContexts(self._tls), scratch=scratch)
-        sasl = security.sasl
-        if sasl is not None:
-            self.login = make_login(sasl, lambda: self._tokens(sasl, background, backoff), rng)
+        self._logins = None if security.sasl is None else self._make_logins(security.sasl, background, backoff, rng)
 
-    def _tokens(self, sasl: SaslSettings, background: Background, backoff: Backoff) -> TokenKeeper:
-        return TokenKeeper(self._token_source(sasl), background, backoff)
+    def login_to(self, host: str) -> Login | None:
+        """Return the login of a connection to ``host``; None without SASL."""
+        return None if self._logins is None else self._logins(host)
 
-    def _token_source(self, sasl: SaslSettings) -> Callable[[], Token]:
+    def _make_logins(
+        self, sasl: SaslSettings, background: Background, backoff: Backoff, rng: random.Random
+    ) -> Callable[[str], Login]:
+        if sasl.kerberos is not None:
+            from mirror.runtime.network.kerberos import KerberosLogin, tickets
+
+            keeper = TokenKeeper(tickets(sasl.kerberos), background, backoff)
+            return functools.partial(KerberosLogin, sasl.kerberos, keeper, background, rng)
+        login = make_login(sasl, lambda: TokenKeeper(self._token_source(sasl), background, backoff), rng)
+        return lambda _: login
+
+    def _token_source(self, sasl: SaslSettings) -> Callable[[], Token[str]]:
         if sasl.token_callback is not None:
             return from_callback(sasl.token_callback, CALLBACK)
         if sasl.token_provider:

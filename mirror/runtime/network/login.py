@@ -17,7 +17,9 @@ _SHORTEST_MS: Final = 1_100
 """A broker allows one re-authentication a second (KafkaChannel)."""
 
 
-class _Renewing:
+class Renewing:
+    """When to authenticate again, for all logins."""
+
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
@@ -26,7 +28,7 @@ class _Renewing:
         return max(_SHORTEST_MS, int(lifetime_ms * self._rng.uniform(*_RENEW_WINDOW)))
 
 
-class PasswordLogin(_Renewing):
+class PasswordLogin(Renewing):
     """PLAIN and SCRAM."""
 
     def __init__(self, settings: SaslSettings, rng: random.Random) -> None:
@@ -48,10 +50,10 @@ def _maker(settings: SaslSettings) -> Callable[[], Mechanism]:
     return lambda: Scram(name, user, password, secrets.token_hex(24), by_token=settings.by_token)
 
 
-class TokenLogin(_Renewing):
+class TokenLogin(Renewing):
     """OAUTHBEARER."""
 
-    def __init__(self, settings: SaslSettings, tokens: TokenKeeper, rng: random.Random) -> None:
+    def __init__(self, settings: SaslSettings, tokens: TokenKeeper[str], rng: random.Random) -> None:
         super().__init__(rng)
         self._extensions = settings.extensions
         self._tokens = tokens
@@ -62,8 +64,8 @@ class TokenLogin(_Renewing):
         return None if token is None else OAuthBearer(token, self._extensions)
 
 
-def make_login(settings: SaslSettings, tokens: Callable[[], TokenKeeper], rng: random.Random) -> Login:
-    """Create the login of ``settings``; ``tokens`` creates the TokenKeeper if one is needed."""
+def make_login(settings: SaslSettings, tokens: Callable[[], TokenKeeper[str]], rng: random.Random) -> Login:
+    """Create the login of ``settings`` for all hosts; ``tokens`` creates the TokenKeeper if one is needed."""
     if settings.mechanism == "OAUTHBEARER":
         return TokenLogin(settings, tokens(), rng)
     return PasswordLogin(settings, rng)

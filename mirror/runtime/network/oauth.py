@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from mirror.backoff import Backoff
 from mirror.cluster.auth.oauth_settings import TokenCallback, is_loopback
@@ -38,34 +38,37 @@ _REFUSED_TUNNEL: Final = re.compile(r"Tunnel connection failed: [0-9]{1,3}")
 _TRY_LATER: Final = frozenset({408, 425, 429})
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token and its lifetime, in ms from when it was obtained."""
+T = TypeVar("T")
 
-    value: str = field(repr=False)
+
+@dataclass(frozen=True, slots=True)
+class Token(Generic[T]):
+    """A token, or the ticket of Kerberos, and its lifetime, in ms from when it was obtained."""
+
+    value: T = field(repr=False)
     lifetime_ms: int
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lifetime_ms", min(self.lifetime_ms, FOREVER_MS))
 
 
-class TokenKeeper:
+class TokenKeeper(Generic[T]):
     """One token for all connections of a cluster, replaced before it expires. For the network thread only."""
 
-    def __init__(self, fetch: Callable[[], Token], background: Background, backoff: Backoff) -> None:
+    def __init__(self, fetch: Callable[[], Token[T]], background: Background, backoff: Backoff) -> None:
         self._fetch = fetch
         self._background = background
         self._backoff = backoff
-        self._pending: Future[Token] | None = None
+        self._pending: Future[Token[T]] | None = None
         self._asked_ms = 0
-        self._token: Token | None = None
+        self._token: Token[T] | None = None
         self._refresh_ms = 0
         self._expires_ms = 0
         self._error: KafkaError | None = None
         self._failures = 0
         self._not_before_ms = 0
 
-    def token(self, now: int) -> str | None:
+    def token(self, now: int) -> T | None:
         """Return the token; None while one is fetched (the loop is woken after that). Raises KafkaError if that failed.
 
         AuthenticationFailed means that the credentials are refused, ConnectionFailed that a retry may succeed.
@@ -84,9 +87,9 @@ class TokenKeeper:
             return None
         if self._token is not None and now < self._expires_ms:
             return self._token.value
-        raise self._error or ConnectionFailed("there is no token")
+        raise self._error or ConnectionFailed("there is no token or ticket")
 
-    def _take_in(self, pending: Future[Token], now: int) -> None:
+    def _take_in(self, pending: Future[Token[T]], now: int) -> None:
         self._pending = None
         error = pending.exception()
         if error is not None:
@@ -108,16 +111,16 @@ class TokenKeeper:
 
 def _strange(error: BaseException) -> str:
     # Only the type: the text may contain the credentials of the request.
-    return f"no OAUTHBEARER token: {type(error).__name__}"
+    return f"no token or ticket: {type(error).__name__}"
 
 
-def from_callback(callback: TokenCallback, name: str) -> Callable[[], Token]:
+def from_callback(callback: TokenCallback, name: str) -> Callable[[], Token[str]]:
     """Return a source of tokens from a function, which ``name`` names in errors.
 
     OSError is retriable, any other exception a refusal.
     """
 
-    def fetch() -> Token:
+    def fetch() -> Token[str]:
         try:
             value, lifetime_ms = callback()
         except (KafkaError, OSError):
@@ -129,7 +132,7 @@ def from_callback(callback: TokenCallback, name: str) -> Callable[[], Token]:
     return fetch
 
 
-def _checked(value: object, lifetime_ms: object, name: str) -> Token:
+def _checked(value: object, lifetime_ms: object, name: str) -> Token[str]:
     if not isinstance(value, str) or not isinstance(lifetime_ms, int) or lifetime_ms <= 0:
         raise AuthenticationFailed(f"{name} must return (text, milliseconds above 0)")
     return Token(value, lifetime_ms)
@@ -137,7 +140,7 @@ def _checked(value: object, lifetime_ms: object, name: str) -> Token:
 
 def from_endpoint(
     settings: SaslSettings, context: Callable[[], ssl.SSLContext], timeout_ms: int, assertion: Callable[[], str] | None
-) -> Callable[[], Token]:
+) -> Callable[[], Token[str]]:
     """Return a source of tokens from ``sasl.oauthbearer.token.endpoint.url``.
 
     They are got for an ``assertion`` (RFC 7523, 2.1), or else by the client-credentials grant (RFC 6749, 4.4).
@@ -149,7 +152,7 @@ def from_endpoint(
     where = f"token endpoint {url.partition('?')[0]}"
     scope = {"scope": settings.scope} if settings.scope else {}
 
-    def fetch() -> Token:
+    def fetch() -> Token[str]:
         if assertion is None:
             pair = base64.b64encode(f"{settings.client_id}:{settings.client_secret}".encode()).decode()
             fields, headers = {"grant_type": "client_credentials"}, {"Authorization": f"Basic {pair}"}
@@ -181,7 +184,7 @@ def from_endpoint(
     return fetch
 
 
-def _token(answer: bytes, where: str, *, cut_off: bool) -> Token:
+def _token(answer: bytes, where: str, *, cut_off: bool) -> Token[str]:
     if len(answer) == _LARGEST_ANSWER:
         raise AuthenticationFailed(f"{where}: its answer has {_LARGEST_ANSWER} bytes or more")
     if cut_off:

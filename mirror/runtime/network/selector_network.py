@@ -138,7 +138,7 @@ class SelectorNetwork:
         settings = self._settings
         suspicion = self._suspicions.pop(node, None)
         session = BrokerSession(
-            label, settings.client_id, settings.request_timeout_ms, self._credentials.login, suspicion
+            label, settings.client_id, settings.request_timeout_ms, self._credentials.login_to(address[0]), suspicion
         )
         session.known_broker = node in self._known_brokers
         session.meters = self.meters

@@ -19,11 +19,11 @@ _PART_BYTES: Final = 32
 """The length of each of the two numbers in a signature by ES256."""
 
 
-def from_file(url: str) -> Callable[[], Token]:
+def from_file(url: str) -> Callable[[], Token[str]]:
     """Return a source of tokens from the file at ``url`` (``file:///...``), which is read for each of them."""
     path = path_of(url)
 
-    def fetch() -> Token:
+    def fetch() -> Token[str]:
         value = _text(URL, path)
         lifetime_ms = _lifetime_ms(value, int(time.time() * 1000))
         if lifetime_ms <= 0:
