@@ -15,7 +15,6 @@ from mirror.relay.progress import flow_topic
 from mirror.spark import flow_admins
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.preflight import acl_lookup as authorized
 from mirror.spark.preflight import flow_checks as checks
 from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, configuration, use_fakes
 from tests.spark.ledger.test_results import result
@@ -35,7 +34,7 @@ class PlanHarness(FlowHarness):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanHarness:
-    use_fakes(tmp_path, monkeypatch, authorized, checks, flow_admins, flow_topic)
+    use_fakes(tmp_path, monkeypatch, checks, flow_admins, flow_topic)
     return PlanHarness(tmp_path, TOPICS)
 
 

@@ -9,10 +9,9 @@ from rich.text import Text
 
 from mirror.cli.views.groups_view import View, number, shown
 from mirror.cli.views.place_texts import MEANINGS
-from mirror.client import AclOperation
-from mirror.errors import named
 from mirror.groups.back_positions import BackReason
-from mirror.spark.preflight.permission_lines import flags, line_about
+from mirror.spark.preflight.permission_check import line_about
+from mirror.spark.preflight.permission_table import WRITE_BACK
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -71,7 +70,4 @@ def _back_status(one: BackPosition) -> str:
 
 def _missing_permissions(flow: FlowConfig, positions: list[BackPosition]) -> list[str]:
     names = sorted({one.group for one in positions if one.reason is BackReason.UNAUTHORIZED})
-    if not names:
-        return []
-    read, why = [AclOperation.READ], "their positions are not written back"
-    return [line_about(read, named("group", names), flow.source, why, flags("--group", names), also_needed=())]
+    return [line_about(WRITE_BACK, flow, names)] if names else []

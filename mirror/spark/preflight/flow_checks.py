@@ -26,9 +26,10 @@ from mirror.spark.planning.range_planner import (
     topics_left_out,
     unmatched_patterns,
 )
-from mirror.spark.preflight.acl_check import FlowPermissions, MissingPermissions, missing_permissions
-from mirror.spark.preflight.acl_lookup import look_up_permissions
 from mirror.spark.preflight.old_brokers import read_versions, topics_without_ids, why_no_target
+from mirror.spark.preflight.permission_check import MissingPermissions, missing_permissions
+from mirror.spark.preflight.permission_lookup import look_up_permissions
+from mirror.spark.preflight.permissions import FlowPermissions
 from mirror.spark.preflight.transform_check import why_not_loaded
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def check_flows(
             # This is no reason to refuse the flow: the copy reports a permission that is really missing.
             missing = MissingPermissions(warnings=[f"the flow's permissions could not be checked: {permissions}"])
         else:
-            missing = missing_permissions(config.flows[name], permissions)
+            missing = missing_permissions(permissions)
         if missing.problems:
             findings.problems.setdefault(name, []).extend(missing.problems)
         findings.warnings.setdefault(name, []).extend(missing.warnings)

@@ -14,14 +14,13 @@ from mirror.client import ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
 from mirror.runtime.clock import SystemClock
-from mirror.spark import concurrent_calls
+from mirror.spark import concurrent_calls, flow_admins
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job, stream_site
 from mirror.spark.driver.batch_flow import FlowRunner
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.ledger.results import FlowReport, Summary
-from mirror.spark.preflight import acl_lookup as authorized
 from mirror.spark.preflight import flow_checks as checks
 from mirror.spark.preflight.flow_checks import ClusterTopics, Findings, FlowsRefused, check_flows, find_problems
 from mirror.telemetry.run import RunTelemetry
@@ -167,7 +166,7 @@ def test_a_refusal_can_be_pickled() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    for module in (checks, authorized):
+    for module in (checks, flow_admins):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
     return tmp_path
 
