@@ -1,8 +1,8 @@
-"""Creates the errors of a copy that expires or cannot continue, and describes its expiries as plain values."""
+"""The errors of a copy that expires or cannot continue, and its expiries as plain values."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import (
@@ -20,6 +20,19 @@ from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.ranges import Range
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import other_source_text
+
+
+class DeliveryFailed(Exception):
+    """The target did not take a batch, or a commit (then ``output`` is None)."""
+
+    def __init__(self, error: BaseException, output: OutputBatch | None) -> None:
+        super().__init__(str(error))
+        self.error: Final = error
+        self.output: Final = output
+
+
+class TargetShrank(Exception):
+    """The target acknowledged a batch below the log end known before: the log was recreated, or lost records."""
 
 
 def expiry_error(

@@ -220,7 +220,7 @@ class Task:
         self._context.ways.update(rules.ways)
 
     def _on_failed(self, target: TopicPartition) -> None:
-        self._refresh.on_failed()
+        self._refresh.on_failed(target.topic)
         self._reporter.on_failed(target)
 
     def _maintain(self, now: int) -> None:

@@ -203,21 +203,29 @@ class RulesRefresh:
         self._read: Final = read
         self._refresh_ms: Final = refresh_ms
         self._read_at = now
+        self._failed: Final = set[str]()
+        """The target topics of which an attempt has failed since they were read."""
         self._due_at = now + refresh_ms if refresh_ms else FOREVER_MS
         failed = "the rules of the topics could not be read again; those that are known apply"
         self._reading: Final = BackgroundRead[TopicRules](submit, wake, failed)
 
-    def on_failed(self) -> None:
-        """An attempt has failed: the target may have refused what its topic's configuration forbids by now."""
-        if self._refresh_ms:
-            self._due_at = min(self._due_at, self._read_at + _MIN_REFRESH_MS)
+    def on_failed(self, target_topic: str) -> None:
+        """An attempt has failed: the target may have refused what the topic's configuration forbids by now."""
+        self._failed.add(target_topic)
 
     def update(self, ranges: Callable[[], Iterable[Range]], now: int) -> TopicRules | None:
         """Return rules that were read, once; begin to read those of ``ranges()`` if that is due."""
         if self._reading.in_progress:
             return self._reading.take()
-        if now < self._due_at or not (topics := {one.target_topic: one for one in ranges()}):
+        all_due = now >= self._due_at
+        failed_due = self._failed and self._refresh_ms and now >= self._read_at + _MIN_REFRESH_MS
+        if not (all_due or failed_due) or not (topics := {one.target_topic: one for one in ranges()}):
             return None
-        self._read_at, self._due_at = now, deadline(now, max(self._refresh_ms, _MS_PER_TOPIC * len(topics)))
-        self._reading.begin(self._read, list(topics.values()))
+        self._read_at = now
+        if all_due:
+            self._due_at = deadline(now, max(self._refresh_ms, _MS_PER_TOPIC * len(topics)))
+        wanted = [one for topic, one in topics.items() if all_due or topic in self._failed]
+        self._failed.clear()
+        if wanted:
+            self._reading.begin(self._read, wanted)
         return None

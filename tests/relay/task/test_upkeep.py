@@ -161,17 +161,17 @@ def test_rules_are_read_soon_after_a_failure() -> None:
     """The target may have refused what its topic's configuration forbids by now."""
     one = Refreshed(refresh_ms=HOUR_MS)
     for _ in range(100):
-        one.refresh.on_failed()
+        one.refresh.on_failed("topic-1")
     one.update(9_999)
     assert one.reads == []
     one.update(10_000)
     one.reads[0].set_result(TopicRules({}, {}))
     one.update(10_000)
-    one.refresh.on_failed()
+    one.refresh.on_failed("topic-1")
     one.update(19_999)
     assert len(one.reads) == 1, "a partition that fails for days does not have them read without end"
     one.update(20_000)
-    assert len(one.reads) == 2
+    assert one.asked == [["topic-1"]] * 2, "those of other topics are not"
 
 
 def test_a_read_that_fails_changes_nothing_and_is_repeated() -> None:

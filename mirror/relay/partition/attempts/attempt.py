@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from mirror.errors import (
     AcknowledgedRecordsLost,
@@ -19,11 +19,12 @@ from mirror.errors import (
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.model.timeline import CopyPhase
 from mirror.relay.model.way import Way
-from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.partition.attempts.acquisition import Acquisition
 from mirror.relay.partition.attempts.commits import Commits
-from mirror.relay.partition.attempts.outbox import CommitCounts, Outbox, PendingBatch
-from mirror.relay.partition.context import CopyContext, CopyHandle
+from mirror.relay.partition.attempts.outbox import Outbox, PendingBatch
+from mirror.relay.partition.attempts.owner import Advance, AttemptOwner
+from mirror.relay.partition.context import CopyContext
+from mirror.relay.partition.expiries import DeliveryFailed, TargetShrank
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged
 from mirror.relay.progress.position import FoundPosition
 from mirror.timing import FOREVER_MS
@@ -33,57 +34,6 @@ if TYPE_CHECKING:
     from mirror.relay.partition.attempts.source_reader import SourceReader
     from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.target_loss import TargetLoss
-
-
-class DeliveryFailed(Exception):
-    """The target did not take a batch, or a commit (then ``output`` is None)."""
-
-    def __init__(self, error: BaseException, output: OutputBatch | None) -> None:
-        super().__init__(str(error))
-        self.error: Final = error
-        self.output: Final = output
-
-
-class TargetShrank(Exception):
-    """The target acknowledged a batch below the log end known before: the log was recreated, or lost records."""
-
-
-class PositionFound(Exception):
-    """Earlier attempts have appended more than the progress says: the copy resumes at another position."""
-
-    def __init__(self, found: FoundPosition) -> None:
-        super().__init__(f"the target holds the source's records up to offset {found.progress.offset}")
-        self.found: Final = found
-
-
-class WayChanged(Exception):
-    """The next batch goes the other way; everything before it is committed."""
-
-
-class AttemptOwner(CopyHandle, Protocol):
-    """The copy to which an attempt belongs."""
-
-    @property
-    def winding_up(self) -> bool:
-        """Whether it is to end: nothing more is sent, and what is acknowledged is committed."""
-        ...
-
-    @property
-    def appends(self) -> AppendedRuns:
-        """Gathers the offsets of what is acknowledged."""
-        ...
-
-    def progress_at(self, offset: int, leader_epoch: int | None) -> Progress:
-        """Make the progress to commit at a source offset; ``leader_epoch`` is that of the batch before it."""
-        ...
-
-    def on_acquired(self, progress: Progress) -> None:
-        """The partition is acquired, and the exact position is that of the progress."""
-        ...
-
-    def on_committed(self, counts: CommitCounts) -> None:
-        """A commit has succeeded with these counts."""
-        ...
 
 
 class CopyAttempt:
@@ -109,6 +59,8 @@ class CopyAttempt:
             context.send_window, progress.offset, progress.leader_epoch, log_end, copy, on_answered, copy.appends
         )
         self.commits: Final = Commits(writer, self.outbox, context.timeouts, progress, now, required=commit_required)
+        self.found: FoundPosition | None = None
+        """Where the copy resumes, if that is not where the attempt has begun."""
         self.budget_exhausted = False
         """Fetching is paused: the source budget has no room."""
         self.comparing_target = False
@@ -216,13 +168,16 @@ class CopyAttempt:
         listens = self._may_stall and self.wants_more
         return self._reader.stalls_at_ms(self._timeouts.stall_ms) if listens else FOREVER_MS
 
-    def advance(self, now: int) -> bool:
-        """Make all the progress that is possible without waiting; return whether everything is copied and committed.
+    def advance(self, now: int) -> Advance:
+        """Make all the progress that is possible without waiting; return what follows.
 
-        Raises DeliveryFailed, TargetShrank, PositionFound, WayChanged, ProgressChanged if another attempt has taken
-        over, and MirrorError for what cannot be sent.
+        Raises DeliveryFailed, TargetShrank, ProgressChanged if another attempt has taken over, and MirrorError for what
+        cannot be sent.
         """
         if self._acquisition.in_progress and (found := self._acquisition.take_result(now)) is not None:
+            if self._moves_to(found):
+                self.found = found
+                return Advance.MOVES
             self._begin_at(found, now)
         if not self.wants_more:
             self._reader.last_response_ms = now  # nothing is fetched: the source cannot be blamed for its silence
@@ -235,18 +190,21 @@ class CopyAttempt:
             self._acquisition.ensure(now)
         if not (self._copy.winding_up or self._committed_last):
             self._send_ready(now)
-        self._check_way()
+        if self._changes_way and self._may_change_way:
+            return Advance.CHANGES_WAY
         self._check_regression()  # answers may have arrived while batches were sent
         if self._may_commit and self.commits.pending and now >= self._commit_due_ms():
             self._context.step_when_done(self._copy, self._begin_commit(now))
         done = self._reader.ended and self.all_delivered and (self._copy.winding_up or not self._at_end)
-        return done and self._is_settled and not self.comparing_target
+        copied = done and self._is_settled and not self.comparing_target
+        return Advance.COPIED if copied else Advance.CONTINUES
+
+    def _moves_to(self, found: FoundPosition) -> bool:
+        """Whether the position is not that of the progress."""
+        same = found.progress.offset == self.commits.committed.offset and found.appended == NO_TOTALS
+        return found.loss is not None or not same
 
     def _begin_at(self, found: FoundPosition, now: int) -> None:
-        """Continue if the position is that of the progress; otherwise raise PositionFound."""
-        moved = found.progress.offset != self.commits.committed.offset or found.appended != NO_TOTALS
-        if moved or found.loss is not None:
-            raise PositionFound(found)
         if found.progress.target is not None:
             self.outbox.log_end = max(self.outbox.log_end, found.progress.target.end)
         self._copy.on_acquired(found.progress)
@@ -257,15 +215,14 @@ class CopyAttempt:
         """Let another attempt begin once everything is committed, unless more is to be sent before."""
         self._changes_way = True
 
-    def _check_way(self) -> None:
-        """Raise WayChanged if the next batch goes the other way, and all before it is committed.
+    @property
+    def _may_change_way(self) -> bool:
+        """Whether all before the next batch is committed, and nothing is awaited.
 
         Not during an acquisition: a request of it that is still in flight could fence the next attempt.
         """
         waits = self.comparing_target or self._acquisition.in_progress or self._copy.winding_up
-        ready = self.all_committed and not waits
-        if self._changes_way and ready:
-            raise WayChanged
+        return self.all_committed and not waits
 
     def source_stalled(self, now: int) -> bool:
         """Whether the source, although polled, has returned nothing for too long."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mirror.errors import CorruptBatch, LogTruncated, OffsetOutOfRange
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.attempts.attempt import CopyAttempt, DeliveryFailed, PositionFound, TargetShrank, WayChanged
-from mirror.relay.partition.expiries import unreadable
+from mirror.relay.partition.attempts.attempt import CopyAttempt
+from mirror.relay.partition.attempts.owner import Advance
+from mirror.relay.partition.expiries import DeliveryFailed, TargetShrank, unreadable
 from mirror.relay.partition.machine.opening import Opened, Opening
 from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.parts.commit_recorder import CommitRecorder
@@ -17,7 +18,6 @@ from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import CopyState, result_of
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_loss import LossKind
 from mirror.timing import FOREVER_MS
 
@@ -118,24 +118,22 @@ class Copying:
             self._step_checking_source(now)
             return None
         advanced = self._advance(now)
-        while advanced is None:  # it continues at another position
+        while advanced is Advance.MOVES:
+            self._resume_at(now)
             advanced = self._advance(now)
         if isinstance(advanced, AttemptEnd):
             return advanced
-        return self._on_advanced(now, copied=advanced)
+        if advanced is Advance.CHANGES_WAY:
+            self.note_acquisition()
+            return AttemptEnd(changes_way=True)
+        return self._on_advanced(now, copied=advanced is Advance.COPIED)
 
-    def _advance(self, now: int) -> bool | AttemptEnd | None:
-        """Return whether everything is copied and committed, or the attempt's end; None if it continues elsewhere."""
+    def _advance(self, now: int) -> Advance | AttemptEnd:
+        """Return what follows, or how the attempt has failed."""
         parts, attempt = self._parts, self._current
         try:
             parts.target_check.update(attempt, self._writer, now, ended=parts.reader.ended)
             return attempt.advance(now)
-        except PositionFound as position:
-            self._resume_at(position.found, now)
-            return None
-        except WayChanged:
-            self.note_acquisition()
-            return AttemptEnd(changes_way=True)
         except TargetShrank as shrank:
             parts.target_check.tracker.regression = attempt.outbox.regression
             return AttemptEnd(None, str(shrank))
@@ -172,9 +170,10 @@ class Copying:
             self._check_source(stalled=True)
         return None
 
-    def _resume_at(self, found: FoundPosition, now: int) -> None:
+    def _resume_at(self, now: int) -> None:
         """Resume behind what earlier attempts have appended, and count it with the first commit."""
-        parts = self._parts
+        parts, found = self._parts, self._current.found
+        assert found is not None  # noqa: S101 - the attempt has found it
         parts.target_check.tracker.on_committed(found.progress.target)
         parts.recorder.begin_at(found.progress)
         if found.loss is not None:

@@ -24,8 +24,7 @@ from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.refusals import handle_refusal
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.attempts.attempt import DeliveryFailed
-from mirror.relay.partition.expiries import expiry_error, expiry_record
+from mirror.relay.partition.expiries import DeliveryFailed, expiry_error, expiry_record
 from mirror.relay.partition.states import MAX_ABORTS_IN_A_ROW
 from mirror.timing import FOREVER_MS, deadline
 

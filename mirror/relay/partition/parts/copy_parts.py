@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.relay.batches.way_rules import WayChoice, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
-from mirror.relay.partition.attempts.attempt import AttemptOwner
+from mirror.relay.partition.attempts.owner import AttemptOwner
 from mirror.relay.partition.attempts.source_reader import SourceReader
 from mirror.relay.partition.context import CopyContext
 from mirror.relay.partition.parts.anchoring import AnchorMaker

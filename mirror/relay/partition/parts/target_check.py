@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import DeliveryPhase, FlowError, KafkaTimeout
-from mirror.relay.partition.attempts.attempt import CopyAttempt, TargetShrank
+from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.context import CopyContext, CopyHandle
-from mirror.relay.partition.expiries import expiry_error
+from mirror.relay.partition.expiries import TargetShrank, expiry_error
 from mirror.relay.partition.states import result_of
 from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.target_log import TargetLogTracker, TargetMark, truncated_error
