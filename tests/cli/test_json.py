@@ -53,8 +53,6 @@ def test_the_job_parses_every_option_of_its_command(
 ) -> None:
     arguments = [command, "--config", str(EXAMPLE), "--flow", "paris-berlin", "--report-dir", "reports"]
     more = ["--json", "--debug", "--all", "--secrets-dir", str(tmp_path)] if asked else []
-    if command == "stream" and asked:
-        more.append("--available-now")
     result = CliRunner().invoke(app, [*arguments, *more], env={"MIRROR_DEBUG": None})
     assert (result.exit_code, result.stdout) == (3, "")
     (one,) = submitted
@@ -64,11 +62,23 @@ def test_the_job_parses_every_option_of_its_command(
         flow="paris-berlin",
         report_dir=Path("reports"),
         secrets_dir=tmp_path if asked else None,
-        available_now=asked and command == "stream",
         all_partitions=asked,
         as_json=asked,
         debug=asked,
     )
+
+
+def test_a_stream_that_is_to_end_by_itself_is_refused(
+    submitted: list[Submission], capsys: pytest.CaptureFixture[str]
+) -> None:
+    instead = "`mirror run` copies what there is and ends"
+    result = CliRunner().invoke(app, ["stream", "--config", str(EXAMPLE), "--available-now"], env={"COLUMNS": "200"})
+    assert (result.exit_code, instead in result.stderr) == (2, True)
+    assert submitted == []
+    with pytest.raises(SystemExit, match="2"):
+        stream_job.parse(["--config", str(EXAMPLE), "--available-now"])
+    assert instead in capsys.readouterr().err
+    assert "--available-now" not in CliRunner().invoke(app, ["stream", "--help"]).stdout
 
 
 def test_a_sandbox_prints_its_addresses_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

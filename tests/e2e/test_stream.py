@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -119,55 +118,3 @@ def _said(site: Site, target: Side) -> str:
     run = read_status({"bootstrap.servers": target.address}, "f", 10_000).run
     lines = (path.read_text() for path in site.report.glob("ledger/f/*/messages.jsonl"))
     return "".join([*lines, "" if run is None else run.reason])
-
-
-@pytest.mark.cluster
-def test_a_stream_drains_what_is_there(site: Site, source: Side, target: Side, unique: Callable[[str], str]) -> None:
-    topic = unique("drained")
-    source.create(topic, 2)
-    for partition in range(2):
-        source.fill(topic, numbered(0, 200), partition)
-    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [topic], SHORT)})
-    run = site.run("--available-now", "--json", command="stream")
-    assert (run.status, run.errors) == (0, [])
-    *epochs, last = [json.loads(line) for line in run.out.splitlines()]
-    assert [(each["flow"], each["epoch"]) for each in epochs] == [("f", number + 1) for number in range(len(epochs))]
-    assert sum(each["records"] for each in epochs) == 400
-    assert all((each["partitions"], each["incomplete"]) == (2, []) for each in epochs)
-    assert last == json.loads((site.report / "summary.json").read_text())
-    assert sum(each["records"] for each in site.flows()["f"]["partitions"]) == 400
-    for partition in range(2):
-        assert target.read(f"a.{topic}", partition) == numbered(0, 200)
-    assert site.ask("stop") == "f: nothing runs\n"
-
-
-_LATE = """
-import pathlib, sys, time
-
-if any("streaming_source_runner" in word for word in sys.orig_argv):
-    try:
-        pathlib.Path({path!r}).mkdir()
-    except FileExistsError:
-        pass
-    else:
-        time.sleep(60)  # until Spark has lost its patience
-"""
-
-
-@pytest.mark.cluster
-def test_a_planning_process_that_comes_too_late_is_begun_again(
-    site: Site, source: Side, target: Side, unique: Callable[[str], str]
-) -> None:
-    """Spark waits for it for 10 s and ends the query; on a busy machine that is no more than bad luck."""
-    topic = unique("late")
-    source.create(topic)
-    source.fill(topic, numbered(0, 100))
-    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [topic], SHORT)})
-    late = site.folder / "late"
-    (site.folder / "sitecustomize.py").write_text(_LATE.format(path=str(late)), encoding="utf-8")
-    path = os.pathsep.join(filter(None, (str(site.folder), os.environ.get("PYTHONPATH"))))
-    run = site.run("--available-now", command="stream", environ={"PYTHONPATH": path})
-    assert late.is_dir()
-    assert (run.status, run.errors) == (0, []), run
-    assert "the machine is busy" in run.err
-    assert target.read(f"a.{topic}") == numbered(0, 100)

@@ -15,7 +15,14 @@ from mirror.config.load import load
 from mirror.sandbox import die_with_owner
 from mirror.sandbox.folders import cache_folder
 from mirror.sandbox.java import find_java
-from mirror.spark.driver.job_options import ALL, AVAILABLE_NOW, DEFAULT_REPORT_DIR, WAIT, JobOptions
+from mirror.spark.driver.job_options import (
+    ALL,
+    AVAILABLE_NOW,
+    DEFAULT_REPORT_DIR,
+    INSTEAD_OF_AVAILABLE_NOW,
+    WAIT,
+    JobOptions,
+)
 from mirror.spark.driver.launch.class_archive import OLDEST_JAVA_WITH_ARCHIVES, ClassArchive
 from mirror.spark.driver.launch.master_check import check_master
 from mirror.spark.driver.launch.spark_versions import OLDEST_JAVA, check_java, installed_spark
@@ -27,7 +34,14 @@ STREAM: Final = "stream.py"
 
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs the tasks.")]
 AllPartitions = Annotated[bool, typer.Option(ALL.name, help=ALL.help)]
-AvailableNow = Annotated[bool, typer.Option(AVAILABLE_NOW.name, help=AVAILABLE_NOW.help)]
+
+
+def _refuse_available_now(is_given: bool) -> None:
+    if is_given:
+        raise typer.BadParameter(INSTEAD_OF_AVAILABLE_NOW)
+
+
+AvailableNow = Annotated[bool, typer.Option(AVAILABLE_NOW, hidden=True, callback=_refuse_available_now)]
 
 Wait = Annotated[
     float | None, typer.Option(WAIT.name, metavar="SECONDS", min=0, help=f"{WAIT.help}  [default: no bound]")
@@ -69,7 +83,7 @@ def stream(
     report_dir: ReportDir = DEFAULT_REPORT_DIR,
     secrets_dir: SecretsDir = None,
     master: Master = DEFAULT_MASTER,
-    available_now: AvailableNow = False,
+    available_now: AvailableNow = False,  # noqa: ARG001 - it is refused
     wait: Wait = None,
     all_partitions: AllPartitions = False,
     as_json: AsJson = False,
@@ -77,8 +91,8 @@ def stream(
 ) -> None:
     """Follow each flow's topics, new ones included, until Ctrl-C, SIGTERM or `mirror stop`; all flows concurrently.
 
-    With --json the command prints one line per completed epoch of a flow, and the content of summary.json as the last
-    line.
+    With --json the command prints one line per period of a flow (period-ms), and the content of summary.json as the
+    last line.
 
     Exit status: 0 ended in order, 1 could not run, 2 wrong usage, 3 ended with partitions that did not complete or
     because another run took over, 4 MirrorMaker 2 copies again what a flow has taken over, 130 or 143 interrupted: it
@@ -89,7 +103,6 @@ def stream(
         flow=flow,
         report_dir=report_dir,
         secrets_dir=secrets_dir,
-        available_now=available_now,
         wait=wait,
         all_partitions=all_partitions,
         as_json=as_json,

@@ -27,8 +27,8 @@ class FlowOptions:
     ledger: Path
     """The folder of the run, which has its id as name."""
     secrets_dir: Path | None = None
-    parallelism: int = 1
-    """The largest number of tasks."""
+    parallelism: int = 0
+    """The largest number of tasks; 0: as many as Spark runs at once."""
 
     @property
     def run(self) -> str:

@@ -68,7 +68,7 @@ def plan_additions(
         return [], set(wanted)
     progress = ProgressStore(target, flow.name).read(offsets.target_partitions())
     try:
-        partitions = offsets.partitions([tp for tp in wanted if is_initial(tp)])
+        partitions = offsets.partitions(is_initial)
     except KafkaTimeout:
         return [], set(wanted)
     cluster_id = source.describe_cluster().cluster_id

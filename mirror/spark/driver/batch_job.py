@@ -7,9 +7,7 @@ copies again what a flow has taken over; 130 or 143 interrupted by SIGINT or SIG
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -17,10 +15,10 @@ import pyspark
 
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
-from mirror.spark.driver.batch_flow import FlowRunner
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.launch.spark_versions import version_warning
-from mirror.spark.driver.launch.submission import BEGAN
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_results
 from mirror.spark.driver.report.report_file import ReportFile
@@ -30,7 +28,7 @@ from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status, summary_text
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
-from mirror.spark.run_control import new_run_id
+from mirror.spark.run_control import RunRecord, new_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -82,7 +80,6 @@ def interrupted_line(signum: int) -> str:
 
 
 def _run(options: JobOptions, consoles: Consoles) -> int:
-    began_ms = int(os.environ.get(BEGAN) or time.time_ns() // 1_000_000)
     config = load(options.config, secrets_dir=options.secrets_dir)
     flows = config.select(options.flow)
     report_dir = options.report_dir
@@ -90,7 +87,7 @@ def _run(options: JobOptions, consoles: Consoles) -> int:
         warn_of_versions(consoles)
         warn_of_exposed_credentials(config, flows, consoles)
         with SparkStart() as spark:
-            return exit_status(run_flows(spark.context, config, flows, options, consoles, summary, began_ms))
+            return exit_status(run_flows(spark.context, config, flows, options, consoles, summary))
 
 
 @contextlib.contextmanager
@@ -115,32 +112,40 @@ def run_flows(
     options: JobOptions,
     consoles: Consoles,
     summary: Summary,
-    began_ms: int | None = None,
 ) -> list[FlowReport]:
     """Check the flows, run them one after the other in Spark's ``context``, and return their reports.
 
     The error of one flow is in its report. Raises FlowsRefused if none may run, ConfigError or FlowError if telemetry
-    cannot start. ``began_ms`` is when the job began (ms since 1970), if it has started Spark.
+    cannot start.
     """
     reports: list[FlowReport] = []
     findings = check(config, flows, summary, consoles)
     with run_telemetry(options.report_dir, consoles) as telemetry:
-        runner = FlowRunner(
-            context,
-            config,
-            consoles,
-            findings=findings,
-            telemetry=telemetry,
-            config_path=options.config,
-            secrets_dir=options.secrets_dir,
-            report_dir=options.report_dir,
-            debug=options.debug,
-            began_ms=began_ms,
-        )
         for flow in flows:
-            reports.append(FlowReport(flow.name, datetime.now(UTC), run=new_run_id()))
-            _run_flow(runner, flow, reports, consoles, summary, options)
+            report = FlowReport(flow.name, datetime.now(UTC), run=new_run_id())
+            run = FlowRun(
+                context,
+                config,
+                flow,
+                _flow_options(options, flow.name, report.run),
+                report,
+                consoles=consoles,
+                telemetry=telemetry,
+                findings=findings,
+                record=RunRecord(report.run),
+                follows=False,
+                debug=options.debug,
+            )
+            reports.append(report)
+            _run_flow(run, reports, consoles, summary, options)
     return reports
+
+
+def _flow_options(options: JobOptions, flow: str, run: str) -> FlowOptions:
+    """Return where the tasks of a run find its flow."""
+    ledger = options.report_dir.absolute() / "ledger" / flow / run
+    secrets_dir = options.secrets_dir.absolute() if options.secrets_dir else None
+    return FlowOptions(options.config.absolute(), flow, ledger, secrets_dir)
 
 
 def warn_of_versions(consoles: Consoles) -> None:
@@ -177,24 +182,19 @@ def check(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary, c
 
 
 def _run_flow(
-    runner: FlowRunner,
-    flow: FlowConfig,
-    reports: list[FlowReport],
-    consoles: Consoles,
-    summary: Summary,
-    options: JobOptions,
+    run: FlowRun, reports: list[FlowReport], consoles: Consoles, summary: Summary, options: JobOptions
 ) -> None:
     """Run one flow, and write its outcome into its report (the last of ``reports``) and into the summary."""
     report = reports[-1]
     # Before the run, too: if it is killed, the summary says `unfinished`, and not what an earlier run wrote.
     summary.write(reports)
     try:
-        runner.run(flow, report)
+        run.run(lambda _: None)
     except Interrupted:
         report.cut_short = True
         raise
     except Exception as error:  # noqa: BLE001  (a failed flow does not stop the next flow)
-        report.failed(error, consoles.report(error, debug=options.debug, prefix=f"flow {flow.name}: "))
+        report.failed(error, consoles.report(error, debug=options.debug, prefix=f"flow {report.flow}: "))
     finally:
         report.ended = datetime.now(UTC)
         summary.write(reports)

@@ -1,32 +1,35 @@
-"""The jobs of one flow of a stream: one that follows its partitions until it is to stop, or several with ends."""
+"""The job of one run of one flow: its ranges have ends, or it follows its partitions until it is to stop."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from mirror.backoff import Backoff
 from mirror.config.flow_rules import target_options
-from mirror.errors import KafkaError
+from mirror.errors import KafkaError, MirrorError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import NO_TASK
 from mirror.relay.progress.control import newest_attempts
-from mirror.relay.progress.open_transactions import StuckTransactions
+from mirror.relay.progress.open_transactions import StuckTransactions, describe_oldest
 from mirror.relay.progress.status_topic import StatusFollower
-from mirror.runtime.clock import SystemClock, process_rng
+from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
 from mirror.spark.discovery.job_additions import JobAdditions, gone, gone_line, lacking_sources
 from mirror.spark.driver.assigner import Assigner
 from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.failure_lines import FailureLines
+from mirror.spark.driver.output.run_progress import RunProgress
 from mirror.spark.driver.task_watch import TaskWatch
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.result_files import write_copied
+from mirror.spark.ledger.results import join_results
+from mirror.spark.planning.broker_retention import recommit_after_ms
+from mirror.spark.planning.open_transactions import still_open
+from mirror.spark.status.target_progress import read_target_progress
 from mirror.telemetry.traces.ids import epoch_id
 from mirror.timing import FOREVER_MS
 
@@ -36,41 +39,39 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from mirror.client import Admin
+    from mirror.client import Admin, TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.relay.model.ranges import RangeResult
+    from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.flow_results import FlowResults
+    from mirror.spark.driver.output.console import Consoles
     from mirror.spark.driver.output.stream_progress import StreamProgress
     from mirror.spark.driver.run_status import RunStatus
     from mirror.spark.driver.stream_monitor import Work
-    from mirror.spark.ledger.attempts import Attempt, CopiedTask
+    from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.flow_planner import FlowPlanner
     from mirror.spark.run_control import RunControlClient, RunRecord
     from mirror.spark.status.flow_status import FlowStatus
 
-    Await = Callable[["FlowJob[CopyTask, CopiedTask] | None", Callable[[], None]], bool]
-    """Waits for the end of a job, or once without one; returns whether the run goes on."""
+    Await = Callable[["FlowJob[CopyTask, CopiedTask]", Callable[[], None]], None]
+    """Waits for the end of a job, and calls the function often meanwhile. Raises what the job raises."""
 
 _STATUS_INTERVAL_S: Final = 1.0
 _STATUS_LATE_MS: Final = 30_000
 """The status of a flow with thousands of partitions is read this often."""
-_IDLE_PAUSE_MS: Final = 5_000
-_JOB_EVERY_MS: Final = 1_000
-"""A job with little to copy takes half a second, most of it for Spark and the ledger."""
-_MIN_BACKOFF_MS: Final = 1_000
-_MAX_BACKOFF_MS: Final = 30_000
+_RUN: Final = 0
+"""The number of the job of a scheduled run, and of its plan in the ledger."""
 _JOB: Final = 1
-"""The number of a job that follows: a run has one."""
+"""The number of the job of a stream. In the ledger it has a plan for each period, from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobParts:
-    """What the jobs of one run work with."""
+    """What the job of a run works with."""
 
     context: SparkContext
     config: MirrorConfig
@@ -85,6 +86,7 @@ class JobParts:
     results: FlowResults
     status: RunStatus
     progress: StreamProgress
+    consoles: Consoles
     targets: Callable[[], TargetTopics]
     """Returns the last preparation of the target's topics."""
     warn: Callable[[str], None]
@@ -102,18 +104,16 @@ class JobParts:
         """Return the job that copies what ``plan`` has. Raises KafkaError."""
         flow, ledger = self.flow, self.ledger
         of_job = TaskSpec(
-            run=self.control.run,
+            run=self.control.run if self.record.claimed else "",
             job=plan.epoch,
-            renew_ms=self.planner.renew_ms(self.target),
+            renew_ms=0 if first_period is None else recommit_after_ms(self.target),
             generation=self.record.wanted.generation,
             refresh_ms=flow.refresh_ms,
             period_ms=FOREVER_MS if first_period is None else flow.period_ms,
             first_period=first_period,
             trace=str(epoch_id(flow.name, ledger.path.name, plan.epoch)),
         )
-        label = JobLabel.of(
-            flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", self.control.run, plan.epoch
-        )
+        label = JobLabel.of(flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", self.control.run)
         return copy_job(self.context, self.options, tasks_of(plan, of_job), label)
 
 
@@ -140,7 +140,7 @@ class FollowedJob:
         plan = parts.plan(_JOB)
         rows = plan.tasks + [[] for _ in range(parts.options.parallelism - len(plan.tasks))]
         self._plan = replace(plan, tasks=rows)
-        parts.progress.on_plan(plan, follows=True)
+        parts.progress.on_plan(plan)
         self._warn_of_failures(plan)
         self._assigner = Assigner(
             parts.flow.name,
@@ -162,7 +162,7 @@ class FollowedJob:
         self._watch = TaskWatch(parts.control.run, _JOB, len(rows), self._clock.now())
         with contextlib.suppress(KafkaError):  # they only cost a little time
             self._assigner.delete_outdated()
-        self._renew_ms = parts.planner.renew_ms(parts.target)
+        self._renew_ms = recommit_after_ms(parts.target)
         self._job_results = JobResults(
             parts.results,
             parts.ledger,
@@ -187,14 +187,14 @@ class FollowedJob:
         owned = map(target_of, self._assigner.ranges())
         self._assigner.release([target for target in owned if target.topic in target_topics])
 
-    def run(self, wait: Await) -> bool:
-        """Run the job until it is to stop. Raises what Spark raises if it gives up; returns False."""
+    def run(self, wait: Await) -> None:
+        """Run the job until it is to stop. Raises what Spark raises if it gives up."""
         self._job.start()
-        try:
-            wait(self._job, self._update)
-        finally:
-            self._job_results.finish(self._job.results)
-        return False
+        wait(self._job, self._update)
+
+    def finish(self, *, cut_short: bool) -> None:  # noqa: ARG002 - as of a run
+        """Count what the tasks have returned."""
+        self._job_results.finish(self._job.results)
 
     def _update(self) -> None:
         self._job_results.update(self._clock.unix_ms(), self._assigner.ranges)
@@ -263,108 +263,72 @@ class FollowedJob:
             )
 
 
-class BoundedJobs:
-    """Jobs whose ranges have ends, one after the other: for a flow with limits or an end, or to copy what there is."""
+class BoundedJob:
+    """The job of a scheduled run: its ranges have ends, and it ends with the last of them."""
 
-    others: Final[Mapping[str, Work]] = MappingProxyType({})
-    why: Final = "its jobs have ended"
-
-    def __init__(self, parts: JobParts, *, drains: bool) -> None:
-        """With ``drains`` they end once what there was at the first plan is copied."""
+    def __init__(self, parts: JobParts) -> None:
         self._parts: Final = parts
-        self._drains: Final = drains
-        self._clock: Final = SystemClock()
-        self._backoff: Final = Backoff(_MIN_BACKOFF_MS, _MAX_BACKOFF_MS, process_rng())
-        self._fruitless = 0
-        self._stuck: Final = StuckTransactions()
-        self._idle: list[RangeResult] = []
-        self._plan: Plan | None = None
-
-    def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
-        """Do nothing: the next job has what was prepared."""
-
-    def on_status(self, status: FlowStatus) -> None:
-        """Warn of transactions of the source that stay open."""
-        found = {one.withheld.tp: one.withheld for one in status.partitions if one.withheld is not None}
-        for line in self._stuck.lines(found, _STATUS_LATE_MS):
-            self._parts.warn(line)
+        self._job: FlowJob[CopyTask, CopiedTask] | None = None
+        self.others: Final[Mapping[str, Work]] = {"what the tasks report": self._follow_status}
 
     def prepare(self) -> None:
-        """Make the first plan. Raises MirrorError."""
-        self._plan = self._parts.plan(1)
-
-    def run(self, wait: Await) -> bool:
-        """Run one job after the other; return whether all that there was is copied. Raises MirrorError."""
-        number, due_ms = 1, self._clock.now()
-        while self._pause(wait, due_ms - self._clock.now()):
-            due_ms = self._clock.now() + _JOB_EVERY_MS
-            plan, self._plan = self._plan or self._parts.plan(number), None
-            if not plan.tasks:
-                self._add_idle(plan)
-                if self._drains:
-                    return True
-                due_ms = self._clock.now() + _IDLE_PAUSE_MS
-                continue
-            attempts = self._run_job(plan, wait)
-            if attempts is None:
-                return False
-            number += 1
-            results = [attempt.result for attempt in attempts]
-            fruitful = any(result.outcome is Outcome.COMPLETE or result.records for result in results)
-            self._fruitless = 0 if fruitful or self._drains else self._fruitless + 1
-            if self._fruitless:
-                due_ms = self._clock.now() + self._backoff.after(self._fruitless)
-        return False
-
-    def _run_job(self, plan: Plan, wait: Await) -> list[Attempt] | None:
-        """Run the job of ``plan``, and return its results; None if the run is to end."""
+        """Plan the job. Raises MirrorError, OSError."""
         parts = self._parts
-        with self._ledger_errors():
-            parts.ledger.write_plan(plan)
-        parts.progress.on_plan(plan, follows=False)
-        parts.record.want(job=plan.epoch)
-        job = parts.job(plan, None)
-        job.start()
-        goes_on = False
-        try:
-            goes_on = wait(job, _nothing)
-        finally:
-            copied = job.results
-            attempts = [attempt for task in copied for attempt in task.attempts]
-            with self._ledger_errors():
-                write_copied(parts.ledger.path, copied)
-                parts.results.add(plan, attempts)
-        parts.status.returned(plan, attempts)
-        parts.planner.note(attempts)
-        return attempts if goes_on else None
+        self._plan = plan = parts.plan(_RUN)
+        parts.ledger.write_plan(plan)
+        self._progress = RunProgress(parts.flow.name, plan, parts.consoles)
+        if plan.tasks:
+            self._job = parts.job(plan, None)
 
-    def _add_idle(self, plan: Plan) -> None:
-        if plan.results_without_task == self._idle:
+    def run(self, wait: Await) -> None:
+        """Run the job until its end. Raises what Spark raises if it gives up, OSError."""
+        if self._job is None:
             return
-        self._idle = plan.results_without_task
-        with self._ledger_errors():
-            if self._drains and plan.results_without_task:
-                self._parts.ledger.write_plan(plan)
-                self._parts.ledger.write_attempts([], plan.epoch)
-                self._parts.results.add(plan, [])
-            else:
-                self._parts.results.add_idle(plan)
+        self._job.start()
+        try:
+            wait(self._job, lambda: None)
+        finally:  # what the other tasks have copied is kept, if Spark gives up one
+            self._progress.end()
+            write_copied(self._parts.ledger.path, self._job.results)
 
-    def _ledger_errors(self) -> contextlib.AbstractContextManager[None]:
-        """Without its ledger a stream goes on; what copies only what there is fails, as a scheduled run does."""
-        return contextlib.nullcontext() if self._drains else contextlib.suppress(OSError)
+    def finish(self, *, cut_short: bool) -> None:
+        """Record what was copied. Of ranges whose tasks did not answer, the progress on the target shows it."""
+        parts, plan = self._parts, self._plan
+        attempts = [] if self._job is None else [one for task in self._job.results for one in task.attempts]
+        answered = {(one.result.topic, one.result.partition) for one in attempts}
+        lost = [one for one in plan.ranges if (one.topic, one.partition) not in answered]
+        options = parts.config.clusters[parts.flow.target].client_options()
+        reached = read_target_progress(options, parts.flow.name, lost)
+        if plan.withheld and not cut_short:
+            plan = replace(plan, withheld=self._still_open(plan.withheld))
+        parts.status.returned(plan, attempts)
+        parts.results.end_run(plan, attempts, join_results(plan, attempts, reached, cut_short=cut_short))
 
-    def _pause(self, wait: Await, pause_ms: int) -> bool:
-        """Wait for so long; return False if the run is to end."""
-        until = self._clock.now() + pause_ms
-        while self._clock.now() < until:
-            if not wait(None, _nothing):
-                return False
-        return True
+    def _still_open(self, withheld: OpenTransactions) -> dict[TopicPartition, OpenTransaction]:
+        """Return which of the open transactions of the plan are to be reported, and warn of them.
 
+        The lag does not count their records.
+        """
+        found: OpenTransactions = withheld
+        with contextlib.suppress(MirrorError):
+            found = still_open(self._parts.source, withheld, SystemClock().unix_ms())
+        noteworthy = {tp: one for tp, one in found.items() if one.is_noteworthy}
+        for line in describe_oldest(noteworthy):
+            self._parts.warn(line)
+        return noteworthy
 
-def _nothing() -> None:
-    """Do nothing while a job runs."""
+    def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
+        """Do nothing: the next run copies what is new."""
+
+    def on_status(self, status: FlowStatus) -> None:
+        """Do nothing: the progress is that of the tasks."""
+
+    def _follow_status(self, ended: threading.Event) -> None:
+        parts = self._parts
+        options = parts.config.clusters[parts.flow.target].client_options()
+        with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
+            while not ended.wait(_STATUS_INTERVAL_S):
+                self._progress.on_reports(one for one in follower.news().partitions if one.run == parts.control.run)
 
 
 def _settle_within_ms(config: MirrorConfig, flow: FlowConfig) -> int:

@@ -1,17 +1,14 @@
-"""Prepares the target of one flow: its topics, their configurations, and their ACLs."""
+"""Prepares the target of one flow: its topics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.owned_topics import OwnedTopics
-from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS
 from mirror.client import Admin
 from mirror.config.flow_rules import target_options
 from mirror.spark.discovery.comparison import compare
-from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
-from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
-from mirror.spark.driver.rounds.periodic_rounds import problem_of
+from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
 from mirror.spark.driver.takeover_watch import open_watch
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.preflight.allowance import Allowance
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from mirror.spark.discovery.comparison import Comparison
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.obstacles import TargetTopics
-    from mirror.spark.ledger.results import FlowReport
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.takeover.watch import MirrorMakerWatch
 
@@ -127,47 +123,6 @@ class FlowPreparation:
             )
             self._consoles.warning(f"flow {flow.name}: {more}")
         return prepared.targets
-
-    def align(self, report: FlowReport) -> None:
-        """Bring the target topics in step, before copies begin. A failure fails no copy."""
-        flow = self._flow
-        if not flow.aligns_topics:
-            return
-        self._tell("bringing its topics and their configurations in step")
-        reports = AlignmentReports()
-        try:
-            with AlignmentRounds(self._config, flow, self.created, beside_copies=False) as rounds:
-                report.alignment = rounds.round()
-        except Exception as error:  # noqa: BLE001 - records are copied without it
-            report.alignment = reports.failed(None, problem_of(error))
-        found = report.alignment
-        if flow.configs == "sync":
-            report.sync = report.sync.after(CONFIGS, found.by_reason(), len(found.problems), found.time_ms)
-        if flow.deletes_topics:
-            deletions = found.deletions
-            report.sync = report.sync.after(DELETIONS, deletions.by_reason(), len(deletions.problems), found.time_ms)
-        for line in reports.problems(report.alignment):
-            self._warn(f"{reports.subject}: {line}")
-        self._tell(report.alignment.line())
-
-    def align_acls(self, report: FlowReport) -> None:
-        """Bring the ACLs of the target in step, before copies begin. A failure fails no copy."""
-        flow = self._flow
-        if not flow.acls.sync:
-            return
-        self._tell("bringing the ACLs of its topics in step")
-        reports = AclReports()
-        try:
-            with AclRounds(self._config, flow) as rounds:
-                report.acls = rounds.round()
-        except Exception as error:  # noqa: BLE001 - records are copied without it
-            report.acls = reports.failed(None, problem_of(error))
-        found = report.acls
-        if not found.off:
-            report.sync = report.sync.after(ACLS, found.by_reason(), len(found.problems), found.time_ms)
-        for line in reports.problems(report.acls):
-            self._warn(f"{reports.subject}: {line}")
-        self._tell(report.acls.line())
 
     def _tell(self, line: str) -> None:
         self._consoles.progress(f"flow {self._flow.name}: {line}")

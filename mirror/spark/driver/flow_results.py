@@ -5,6 +5,7 @@ A part is an epoch, a job whose ranges have ends, or a period of a job whose ran
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,8 @@ class FlowResults:
         consoles: Consoles,
         telemetry: RunTelemetry,
         write_sync: Callable[[], None],
+        *,
+        debug: bool,
     ) -> None:
         """``write_sync`` keeps what the flow's report says about what is in step, which depends on the results."""
         self._flow: Final = flow
@@ -45,18 +48,15 @@ class FlowResults:
         self._consoles: Final = consoles
         self._telemetry: Final = telemetry
         self._write_sync: Final = write_sync
+        self._debug: Final = debug
         self._totals: Final = StreamTotals()
 
-    def add(self, plan: Plan, attempts: list[Attempt]) -> None:
-        """Add the results of a part that has ended. Raises OSError if the ledger has no plan of it."""
-        results = join_results(plan, attempts)
-        self._totals.add(results)
-        self._show(plan, attempts, results)
-
-    def add_idle(self, plan: Plan) -> None:
-        """Add the results of a plan without tasks."""
-        self._totals.add(plan.results_without_task)
-        self.update_report()
+    def end_run(self, plan: Plan, attempts: list[Attempt], results: list[RangeResult]) -> None:
+        """Take the ``results`` of a scheduled run."""
+        self._report.partitions = results
+        self._write_sync()
+        with contextlib.suppress(OSError):  # the run fails by that, and telemetry has its times from the files
+            self._record(plan, attempts, results)
 
     def count(self, results: Iterable[RangeResult]) -> None:
         """Add results of a part that goes on."""
@@ -71,21 +71,24 @@ class FlowResults:
         Raises OSError if the ledger has no plan of it.
         """
         self._totals.add(states)
-        self._show(plan, attempts, join_results(plan, attempts), counted=True)
-
-    def update_report(self) -> None:
-        """Have the flow's report show what was added and counted."""
-        self._report.partitions = self._totals.results()
-
-    def _show(self, plan: Plan, attempts: list[Attempt], results: list[RangeResult], *, counted: bool = False) -> None:
+        results = join_results(plan, attempts)
         if (rate := catch_up_rate(results)) is not None:
             self._ledger.add_rate(*rate)
         self.update_report()
         self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
-        line = f"flow {self._flow.name}: epoch {plan.epoch}: {epoch_line(results)}"
-        self._consoles.print_table(f"{at} {line}")
+        self._consoles.print_table(f"{at} flow {self._flow.name}: epoch {plan.epoch}: {epoch_line(results)}")
         self._consoles.write_json(epoch_json(self._flow.name, plan.epoch, results))
+        self._record(plan, attempts, results, counted=True)
+
+    def update_report(self) -> None:
+        """Have the flow's report show what was added and counted."""
+        self._report.partitions = self._totals.results()
+
+    def _record(
+        self, plan: Plan, attempts: list[Attempt], results: list[RangeResult], *, counted: bool = False
+    ) -> None:
         record_epoch(self._telemetry, self._flow, self._ledger, plan, attempts, results, counted=counted)
-        for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
-            self._consoles.traceback(trace)
+        if self._debug:
+            for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
+                self._consoles.traceback(trace)

@@ -1,6 +1,7 @@
-"""What a stream's driver does beside the copies of one flow: heartbeats, consumer groups, configurations and ACLs.
+"""What the driver does beside the copies of one flow: heartbeats, consumer groups, configurations and ACLs.
 
-Each runs in rounds in a thread of its own. What the rounds find goes into the report, the metrics and the ledger.
+In a stream each runs in rounds in a thread of its own; in a scheduled run there is one round. What the rounds find goes
+into the report, the metrics and the ledger.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
+from mirror.errors import MirrorError
 from mirror.groups.summary import summary_of
-from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter
+from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter, not_written
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds
 from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.group_rounds import GroupReports
-from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
+from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds, one_round
 from mirror.telemetry.metrics.record_results import record_groups, record_sync
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class FlowRounds:
         telemetry: RunTelemetry,
         *,
         warn: Callable[[str], None],
+        tell: Callable[[str], None],
         outages: Outages,
     ) -> None:
         self._config: Final = config
@@ -56,6 +59,7 @@ class FlowRounds:
         self._ledger: Final = ledger
         self._telemetry: Final = telemetry
         self._warn: Final = warn
+        self._tell: Final = tell
         self._outages: Final = outages
         self._sync_lock: Final = threading.Lock()
 
@@ -65,15 +69,57 @@ class FlowRounds:
         ``created`` are the topics that preparations have created, for the rounds that bring configurations in step.
         """
         if self._flow.mirrormaker.heartbeats:
-            source_options = self._config.clusters[self._flow.source].client_options()
-            writer = HeartbeatWriter(source_options, source=self._flow.source, target=self._flow.target)
-            yield Heartbeats(writer, self._warn, outages=self._outages)
+            yield Heartbeats(self._heartbeat_writer(), self._warn, outages=self._outages)
         if self._flow.follows_groups:
             yield self._group_rounds()
         if self._flow.aligns_topics:
             yield self._alignment_rounds(created)
         if self._flow.acls.sync:
             yield self._acl_rounds()
+
+    # --- before the copies
+
+    def align(self, created: CreatedTopics) -> None:
+        """Bring the target topics and their ACLs in step, once; ``created`` as for :meth:`opened`. Raises OSError."""
+        config, flow = self._config, self._flow
+        if flow.aligns_topics:
+            self._tell("bringing its topics and their configurations in step")
+            found = one_round(
+                lambda: AlignmentRounds(config, flow, created, beside_copies=False), AlignmentReports(), self._warn
+            )
+            self.on_alignment(found)
+            self._tell(found.line())
+        if flow.acls.sync:
+            self._tell("bringing the ACLs of its topics in step")
+            acls = one_round(lambda: AclRounds(config, flow), AclReports(), self._warn)
+            self.on_acls(acls)
+            self._tell(acls.line())
+
+    # --- a scheduled run
+
+    def write_heartbeat(self) -> None:
+        """Write a heartbeat to the source, which this run copies."""
+        try:
+            with self._heartbeat_writer() as writer:
+                writer.write()
+        except MirrorError as error:
+            self._warn(not_written(error))
+
+    def bring_groups(self) -> None:
+        """Bring the positions of consumer groups to the target, once."""
+        if not self._flow.follows_groups:
+            return
+        act = "committing" if self._flow.groups.sync else "translating"
+        self._tell(f"{act} the positions of consumer groups")
+        found = one_round(lambda: CheckpointedRounds(self._config, self._flow), GroupReports(), self._warn)
+        with contextlib.suppress(OSError):
+            self.on_groups(found)
+
+    # --- a stream
+
+    def _heartbeat_writer(self) -> HeartbeatWriter:
+        source_options = self._config.clusters[self._flow.source].client_options()
+        return HeartbeatWriter(source_options, source=self._flow.source, target=self._flow.target)
 
     def _group_rounds(self) -> PeriodicRounds[GroupsReport]:
         return PeriodicRounds(

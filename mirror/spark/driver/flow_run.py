@@ -1,10 +1,12 @@
-"""One flow of a stream, from its preparation to the end of its last job.
+"""One run of one flow, from the preparation of its target to the end of its job.
+
+A scheduled run copies what there is when it plans. A stream follows its partitions until it is to stop.
 
 ::
 
     prepare ──► claim ──► plan ──► job ──► its end: an event for who runs the flow
                                     │
-                beside it: control, new topics, what tasks report, lag, rounds
+                beside it: control, what tasks report; in a stream new topics, lag, rounds
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
-from mirror.errors import ConfigError, FlowError, KafkaError, MirrorError, MirrorMakerResumed
+from mirror.errors import KafkaError, MirrorError, MirrorMakerResumed
+from mirror.relay.model.ranges import SEVERITY, Outcome
 from mirror.runtime.clock import SystemClock
-from mirror.spark.contact import is_away
-from mirror.spark.driver.copy_jobs import BoundedJobs, FollowedJob, JobParts
+from mirror.spark.driver.copy_jobs import BoundedJob, FollowedJob, JobParts
 from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.flow_results import FlowResults
 from mirror.spark.driver.flow_rounds import FlowRounds
@@ -33,8 +36,8 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.run_control import RunControlClient, takeover_message
-from mirror.spark.status.lag_monitor import LagMonitor
-from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Refused, TakenOver
+from mirror.spark.status.lag_monitor import LagMonitor, measure_once
+from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, TakenOver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -62,7 +65,7 @@ _CANCELLED_WITHIN_S: Final = 5.0
 
 
 class FlowRun:
-    """Runs one flow once. :meth:`run` blocks its thread; :meth:`stop` and :meth:`cancel` may be called from any."""
+    """One run of one flow. :meth:`run` blocks its thread; :meth:`stop` and :meth:`cancel` may be called from any."""
 
     def __init__(
         self,
@@ -76,12 +79,14 @@ class FlowRun:
         telemetry: RunTelemetry,
         findings: Findings,
         record: RunRecord,
-        available_now: bool = False,
+        follows: bool,
+        debug: bool = False,
     ) -> None:
         """``config`` and ``flow`` do not change: another configuration needs another run.
 
         ``findings`` are those of the flow's check. ``record`` is that of this run, which may have claimed the flow
-        already. With ``available_now`` it ends once what there is now is copied.
+        already. With ``follows`` it copies until it is to stop, otherwise what there is when it plans. Tasks without a
+        number (``options.parallelism`` 0) are as many as Spark runs at once.
         """
         self.report: Final = report
         self._context: Final = context
@@ -90,7 +95,8 @@ class FlowRun:
         self._options: Final = options
         self._consoles: Final = consoles
         self._telemetry: Final = telemetry
-        self._available_now: Final = available_now
+        self._follows: Final = follows
+        self._debug: Final = debug
         self._reports: Final = options.ledger.parents[2]
         self._preparation: Final = FlowPreparation(config, flow, consoles, findings)
         self.ledger: Final = Ledger(options.ledger)
@@ -108,16 +114,19 @@ class FlowRun:
             report,
             self.ledger,
             telemetry,
-            warn=self._warn,
+            warn=self._warn_once,
+            tell=self._tell,
             outages=self._outages,
         )
-        self._results: Final = FlowResults(flow, report, self.ledger, consoles, telemetry, self._rounds.write_sync)
+        self._results: Final = FlowResults(
+            flow, report, self.ledger, consoles, telemetry, self._rounds.write_sync, debug=debug
+        )
         self._record: Final = record
         self._asked: Final = threading.Event()
         self._cancelled: Final = threading.Event()
         self._monitor: StreamMonitor | None = None
         self._watch: MirrorMakerWatch | None = None
-        self._jobs: FollowedJob | BoundedJobs | None = None
+        self._job: FollowedJob | BoundedJob | None = None
         self._status: RunStatus | None = None
         self._targets = TargetTopics()
         self._warned: Final = set[str]()
@@ -138,83 +147,131 @@ class FlowRun:
     # --- the run
 
     def run(self, announce: Callable[[Event], None]) -> Event:
-        """Run the flow until its end, and return what has ended it; ``announce`` is called once its job has begun."""
+        """Run the flow until its end, and return what has ended it; ``announce`` is called once its job has begun.
+
+        Raises MirrorError, MirrorMakerResumed also if that has ended it, and what Spark raises if it gives up.
+        """
         try:
             with contextlib.ExitStack() as resources:
                 return self._run(announce, resources)
         except MirrorMakerResumed as error:
             self.report.failed(error, str(error))
-            return Refused(str(error), self._flow.refresh_ms)
-        except (FlowError, ConfigError) as error:
-            if is_away(error):
-                return Lost(str(error), outage=True)
-            return Refused(str(error), self._flow.refresh_ms)
-        except Exception as error:  # noqa: BLE001 - who runs the flow begins again
-            return Lost("; ".join(error_lines(error)), outage=is_away(error))
+            raise
         finally:
             self._end()
 
     def _run(self, announce: Callable[[Event], None], resources: contextlib.ExitStack) -> Event:
+        flow = self._flow
         self._watch = resources.enter_context(self._preparation.open_watch())
         self._watch.check()
-        options = self._config.clusters[self._flow.target].client_options()
-        status = self._status = RunStatus(options, self._flow, self._options.run, self._tell)
+        status = self._status = RunStatus(self._target_options, flow, self._options.run, self._tell)
         resources.callback(status.close)
         targets = self._prepare()
+        if not self._follows and flow.mirrormaker.heartbeats:
+            self._rounds.write_heartbeat()
         status.read(self._reports)
         status.prepared(targets)
-        source, target = resources.enter_context(open_admins(self._config, self._flow))
+        if not self._follows:
+            status.report_state("running")
+            resources.callback(self._report_end, status)
+        source, target = resources.enter_context(open_admins(self._config, flow))
         self._learn_addresses(source, target)
-        control = RunControlClient(target, self._flow.name, record=self._record)
-        if (previous := control.claim()) is not None:
-            self._warn(takeover_message(previous))
+        control = RunControlClient(target, flow.name, record=self._record)
+        self._claim(control)
+        context = self._context()
         self._tell("planning")
+        options = replace(self._options, parallelism=self._options.parallelism or context.defaultParallelism)
         parts = JobParts(
-            context=self._context(),
+            context=context,
             config=self._config,
-            flow=self._flow,
-            options=self._options,
+            flow=flow,
+            options=options,
             ledger=self.ledger,
             source=source,
             target=target,
             control=control,
             planner=FlowPlanner(
                 self._config,
-                self._flow,
+                flow,
                 targets,
                 SystemClock(),
-                parallelism=self._options.parallelism,
-                drains=self._available_now,
+                parallelism=options.parallelism,
+                follows=self._follows,
                 status=status.table,
             ),
             status=status,
             results=self._results,
             progress=self._progress,
+            consoles=self._consoles,
             record=self._record,
             targets=lambda: self._targets,
             warn=self._warn_once,
             warn_again=self._warn,
         )
-        self._jobs = jobs = (
-            FollowedJob(parts) if parts.planner.follows else BoundedJobs(parts, drains=self._available_now)
-        )
+        self._job = job = FollowedJob(parts) if self._follows else BoundedJob(parts)
         if (event := self._ended()) is not None:
             return event
-        jobs.prepare()
-        monitor = self._open_monitors(resources, jobs)
+        job.prepare()
+        monitor = self._open_monitors(resources, job)
         announce(Began())
-        is_drained = jobs.run(self._await)
-        if not (is_drained or self._ends):
+        has_ended = self._has_ended(job)
+        if not self._ends:
             monitor.follow(control)  # its tasks may have ended by a command that they have read first
-        return self._ended() or (JobEnded("drained") if is_drained else Lost(jobs.why))
+        if has_ended and not self._follows:
+            self._complete()
+        return self._ended() or (Lost(job.why) if isinstance(job, FollowedJob) else JobEnded("in order"))
+
+    def _has_ended(self, job: FollowedJob | BoundedJob) -> bool:
+        """Run the job to its end, and record what it has copied; return False if Spark gave up that of a scheduled run.
+
+        It is reported here then: there are results of the other tasks. Raises what the job of a stream does.
+        """
+        try:
+            job.run(self._await)
+        except MirrorError:
+            raise
+        except Exception as error:
+            if self._follows:
+                raise
+            self.ledger.check_writable()  # the disk may have had no room for the results
+            self._consoles.error(self._prefixed("; ".join(error_lines(error))))
+            if self._debug:
+                self._consoles.traceback(str(error))
+            return False
+        except BaseException:
+            self.report.cut_short = True  # progress that the tasks did not report is read from the target
+            raise
+        finally:
+            job.finish(cut_short=self.report.cut_short)
+        return True
+
+    def _claim(self, control: RunControlClient) -> None:
+        """Have other runs of the flow end. A scheduled run goes on if that fails. Raises KafkaError."""
+        if not self._follows:
+            control.claim_or_warn(self._warn)
+        elif (previous := control.claim()) is not None:
+            self._warn(takeover_message(previous))
 
     def _prepare(self) -> TargetTopics:
         self._targets = targets = self._preparation.prepare()
+        Ledger.open(self._reports, self._flow.name, self._options.run)
         self.ledger.write_targets(targets)
-        self._preparation.align(self.report)
-        self._preparation.align_acls(self.report)
+        self._rounds.align(self._preparation.created)
         self._rounds.on_prepared(targets)
         return targets
+
+    def _complete(self) -> None:
+        """Do what a scheduled run does once its copies have ended: bring the groups, and measure what is left."""
+        if self._watch is not None and self._watch.resumed is None:
+            self._rounds.bring_groups()
+        with contextlib.suppress(MirrorError):  # the run has reported a cluster that does not answer
+            self.report.index_bytes = measure_once(self._config, self._flow, self._telemetry, self._reports)
+
+    def _report_end(self, status: RunStatus) -> None:
+        """Report how a scheduled run has ended, unless the state of the flow is that of another run now."""
+        if self.report.fenced is None:
+            outcomes = [one.outcome for one in self.report.partitions]
+            status.report_state("ended", max(outcomes, key=SEVERITY.index, default=Outcome.FAILED).value)
 
     def _learn_addresses(self, *admins: Admin) -> None:
         """Have a later outage name its cluster. That is for messages only: an error is no reason not to start."""
@@ -223,7 +280,7 @@ class FlowRun:
                 brokers = admin.describe_cluster().brokers
                 self._outages.learn(name, [f"{broker.host}:{broker.port}" for broker in brokers])
 
-    def _open_monitors(self, resources: contextlib.ExitStack, jobs: FollowedJob | BoundedJobs) -> StreamMonitor:
+    def _open_monitors(self, resources: contextlib.ExitStack, job: FollowedJob | BoundedJob) -> StreamMonitor:
         """Begin what is done beside the copies."""
         self._monitor = monitor = StreamMonitor(
             self._config,
@@ -234,15 +291,17 @@ class FlowRun:
             self._warn,
             self._progress.on_news,
             record=self._record,
-            assign=None if self._available_now else jobs.assign,
-            others=jobs.others,
+            assign=job.assign if isinstance(job, FollowedJob) else None,
+            others=job.others,
             outages=self._outages,
             watch=self._watch,
         )
         if self._asked.is_set():
             monitor.stop()
         resources.enter_context(monitor)
-        listener = _Listener(self._progress, jobs.on_status)
+        if not isinstance(job, FollowedJob):
+            return monitor
+        listener = _Listener(self._progress, job.on_status)
         resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, listener, self._reports))
         for rounds in self._rounds.opened(self._preparation.created):
             resources.enter_context(rounds)
@@ -264,17 +323,25 @@ class FlowRun:
 
     def _on_created(self, topics: Collection[str]) -> None:
         """Have copies begin again whose target topics were deleted, and were created again."""
-        if isinstance(self._jobs, FollowedJob):
-            self._jobs.begin_again(topics)
+        if isinstance(self._job, FollowedJob):
+            self._job.begin_again(topics)
 
-    def _await(self, job: FlowJob[CopyTask, CopiedTask] | None, update: Callable[[], None]) -> bool:
-        """Wait for the end of ``job``, or for a moment if there is none; return whether the run goes on.
+    def _await(self, job: FlowJob[CopyTask, CopiedTask], update: Callable[[], None]) -> None:
+        """Wait for the end of ``job``, and call ``update`` often meanwhile. Raises what the job raises.
 
-        If the run is to end, its tasks are stopped, and cancelled if they take too long. While it waits, ``update`` is
-        called often. Raises what the job raises.
+        If the run is to end, its tasks are stopped, and cancelled if they take too long.
         """
+        try:
+            self._await_or_stop(job, update)
+        except BaseException:
+            job.cancel()  # its tasks must not go on without this run
+            raise
+        if not self._cancelled.is_set():
+            job.done.result()
+
+    def _await_or_stop(self, job: FlowJob[CopyTask, CopiedTask], update: Callable[[], None]) -> None:
         end_s = float("inf")
-        while job is not None and not job.done.done():
+        while not job.done.done():
             update()
             if self._ends:
                 self.report.asked = self.report.asked or datetime.now(UTC)
@@ -283,18 +350,13 @@ class FlowRun:
                     self._monitor.stop()
             if self._cancelled.is_set() or time.monotonic() >= end_s:
                 self.report.cut_short = True
+                self._cancelled.set()
                 job.cancel()
                 with contextlib.suppress(Exception):
                     job.done.result(_CANCELLED_WITHIN_S)
-                return False
+                return
             with contextlib.suppress(TimeoutError):
                 job.done.exception(_POLL_S)
-        if job is None:
-            self._asked.wait(_POLL_S)
-            update()
-        else:
-            job.done.result()
-        return not self._ends
 
     @property
     def _ends(self) -> bool:
@@ -306,8 +368,8 @@ class FlowRun:
     def _ended(self) -> Event | None:
         """Return why the run is to end; None if it is not. Raises MirrorMakerResumed."""
         monitor = self._monitor
-        if monitor is not None and (other := monitor.fenced_by) is not None:
-            self.report.fenced = f"another run of this flow took over: {other.run} on {other.host}; this run ends"
+        if monitor is not None and (other := monitor.fenced_by) is not None and self._is_incomplete:
+            self.report.fenced = f"another run of this flow took over: {other.run} on {other.host}"
             self._consoles.error(self._prefixed(self.report.fenced))
             return TakenOver(other.run, other.host)
         if self._watch is not None:
@@ -316,20 +378,29 @@ class FlowRun:
             return JobEnded("cut short" if self.report.cut_short else "in order")
         return Held() if monitor is not None and monitor.stop_requested else None
 
+    @property
+    def _is_incomplete(self) -> bool:
+        """Whether another run has taken anything over: a run that was complete before has nothing to report."""
+        return self._follows or any(one.outcome is not Outcome.COMPLETE for one in self.report.partitions)
+
     def _end(self) -> None:
         """Record that the run has ended."""
         self._progress.end()
-        self.report.index_bytes = self._progress.index_bytes
-        self._results.update_report()
+        if self._follows:
+            self.report.index_bytes = self._progress.index_bytes
+            self._results.update_report()
         if self._ends and not (self.report.cut_short or self.report.fenced or self.report.error):
             self.report.behind = self._progress.why_behind()
             if self.report.behind is not None:
                 self._consoles.error(self._prefixed(f"it ends behind: {self.report.behind}"))
         if self._record.claimed:
-            options = self._config.clusters[self._flow.target].client_options()
-            with contextlib.suppress(MirrorError), Admin(options) as target:
+            with contextlib.suppress(MirrorError), Admin(self._target_options) as target:
                 RunControlClient(target, self._flow.name, record=self._record).end()
         self.report.ended = datetime.now(UTC)
+
+    @property
+    def _target_options(self) -> dict[str, object]:
+        return dict(self._config.clusters[self._flow.target].client_options())
 
     # --- lines
 

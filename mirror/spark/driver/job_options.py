@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+AVAILABLE_NOW: Final = "--available-now"
+INSTEAD_OF_AVAILABLE_NOW: Final = "a stream has no end; `mirror run` copies what there is and ends"
 DEFAULT_REPORT_DIR: Final = Path("mirror-report")
 MAX_PARTITIONS_SHOWN: Final = 40
 """Partitions of a flow in a table, unless all are to be shown."""
@@ -31,7 +33,6 @@ CONFIG: Final = Option("--config", "The TOML file with clusters and flows.")
 FLOW: Final = Option("--flow", "Only this flow (default: all).")
 REPORT_DIR: Final = Option("--report-dir", "Folder of the runs: summary.json, report.html, ledger and Spark's log.")
 SECRETS_DIR: Final = Option("--secrets-dir", "Folder with one file per secret (else MIRROR_SECRETS_DIR).")
-AVAILABLE_NOW: Final = Option("--available-now", "Copy what is there now, epoch by epoch, and end.")
 WAIT: Final = Option("--wait", "Seconds that a flow waits at the start for a cluster that is away; 0: it fails.")
 ALL: Final = Option("--all", f"Show all partitions at the end, not only the {MAX_PARTITIONS_SHOWN} worst.")
 JSON: Final = Option("--json", "Print JSON, and nothing else, on stdout.")
@@ -46,8 +47,6 @@ class JobOptions:
     flow: str | None = None
     report_dir: Path = DEFAULT_REPORT_DIR
     secrets_dir: Path | None = None
-    available_now: bool = False
-    """Of a stream only."""
     wait: float | None = None
     """Of a stream only, in seconds; None: for as long as it takes."""
     all_partitions: bool = False
@@ -63,11 +62,12 @@ class JobOptions:
         parser.add_argument(REPORT_DIR.name, type=Path, default=DEFAULT_REPORT_DIR, help=REPORT_DIR.help)
         parser.add_argument(SECRETS_DIR.name, type=Path, help=SECRETS_DIR.help)
         if stream:
-            parser.add_argument(AVAILABLE_NOW.name, action="store_true", help=AVAILABLE_NOW.help)
             parser.add_argument(WAIT.name, type=float, metavar="SECONDS", help=WAIT.help)
         parser.add_argument(ALL.name, dest="all_partitions", action="store_true", help=ALL.help)
         parser.add_argument(JSON.name, dest="as_json", action="store_true", help=JSON.help)
         parser.add_argument(DEBUG.name, action="store_true", help=DEBUG.help)
+        if stream and AVAILABLE_NOW in arguments:
+            parser.error(f"{AVAILABLE_NOW}: {INSTEAD_OF_AVAILABLE_NOW}")
         return cls(**vars(parser.parse_args(arguments)))
 
     def to_arguments(self) -> list[str]:
@@ -79,7 +79,7 @@ class JobOptions:
             SECRETS_DIR: self.secrets_dir,
             WAIT: self.wait,
         }
-        flags = {AVAILABLE_NOW: self.available_now, ALL: self.all_partitions, JSON: self.as_json, DEBUG: self.debug}
+        flags = {ALL: self.all_partitions, JSON: self.as_json, DEBUG: self.debug}
         return as_arguments(values, flags)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 
-from mirror.errors import FlowError, MirrorError, NotRetriable
+from mirror.errors import ConfigError, FlowError, MirrorError, NotRetriable
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusWriter
 from mirror.relay.progress.status_values import RunState
@@ -167,7 +167,8 @@ class StreamSite:
             telemetry=self._telemetry,
             findings=findings,
             record=flow.record,
-            available_now=self._options.available_now,
+            follows=True,
+            debug=self._options.debug,
         )
         return flow.stream
 
@@ -200,7 +201,7 @@ class StreamSite:
                 debug=self._options.debug,
                 prefix=f"flow {flow}: ",
             )
-        is_refused = isinstance(error, FlowError | NotRetriable) and not isinstance(error, NoFreeSlot)
+        is_refused = isinstance(error, ConfigError | FlowError | NotRetriable) and not isinstance(error, NoFreeSlot)
         return Refused(line, self._flows[flow].refresh_ms) if is_refused else Lost(line)
 
     def idle(self, settings: FlowSettings, now: Supervised) -> Event | None:
@@ -230,7 +231,7 @@ class StreamSite:
     def gives_up(self, flow: str, now: Supervised) -> bool:
         """Whether the job is not to wait for what keeps a flow from running."""
         waits_for_nothing = now.state is FlowState.BACKING_OFF and not self._flows[flow].has_begun
-        return self._options.available_now or (waits_for_nothing and time.monotonic() >= self._give_up_s)
+        return waits_for_nothing and time.monotonic() >= self._give_up_s
 
     def on_change(self, name: str, settings: FlowSettings | None, before: Supervised | None, now: Supervised) -> None:
         """Print the change, and write it for other hosts, the metrics and the summary."""
@@ -367,4 +368,4 @@ class StreamSite:
         for report in self.reports:
             report.ended = report.ended or datetime.now(UTC)
         in_order = {one.flow for one in self.reports if not (one.cut_short or one.fenced or one.error)}
-        return exit_status(self.reports, set() if self._options.available_now else in_order)
+        return exit_status(self.reports, in_order)

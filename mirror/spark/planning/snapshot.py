@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -41,10 +41,6 @@ FAR_BEHIND_BYTES: Final = 64 * 1024 * 1024
 """A partition with this backlog or more is far behind: it fills transactions of its own (MAX_TRANSACTION_BYTES)."""
 
 
-DrainBounds = Mapping[TopicPartition, int | tuple[Outcome, str | None]]
-"""By source partition: the offset where a drain ends, or its outcome and error if the drain has given it up."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """What is to be planned: a flow, and what the planner has to consider beside the clusters' state."""
@@ -59,18 +55,14 @@ class PlanRequest:
     """When source partitions were given to a task the last time, in ms since 1970."""
     unhealthy: UnhealthyPartitions = field(default_factory=dict)
     """The source partitions that fail."""
-    lanes: bool = False
-    """Whether partitions that are unhealthy, or :data:`FAR_BEHIND_BYTES` or more behind, share no task with the others.
-
-    This is for a stream, whose tasks continue with them. A batch job ends when its last range does, and a lane of few
-    ranges would leave processors idle.
-    """
     follow: bool = False
-    """Whether every partition that can be copied gets a range without an end."""
-    initial_partitions: Container[TopicPartition] | None = None
-    """The source partitions that existed when the flow started; None: all. Later ones are copied from their start."""
-    bounds: DrainBounds | None = None
-    """Nothing is planned beyond these bounds, and nothing of a partition that has none. None: there are no bounds."""
+    """Whether every partition that can be copied gets a range without an end.
+
+    Then partitions that are unhealthy, or :data:`FAR_BEHIND_BYTES` or more behind, share no task with the others. A job
+    whose ranges have ends ends with its last one, and a lane of few ranges would leave processors idle.
+    """
+    is_initial: Callable[[TopicPartition], bool] | None = None
+    """Whether the source had a partition when the flow started; None: all. Later ones are copied from their start."""
     call_timeout_ms: int | None = None
     """The time-out of each look-up of offsets; None: that of the cluster's configuration."""
     withheld: OpenTransactions | None = None
@@ -122,10 +114,6 @@ class ClusterSnapshot:
             )
         return replace(self, decisions=decisions)
 
-    def with_bounds(self, bounds: DrainBounds) -> ClusterSnapshot:
-        """Return a copy in which nothing is copied beyond the ``bounds``."""
-        return replace(self, decisions=[_bounded(decision, bounds) for decision in self.decisions])
-
 
 def make_plan(request: PlanRequest, source: Admin, target: Admin) -> Plan:
     """Read the state of both clusters and plan an epoch. Changes nothing on either.
@@ -144,7 +132,7 @@ def take_snapshot(request: PlanRequest, source: Admin, target: Admin) -> Cluster
     offsets = SourceOffsets(flow, topics, source, call_timeout_ms=request.call_timeout_ms)
     obstacles = too_long(flow, topics)
     progress = ProgressStore(target, flow.name).read(offsets.target_partitions(excluded=obstacles))
-    partitions = offsets.partitions(request.initial_partitions)
+    partitions = offsets.partitions(request.is_initial)
     if not request.follow:
         partitions = offsets.compared(partitions, progress)  # a followed partition is read behind its progress
     recommit_before_ms = request.now_ms - recommit_after_ms(target)
@@ -200,8 +188,6 @@ def plan_from_snapshot(request: PlanRequest, snapshot: ClusterSnapshot) -> Plan:
         snapshot = snapshot.with_targets(flow, targets)
     if request.registry is not None:
         snapshot = snapshot.with_registry(flow, request.registry)
-    if request.bounds is not None:
-        snapshot = snapshot.with_bounds(request.bounds)
     limit, idle = _limited(request, snapshot)
     ends, lags = Counter[str](), Counter[str]()
     for partition, decision in zip(snapshot.partitions, snapshot.decisions, strict=True):
@@ -250,20 +236,4 @@ def _packed(request: PlanRequest, record_sizes_: RecordSizes, ranges: list[Range
         return is_unhealthy(range_) or size_of(range_) >= FAR_BEHIND_BYTES
 
     packed_size = steady_size(size_of) if request.follow else size_of
-    return pack(ranges, request.parallelism, size_of=packed_size, slow=slow if request.lanes else no_lane)
-
-
-def _bounded(decision: Range | RangeResult, bounds: DrainBounds) -> Range | RangeResult:
-    end = bounds.get(TopicPartition(decision.topic, decision.partition), 0)
-    if isinstance(end, tuple):
-        outcome, error = end
-        return replace(_empty_result(decision), outcome=outcome, error=error)
-    if isinstance(decision, RangeResult) or decision.end <= end:
-        return decision
-    if end > decision.start:
-        return replace(decision, end=end)
-    return RangeResult.initial(decision, decision.start, Outcome.COMPLETE)
-
-
-def _empty_result(decision: Range | RangeResult) -> RangeResult:
-    return decision if isinstance(decision, RangeResult) else RangeResult.initial(decision, decision.start)
+    return pack(ranges, request.parallelism, size_of=packed_size, slow=slow if request.follow else no_lane)

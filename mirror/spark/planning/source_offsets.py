@@ -87,10 +87,10 @@ class SourceOffsets:
             if topic.name not in excluded
         }
 
-    def partitions(self, initial: Container[TopicPartition] | None = None) -> list[SourcePartition]:
+    def partitions(self, is_initial: Callable[[TopicPartition], bool] | None = None) -> list[SourcePartition]:
         """Return all source partitions with their offsets.
 
-        A partition that is not ``initial`` (None: all are) appeared while the flow ran: ``start = "latest"`` copies it
+        A partition that is not initial (None: all are) appeared while the flow ran: ``start = "latest"`` copies it
         from its first record. Raises KafkaError if no partition's leader answers.
         """
         flow, lookup, earliest = self._flow, self._lookup, self._earliest
@@ -98,8 +98,8 @@ class SourceOffsets:
         end = {tp: result.offset for tp, result in last.items()}
         epochs = {tp: result.leader_epoch for tp, result in last.items() if tp in self._have_epochs}
         first = dict(first_offsets(flow, lookup.offsets, earliest, end))
-        if initial is not None and flow.begins_at_end:
-            first |= {tp: offset for tp, offset in earliest.items() if tp not in initial}
+        if is_initial is not None and flow.begins_at_end:
+            first |= {tp: offset for tp, offset in earliest.items() if not is_initial(tp)}
         until = _until_offsets(lookup, self._with_leader, flow.end_position)
         high = high_watermarks(self._source, end, call_timeout_ms=self._call_timeout_ms)
         return [

@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
+from mirror.client import Admin
 from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.evidence_files import keep_evidence, read_evidence
+from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.lag import lag_metrics
@@ -134,6 +136,21 @@ def record_last_evidence(telemetry: RunTelemetry, report_dir: Path, flow: str) -
     evidence = read_evidence(report_dir, flow)
     with telemetry.metrics.lock:
         record_evidence(telemetry.metrics, flow, evidence)
+
+
+def measure_once(config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry, report_dir: Path) -> int | None:
+    """Record the lags of a flow once, if telemetry is on; return the size of its offset index in bytes.
+
+    Raises MirrorError if a cluster does not answer.
+    """
+    if not telemetry.enabled:
+        with Admin(config.clusters[flow.target].client_options()) as target:
+            return read_index_size(target, flow.name)
+    with StatusReader(config, flow, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as reader:
+        status = reader.read()
+    record_lags(telemetry, status)
+    record_last_evidence(telemetry, report_dir, flow.name)
+    return status.index_bytes
 
 
 def record_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:

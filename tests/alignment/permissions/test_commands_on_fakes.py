@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.errors import KafkaError
 from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of
-from mirror.spark.driver import flow_preparation
 from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
-from mirror.spark.ledger.results import FlowReport
 from mirror.wire.api import Api
 from tests.alignment.permissions.authorizer import group, topic
 from tests.alignment.permissions.kept_groups import keep_positions
@@ -27,8 +24,6 @@ from tests.fakes import errors
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
-from tests.spark.driver.test_batch_flow import preparation
-from tests.spark.planning.test_range_planner import flow
 
 
 class Site:
@@ -191,19 +186,3 @@ def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
     report = AclReports().failed(last, "no answer")
     assert (report.by_reason(), report.is_in_step) == ({"removed-on-target": 1}, False)
     assert list(AclReports().problems(report)) == ["no answer", "1 ACL removed-on-target; mirror drift lists them"]
-
-
-def test_a_failure_at_the_start_is_reported_and_fails_no_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("what")
-
-    monkeypatch.setattr(flow_preparation, "AclRounds", fail)
-    report = FlowReport("f", datetime.now(UTC))
-    preparation(flow(acls={})).align_acls(report)
-    assert report.to_json()["acls"]["problems"] == ["ZeroDivisionError: what"]
-    assert "ACLs: ZeroDivisionError: what" in capsys.readouterr().err
-    without = FlowReport("f", datetime.now(UTC))
-    preparation(flow()).align_acls(without)
-    assert without.to_json()["acls"] is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,12 @@ from mirror.alignment.deletions.records import CreatedTopic, SourceTopic, create
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
-from mirror.spark.driver import flow_preparation
 from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
-from mirror.spark.ledger.results import FlowReport
 from mirror.wire.api import Api
 from tests.alignment.test_commands_on_fakes import LONG_ENOUGH
 from tests.fakes import errors
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
-from tests.spark.driver.test_batch_flow import preparation
-from tests.spark.planning.test_range_planner import flow
 
 
 class Site:
@@ -107,20 +102,3 @@ def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
         "no answer",
         "1 configuration of target topics differed-before; mirror drift lists them",
     ]
-
-
-def test_a_failure_at_the_start_is_reported_and_fails_no_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("what")
-
-    monkeypatch.setattr(flow_preparation, "AlignmentRounds", fail)
-    report = FlowReport("f", datetime.now(UTC))
-    preparation(flow(configs="sync")).align(report)
-    assert report.alignment is not None
-    assert report.to_json()["configs"]["problems"] == ["ZeroDivisionError: what"]
-    assert "configurations: ZeroDivisionError: what" in capsys.readouterr().err
-    without = FlowReport("f", datetime.now(UTC))
-    preparation(flow(configs="create")).align(without)
-    assert without.to_json()["configs"] is None

@@ -1,30 +1,37 @@
-"""One flow of a stream with clusters in a folder, and a hand in place of Spark: what its end is told as."""
+"""A run of one flow with clusters in a folder, and a hand in place of Spark: how it ends, and what it reports."""
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import threading
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.errors import AuthorizationFailed
+from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
 from mirror.spark import flow_admins
+from mirror.spark.contact import is_away
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver import copy_jobs, flow_preparation, flow_run, stream_monitor
+from mirror.spark.driver.copy_jobs import FollowedJob
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.results import FlowReport
+from mirror.spark.ledger.results import FlowReport, exit_status
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient, RunRecord
-from mirror.spark.status import status_reader
-from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Refused, TakenOver
+from mirror.spark.status import lag_monitor, status_reader, target_progress
+from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, TakenOver
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.polling import eventually
@@ -71,7 +78,7 @@ class Run(FlowHarness):
         monkeypatch: pytest.MonkeyPatch,
         *lines: str,
         topics: str = "orders.*",
-        available_now: bool = False,
+        follows: bool = True,
     ) -> None:
         super().__init__(folder, topics)
         self.config.write_text(configuration(topics) + "\n".join(lines))
@@ -89,7 +96,7 @@ class Run(FlowHarness):
 
         monkeypatch.setattr(copy_jobs, "copy_job", copy_job)
         self.stream = FlowRun(
-            lambda: cast("Any", None),
+            lambda: cast("Any", SimpleNamespace(defaultParallelism=3)),
             config,
             flow,
             options,
@@ -98,13 +105,17 @@ class Run(FlowHarness):
             telemetry=RunTelemetry(TelemetrySettings(disabled=True), self.report, SystemClock()),
             findings=Findings(),
             record=RunRecord("run-1"),
-            available_now=available_now,
+            follows=follows,
         )
         self.event: Event | None = None
+        self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        self.event = self.stream.run(self._announce)
+        try:
+            self.event = self.stream.run(self._announce)
+        except BaseException as error:  # noqa: BLE001 - a test may have raised it
+            self.error = error
 
     def _announce(self, event: Event) -> None:
         assert event == Began()
@@ -137,7 +148,8 @@ class Run(FlowHarness):
 
 @pytest.fixture(autouse=True)
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_fakes(tmp_path, monkeypatch, flow_run, flow_preparation, flow_admins, stream_monitor, status_reader)
+    modules = (flow_run, flow_preparation, flow_admins, stream_monitor, status_reader, lag_monitor, target_progress)
+    use_fakes(tmp_path, monkeypatch, *modules)
     monkeypatch.setattr(copy_jobs, "StatusFollower", SilentFollower)
 
 
@@ -214,7 +226,9 @@ def test_tasks_that_read_a_command_before_their_driver_does_have_not_ended_by_th
 def test_a_job_that_spark_gives_up_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(tmp_path, monkeypatch)
     run.begin().done.set_exception(RuntimeError("Job aborted due to stage failure"))
-    assert run.ended() == Lost("RuntimeError: Job aborted due to stage failure")
+    assert run.ended() is None
+    assert str(run.error) == "Job aborted due to stage failure"
+    assert run.record().ended
 
 
 def test_a_task_that_ends_by_itself_ends_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,44 +241,142 @@ def test_a_task_that_ends_by_itself_ends_the_job(tmp_path: Path, monkeypatch: py
     assert run.ended() == Lost("no memory")
 
 
-def test_what_keeps_a_run_from_its_start_is_refused_or_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = Run(tmp_path, monkeypatch, topics="nothing").ended()
-    assert isinstance(refused, Refused)
-    assert "none of the" in refused.reason
+def test_what_keeps_a_run_from_its_start_is_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path, monkeypatch, topics="nothing")
+    run.ended()
+    assert "none of the" in str(run.error)
     run = Run(tmp_path, monkeypatch)
     run.b.path.unlink()
-    lost = run.ended()
-    assert isinstance(lost, Lost)
-    assert lost.outage
+    run.ended()
+    assert run.error is not None
+    assert is_away(run.error)
 
 
-def test_a_flow_with_limits_has_one_job_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(tmp_path, monkeypatch, "max-partitions-in-parallel = 1")
-    run.begin()
-    eventually(lambda: run.jobs, what="the first job")
-    run.jobs[0].end()
-    eventually(lambda: len(run.jobs) == 2, what="the second job")
-    assert [[task.spec.job for task in job.tasks] for job in run.jobs] == [[1], [2]]
-    assert [len(job.tasks[0].ranges) for job in run.jobs] == [1, 1]
-    run.stream.stop()
-    eventually(lambda: run.record().stop, what="the command to stop")
-    assert run.record().job == 2, "tasks of the first job are to end"
-    run.jobs[1].end()
-    assert run.ended() == JobEnded("in order")
+def test_a_job_is_cancelled_if_the_run_cannot_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(FollowedJob, "_update", fail)
+    run = Run(tmp_path, monkeypatch)
+    run.ended()
+    assert (str(run.error), run.jobs[0].cancelled) == ("a bug", True)
 
 
-def test_a_run_that_drains_ends_once_all_is_copied_that_was_there(
+# --- a scheduled run
+
+
+def test_a_scheduled_run_has_one_job_with_ends_and_ends_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run(tmp_path, monkeypatch, available_now=True)
-    run.begin()
-    eventually(lambda: run.jobs, what="its job")
-    assert {one.end for task in run.jobs[0].tasks for one in task.ranges} == {10, 20}
+    run = Run(tmp_path, monkeypatch, follows=False)
+    job = run.begin()
+    assert {one.end for task in job.tasks for one in task.ranges} == {10, 20}
+    assert {(task.spec.run, task.spec.job, task.spec.tasks, task.spec.renew_ms) for task in job.tasks} == {
+        ("run-1", 0, 2, 0)
+    }
+    job.end()
+    assert run.ended() == JobEnded("in order")
+    assert run.flow_report.outcome is Outcome.COMPLETE
+    assert len(run.jobs) == 1
+    assert run.record().ended
+    assert [len(found) for found in (run.stream.ledger.plan(0).ranges, run.stream.ledger.attempts(0))] == [2, 2]  # type: ignore[union-attr]
+
+
+def test_a_scheduled_run_with_nothing_to_copy_has_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path, monkeypatch, follows=False)
     for partition, end in enumerate((10, 20)):
         run.commit(end, partition)
+    assert run.ended() == JobEnded("in order")
+    assert run.jobs == []
+    assert run.outcomes() == dict.fromkeys((0, 1), Outcome.COMPLETE)
+
+
+def test_what_lost_tasks_have_copied_is_read_from_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(tmp_path, monkeypatch, follows=False)
+    job = run.begin()
+    job.answer(job.tasks[0], Outcome.COMPLETE)
+    lost = job.tasks[1].ranges[0]
+    run.commit(7, lost.partition)
+    job.done.set_exception(RuntimeError("Job aborted due to stage failure"))
+    assert run.ended() == JobEnded("in order")
+    (one,) = [one for one in run.flow_report.partitions if one.partition == lost.partition]
+    assert (one.outcome, one.end, one.records, one.counted) == (Outcome.UNFINISHED, 7, 7, CountBasis.OFFSETS)
+    assert exit_status([run.flow_report]) == 3
+    assert "flow f: RuntimeError: Job aborted due to stage failure" in capsys.readouterr().err
+
+
+def test_a_scheduled_run_that_a_signal_ends_reports_the_progress_on_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes as an exception while Spark works; no task can answer any more."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FlowRun, "_await_or_stop", interrupt)
+    run = Run(tmp_path, monkeypatch, follows=False)
+    run.commit(7)
+    run.ended()
+    assert isinstance(run.error, KeyboardInterrupt)
+    assert (run.jobs[0].cancelled, run.flow_report.outcome) == (True, Outcome.UNFINISHED)
+    first = run.flow_report.partitions[0]
+    assert (first.start, first.end, first.counted) == (7, 7, CountBasis.OFFSETS)
+    assert "cut short" in str(first.error)
+
+
+def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, monkeypatch, follows=False)
+    job = run.begin()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    job.end()
+    run.ended()
+    assert re.match("the ledger .* cannot be written: No space left on device", str(run.error))
+    assert run.outcomes() == dict.fromkeys((0, 1), Outcome.COMPLETE), "the table has its rows"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FENCED, Outcome.COMPLETE])
+def test_a_scheduled_run_that_another_one_has_ended_names_it_unless_it_was_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
+) -> None:
+    run = Run(tmp_path, monkeypatch, follows=False)
+    job = run.begin()
+    run.control("run-2").claim()
+    eventually(lambda: run.stream._ends, what="the word of the other run")
+    job.end(outcome)
+    run.ended()
+    assert run.flow_report.outcome is outcome
+    assert ("another run of this flow took over: run-2 on" in str(run.flow_report.fenced)) is (
+        outcome is Outcome.FENCED
+    )
+
+
+def test_a_scheduled_run_that_cannot_claim_its_flow_copies_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: object) -> None:
+        raise AuthorizationFailed("Write on the group is missing", 30)
+
+    monkeypatch.setattr(RunControlClient, "claim", refuse)
+    monkeypatch.setattr(RunControlClient, "sync", refuse)
+    run = Run(tmp_path, monkeypatch, follows=False)
+    run._thread.start()
+    assert run.began.wait(30)
+    assert {task.spec.run for task in run.jobs[0].tasks} == {""}
     run.jobs[0].end()
-    assert run.ended() == JobEnded("drained")
-    assert len(run.jobs) == 1
+    run.ended()
+    assert run.flow_report.outcome is Outcome.COMPLETE
+    assert "another run of it could not be asked to end" in capsys.readouterr().err
+
+
+# --- beside the copies
 
 
 def test_new_topics_get_a_task_of_the_job_and_gone_ones_lose_theirs(

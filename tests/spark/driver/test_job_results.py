@@ -62,7 +62,7 @@ class Job:
 
         telemetry = cast("Any", SimpleNamespace(metrics=MetricStore(), record_counts=record_counts))
         flow = cast("FlowConfig", SimpleNamespace(name="f"))
-        flow_results = FlowResults(flow, self.report, self.ledger, Consoles(), telemetry, lambda: None)
+        flow_results = FlowResults(flow, self.report, self.ledger, Consoles(), telemetry, lambda: None, debug=False)
         failed = RangeResult.initial(range_of("bad"), 0, Outcome.FAILED, "no")
         plan = Plan(flow="f", tasks=[[one] for one in self.ranges], results_without_task=[failed], epoch=1)
         self.periods: list[tuple[int, list[Outcome]]] = []

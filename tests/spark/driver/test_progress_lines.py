@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from dataclasses import replace
@@ -10,14 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.console import Console
-from rich.progress import Progress
 
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.driver.output.console import Consoles
-from mirror.spark.driver.output.progress_bar import _Records
 from mirror.spark.driver.output.progress_lines import Cadence, copied, followed, planned, stamped
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.ledger.plan import Plan
@@ -138,8 +134,7 @@ def test_a_stream_writes_progress_lines_into_a_log(
     progress = StreamProgress("f", consoles)
     progress.on_status(status())
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[])
-    progress.on_plan(plan, follows=True)
-    progress.on_plan(plan, follows=True)
+    progress.on_plan(plan)
     for _ in range(30):
         now[0] += 1_000
         progress.on_status(status())
@@ -225,7 +220,7 @@ def test_a_stream_names_each_partition_that_fails_when_it_is_seen(tmp_path: Path
         return replace(status(), partitions=found)
 
     planned_ = RangeResult(flow="f", topic="t", target_topic="a.t", partition=9, start=0, end=0, outcome=Outcome.FAILED)
-    progress.on_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[planned_]), follows=True)
+    progress.on_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[planned_]))
     for numbers in ((9,), (9, 1), (9, 1), (1, 2, 3), (1,), (1, 2)):
         progress.on_status(failing(*numbers))
     warnings = [line for line in on(tmp_path, STDERR_PIPE).splitlines() if "warning" in line]
@@ -234,15 +229,3 @@ def test_a_stream_names_each_partition_that_fails_when_it_is_seen(tmp_path: Path
         "mirror: warning: flow f: t-2 and 1 other partition cannot be copied: target-deleted",
         "mirror: warning: flow f: t-2 cannot be copied: target-deleted",
     ], "the plan has named partition 9"
-
-
-def test_the_bar_has_thousands_separators_and_a_rate() -> None:
-    now = [0.0]
-    with Progress(_Records(), get_time=lambda: now[0], console=Console(file=io.StringIO())) as bar:
-        one = bar.add_task("f", total=None)
-        assert str(_Records().render(bar.tasks[0])) == "planning"
-        bar.update(one, total=200_000, completed=0)
-        for _ in range(3):
-            now[0] += 1
-            bar.update(one, advance=5_000)
-        assert str(_Records().render(bar.tasks[0])) == "15,000/200,000 records, 5,000/s"

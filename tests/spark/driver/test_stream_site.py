@@ -41,14 +41,13 @@ class Site(StreamSite):
         folder: Path,
         *,
         wait_s: float = 1e9,
-        available_now: bool = False,
         sc: Callable[[], object] = lambda: ALIVE,
     ) -> None:
         self.metrics = MetricStore()
         telemetry = SimpleNamespace(metrics=self.metrics, export_metrics=lambda: None)
         super().__init__(
             cast("Any", SimpleNamespace(master="spark://h:1", _jsc=SimpleNamespace(sc=sc))),
-            JobOptions(config=folder / "mirror.toml", report_dir=folder, available_now=available_now),
+            JobOptions(config=folder / "mirror.toml", report_dir=folder),
             Consoles(),
             cast("Any", telemetry),
             cast("Any", Summary()),
@@ -190,9 +189,6 @@ def test_only_a_flow_that_has_never_run_is_given_up(tmp_path: Path) -> None:
     assert site.gives_up("f", AWAY)
     site.change(WANTED, RUNNING, AWAY)
     assert not site.gives_up("f", AWAY)
-    drain = Site(tmp_path, available_now=True)
-    drain.change(WANTED, RUNNING, AWAY)
-    assert drain.gives_up("f", AWAY)
 
 
 def test_a_flow_that_is_added_to_a_cluster_gets_a_free_slot_or_waits(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -13,15 +13,16 @@ from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import MirrorMakerResumed
 from mirror.relay.progress.flow_topic import takeover_topic_of
 from mirror.runtime.clock import SystemClock
-from mirror.spark.driver import batch_flow
-from mirror.spark.driver.batch_flow import FlowRunner
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.driver import copy_jobs
+from mirror.spark.driver.copy_jobs import BoundedJob
 from mirror.spark.driver.flow_preparation import FlowPreparation
+from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.console import Consoles
-from mirror.spark.heartbeat import Heartbeat
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.preflight.flow_checks import Findings
-from mirror.spark.run_control import RunControlClient
+from mirror.spark.run_control import RunControlClient, RunRecord, new_run_id
 from mirror.spark.status.takeover_state import read_resumed
 from mirror.takeover import watch as takeover_watch
 from mirror.telemetry.run import RunTelemetry
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mirror.spark.ledger.ledger import Ledger
 
 STATES = "mm2-status.paris.internal"
 
@@ -57,13 +57,13 @@ class Runs:
         values = {"name": FLOW, "source": "paris", "target": "berlin", "topics": ["t"], "configs": "create"}
         self.flow = FlowConfig.model_validate({**values, "acls": {"sync": False}})
 
-        def replicate(_: FlowRunner, __: FlowConfig, ___: Ledger, *____: object) -> None:
+        def copy(*_: object) -> None:
             self.copied += 1
             self.copying()
 
-        monkeypatch.setattr(FlowPreparation, "prepare", lambda *_: TargetTopics())
-        monkeypatch.setattr(FlowRunner, "_replicate", replicate)
-        monkeypatch.setattr(batch_flow, "Heartbeat", partial(Heartbeat, every_ms=5))
+        monkeypatch.setattr(FlowPreparation, "prepare", lambda *_: TargetTopics(copyable={"t": 1}))
+        monkeypatch.setattr(BoundedJob, "run", copy)
+        monkeypatch.setattr(copy_jobs, "copy_job", lambda *_: SimpleNamespace(results=[]))
         monkeypatch.setattr(takeover_watch, "INTERVAL_MS", 0)
 
     def run(self) -> None:
@@ -76,18 +76,18 @@ class Runs:
             },
             flows={FLOW: self.flow},
         )
-        runner = FlowRunner(
-            cast("Any", None),
+        FlowRun(
+            lambda: cast("Any", SimpleNamespace(defaultParallelism=1)),
             config,
-            Consoles(),
-            findings=Findings(),
+            self.flow,
+            FlowOptions(self._folder, FLOW, self._folder / "ledger" / FLOW / (run := new_run_id())),
+            FlowReport(FLOW, datetime.now(UTC), run=run),
+            consoles=Consoles(),
             telemetry=RunTelemetry(TelemetrySettings(disabled=True), self._folder, SystemClock()),
-            config_path=self._folder,
-            secrets_dir=None,
-            report_dir=self._folder,
-            debug=False,
-        )
-        runner.run(self.flow, FlowReport(FLOW, datetime.now(UTC)))
+            findings=Findings(),
+            record=RunRecord(run),
+            follows=False,
+        ).run(lambda _: None)
 
     def resumed(self) -> str | None:
         """As ``mirror status`` reads it."""

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from mirror.client import TopicPartition
 from mirror.errors import DeliveryCause, DeliveryPhase, DeliveryTimeout
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.spark.driver.output.progress_bar import copied
 from mirror.spark.driver.output.tables import flow_table, remarks
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.atomic_write import write_atomically
@@ -386,9 +384,3 @@ def test_remarks_about_complete_partitions_are_no_errors() -> None:
     assert "remarks" in text
     assert "error" not in text
     assert max(len(line) for line in text.splitlines()) <= 100
-
-
-def test_the_bar_counts_what_is_committed_within_the_ranges() -> None:
-    ranges = [backlog(0, 50), backlog(1, 50), backlog(2, 50), backlog(3, 50)]
-    committed = {TopicPartition("a.t", 0): 30, TopicPartition("a.t", 1): 99, TopicPartition("a.t", 2): 5}
-    assert copied(ranges, committed) == 20 + 50 + 0 + 0

@@ -6,8 +6,7 @@ import io
 import threading
 import time
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -15,31 +14,19 @@ from rich.console import Console
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import CountBasis, Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
-from mirror.spark.driver import batch_flow as flow_run
-from mirror.spark.driver import flow_preparation, run_status
-from mirror.spark.driver.flow_preparation import FlowPreparation
-from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_table
-from mirror.spark.ledger import status_table
-from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, StreamTotals, join_results
 from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
-from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.status import target_progress as reached
 from mirror.spark.status.target_progress import read_target_progress
-from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.spark import fakes
 from tests.spark.ledger.test_results import END, START, result
 from tests.spark.planning.test_packing import backlog
-from tests.spark.planning.test_range_planner import flow
-from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.config.models import FlowConfig
-    from mirror.spark.ledger.ledger import Ledger
 
 ONE = replace(backlog(0, 50), topic_id="id")
 TP = TopicPartition(ONE.target_topic, 0)
@@ -149,46 +136,6 @@ def test_an_error_of_the_target_is_part_of_the_result(tmp_path: Path, monkeypatc
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr(reached, "Admin", fakes.Admin)
     assert "no broker of b:1" in str(read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).error)
-
-
-def test_a_run_that_is_cut_short_reports_the_progress_on_the_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A signal comes as an exception while Spark works; no task can answer any more."""
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(status_table, "StatusFollower", fakes.SilentFollower)
-    for module in (reached, flow_run, flow_preparation):
-        monkeypatch.setattr(module, "Admin", fakes.Admin)
-    monkeypatch.setattr(flow_run, "record_epoch", lambda *_: None)
-    monkeypatch.setattr(run_status, "StatusWriter", fakes.SilentWriter)
-    fakes.Cluster("b:1", tmp_path).make()
-    one_flow = flow()
-    run = flow_run.FlowRunner(
-        cast("Any", None),
-        config_of(one_flow),
-        Consoles(),
-        findings=Findings(),
-        telemetry=cast("Any", SimpleNamespace(metrics=MetricStore())),
-        config_path=tmp_path / "mirror.toml",
-        secrets_dir=None,
-        report_dir=tmp_path,
-        debug=False,
-    )
-
-    def cut_short(_: FlowConfig, ledger: Ledger, *__: object) -> None:
-        ledger.write_plan(Plan(flow="f", tasks=[[ONE]], results_without_task=[]))
-        admin = fakes.Admin({"bootstrap.servers": "b:1"})
-        admin.commit_group_offsets(group_of("f", TP), {TP: to_offset(at(ONE.start + 7).progress[TP])})
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(run, "_replicate", cut_short)
-    monkeypatch.setattr(FlowPreparation, "prepare", lambda _: TargetTopics())
-    report = FlowReport("f", START)
-    with pytest.raises(KeyboardInterrupt):
-        run.run(one_flow, report)
-    (one,) = report.partitions
-    assert (one.end, one.records, one.counted) == (ONE.start + 7, 7, CountBasis.OFFSETS)
-    assert "cut short" in str(one.error)
 
 
 def test_an_unexpected_error_of_the_target_is_part_of_the_result(monkeypatch: pytest.MonkeyPatch) -> None:

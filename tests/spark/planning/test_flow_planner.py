@@ -1,4 +1,4 @@
-"""The plans of one run of a flow: what they follow, where they end, and what a run that drains gives up."""
+"""The plans of one run of a flow: what they follow, and where they end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.partition_health import PartitionHealth
-from mirror.spark.ledger.results import StreamTotals, join_results
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_planner import FlowPlanner
 from tests.spark.fakes import FOLDER, Admin, Cluster
@@ -31,7 +29,7 @@ BOTH = TargetTopics(copyable={"orders": 2})
 class Run:
     """A flow of one topic with two partitions, and a run of it."""
 
-    def __init__(self, folder: Path, more: str = "", *, drains: bool = False) -> None:
+    def __init__(self, folder: Path, more: str = "", *, follows: bool = True) -> None:
         self.status = StatusTable()
         self.source_cluster = Cluster("a:1", folder).make().add_topic("orders", [10, 20])
         self.target_cluster = Cluster("b:1", folder).make().add_topic("a.orders", [0, 0])
@@ -39,16 +37,13 @@ class Run:
         config.write_text(configuration("orders") + more)
         self.ledger = Ledger.open(folder, "f", "run-1")
         loaded, flow = FlowOptions(config, "f", self.ledger.path).load()
-        self.planner = FlowPlanner(loaded, flow, BOTH, SystemClock(), parallelism=2, drains=drains, status=self.status)
+        self.planner = FlowPlanner(
+            loaded, flow, BOTH, SystemClock(), parallelism=2, follows=follows, status=self.status
+        )
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{one}:1"})) for one in "ab")
 
     def plan(self, number: int, targets: TargetTopics = BOTH) -> Plan:
         return self.planner.plan(self.source, self.target, targets, number)
-
-    def answer(self, plan: Plan, outcome: Outcome) -> None:
-        """All its ranges ended so."""
-        results = [RangeResult.initial(one, one.start, outcome) for one in plan.ranges]
-        self.planner.note([Attempt(0, 0, one) for one in results])
 
 
 @pytest.fixture(autouse=True)
@@ -73,58 +68,15 @@ def test_only_what_was_there_when_the_run_began_is_initial(tmp_path: Path) -> No
     assert [planner.is_initial(TopicPartition("orders", number)) for number in range(3)] == [True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("more", "follows"),
-    [("", True), ("max-partitions-in-parallel = 1\n", False), ("max-bytes-per-job = 1000000\n", False)],
-)
-def test_a_flow_with_limits_has_jobs_with_ends(tmp_path: Path, more: str, follows: bool) -> None:
-    assert Run(tmp_path, more).planner.follows is follows
-
-
-def test_a_drain_ends_at_the_source_ends_of_its_first_plan_and_gives_up_what_failed(tmp_path: Path) -> None:
-    run = Run(tmp_path, drains=True)
-    assert not run.planner.follows
-    first = run.plan(1)
-    assert ends(first) == {(0, 10), (1, 20)}
-    run.answer(first, Outcome.COMPLETE)
-    with run.source_cluster.change() as state:
-        for partition in state["topics"]["orders"]["partitions"]:
-            partition["end"] += 5
-    second = run.plan(2)
-    assert ends(second) == {(0, 10), (1, 20)}, "nothing is committed yet"
-    run.answer(second, Outcome.EXPIRED)
-    third = run.plan(3)
-    assert third.ranges == []
-    assert {one.outcome for one in third.results_without_task} == {Outcome.EXPIRED}
-
-
-def test_a_drain_with_limits_goes_on_beside_what_it_has_given_up(tmp_path: Path) -> None:
-    run = Run(tmp_path, "max-partitions-in-parallel = 1\n", drains=True)
-    tried: list[int] = []
-    for number in range(1, 4):
-        plan = run.plan(number)
-        tried += [one.partition for one in plan.ranges]
-        run.answer(plan, Outcome.EXPIRED)
-    assert sorted(tried) == [0, 1]
+def test_ranges_of_a_scheduled_run_end_where_the_source_ends_and_limits_shorten_them(tmp_path: Path) -> None:
+    assert ends(Run(tmp_path, follows=False).plan(0)) == {(0, 10), (1, 20)}
+    assert len(ends(Run(tmp_path, "max-partitions-in-parallel = 1\n", follows=False).plan(0))) == 1
 
 
 def test_what_is_reported_to_fail_is_known_to_the_next_plan(tmp_path: Path) -> None:
     run, tp = Run(tmp_path), TopicPartition("orders", 1)
     run.status.health[tp] = PartitionHealth(None, 7)
     assert {one.partition: one.sick_since_ms for one in run.plan(2).ranges} == {0: None, 1: 7}
-
-
-def test_a_drain_never_reports_what_it_has_given_up_as_complete(tmp_path: Path) -> None:
-    """Seen: of jobs 1 (expired) and 2 (nothing left to try) the second had the last word, "complete"."""
-    run, totals = Run(tmp_path, drains=True), StreamTotals()
-    for number in (1, 2):
-        plan = run.plan(number)
-        attempts = [
-            Attempt(0, 0, RangeResult.initial(one, one.start, Outcome.EXPIRED, "no leader")) for one in plan.ranges
-        ]
-        run.planner.note(attempts)
-        totals.add(join_results(plan, attempts))
-    assert {(one.outcome, one.error) for one in totals.results()} == {(Outcome.EXPIRED, "no leader")}
 
 
 def test_an_offset_that_the_source_has_not_reached_yet_is_no_start_position(tmp_path: Path) -> None:

@@ -445,18 +445,18 @@ def test_far_behind_and_unhealthy_partitions_have_a_lane_of_their_own(pair: Plan
     pair.a.add_topic("orders", [10, 9, 3, 3], configs={"record_bytes": str(size)})
     pair.prepare(flow())
 
-    def tasks(*, lanes: bool, **stuck: int) -> list[set[int]]:
+    def tasks(*, follow: bool, **stuck: int) -> list[set[int]]:
         sick = {
             TopicPartition("orders", int(name[1:])): PartitionHealth(stuck_since_ms=ms) for name, ms in stuck.items()
         }
-        request = PlanRequest(flow=flow(), now_ms=NOW_MS, parallelism=2, unhealthy=sick, lanes=lanes)
+        request = PlanRequest(flow=flow(), now_ms=NOW_MS, parallelism=2, unhealthy=sick, follow=follow)
         plan = make_plan(request, pair.source, pair.target)
         assert {each.partition for each in plan.ranges if each.stuck_since_ms} == {int(name[1:]) for name in stuck}
         return [{each.partition for each in task} for task in plan.tasks]
 
-    assert tasks(lanes=True) == [{1, 2, 3}, {0}]
-    assert tasks(lanes=True, p2=5) == [{1, 3}, {0, 2}]
-    assert tasks(lanes=False, p2=5) == [{0, 3}, {1, 2}]
+    assert tasks(follow=True) == [{1, 2, 3}, {0}]
+    assert tasks(follow=True, p2=5) == [{1, 3}, {0, 2}]
+    assert tasks(follow=False, p2=5) == [{0, 3}, {1, 2}]
 
 
 def test_limits_leave_some_partitions_to_the_next_run(pair: PlannerHarness) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -13,18 +12,15 @@ import pytest
 from mirror.client import ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, MirrorError
-from mirror.runtime.clock import SystemClock
 from mirror.spark import concurrent_calls, flow_admins
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job, stream_site
-from mirror.spark.driver.batch_flow import FlowRunner
+from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.spark_start import SparkStart
-from mirror.spark.ledger.results import FlowReport, Summary
+from mirror.spark.ledger.results import Summary
 from mirror.spark.preflight import flow_checks as checks
 from mirror.spark.preflight.flow_checks import ClusterTopics, Findings, FlowsRefused, check_flows, find_problems
-from mirror.telemetry.run import RunTelemetry
-from mirror.telemetry.settings import TelemetrySettings
 from tests.e2e.site import errors_in
 from tests.spark import fakes
 from tests.spark.planning.test_range_planner import flow
@@ -283,21 +279,9 @@ def test_an_unencrypted_password_is_reported_once_at_the_start(
 def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path) -> None:
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     config = config_of(flow())
-    nothing = cast("Any", None)
-    findings = check_flows(config, config.select())
-    run = FlowRunner(
-        nothing,
-        config,
-        nothing,
-        findings=findings,
-        telemetry=RunTelemetry(TelemetrySettings(disabled=True), folder, SystemClock()),
-        config_path=folder,
-        secrets_dir=None,
-        report_dir=folder,
-        debug=False,
-    )
+    preparation = FlowPreparation(config, flow(), cast("Any", None), check_flows(config, config.select()))
     with pytest.raises(ConnectionFailed, match="no broker of b:1"):
-        run.run(flow(), FlowReport("f", datetime.now(UTC)))
+        preparation.open_watch()
 
 
 def test_keys_without_effect_are_warnings(folder: Path) -> None:

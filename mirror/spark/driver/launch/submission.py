@@ -74,8 +74,6 @@ DEFAULT_MASTER: Final = "local[*,4]"
 """All cores, and four attempts per task; ``local[N]`` alone never retries a task."""
 WRITES_ARCHIVE: Final = "MIRROR_JOB_WRITES_ARCHIVE"
 """Variable of the script's environment, if its JVM writes an archive of its classes when it exits."""
-BEGAN: Final = "MIRROR_JOB_BEGAN_MS"
-"""Variable of the script's environment: when it was submitted, in ms since 1970."""
 
 _JVM_HAS_EXITED: Final = (0, 3)
 """The statuses of jobs that have ended in order, and waited for their JVM."""
@@ -189,8 +187,7 @@ class Submission:
         process = "Spark" if self.stream_grace_s is None else "the stream's driver"
         self.on_progress(f"starting {process} (master {self.master}); Spark's log is {self.report_dir / self.log.name}")
         with log, _Relay("stdout") as out, _Relay("stderr") as err, _Signals(self.stream_grace_s) as signals:
-            began = {BEGAN: str(time.time_ns() // 1_000_000)}
-            environment = self.environment({**os.environ, **began}, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
+            environment = self.environment(os.environ, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
             status = _supervise([*self.guard, *command], environment, log, (out, err), signals)
         if self.archive is not None:
             # Of a job that could not run, the JVM may have been killed while it wrote.

@@ -38,7 +38,7 @@ class StreamProgress:
         self._outages: Final = outages
         self._consoles: Final = consoles
         self._cadence: Cadence | None = None
-        self._planned = self._error = ""
+        self._error = ""
         self._ended = False
         self._behind_after_ms: Final = max(STANDS_STILL_MS, _COMMITS * commit_interval_ms)
         self._unmoved: dict[tuple[str, int], tuple[int | None, int]] = {}
@@ -57,12 +57,9 @@ class StreamProgress:
         """The interval between two updates."""
         return _LIVE_INTERVAL_MS if self._consoles.err.is_terminal else FIRST_INTERVAL_MS
 
-    def on_plan(self, plan: Plan, *, follows: bool) -> None:
-        """Print what an epoch copies, if that differs from the epoch before."""
-        line = planned(plan, follows=follows)
-        if line != self._planned:
-            self._planned = line
-            self._consoles.progress(f"flow {self._flow}: {line}")
+    def on_plan(self, plan: Plan) -> None:
+        """Print what is followed."""
+        self._consoles.progress(f"flow {self._flow}: {planned(plan, follows=True)}")
         # The planner has said so, each time that they changed.
         settled = plan.results_without_task
         self._failed |= {(one.topic, one.partition) for one in settled if one.outcome is Outcome.FAILED}

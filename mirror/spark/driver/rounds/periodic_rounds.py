@@ -72,6 +72,23 @@ class Reports(Protocol[R]):
         ...
 
 
+def one_round(
+    open_rounds: Callable[[], AbstractContextManager[Rounds[R]]], reports: Reports[R], warn: Callable[[str], None]
+) -> R:
+    """Do one round, and return its report. A failure fails nothing else: ``warn`` gets a line about each problem."""
+    try:
+        with open_rounds() as rounds:
+            try:
+                found = rounds.round()
+            except Fenced as error:
+                found = rounds.fenced(error)
+    except Exception as error:  # noqa: BLE001 - records are copied without it
+        found = reports.failed(None, problem_of(error))
+    for line in reports.problems(found):
+        warn(f"{reports.subject}: {line}")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
     """The time until the next round, in ms."""

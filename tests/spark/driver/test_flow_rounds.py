@@ -1,0 +1,97 @@
+"""The single rounds of a flow: those before its copies, and that of a scheduled run after them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import pytest
+
+from mirror.errors import Fenced
+from mirror.groups.decision import Reason
+from mirror.groups.positions import GroupsReport, GroupState
+from mirror.runtime.clock import SystemClock
+from mirror.spark.driver import flow_rounds
+from mirror.spark.driver.flow_rounds import FlowRounds
+from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
+from mirror.spark.driver.rounds.outages import Outages
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.results import FlowReport
+from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.settings import TelemetrySettings
+from tests.spark.planning.test_range_planner import flow
+from tests.spark.preflight.test_flow_checks import config_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Site:
+    def __init__(self, folder: Path, **more: Any) -> None:
+        one = flow(**more)
+        self.report, self.warned = FlowReport("f", datetime.now(UTC)), list[str]()
+        self.ledger = Ledger.open(folder, "f", "run")
+        self.rounds = FlowRounds(
+            config_of(one),
+            one,
+            self.report,
+            self.ledger,
+            RunTelemetry(TelemetrySettings(disabled=True), folder, SystemClock()),
+            warn=self.warned.append,
+            tell=lambda _: None,
+            outages=cast("Outages", None),
+        )
+
+
+def test_an_unexpected_error_of_the_groups_is_reported_and_fails_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("what")
+
+    monkeypatch.setattr(flow_rounds, "CheckpointedRounds", fail)
+    site = Site(tmp_path, groups={"sync": True})
+    site.rounds.bring_groups()
+    assert site.report.groups is not None
+    assert site.report.groups.problems == ("ZeroDivisionError: what",)
+    assert site.warned == ["consumer groups: ZeroDivisionError: what"]
+
+
+def test_groups_that_another_run_writes_are_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rounds:
+        def __init__(self, *_: object) -> None: ...
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def round(self) -> GroupsReport:
+            raise Fenced("another one", 90)
+
+        def fenced(self, error: Fenced) -> GroupsReport:
+            return GroupsReport({"billing": GroupState("billing", (), Reason.OTHER_RUN, str(error))})
+
+    monkeypatch.setattr(flow_rounds, "CheckpointedRounds", Rounds)
+    site = Site(tmp_path, groups={"sync": True})
+    site.rounds.bring_groups()
+    assert site.report.groups is not None
+    assert [(held.group, held.reasons) for held in site.report.groups.held] == [("billing", ("other-run",))]
+    assert site.ledger.groups() == site.report.groups
+
+
+def test_a_failure_at_the_start_is_reported_and_fails_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("what")
+
+    for rounds in ("AclRounds", "AlignmentRounds"):
+        monkeypatch.setattr(flow_rounds, rounds, fail)
+    site = Site(tmp_path, configs="sync", acls={})
+    site.rounds.align(CreatedTopics())
+    found = site.report.to_json()
+    assert [found[kind]["problems"] for kind in ("configs", "acls")] == [["ZeroDivisionError: what"]] * 2
+    assert site.warned == ["topics and configurations: ZeroDivisionError: what", "ACLs: ZeroDivisionError: what"]
+    without = Site(tmp_path, configs="create")
+    without.rounds.align(CreatedTopics())
+    found = without.report.to_json()
+    assert (found["configs"], found["acls"]) == (None, None)
