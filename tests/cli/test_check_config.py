@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -24,9 +25,9 @@ def test_a_token_provider_has_to_be_importable(tmp_path: Path, monkeypatch: pyte
     result = CliRunner().invoke(app, ["check-config", "--config", str(path)])
     assert result.exit_code == (1 if name.startswith("no_") else 0)
     if result.exit_code:
-        shown = (
-            f"{path}: clusters.a.\"sasl.oauthbearer.token.provider\" = '{name}': cannot be loaded: there is no module"
-        )
+        key = 'clusters.a."sasl.oauthbearer.token.provider"'
+        host = socket.gethostname()
+        shown = f"{path}: {key} = '{name}': cannot be loaded on host {host}: there is no module"
         assert shown in " ".join(result.output.split())
 
 

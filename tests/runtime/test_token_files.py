@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import ssl
 import time
 from dataclasses import replace
@@ -184,8 +185,8 @@ def test_a_function_that_fails_is_named_without_what_it_said(tmp_path: Path, mon
     ("name", "reason"),
     [
         ("no_such_module:token", "there is no module 'no_such_module'; the search path is PYTHONPATH"),
-        ("own_tokens:other", "cannot be loaded: AttributeError"),
-        ("own_broken:token", "cannot be loaded: RuntimeError"),
+        ("own_tokens:other", f"cannot be loaded on host {socket.gethostname()}: AttributeError"),
+        ("own_broken:token", ": RuntimeError"),
         ("own_tokens:number", "must be a function that takes a TokenRequest"),
     ],
 )

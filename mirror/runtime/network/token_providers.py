@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 import sys
 from typing import Final, cast
 
@@ -10,6 +11,8 @@ from mirror.cluster.auth.oauth_settings import PROVIDER, SHIPPED, TokenProvider
 from mirror.errors import ConfigError, Problem
 
 _CURRENT_FOLDER: Final = ""
+_FAILED: Final = f"cannot be loaded on host {socket.gethostname()}"
+"""The host may be one of Spark's executors."""
 
 
 def load_provider(name: str) -> TokenProvider:
@@ -30,9 +33,9 @@ def load_provider(name: str) -> TokenProvider:
             install = f"pip install 'kafka-spark-mirror[{name}]', on every host"
             raise _problem(name, f"needs {error.name!r}: {install}") from None
         where = "the search path is PYTHONPATH, the installed packages and the current folder"
-        raise _problem(name, f"cannot be loaded: there is no module {error.name!r}; {where}") from None
+        raise _problem(name, f"{_FAILED}: there is no module {error.name!r}; {where}") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module's own code may raise anything, with a secret in its text
-        raise _problem(name, f"cannot be loaded: {type(error).__name__}") from None
+        raise _problem(name, f"{_FAILED}: {type(error).__name__}") from None
     if not callable(found):
         raise _problem(name, "must be a function that takes a TokenRequest")
     return cast("TokenProvider", found)
