@@ -49,9 +49,8 @@ def _of(model: type[OwnTable]) -> Iterator[tuple[str, str, str]]:
 
 def _of_clusters() -> Iterator[tuple[str, str, str]]:
     for key in CLUSTER_KEYS.values():
-        if not key.name.startswith(("ssl.", "sasl.")):
-            required = key.name == "bootstrap.servers"
-            yield f'`"{key.name}"`', "required" if required else _shown(key.default), key.doc
+        required = key.name == "bootstrap.servers"
+        yield f'`"{key.name}"`', "required" if required else _shown(key.default), key.doc
 
 
 def _shown(default: object) -> str:

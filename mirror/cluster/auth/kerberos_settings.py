@@ -14,7 +14,7 @@ KEYTAB: Final = "sasl.kerberos.keytab"
 PRINCIPAL: Final = "sasl.kerberos.principal"
 
 KERBEROS_KEYS: Final = (
-    Key(SERVICE, "str", "", "service of the brokers' principals, such as kafka"),
+    Key(SERVICE, "str", "", "first part of the brokers' principals, as in `kafka/HOST@REALM`"),
     Key(KEYTAB, "str", "", "file with the client's key; without it, the ticket is that of the credential cache"),
     Key(PRINCIPAL, "str", "", "principal of the client; empty: the first of the keytab, or the cache's"),
 )

@@ -47,8 +47,8 @@ _FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 OAUTH_KEYS: Final = (
     Key(CALLBACK, "callable", None, "gives (token, lifetime in ms); not from a file"),
-    Key(PROVIDER, "str", "", "a function that gives tokens, as package.module:function; aws, azure, google"),
-    Key(URL, "str", "", "where a token is got for client id and secret or an assertion; file:///... has one"),
+    Key(PROVIDER, "str", "", "a function that gives tokens, as `package.module:function`; `azure`, `google`"),
+    Key(URL, "str", "", "where a token is got for client id and secret or an assertion, or `file:///...`, a file"),
     Key(f"{CLIENT}.id", "str", "", "client id (KIP-1139)"),
     Key(f"{CLIENT}.secret", "secret", "", "client secret (KIP-1139)"),
     Key("sasl.oauthbearer.scope", "str", "", "scope that the token is asked for"),

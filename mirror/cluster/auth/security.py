@@ -68,9 +68,20 @@ SECURITY_KEYS: Final[Mapping[str, Key]] = {
             "whether a broker's name must be the certificate's; empty: not (that of a token endpoint always must)",
             choices=("https", ""),
         ),
-        Key("sasl.mechanism", "str", "", "how to authenticate", choices=MECHANISMS),
+        Key(
+            "sasl.mechanism",
+            "str",
+            "",
+            " or ".join(f"`{one}`" for one in MECHANISMS),
+            choices=MECHANISMS,
+        ),
         *_PASSWORD_KEYS,
-        Key("sasl.jaas.config", "secret", "", "Java's login line, instead of the keys for name and password"),
+        Key(
+            "sasl.jaas.config",
+            "secret",
+            "",
+            "Java's login line, instead of name and password; `tokenauth=true`: a delegation token",
+        ),
         *OAUTH_KEYS,
         *KERBEROS_KEYS,
     )
