@@ -29,7 +29,7 @@ from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning import limits
 from mirror.spark.planning.range_planner import NO_LEADER_TEXT
-from mirror.spark.preflight.target_topics import _Preparation
+from mirror.spark.preflight.topic_preparation import TopicPreparation
 from mirror.telemetry.report import advice, phases
 from mirror.telemetry.report.advice import Advice, Level
 from mirror.telemetry.report.failures import FAILED
@@ -69,7 +69,7 @@ FAILURES = {
     "failed target truncated": str(target_log.truncated_error("f", ORDERS, MARK, 40, None)),
     "failed position unproved": written_in(position_search._unproved_error),
     "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
-    "failed target topic": written_in(_Preparation.create).partition("self._add_obstacle(")[2],
+    "failed target topic": written_in(TopicPreparation._create_missing).partition("self._add_obstacle(")[2],
     "failed source without leader": NO_LEADER_TEXT,
     "failed silent source": written_in(SourceGapCheck.evaluate),
     "failed corrupt": str(expiries.unreadable(CorruptBatch("CRC"), ORDERS, 7)),

@@ -15,6 +15,7 @@ from mirror.spark.preflight.allowance import Allowance
 from mirror.spark.preflight.flow_alignment import creation_recorder
 from mirror.spark.preflight.flow_registries import begin_registries
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
+from mirror.spark.preflight.topic_preparation import Means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -96,15 +97,17 @@ class FlowPreparation:
     ) -> TargetTopics:
         config, flow = self._config, self._flow
         with open_admins(config, flow) as (source, target):
-            recorder = creation_recorder(config, flow)
-            owned, allowance = self._owned, self._allowance
-            owned.use(target_options(config, flow))
+            self._owned.use(target_options(config, flow))
+            means: Means = {
+                "recorder": creation_recorder(config, flow),
+                "on_throttled": self._tell,
+                "owned": self._owned,
+                "allowance": self._allowance,
+            }
             if before is None or topics is None:
-                prepared = prepare_topics(flow, source, target, recorder, self._tell, owned, allowance)
+                prepared = prepare_topics(flow, source, target, **means)
             else:
-                prepared = prepare_new_topics(
-                    flow, source, target, before, topics, recorder, self._tell, owned, allowance
-                )
+                prepared = prepare_new_topics(flow, source, target, before, topics, **means)
         if before is None:
             begin_registries(config, flow)
         self.created.add(flow.name, prepared.created)

@@ -22,7 +22,7 @@ from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.flow_acls import acls_of, compare_acls
 from mirror.spark.preflight.flow_alignment import compare_sides, creation_recorder, owned_topics, rounds_of
 from mirror.spark.preflight.flow_registries import begin_registries, begun, read_registries, to_begin
-from mirror.spark.preflight.target_topics import inspect_topics, prepare_topics
+from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ class FlowDrift:
 def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
     """Compare both sides and change nothing. Raises FlowError if no topic matches, KafkaError."""
     with open_admins(config, flow) as (source, target):
-        topics = source.list_topics()
-        wanted = {name: topics[name] for name in select_topics(flow, topics)}
-        found = inspect_topics(flow, wanted, source, target, owned_topics(config, flow))
+        found = prepare_topics(flow, source, target, validate_only=True, owned=owned_topics(config, flow))
         configs = compare_sides(config, flow, source, target) or AlignmentReport()
         acls = compare_acls(config, flow, source, target) or AclReport()
         registries = read_registries(config, flow)
@@ -154,8 +152,11 @@ def apply(
         target=flow.target,
         changes=[],
         done=[
-            *_on(flow.target, (f"topic {name} was created" for name in (*prepared.created, *prepared.own))),
-            *_on(flow.source, (f"topic {name} was created" for name in prepared.own_on_source)),
+            *_on(
+                flow.target,
+                (f"topic {name} was created" for name in (*prepared.new, *(one.name for one in prepared.own))),
+            ),
+            *_on(flow.source, (f"topic {name} was created" for name in (one.name for one in prepared.own_on_source))),
             *_on(flow.target, (f"topic {name} was adopted" for name in sorted(adopted))),
             *registries,
         ],

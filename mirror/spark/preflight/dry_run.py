@@ -21,7 +21,7 @@ from mirror.spark.preflight.flow_acls import compare_acls
 from mirror.spark.preflight.flow_alignment import compare_sides, owned_topics
 from mirror.spark.preflight.flow_groups import compare_groups
 from mirror.spark.preflight.flow_registries import read_registries, to_begin
-from mirror.spark.preflight.target_topics import inspect_topics
+from mirror.spark.preflight.target_topics import prepare_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.log_sizes import RecordSizes
     from mirror.spark.planning.snapshot import ClusterSnapshot
-    from mirror.spark.preflight.target_topics import TargetTopicsForecast
+    from mirror.spark.preflight.target_topics import Prepared
 
 
 _LOST: Final = (
@@ -182,7 +182,8 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     request = PlanRequest(flow=flow, now_ms=wall_ms, turns=_turns(config, flow))
     with open_admins(config, flow) as (source, target):
         snapshot = take_snapshot(request, source, target)
-        topics = inspect_topics(flow, snapshot.topics, source, target, owned_topics(config, flow))
+        owned = owned_topics(config, flow)
+        topics = prepare_topics(flow, source, target, wanted=snapshot.topics, validate_only=True, owned=owned)
         snapshot = snapshot.with_targets(flow, topics.targets)
         alignment = compare_sides(config, flow, source, target)
         acls = compare_acls(config, flow, source, target)
@@ -246,7 +247,7 @@ def _with_error(partition: PartitionForecast, error: str | None, action: Action 
     )
 
 
-def _without_progress(snapshot: ClusterSnapshot, topics: TargetTopicsForecast, target: Admin) -> set[TopicPartition]:
+def _without_progress(snapshot: ClusterSnapshot, topics: Prepared, target: Admin) -> set[TopicPartition]:
     """Return the source partitions without progress whose target partitions hold records, or did."""
     source_of = {
         TopicPartition(range_.target_topic, range_.partition): TopicPartition(range_.topic, range_.partition)

@@ -23,7 +23,7 @@ from mirror.relay.progress.flow_topic import (
 )
 from mirror.relay.progress.progress_topic import ProgressTopic
 from mirror.runtime.clock import SystemClock
-from mirror.spark.preflight.target_topics import _Preparation
+from mirror.spark.preflight.topic_preparation import TopicPreparation
 from mirror.timing import Timer
 from mirror.wire.api import Api
 from tests.alignment.deletions.deletion_site import DeletionSite, done, kept, pending
@@ -61,7 +61,7 @@ def test_a_run_that_was_killed_before_a_creation_is_continued(
     site: DeletionSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(_Preparation, "_create", killed)
+        patched.setattr(TopicPreparation, "_create", killed)
         with pytest.raises(Killed):
             site.prepare()
     assert site.inventory().intents.keys() == {"paris.t", "paris.u", "paris.v"}

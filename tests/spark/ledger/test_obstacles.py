@@ -230,7 +230,7 @@ def test_a_creation_that_timed_out_does_not_fail_other_topics(
 ) -> None:
     """The controller says yes, and the brokers never hear of it."""
     pair.a.add_topic("orders", [5]).add_topic("clicks", [5])
-    monkeypatch.setattr("mirror.spark.preflight.target_topics.PROPAGATION_TIMEOUT_S", -1)
+    monkeypatch.setattr("mirror.spark.preflight.topic_preparation.PROPAGATION_TIMEOUT_S", -1)
     plain = Admin.describe_topics
 
     def blind(self: Admin, names: Iterable[str], **options: bool) -> object:
@@ -285,7 +285,7 @@ class FakeTime:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 0.0
-        monkeypatch.setattr("mirror.spark.preflight.target_topics.time", self)
+        monkeypatch.setattr("mirror.spark.preflight.topic_preparation.time", self)
 
     def monotonic(self) -> float:
         return self.now_s
