@@ -10,13 +10,13 @@ from mirror.config.problems import shown
 from mirror.config.reserved_topics import reserved_copy, reserved_in, why_reserved
 from mirror.errors import Problem
 from mirror.producer.settings import ProducerSettings
+from mirror.wire.integers import INT32_MAX
 
 if TYPE_CHECKING:
     from mirror.config.clients import Checked
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.config.problems import Sources
 
-_INT32_MAX: Final = 2**31 - 1
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _ONLY_EXACTLY_ONCE: Final = 'has no effect with delivery = "at-least-once": remove the key'
 _TIME_KEYS: Final = frozenset({"delivery.timeout.ms", "request.timeout.ms", "linger.ms", "retry.backoff.ms"})
@@ -129,8 +129,8 @@ def _timeout_problems(flow: FlowConfig, times: Mapping[str, object], sources: So
     shortest, parts = _shortest_transaction(flow, times)
     if isinstance(given, int) and given < shortest:
         yield sources.problem(path, given, f"must be at least {parts}")
-    elif given is None and shortest > _INT32_MAX:
-        allowed = f"would have to be {parts}, more than its largest value {_INT32_MAX}: lower one of them"
+    elif given is None and shortest > INT32_MAX:
+        allowed = f"would have to be {parts}, more than its largest value {INT32_MAX}: lower one of them"
         yield sources.problem(path, None, allowed)
 
 

@@ -42,6 +42,7 @@ from mirror.config.value_checks import (
 from mirror.errors import ConfigError, Problem
 from mirror.mirrormaker.names import DefaultPolicy
 from mirror.relay.model.policy import DEFAULT_EXACTLY_ONCE_BY, CopyPolicy
+from mirror.wire.integers import INT16_MAX, INT32_MAX, INT64_MAX
 
 Plain: TypeAlias = str | int | bool | list[str]
 Option: TypeAlias = Plain | SecretStr
@@ -50,9 +51,6 @@ Option: TypeAlias = Plain | SecretStr
 FLOW_NAME: Final = "<name>"
 """The key by which :class:`FlowConfig` gets its table's name; no key inside a table can be spelled like it."""
 
-_INT32_MAX: Final = 2**31 - 1
-_INT16_MAX: Final = 2**15 - 1
-_INT64_MAX: Final = 2**63 - 1
 _PERIOD: Final = "whole milliseconds from 1000 to 2147483647"
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
 _NAMES: Final = DefaultPolicy()
@@ -127,7 +125,7 @@ class GroupsConfig(OwnTable):
     """commit the positions of these groups on the target; without the table it is `false`, and `mirror groups` shows
     what would be committed
     """
-    interval_ms: int = Field(default=10_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    interval_ms: int = Field(default=10_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
     """how often a stream does so; `mirror run` does it once, when its copies are complete"""
     on_group_deleted: Literal["keep", "delete"] = Field(default="keep", description='"keep" or "delete"')
     """what happens to an offset on the target whose group has no such offset on the source any more: `"keep"`, or
@@ -238,34 +236,34 @@ class FlowConfig(OwnTable):
     """
     on_no_key: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
     """a record without a key goes to a compacted topic: `"skip"` omits and counts it"""
-    commit_interval_ms: int = Field(default=1000, ge=20, le=_INT32_MAX, description=_INTERVAL)
+    commit_interval_ms: int = Field(default=1000, ge=20, le=INT32_MAX, description=_INTERVAL)
     """progress is committed as soon as a partition has caught up, and at the latest this long after its first
     uncommitted record
     """
-    commit_min_interval_ms: int = Field(default=20, ge=20, le=_INT32_MAX, description=_INTERVAL)
+    commit_min_interval_ms: int = Field(default=20, ge=20, le=INT32_MAX, description=_INTERVAL)
     """shortest time between two commits of a partition; at most `commit-interval-ms`"""
-    period_ms: int = Field(default=180_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    period_ms: int = Field(default=180_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
     """how often a stream sums up what it has copied: a line, its traces, its ledger"""
-    discovery_interval_ms: int = Field(default=1_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    discovery_interval_ms: int = Field(default=1_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
     """how often a stream discovers new topics and partitions of its source, and has the running tasks copy them"""
-    refresh_ms: int = Field(default=60_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    refresh_ms: int = Field(default=60_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
     """how often a stream compares all topics of both sides, and creates those whose creation had failed"""
-    replication_factor: Annotated[int, Field(ge=-1, le=_INT16_MAX), AfterValidator(not_zero)] = Field(
+    replication_factor: Annotated[int, Field(ge=-1, le=INT16_MAX), AfterValidator(not_zero)] = Field(
         default=-1, description="-1 (the target's default) or a whole number from 1 to 32767"
     )
     """of topics created on the target; -1 is the target's own default"""
-    max_bytes_per_second: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(no_limit_or_enough)] = Field(
+    max_bytes_per_second: Annotated[int, Field(ge=0, le=INT64_MAX), AfterValidator(no_limit_or_enough)] = Field(
         default=0, description=f"0 (no limit) or a whole number of bytes from {SLOWEST_BYTES_PER_SECOND}"
     )
     """rate limit of the whole flow, shared by its tasks; 0 is no limit, the smallest limit is 1024"""
-    max_bytes_per_job: Annotated[int, Field(ge=0, le=_INT64_MAX), AfterValidator(no_limit_or_a_batch)] = Field(
+    max_bytes_per_job: Annotated[int, Field(ge=0, le=INT64_MAX), AfterValidator(no_limit_or_a_batch)] = Field(
         default=0, description=f"0 (no limit) or a whole number of bytes from {SMALLEST_SHARE_BYTES}"
     )
     """most bytes that one run copies, estimated; 0 is no limit, the smallest limit is 65536; of `mirror run` only,
     see [Limits](#limits)
     """
     max_partitions_in_parallel: int = Field(
-        default=0, ge=0, le=_INT32_MAX, description="0 (no limit) or a whole number from 1 to 2147483647"
+        default=0, ge=0, le=INT32_MAX, description="0 (no limit) or a whole number from 1 to 2147483647"
     )
     """most partitions with a backlog that one run copies; 0 is no limit; of `mirror run` only, see [Limits](#limits)
     """
@@ -308,30 +306,30 @@ class FlowConfig(OwnTable):
     """the source deleted a topic: `"keep"` leaves its copy as it is, `"delete"` deletes it; see [Deleted
     topics](#deleted-topics)
     """
-    max_deletions: int = Field(default=1, ge=1, le=_INT32_MAX, description=_LIMIT)
+    max_deletions: int = Field(default=1, ge=1, le=INT32_MAX, description=_LIMIT)
     """how many topics are deleted, or keep less by a change of their configuration, at a time and within an hour; if
     there are more, none is until `mirror apply --max-deletions N`. Unless the key is set, it is 0 with
     `on-topic-deleted = "keep"`
     """
     min_retention_ms: int = Field(
-        default=_DAY_MS, ge=0, le=_INT64_MAX, description="whole milliseconds from 0 to 9223372036854775807"
+        default=_DAY_MS, ge=0, le=INT64_MAX, description="whole milliseconds from 0 to 9223372036854775807"
     )
     """a shorter retention that keeps all records of this time is no deletion; see [What deletes
     records](#what-deletes-records)
     """
-    max_new_topics: int = Field(default=10_000, ge=1, le=_INT32_MAX, description=_LIMIT)
+    max_new_topics: int = Field(default=10_000, ge=1, le=INT32_MAX, description=_LIMIT)
     """how many topics a run creates, a stream within an hour; the others are named and not copied"""
-    max_partitions: int = Field(default=100_000, ge=1, le=_INT32_MAX, description=_LIMIT)
+    max_partitions: int = Field(default=100_000, ge=1, le=INT32_MAX, description=_LIMIT)
     """how many partitions a run creates, a stream within an hour; the others are named and not copied"""
-    max_acls: int = Field(default=10_000, ge=1, le=_INT32_MAX, description=_LIMIT)
+    max_acls: int = Field(default=10_000, ge=1, le=INT32_MAX, description=_LIMIT)
     """how many ACLs the flow has created on the target; the others are listed as `over-limit`. Denials count, and are
     created beyond it
     """
-    max_groups: int = Field(default=10_000, ge=1, le=_INT32_MAX, description=_LIMIT)
+    max_groups: int = Field(default=10_000, ge=1, le=INT32_MAX, description=_LIMIT)
     """how many consumer groups with positions in copied topics are brought to the target; the others are named"""
-    sync_interval_ms: int = Field(default=60_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    sync_interval_ms: int = Field(default=60_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
     """how often a stream brings configurations and ACLs in step, and deletes topics"""
-    shutdown_timeout_ms: int = Field(default=20_000, ge=1_000, le=_INT32_MAX, description=_PERIOD)
+    shutdown_timeout_ms: int = Field(default=20_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
     """time limit for a stream to end in order"""
     producer: dict[str, Plain] = Field(default_factory=dict, description="a table of the producer's dotted keys")
     """the table `[flows.NAME.producer]`, see below"""

@@ -6,7 +6,8 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Final
 
-_INT64_MAX: Final = 2**63 - 1
+from mirror.wire.integers import INT64_MAX
+
 _EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)
 _TIMESTAMP: Final = '"2026-01-31T00:00:00Z"'
 POSITION_HELP: Final = f'a timestamp such as {_TIMESTAMP}, an offset as a whole number from 0, or "" for none'
@@ -55,7 +56,7 @@ def check_position(value: object) -> object:
     It is checked here as a whole: pydantic would report two problems, one for each valid type.
     """
     value = date_time_as_text(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _INT64_MAX:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT64_MAX:
         return value
     if not isinstance(value, str):
         raise ValueError(f"must be {POSITION_HELP}")  # noqa: TRY004 - as pydantic wants it

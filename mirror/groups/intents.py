@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.groups.decision import ANY_SOURCE, NEVER, Intent
 from mirror.relay.progress import stored_json as stored
+from mirror.wire.integers import INT32_MAX
 
 _VERSION: Final = 1
-_INT32_MAX: Final = 2**31 - 1
 _NO_TIMES: Final[Mapping[int, int]] = {}
 
 
@@ -200,7 +200,7 @@ def parse_times(value: bytes | None) -> dict[int, int]:
     for name, numbers in by_time.items() if isinstance(by_time, dict) else ():
         time_ms = stored.time_ms(int(name)) if _is_decimal(name) else None
         if time_ms is not None and isinstance(numbers, list):
-            valid = [number for given in numbers if (number := stored.number(given, _INT32_MAX)) is not None]
+            valid = [number for given in numbers if (number := stored.number(given, INT32_MAX)) is not None]
             found.update(dict.fromkeys(valid, time_ms))
     return found
 
@@ -246,7 +246,7 @@ def _partitions(value: bytes | None) -> Iterable[tuple[int, Any]]:
 
 
 def _number(name: str) -> int | None:
-    return stored.number(int(name), _INT32_MAX) if name.isascii() and name.isdigit() and len(name) < 11 else None  # noqa: PLR2004 - the digits of an int32
+    return stored.number(int(name), INT32_MAX) if name.isascii() and name.isdigit() and len(name) < 11 else None  # noqa: PLR2004 - the digits of an int32
 
 
 def _intent(fields: Any) -> Intent | None:

@@ -10,10 +10,10 @@ import enum
 from typing import Final, NamedTuple
 
 from mirror.relay.progress import stored_json as stored
+from mirror.wire.integers import INT32_MAX
 
 _CONNECTOR: Final = "status-connector-"
 _TASK: Final = "status-task-"
-_INT32_MAX: Final = 2**31 - 1
 
 
 class State(enum.StrEnum):
@@ -66,7 +66,7 @@ class Status(NamedTuple):
         """Parse a record's value; None for a tombstone and for anything else."""
         fields = stored.parse_object(data)
         state, worker = stored.text(fields.get("state")), stored.text(fields.get("worker_id"))
-        return cls(state, worker, stored.number(fields.get("generation"), _INT32_MAX) or 0) if state else None
+        return cls(state, worker, stored.number(fields.get("generation"), INT32_MAX) or 0) if state else None
 
     def __str__(self) -> str:
         return f"{self.state} on worker {self.worker} (generation {self.generation})"

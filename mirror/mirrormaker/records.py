@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import InvalidArgument
+from mirror.wire.integers import INT64_MAX
 
 _VERSION: Final = struct.Struct(">h")
 _LENGTH: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
-_INT64_MAX: Final = 2**63 - 1
 _TIMESTAMP: Final = struct.Struct(">q")
 _WRITTEN_VERSION: Final = 0
 """The only one there is. Java's readers check it in an assertion only, so a reader may meet others."""
@@ -74,7 +74,7 @@ class Checkpoint(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Return the record's value. Raises InvalidArgument for long metadata and negative offsets."""
-        if not (0 <= self.source <= _INT64_MAX and 0 <= self.target <= _INT64_MAX):
+        if not (0 <= self.source <= INT64_MAX and 0 <= self.target <= INT64_MAX):
             msg = f"offsets of a checkpoint are from 0 to 2^63 - 1, not {self.source} and {self.target}"
             raise InvalidArgument(msg)
         return _VERSION.pack(_WRITTEN_VERSION) + _OFFSETS.pack(self.source, self.target) + _string(self.metadata)

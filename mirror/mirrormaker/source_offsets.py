@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.errors import InvalidArgument
 from mirror.relay.progress import stored_json as stored
+from mirror.wire.integers import INT32_MAX
 
 PARTITIONS: Final = 25
 """How many partitions the topic of the positions has, unless it was configured (``offset.storage.partitions``)."""
-_INT32_MAX: Final = 2**31 - 1
 _KEY_PARTS: Final = 2
 _ESCAPED: Final = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\U00010000-\U0010ffff]")
 """What Java escapes by its UTF-16 numbers, in upper case: control characters without an escape of their own, and all
@@ -60,7 +60,7 @@ class SourceOffsetKey(NamedTuple):
         connector, cluster, topic = (
             stored.text(one) for one in (parts[0], parts[1].get("cluster"), parts[1].get("topic"))
         )
-        partition = stored.number(parts[1].get("partition"), _INT32_MAX)
+        partition = stored.number(parts[1].get("partition"), INT32_MAX)
         if not (connector and cluster and topic) or partition is None:
             return None
         return cls(connector, cluster, TopicPartition(topic, partition))
@@ -81,7 +81,7 @@ def partition_of(key: bytes, partitions: int = PARTITIONS) -> int:
     """Return the partition where Connect's producer writes ``key``: the default partitioner's (murmur2)."""
     from aiokafka.partitioner import murmur2  # it takes long to import, and only a hand back needs it
 
-    return int(murmur2(key) & _INT32_MAX) % partitions
+    return int(murmur2(key) & INT32_MAX) % partitions
 
 
 def _parsed(data: bytes | None) -> Any:

@@ -85,11 +85,6 @@ class GroupMove:
         """Whether the group could move."""
         return not self.reason
 
-    @property
-    def may_skip(self) -> bool:
-        """Whether records would be skipped, or may be."""
-        return bool(self.skipped)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRehearsal:

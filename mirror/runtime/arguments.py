@@ -27,13 +27,11 @@ from mirror.cluster.types import (
 from mirror.errors import InvalidArgument
 from mirror.timing import FOREVER_MS
 from mirror.wire.header_names import name_bytes
+from mirror.wire.integers import INT16_MAX, INT32_MAX, INT64_MAX
 
-_INT16_MAX: Final = 2**15 - 1
-_INT32_MAX: Final = 2**31 - 1
-_INT64_MAX: Final = 2**63 - 1
 _NAME_LENGTH: Final = 249
 """The longest legal topic name (Kafka's ``Topic.validate``). The broker checks which characters are legal."""
-_TEXT_BYTES: Final = _INT16_MAX
+_TEXT_BYTES: Final = INT16_MAX
 """The largest length of a string on the wire."""
 _PAIR: Final = 2
 
@@ -90,14 +88,14 @@ def text(what: str, value: str, of: object = None, encode: Callable[[str], bytes
 
 def partition(value: object) -> TopicPartition:
     """Check a TopicPartition. A plain ``(topic, partition)`` tuple is converted."""
-    if type(value) is TopicPartition and type(value.partition) is int and 0 <= value.partition <= _INT32_MAX:
+    if type(value) is TopicPartition and type(value.partition) is int and 0 <= value.partition <= INT32_MAX:
         topic(value.topic)  # without the texts of the errors below, which take longer than the checks
         return value
     if not isinstance(value, tuple) or len(value) != _PAIR:
         msg = f"a partition must be a TopicPartition(topic, number), not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
     name, number = value
-    return TopicPartition(topic(name), _whole(f"the partition of topic {name!r}", number, 0, _INT32_MAX))
+    return TopicPartition(topic(name), _whole(f"the partition of topic {name!r}", number, 0, INT32_MAX))
 
 
 def partitions(values: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
@@ -110,21 +108,21 @@ def producer_id(value: object, last_epoch: int) -> tuple[int, int]:
     if not isinstance(value, tuple) or len(value) != _PAIR:
         msg = f"an identity must be a ProducerId(producer_id, epoch), not {reprlib.repr(value)}"
         raise InvalidArgument(msg)
-    return _whole("a producer id", value[0], 0, _INT64_MAX), _whole("a producer epoch", value[1], 0, last_epoch)
+    return _whole("a producer id", value[0], 0, INT64_MAX), _whole("a producer epoch", value[1], 0, last_epoch)
 
 
 def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetadata:
     """Check an offset of ``tp``, from 0 to 2^63 - 1, and its metadata. A leader epoch of -1 means none, as in Kafka."""
     if not isinstance(value, OffsetAndMetadata):
-        return OffsetAndMetadata(_whole("the offset", value, 0, _INT64_MAX, tp))
+        return OffsetAndMetadata(_whole("the offset", value, 0, INT64_MAX, tp))
     epoch = value.leader_epoch
-    if epoch is not None and _whole("the leader epoch", epoch, -1, _INT32_MAX, tp) < 0:
+    if epoch is not None and _whole("the leader epoch", epoch, -1, INT32_MAX, tp) < 0:
         epoch = None
     metadata, topic_id = text("the metadata", value.metadata, tp), value.topic_id
     if topic_id is not None and not isinstance(topic_id, uuid.UUID):
         msg = f"the topic id of {tp} must be a UUID or None, not {reprlib.repr(topic_id)}"
         raise InvalidArgument(msg)
-    return OffsetAndMetadata(_whole("the offset", value.offset, 0, _INT64_MAX, tp), epoch, metadata, topic_id)
+    return OffsetAndMetadata(_whole("the offset", value.offset, 0, INT64_MAX, tp), epoch, metadata, topic_id)
 
 
 def offsets(values: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -136,7 +134,7 @@ def offsets(values: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[To
 def times(values: Mapping[TopicPartition, int], *, low: int = 0) -> dict[TopicPartition, int]:
     """Check times in ms by partition, from 0 to 2^63 - 1. ``low`` EARLIEST also allows EARLIEST and LATEST."""
     pairs = _mapping("times", values).items()
-    return {(tp := partition(key)): _whole(f"the time of {tp}", value, low, _INT64_MAX) for key, value in pairs}
+    return {(tp := partition(key)): _whole(f"the time of {tp}", value, low, INT64_MAX) for key, value in pairs}
 
 
 def times_or_ends(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -147,13 +145,13 @@ def times_or_ends(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, 
 def leader_epochs(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Check leader epochs by partition."""
     pairs = _mapping("leader epochs", values).items()
-    return {(tp := partition(key)): _whole(f"a leader epoch of {tp}", value, 0, _INT32_MAX) for key, value in pairs}
+    return {(tp := partition(key)): _whole(f"a leader epoch of {tp}", value, 0, INT32_MAX) for key, value in pairs}
 
 
 def partition_totals(values: Mapping[str, int]) -> dict[str, int]:
     """Check numbers of partitions by topic."""
     pairs = _mapping("totals", values).items()
-    return {topic(name): _whole(f"the partitions of {name!r}", total, 0, _INT32_MAX) for name, total in pairs}
+    return {topic(name): _whole(f"the partitions of {name!r}", total, 0, INT32_MAX) for name, total in pairs}
 
 
 def new_topics(values: Iterable[NewTopic]) -> tuple[NewTopic, ...]:
@@ -164,8 +162,8 @@ def new_topics(values: Iterable[NewTopic]) -> tuple[NewTopic, ...]:
             msg = f"a topic to create must be a NewTopic, not {reprlib.repr(new_topic)}"
             raise InvalidArgument(msg)
         topic(new_topic.name)
-        _whole(f"the partitions of {new_topic.name!r}", new_topic.partitions, -1, _INT32_MAX)
-        _whole(f"the replication factor of {new_topic.name!r}", new_topic.replication_factor, -1, _INT16_MAX)
+        _whole(f"the partitions of {new_topic.name!r}", new_topic.partitions, -1, INT32_MAX)
+        _whole(f"the replication factor of {new_topic.name!r}", new_topic.replication_factor, -1, INT16_MAX)
         for key, value in _mapping(f"the configs of {new_topic.name!r}", new_topic.configs).items():
             text(f"a config key of {new_topic.name!r}", key)
             text(f"{key} of {new_topic.name!r}", value)
@@ -206,7 +204,7 @@ def _header(pair: object) -> tuple[str, bytes | None]:
 
 def timestamp(what: str, value: int) -> int:
     """Check a time in ms since 1970, from 0 to 2^63 - 1."""
-    return _whole(what, value, 0, _INT64_MAX)
+    return _whole(what, value, 0, INT64_MAX)
 
 
 def texts(what: str, values: Iterable[str]) -> tuple[str, ...]:
@@ -216,13 +214,13 @@ def texts(what: str, values: Iterable[str]) -> tuple[str, ...]:
 
 def brokers(values: Iterable[int]) -> tuple[int, ...]:
     """Check broker ids and remove duplicates."""
-    return tuple(dict.fromkeys(_whole("a broker id", value, 0, _INT32_MAX) for value in _items("broker ids", values)))
+    return tuple(dict.fromkeys(_whole("a broker id", value, 0, INT32_MAX) for value in _items("broker ids", values)))
 
 
 def offsets_before(values: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Check offsets by partition before which records are deleted. -1 is the high watermark."""
     pairs = _mapping("offsets", values).items()
-    return {(tp := partition(key)): _whole(f"the offset of {tp}", value, -1, _INT64_MAX) for key, value in pairs}
+    return {(tp := partition(key)): _whole(f"the offset of {tp}", value, -1, INT64_MAX) for key, value in pairs}
 
 
 def config_resource(value: object) -> ConfigResource:
@@ -233,7 +231,7 @@ def config_resource(value: object) -> ConfigResource:
     name = text("a resource's name", value.name)
     if value.kind is ConfigKind.TOPIC:
         topic(name)
-    elif name and not (name.isascii() and name.isdecimal() and int(name) <= _INT32_MAX):
+    elif name and not (name.isascii() and name.isdecimal() and int(name) <= INT32_MAX):
         msg = f"a broker's resource must be named by its id, not {reprlib.repr(name)}"
         raise InvalidArgument(msg)
     return value

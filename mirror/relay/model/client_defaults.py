@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mirror.wire.integers import INT32_MAX
+
 PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
 """``max.partition.fetch.bytes``.
 
@@ -25,7 +27,6 @@ OVERHEAD_FRACTION: Final = 8
 and the unused ends of memory pages."""
 
 _MIN_TRANSACTION_TIMEOUT_MS: Final = 60_000
-_INT32_MAX: Final = 2**31 - 1
 
 
 def batch_bytes(kafka_default: int, buffer_memory: int) -> int:
@@ -40,4 +41,4 @@ def transaction_timeout_ms(delivery_timeout_ms: int, request_timeout_ms: int, co
     Otherwise an expiry would look like fencing.
     """
     wanted_ms = delivery_timeout_ms + request_timeout_ms + commit_interval_ms
-    return max(_MIN_TRANSACTION_TIMEOUT_MS, min(_INT32_MAX, wanted_ms))
+    return max(_MIN_TRANSACTION_TIMEOUT_MS, min(INT32_MAX, wanted_ms))

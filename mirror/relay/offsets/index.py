@@ -140,11 +140,6 @@ class OffsetIndex:
             return 0
         return max(target + length for target, length in zip(self._target, self._length, strict=True))
 
-    @property
-    def run_count(self) -> int:
-        """How many runs it has."""
-        return sum(1 for length in self._length if length)
-
     # --- laying runs over each other
 
     def _lay(self, entries: Iterable[_Entry]) -> None:

@@ -19,9 +19,9 @@ from mirror.relay.progress import anchors as anchored
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.anchors import Anchor, usable
 from mirror.relay.progress.committed import Progress
+from mirror.wire.integers import INT32_MAX
 
 _ANYWHERE: Final = 2**63 - 1
-_INT32_MAX: Final = 2**31 - 1
 _SEPARATOR: Final = b"\n"
 
 
@@ -151,7 +151,7 @@ def encode_key(key: SegmentKey) -> bytes:
 def parse_key(key: bytes | None) -> SegmentKey | None:
     """Parse :func:`encode_key`; None for anything else."""
     fields = stored.parse_object(key)
-    topic, partition = stored.text(fields.get("topic")), stored.number(fields.get("partition"), _INT32_MAX)
+    topic, partition = stored.text(fields.get("topic")), stored.number(fields.get("partition"), INT32_MAX)
     series, start = stored.time_ms(fields.get("series")), stored.number(fields.get("start"))
     if not topic or partition is None or series is None or start is None:
         return None

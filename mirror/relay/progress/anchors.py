@@ -7,7 +7,7 @@ best effort: a lost one only makes such a search longer. Pure.
 
 They are thinned by their numbers: a new anchor replaces an older one of the same slot. Kept are the ``2 * SLOTS``
 newest, and up to ``SLOTS`` for each doubling of the distance before them, and the first one: at most
-:func:`most_kept` for each target partition.
+``1 + SLOTS * number.bit_length()`` for each target partition whose last anchor has this ``number``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.target_log import TargetMark, mark_of
+from mirror.wire.integers import INT32_MAX
 
 SLOTS: Final = 4
 INTERVAL_MS: Final = 60_000
@@ -28,7 +29,6 @@ INTERVAL_BYTES: Final = 64 * 1024 * 1024
 """An anchor follows after so many bytes, with the next commit."""
 
 _VERSION: Final = 1
-_INT32_MAX: Final = 2**31 - 1
 
 
 class AnchorCount(NamedTuple):
@@ -87,11 +87,6 @@ def slot_of(number: int) -> int:
         return 0
     level = (number & -number).bit_length() - 1
     return 1 + level * SLOTS + (number >> (level + 1)) % SLOTS
-
-
-def most_kept(number: int) -> int:
-    """Return how many anchors a partition has at most when the last one has this ``number``."""
-    return 1 + SLOTS * number.bit_length()
 
 
 def is_due(last: AnchorCount, now_ms: int, copied_bytes: int) -> bool:
@@ -173,7 +168,7 @@ def parse_key(fields: dict[str, Any]) -> AnchorKey | None:
     if not isinstance(nested, dict):
         return None
     topic, partition, slot = stored.text(nested.get("topic")), nested.get("partition"), nested.get("slot")
-    partition, slot = stored.number(partition, _INT32_MAX), stored.number(slot, _INT32_MAX)
+    partition, slot = stored.number(partition, INT32_MAX), stored.number(slot, INT32_MAX)
     return None if not topic or partition is None or slot is None else AnchorKey(TopicPartition(topic, partition), slot)
 
 
@@ -204,7 +199,7 @@ def parse(value: bytes | None) -> Anchor | None:
     return Anchor(
         number=number,
         offset=offset,
-        leader_epoch=stored.number(fields.get("epoch"), _INT32_MAX),
+        leader_epoch=stored.number(fields.get("epoch"), INT32_MAX),
         source_cluster_id=stored.text(fields.get("cluster")),
         topic_id=stored.text(fields.get("topic")),
         target=target,

@@ -25,6 +25,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.anchors import NO_ANCHOR, AnchorCount, parse_count
 from mirror.relay.progress.target_log import TargetMark, mark_of
+from mirror.wire.integers import INT16_MAX, INT32_MAX
 
 SHARDS: Final = 16
 
@@ -38,8 +39,6 @@ class ProgressTotals(NamedTuple):
 
 
 NO_TOTALS: Final = ProgressTotals()
-_INT16_MAX: Final = 2**15 - 1
-_INT32_MAX: Final = 2**31 - 1
 
 
 class Searched(NamedTuple):
@@ -228,7 +227,7 @@ def _sequence_fields(progress: Progress) -> dict[str, Any]:
 def from_offset(committed: OffsetAndMetadata) -> Progress:
     """Parse a committed offset. Never raises: one that another program committed has no cluster, topic and time."""
     metadata = stored.parse_object(committed.metadata)
-    attempt = stored.number(metadata.get("attempt"), _INT16_MAX)
+    attempt = stored.number(metadata.get("attempt"), INT16_MAX)
     return Progress(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
@@ -363,5 +362,5 @@ def parse_beginning(value: object) -> Beginning | None:
 def _parse_searched(value: object) -> Searched | None:
     if not isinstance(value, list) or len(value) != len(Searched._fields):
         return None
-    end, leader_epoch = stored.number(value[0]), stored.number(value[1], _INT32_MAX)
+    end, leader_epoch = stored.number(value[0]), stored.number(value[1], INT32_MAX)
     return None if end is None or leader_epoch is None else Searched(end, leader_epoch)

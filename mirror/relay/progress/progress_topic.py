@@ -27,14 +27,13 @@ from mirror.relay.progress.target_log import TargetMark, holds_append, is_commit
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 from mirror.wire.decode import Record
+from mirror.wire.integers import INT32_MAX, INT64_MAX
 
 _log = logging.getLogger(__name__)
 
 _VERSION: Final = 1
 _MAX_OFFSETS_SEARCHED: Final = 100_000
 """How many offsets behind a mark's end are searched for the append of the mark."""
-_INT32_MAX: Final = 2**31 - 1
-_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ def _parse_value(value: bytes) -> ProgressRecord:
         raise ValueError(msg)
     progress = Progress(
         offset=_number(fields, "offset"),
-        leader_epoch=None if fields.get("epoch") is None else _number(fields, "epoch", _INT32_MAX),
+        leader_epoch=None if fields.get("epoch") is None else _number(fields, "epoch", INT32_MAX),
         source_cluster_id=_text(fields, "cluster"),
         topic_id=_text(fields, "topic"),
         time_ms=_number(fields, "time"),
@@ -287,7 +286,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _number(fields: Mapping[str, Any], name: str, maximum: int = _INT64_MAX) -> int:
+def _number(fields: Mapping[str, Any], name: str, maximum: int = INT64_MAX) -> int:
     value = stored.number(fields.get(name), maximum)
     if value is None:
         msg = f"{name} is no number from 0 to {maximum}"

@@ -29,6 +29,7 @@ from mirror.errors import printable
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, TaskState
 from mirror.relay.progress import stored_json as stored
+from mirror.wire.integers import INT32_MAX
 
 T = TypeVar("T")
 
@@ -41,7 +42,6 @@ _MAX_CAUSE: Final = 200
 _MAX_LISTED: Final = 3
 """So many expiries, losses and differences of a partition are stored, the last ones."""
 _VERSION: Final = 1
-_INT32_MAX: Final = 2**31 - 1
 _MAX_COUNT: Final = 2**53 - 1
 """Far more than is ever copied, and the sums of what any program has stored still have 64 bits."""
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -116,7 +116,7 @@ def parse_key(key: bytes | memoryview | None) -> StatusKey | None:
         return None
     found = StatusKey(kind, topic, number)
     legal = not topic or _TOPIC.fullmatch(topic) is not None
-    return found if not parts and legal and str(found).encode() == key and number <= _INT32_MAX else None
+    return found if not parts and legal and str(found).encode() == key and number <= INT32_MAX else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ import json
 import uuid
 from typing import Any, Final
 
+from mirror.wire.integers import INT64_MAX
+
 _MAX_TIME_MS: Final = 253_402_300_799_999
 """The end of the year 9999: no later time has a date."""
-_INT64_MAX: Final = 2**63 - 1
 
 
 def parse_object(data: str | bytes | None) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def text(value: object) -> str:
     return value
 
 
-def number(value: object, maximum: int = _INT64_MAX) -> int | None:
+def number(value: object, maximum: int = INT64_MAX) -> int | None:
     """Return ``value`` if it is an integer from 0 to ``maximum``, else None. ``1e400``, NaN and true are not."""
     return value if type(value) is int and 0 <= value <= maximum else None
 

@@ -14,10 +14,8 @@ from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import FlowError
 from mirror.relay.progress import stored_json as stored
+from mirror.wire.integers import INT16_MAX, INT32_MAX
 from mirror.wire.records import AnyBatch, Batch, is_commit_marker
-
-_INT16_MAX: Final = 2**15 - 1
-_INT32_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,7 @@ def mark_of(value: object) -> TargetMark | None:
     return TargetMark(
         topic_id=stored.text(fields.get("id")),
         end=end,
-        leader_epoch=stored.number(fields.get("epoch"), _INT32_MAX),
+        leader_epoch=stored.number(fields.get("epoch"), INT32_MAX),
         producer_id=-1 if producer_id is None else producer_id,
         batch=_parse_batch(fields.get("batch")),
         since=stored.number(fields.get("since")),
@@ -103,7 +101,7 @@ def mark_of(value: object) -> TargetMark | None:
 def _parse_batch(value: object) -> tuple[int, int] | None:
     if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004 - producer epoch, sequence
         return None
-    epoch, sequence = stored.number(value[0], _INT16_MAX), stored.number(value[1], _INT32_MAX)
+    epoch, sequence = stored.number(value[0], INT16_MAX), stored.number(value[1], INT32_MAX)
     return None if epoch is None or sequence is None else (epoch, sequence)
 
 

@@ -32,6 +32,7 @@ from mirror.spark.ledger.obstacles import Obstacle
 from mirror.spark.ledger.partition_health import PartitionHealth, UnhealthyPartitions
 from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.traces.ids import SpanId
+from mirror.wire.integers import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -44,7 +45,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_REASON: Final = 1_000
-_INT32_MAX: Final = 2**31 - 1
 
 Records = dict[StatusKey, Mapping[str, Any] | None]
 """Records to write, as plain values; None deletes the key."""
@@ -229,5 +229,5 @@ def obstacle_records(before: Mapping[str, Obstacle], after: Mapping[str, Obstacl
 
 
 def _obstacle_of(found: Mapping[str, Any]) -> Obstacle | None:
-    reason, first = printable(stored.text(found.get("reason"))), stored.number(found.get("first"), _INT32_MAX)
+    reason, first = printable(stored.text(found.get("reason"))), stored.number(found.get("first"), INT32_MAX)
     return Obstacle(reason, first) if reason and first is not None else None
