@@ -256,7 +256,7 @@ class FlowConfig(OwnTable):
         default=0, description=f"0 (no limit) or a whole number of bytes from {SLOWEST_BYTES_PER_SECOND}"
     )
     """rate limit of the whole flow, shared by its tasks; 0 is no limit, the smallest limit is 1024"""
-    max_bytes_per_job: Annotated[int, Field(ge=0, le=INT64_MAX), AfterValidator(no_limit_or_a_batch)] = Field(
+    max_bytes_per_run: Annotated[int, Field(ge=0, le=INT64_MAX), AfterValidator(no_limit_or_a_batch)] = Field(
         default=0, description=f"0 (no limit) or a whole number of bytes from {SMALLEST_SHARE_BYTES}"
     )
     """most bytes that one run copies, estimated; 0 is no limit, the smallest limit is 65536; of `mirror run` only,

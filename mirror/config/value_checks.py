@@ -12,7 +12,7 @@ SLOWEST_BYTES_PER_SECOND: Final = 1024
 """At a lower rate, one batch of the usual maximum size would take a quarter of an hour."""
 
 SMALLEST_SHARE_BYTES: Final = 65_536
-"""The smallest share of ``max-bytes-per-job`` that a partition gets, if its backlog is not smaller: a fair batch."""
+"""The smallest share of ``max-bytes-per-run`` that a partition gets, if its backlog is not smaller: a fair batch."""
 
 
 def not_zero(factor: int) -> int:

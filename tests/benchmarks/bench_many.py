@@ -49,7 +49,7 @@ RESULTS: Final = Path(__file__).with_name("results-many.json")
 PER_TOPIC: Final = 10
 NEW_EACH: Final = 100
 NOW_MS: Final = 1_800_000_000_000
-ONE: Final = flow(topics=["orders-.*"], max_partitions_in_parallel=10_000_000, max_bytes_per_job=2**50)
+ONE: Final = flow(topics=["orders-.*"], max_partitions_in_parallel=10_000_000, max_bytes_per_run=2**50)
 
 
 class Steps:

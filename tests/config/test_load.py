@@ -245,8 +245,8 @@ FLOW_PROBLEMS = [
     ('until = "2026-01-31"', "a timestamp needs its offset from UTC"),
     ("until = 1969-12-31T23:59:59Z", "a timestamp must not be before 1970"),
     ("until = [5]", "until = [5]: must be a timestamp such as"),
-    ("max-bytes-per-job = 65535", "= 65535: must be 0 (no limit) or a whole number of bytes from 65536"),
-    ("max-bytes-per-job = -1", "= -1: must be 0 (no limit) or a whole number of bytes from 65536"),
+    ("max-bytes-per-run = 65535", "= 65535: must be 0 (no limit) or a whole number of bytes from 65536"),
+    ("max-bytes-per-run = -1", "= -1: must be 0 (no limit) or a whole number of bytes from 65536"),
     ("max-partitions-in-parallel = -1", "= -1: must be 0 (no limit) or a whole number from 1"),
     ("producer = 5", "producer = 5: must be a table"),
 ]

@@ -69,7 +69,7 @@ def test_the_dags_copy_try_again_and_verify(
     source.create(topic)
     values = [b"%d-%s" % (number, VALUE) for number in range(RECORDS)]
     source.fill(topic, values, batch_num_messages=1, linger_ms=0)
-    limited = flow("a", "b", [topic], "max-bytes-per-job = 65536")
+    limited = flow("a", "b", [topic], "max-bytes-per-run = 65536")
     site.write({"a": source.address, "b": target.address}, {"f": limited})
 
     result, said = airflow.run("mirror_run")

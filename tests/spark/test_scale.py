@@ -35,7 +35,7 @@ WITHIN_S = 3.0
 """For :data:`MANY` partitions."""
 AGAIN_WITHIN_S = 2.0
 """For :data:`MANY` topics, once in ``refresh-ms``."""
-ONE = flow(topics=["orders-.*"], max_partitions_in_parallel=1_000_000, max_bytes_per_job=2**40)
+ONE = flow(topics=["orders-.*"], max_partitions_in_parallel=1_000_000, max_bytes_per_run=2**40)
 
 
 @dataclass

@@ -154,7 +154,7 @@ def test_open_transaction_has_the_command_that_aborts_it() -> None:
             replace(
                 runs.idle(),
                 outcome=UNFINISHED,
-                error=f"{limits.NEXT_EPOCH}: 5 records (max-partitions-in-parallel = 2)",
+                error=f"{limits.NEXT_RUN}: 5 records (max-partitions-in-parallel = 2)",
             ),
             ["unfinished limits"],
         ),

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
-from mirror.errors import KafkaError, MirrorError, MirrorMakerResumed
+from mirror.errors import FlowError, KafkaError, MirrorError, MirrorMakerResumed
 from mirror.relay.model.ranges import SEVERITY, Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver.copy_jobs import BoundedJob, FollowedJob, JobParts
@@ -35,6 +35,7 @@ from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.planning.flow_planner import FlowPlanner
+from mirror.spark.planning.limits import why_not_followed
 from mirror.spark.run_control import RunControlClient, takeover_message
 from mirror.spark.status.lag_monitor import LagMonitor, measure_once
 from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, TakenOver
@@ -162,6 +163,8 @@ class FlowRun:
 
     def _run(self, announce: Callable[[Event], None], resources: contextlib.ExitStack) -> Event:
         flow = self._flow
+        if self._follows and (reason := why_not_followed(flow)) is not None:
+            raise FlowError(reason)
         self._watch = resources.enter_context(self._preparation.open_watch())
         self._watch.check()
         status = self._status = RunStatus(self._target_options, flow, self._options.run, self._tell)

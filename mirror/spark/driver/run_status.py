@@ -26,7 +26,7 @@ from mirror.spark.ledger.status_table import (
     read_status,
     turn_records,
 )
-from mirror.spark.planning.history import has_limits
+from mirror.spark.planning.limits import has_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

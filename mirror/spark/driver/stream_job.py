@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 
 from mirror.config.load import load
+from mirror.errors import FlowError
 from mirror.runtime.memory.malloc_tuning import collect_rarely
 from mirror.spark.contact import is_away
 from mirror.spark.driver.batch_job import (
@@ -33,6 +34,7 @@ from mirror.spark.driver.session import start_stream_context
 from mirror.spark.driver.stream_site import Signals, StreamSite
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary
+from mirror.spark.planning.limits import why_not_followed
 from mirror.spark.supervision.config_file import ConfigFile
 from mirror.spark.supervision.supervisor import Supervisor
 
@@ -92,6 +94,9 @@ def _run(
     warn_of_exposed_credentials(config, flows, consoles)
     give_up_s = math.inf if options.wait is None else time.monotonic() + options.wait
     findings = check(config, flows, summary, consoles)
+    for flow in flows:
+        if (reason := why_not_followed(flow)) is not None:
+            findings.errors.setdefault(flow.name, FlowError(reason))
     may_wait = options.wait != 0
     errors = [findings.errors.get(flow.name) for flow in flows]
     if not any(error is None or (may_wait and is_away(error)) for error in errors):

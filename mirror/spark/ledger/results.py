@@ -179,7 +179,7 @@ def _with_truncation(result: RangeResult, stop: int | None) -> RangeResult:
     """Mark a complete but truncated range as unfinished for the run, if records are left before ``stop``."""
     if stop is None or result.outcome is not Outcome.COMPLETE or result.end >= stop:
         return result
-    line = f"max-bytes-per-job: {stop - result.end} records are left for the next run"
+    line = f"max-bytes-per-run: {stop - result.end} records are left for the next run"
     return replace(result, outcome=Outcome.UNFINISHED, error=line)
 
 

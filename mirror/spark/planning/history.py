@@ -11,13 +11,6 @@ from mirror.spark.ledger.ledger import Ledger
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.config.models import FlowConfig
-
-
-def has_limits(flow: FlowConfig) -> bool:
-    """Return whether not all partitions of ``flow`` may be copied in each run, so that they take turns."""
-    return bool(flow.max_partitions_in_parallel or flow.max_bytes_per_job)
-
 
 def bytes_per_second(flow_folder: Path) -> float | None:
     """Return the rate at which the ledger's runs copied, over all partitions; None if they copied nothing.

@@ -1,4 +1,4 @@
-"""Applies a flow's limits to its backlog: which partitions one run or epoch copies, and how much of each. Pure."""
+"""Applies a flow's limits to its backlog: which partitions one run copies, and how much of each. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,27 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
 
-NEXT_EPOCH: Final = "its turn comes in the next epoch"
+NEXT_RUN: Final = "its turn comes in the next run"
+
+
+def has_limits(flow: FlowConfig) -> bool:
+    """Return whether not all partitions of ``flow`` may be copied in each run, so that they take turns."""
+    return bool(flow.max_partitions_in_parallel or flow.max_bytes_per_run)
+
+
+def why_not_followed(flow: FlowConfig) -> str | None:
+    """Return in one line why a stream cannot follow ``flow``; None if it can."""
+    of_runs = {
+        "max-bytes-per-run": flow.max_bytes_per_run > 0,
+        "max-partitions-in-parallel": flow.max_partitions_in_parallel > 0,
+        "until": flow.end_position is not None,
+    }
+    if not (found := [key for key, is_set in of_runs.items() if is_set]):
+        return None
+    return (
+        f"{', '.join(found)}: of scheduled runs, which end, and a stream does not: remove it (max-bytes-per-second"
+        " limits a stream), or schedule `mirror run`"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +65,14 @@ class LimitResult:
 
 
 def apply_limits(flow: FlowConfig, backlogs: Sequence[Backlog]) -> LimitResult:
-    """Apply ``max-partitions-in-parallel`` and ``max-bytes-per-job``; results keep the order of ``backlogs``."""
-    max_partitions, max_bytes = flow.max_partitions_in_parallel, flow.max_bytes_per_job
+    """Apply ``max-partitions-in-parallel`` and ``max-bytes-per-run``; results keep the order of ``backlogs``."""
+    max_partitions, max_bytes = flow.max_partitions_in_parallel, flow.max_bytes_per_run
     order = fair_order(backlogs) if max_partitions or max_bytes else list(backlogs)
     chosen = order[:max_partitions] if max_partitions else order
     limits = {id(backlog): f"max-partitions-in-parallel = {max_partitions}" for backlog in order[len(chosen) :]}
     if max_bytes:
         count = _affordable(chosen, max_bytes)
-        limits |= {id(backlog): f"max-bytes-per-job = {max_bytes}" for backlog in chosen[count:]}
+        limits |= {id(backlog): f"max-bytes-per-run = {max_bytes}" for backlog in chosen[count:]}
         chosen = chosen[:count]
     ends = _shares(chosen, max_bytes) if max_bytes else {}
     found = LimitResult([], [], [])
@@ -60,7 +80,7 @@ def apply_limits(flow: FlowConfig, backlogs: Sequence[Backlog]) -> LimitResult:
         range_ = backlog.range
         end = ends.get(id(backlog), range_.end)
         if id(backlog) in limits:
-            line = f"{NEXT_EPOCH}: {range_.end - range_.start} records wait ({limits[id(backlog)]})"
+            line = f"{NEXT_RUN}: {range_.end - range_.start} records wait ({limits[id(backlog)]})"
             found.waiting.append(RangeResult.initial(range_, range_.start, Outcome.UNFINISHED, line))
             found.truncated.append((range_, range_.end))
         else:
@@ -73,8 +93,8 @@ def apply_limits(flow: FlowConfig, backlogs: Sequence[Backlog]) -> LimitResult:
 def fair_order(backlogs: Sequence[Backlog]) -> list[Backlog]:
     """Return the order in which backlogs get their turn: alternately the longest waiting and the largest.
 
-    Large backlogs come early, and none starves: of n backlogs, each is among the first k within n / (k / 2) epochs,
-    rounded up, since half of each epoch goes to those whose last turn was longest ago.
+    Large backlogs come early, and none starves: of n backlogs, each is among the first k within n / (k / 2) runs,
+    rounded up, since half of each run goes to those whose last turn was longest ago.
     """
     oldest = sorted(backlogs, key=lambda backlog: (backlog.last_turn_ms, -backlog.size, *backlog.name))
     largest = sorted(backlogs, key=lambda backlog: (-backlog.size, *backlog.name))

@@ -13,7 +13,8 @@ from mirror.relay.progress.open_transactions import OpenTransaction, describe_ol
 from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.status_table import read_status
-from mirror.spark.planning.history import bytes_per_second, has_limits, overhead_seconds
+from mirror.spark.planning.history import bytes_per_second, overhead_seconds
+from mirror.spark.planning.limits import has_limits
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.planning.unknown_origin import unknown_origins
@@ -295,7 +296,7 @@ def _of_range(
         committed = TopicPartition(range_.target_topic, range_.partition) in snapshot.progress
         action = Action.RENEW if committed else Action.BEGIN
     end = plan.truncated_at.get(str(TopicPartition(range_.topic, range_.partition)), range_.end)
-    left = f"max-bytes-per-job leaves about {end - range_.end} records to later runs" if end > range_.end else None
+    left = f"max-bytes-per-run leaves about {end - range_.end} records to later runs" if end > range_.end else None
     return _forecast(range_, action, snapshot.sizes, path, left)
 
 

@@ -200,12 +200,12 @@ FAILED_OTHER: Final = Advice(
 
 UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
     "limits": (
-        r"max-bytes-per-job|max-partitions-in-parallel",
+        r"max-bytes-per-run|max-partitions-in-parallel",
         Advice(
             Level.NOTE,
             "Deferred by the flow's limits",
-            "max-bytes-per-job or max-partitions-in-parallel did not allow more in this run or epoch.",
-            (AdviceStep("Run the flow again until its exit status is 0. A stream continues automatically."),),
+            "max-bytes-per-run or max-partitions-in-parallel did not allow more in this run.",
+            (AdviceStep("Run the flow again until its exit status is 0."),),
         ),
     ),
     "not prepared": (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.errors import AuthorizationFailed
+from mirror.errors import AuthorizationFailed, FlowError
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.relay.progress.control import RunControl
 from mirror.runtime.clock import SystemClock
@@ -250,6 +250,22 @@ def test_what_keeps_a_run_from_its_start_is_its_error(tmp_path: Path, monkeypatc
     run.ended()
     assert run.error is not None
     assert is_away(run.error)
+
+
+def test_a_stream_refuses_a_flow_that_ends_and_a_scheduled_run_copies_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, monkeypatch, "max-partitions-in-parallel = 1")
+    run.ended()
+    assert isinstance(run.error, FlowError)
+    assert "schedule `mirror run`" in str(run.error)
+    assert run.record().run == "", "it has not claimed the flow"
+    run = Run(tmp_path, monkeypatch, "max-partitions-in-parallel = 1", follows=False)
+    job = run.begin()
+    assert [len(task.ranges) for task in job.tasks] == [1]
+    job.end()
+    assert run.ended() == JobEnded("in order")
+    assert sorted(run.outcomes().values()) == [Outcome.COMPLETE, Outcome.UNFINISHED], "one waits for its turn"
 
 
 def test_a_job_is_cancelled_if_the_run_cannot_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_a_partition_that_was_added_to_the_epoch_has_its_tasks_result() -> None:
 @pytest.mark.parametrize(
     ("one", "outcome", "words"),
     [
-        (result(0), Outcome.UNFINISHED, "max-bytes-per-job: 85 records are left for the next run"),
+        (result(0), Outcome.UNFINISHED, "max-bytes-per-run: 85 records are left for the next run"),
         (result(0, end=100), Outcome.COMPLETE, None),
         # A batch that begins before the cut is copied whole, here all that there was.
         (result(0, end=101), Outcome.COMPLETE, None),

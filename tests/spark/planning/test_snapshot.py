@@ -483,7 +483,7 @@ def test_limits_leave_some_partitions_to_the_next_run(pair: PlannerHarness) -> N
 
 def test_a_truncated_range_records_where_it_would_have_ended(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1000, 2000])
-    one = flow(max_bytes_per_job=140_000)
+    one = flow(max_bytes_per_run=140_000)
     pair.prepare(one)
     plan = pair.plan(one)
     assert {each.partition: each.end for each in plan.ranges} == {0: 700, 1: 700}

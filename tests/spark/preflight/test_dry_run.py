@@ -129,12 +129,12 @@ def test_progress_that_may_be_lost_is_reported(pair: PlannerHarness) -> None:
     assert (second, third) == (None, None)
     assert look(pair, flow(start_over=True)).partitions[0].error is None
     waits = look(pair, flow(max_partitions_in_parallel=1)).partitions[1]
-    assert waits.error == "its turn comes in the next epoch: 10 records wait (max-partitions-in-parallel = 1)"
+    assert waits.error == "its turn comes in the next run: 10 records wait (max-partitions-in-parallel = 1)"
     with pair.a.change() as state:
         state["topics"]["orders"]["partitions"][0]["end"] = 1000
-    cut = look(pair, flow(max_bytes_per_job=65_536)).partitions[0]
+    cut = look(pair, flow(max_bytes_per_run=65_536)).partitions[0]
     assert "progress-lost" in str(cut.error)
-    assert "max-bytes-per-job leaves about" in str(cut.error)
+    assert "max-bytes-per-run leaves about" in str(cut.error)
     run(pair, flow())
     assert {each.error for each in look(pair, flow()).partitions} == {None}
 
@@ -158,10 +158,10 @@ def test_a_topic_that_may_hold_records_of_others_is_refused_as_a_whole(pair: Pla
 
 def test_limits_of_the_flow_are_in_the_forecast(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1000, 2000, 10])
-    found = look(pair, flow(max_partitions_in_parallel=1, max_bytes_per_job=65_536))
+    found = look(pair, flow(max_partitions_in_parallel=1, max_bytes_per_run=65_536))
     assert actions(found) == {0: Action.WAIT, 1: Action.COPY, 2: Action.WAIT}
     assert found.records == 655, "what this run would copy"
-    assert found.partitions[1].error == "max-bytes-per-job leaves about 1345 records to later runs"
+    assert found.partitions[1].error == "max-bytes-per-run leaves about 1345 records to later runs"
     assert found.partitions[0].records == 1000
     assert "its turn comes" in str(found.partitions[0].error)
 
