@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
@@ -115,19 +115,20 @@ class JobSite:
 
         eventually(lambda: bool(found()), within_s=20, what=f"the settled report of {partition}")
         report = found()[-1]
-        self.table.on_settled(report.target, report.version, report.progress)
+        self.table.on_settled(report.target, report.version)
         return report
 
-    def take(self, load: Mapping[int, int], *, overdue: bool = False) -> None:
-        """Give what is settled to the least loaded task; ``overdue``: also what is not."""
-        now, within_ms = (2, 1) if overdue else (0, 10**9)
-        self.commit(self.table.take(self.table.takeable(now, within_ms), load))
+    def take(self, tasks: Collection[int], *, overdue: bool = False) -> None:
+        """Give what is settled to the least loaded of ``tasks``; ``overdue``: also what is not."""
+        if overdue:
+            self.table.expire(2, 1)
+        self.commit(self.table.take(map(self.range_of, self.written), tasks))
 
     def move(self, partition: int, task: int) -> PartitionReport:
         """Move a partition to ``task``."""
         self.release(partition)
         report = self.settled(partition)
-        self.take({task: 0})
+        self.take({task})
         return report
 
     def reported(self, partition: int) -> list[PartitionReport]:

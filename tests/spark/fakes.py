@@ -447,9 +447,13 @@ class Admin:
     def commit_group_offsets_async(
         self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Future[Outcomes[TopicPartition, None]]:
-        """The mood ``uncommittable`` is a JSON list of the topics that this client may not commit for."""
-        denied = json.loads(self.cluster.state()["moods"].get("uncommittable", "[]"))
-        refused = {tp: AuthorizationFailed(f"no Read on {tp.topic}", 29) for tp in offsets if tp.topic in denied}
+        """The moods ``uncommittable`` and ``gone`` are JSON lists of topics: of no permission, of none at all."""
+        moods = self.cluster.state()["moods"]
+        denied, gone = (json.loads(moods.get(name, "[]")) for name in ("uncommittable", "gone"))
+        refused: dict[TopicPartition, KafkaError] = {
+            tp: AuthorizationFailed(f"no Read on {tp.topic}", 29) for tp in offsets if tp.topic in denied
+        }
+        refused |= {tp: BrokerError("unknown topic", 3) for tp in offsets if tp.topic in gone}
         self.commit_group_offsets(group, {tp: one for tp, one in offsets.items() if tp not in refused})
         return done(Outcomes(dict.fromkeys(offsets.keys() - refused.keys()), refused))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.relay.model.ranges import RangeResult
-from mirror.spark.discovery.comparison import compare
+from mirror.spark.discovery.topic_watch import compare
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
@@ -114,7 +114,7 @@ def test_to_compare_10_000_topics_costs_the_metadata_of_both_sides(watch: Stopwa
     source, target = FakeAdmin(a), FakeAdmin(b)
 
     def prepare_again() -> None:
-        lacking, _ = compare(ONE, source, target, before).since(before)
+        lacking, _ = compare(ONE, source, target, before)
         found.append(prepare_new_topics(ONE, source, target, before, lacking).targets)
 
     seconds = watch.time(prepare_again)

@@ -8,13 +8,15 @@ target partition, each under a version, and the control record announces the new
           └──────────────────── on_settled: a released partition has its last commit ◄──────────────────────┘
 
 A target has one owner from the version that takes it to the report that settles the version that releases it. Reads may
-be late, lost or repeated: a task compares the version of each entry with what it has applied. Only a release that is
-overdue ends this early, because its task may have died: then the fence of the next attempt protects the partition.
+be late, lost or repeated: a task compares the version of each entry with what it has applied. Only a task that is lost
+does not settle, and a release that is overdue is not waited for: then the fence of the next attempt protects the
+partition.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,9 +26,6 @@ from mirror.relay.model.ranges import Range
 
 RELEASED: Final = -1
 """The owner of a target partition that no task may begin to copy."""
-
-MAX_METADATA_BYTES: Final = 4_096
-"""What brokers store with an offset (default of ``offset.metadata.max.bytes``)."""
 
 
 def target_of(range_: Range) -> TopicPartition:
@@ -57,10 +56,7 @@ class Entry:
         return target_of(self.range)
 
     def to_offset(self) -> OffsetAndMetadata:
-        """Return the entry as an offset to commit for :attr:`target`; its offset is the job.
-
-        Without the progress if brokers would refuse it for its length: the task then reads it from the target.
-        """
+        """Return the entry as an offset to commit for :attr:`target`; its offset is the job."""
         metadata = {
             "v": 2,
             "run": self.run,
@@ -76,11 +72,7 @@ class Entry:
         }
         if self.previous is not None:
             metadata["from"] = self.previous
-        text = json.dumps(metadata, separators=(",", ":"))
-        if self.range.progress is not None:
-            longer = json.dumps({**metadata, "progress": self.range.progress}, separators=(",", ":"))
-            text = longer if len(longer) <= MAX_METADATA_BYTES else text
-        return OffsetAndMetadata(self.job, None, text)
+        return OffsetAndMetadata(self.job, None, json.dumps(metadata, separators=(",", ":")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +145,8 @@ class _Release:
     """A partition that was released, and may be taken once it is free."""
 
     entry: Entry
+    home: int | None = None
+    """The task that it goes to; None: it does not move."""
     announced_ms: int | None = None
     free: bool = False
     """Whether it is settled, or overdue."""
@@ -173,6 +167,8 @@ class AssignmentTable:
         self._rows_version: Final = version
         self._owned: Final = dict[TopicPartition, Entry]()
         self._released: Final = dict[TopicPartition, _Release]()
+        self._homes: Final = dict[TopicPartition, int]()
+        """The task of each partition that another one copies because that task was lost."""
         for task, row in enumerate(rows):
             for range_ in row:
                 self._owned[target_of(range_)] = Entry(run, job, version, task, range_)
@@ -182,39 +178,52 @@ class AssignmentTable:
         entry = self._owned.get(target)
         return None if entry is None else entry.owner
 
+    def ranges(self) -> list[Range]:
+        """Return the ranges that have an owner."""
+        return [entry.range for entry in self._owned.values()]
+
     def entries(self) -> list[Entry]:
         """Return every entry of the job, in order to commit it again before the target forgets it."""
         owned = [entry for entry in self._owned.values() if entry.version > self._rows_version]
         return [*owned, *(release.entry for release in self._released.values())]
 
     def lacking(self, known: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return those of the ``known`` target partitions that were never assigned in this job."""
-        return set(known) - self._owned.keys() - self._released.keys()
+        """Return those of the ``known`` target partitions that have no owner, and may be taken."""
+        return set(known) - self._owned.keys() - self.settling(known)
 
-    def take(self, ranges: Iterable[Range], load: Mapping[int, int]) -> list[Entry]:
-        """Assign ``ranges`` to the least loaded of the live tasks, and return the entries to commit.
+    def settling(self, known: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of the ``known`` target partitions that are released, and may not be taken yet."""
+        return {target for target, release in self._released.items() if not release.free} & set(known)
 
-        ``load`` is the load of each live task, for example the number of its partitions. A partition that has an owner,
-        or whose release is neither settled nor overdue, is left out; so are all while no task lives.
+    # --- changes
+
+    def take(self, ranges: Iterable[Range], live: Collection[int]) -> list[Entry]:
+        """Assign ``ranges`` to the ``live`` tasks with the fewest partitions, and return the entries to commit.
+
+        A partition that moves goes to its own task if that lives. One that has an owner, or whose release is neither
+        settled nor overdue, is left out; so are all while no task lives.
         """
-        rest = dict(load)
-        free = {target_of(range_): range_ for range_ in ranges if self._is_free(target_of(range_))}
-        if not rest or not free:
+        free = {target_of(range_): range_ for range_ in ranges}
+        return self._assign([free[target] for target in self.lacking(free) if live], live)
+
+    def _assign(self, ranges: Collection[Range], live: Collection[int]) -> list[Entry]:
+        if not ranges:
             return []
         self.version += 1
+        load = Counter(dict.fromkeys(live, 0))
+        load.update(entry.owner for entry in self._owned.values() if entry.owner in load)
         entries = list[Entry]()
-        for target, range_ in free.items():
-            task = min(rest, key=lambda each: (rest[each], each))
-            rest[task] += 1
-            entry = Entry(self._run, self._job, self.version, task, range_)
-            self._released.pop(target, None)
-            self._owned[target] = entry
+        for range_ in sorted(ranges, key=lambda each: (each.target_topic, each.partition)):
+            target = target_of(range_)
+            release = self._released.pop(target, None)
+            home = None if release is None else release.home
+            task = min(load, key=lambda each: (each != home, load[each], each))
+            load[task] += 1
+            if home is not None and task != home:
+                self._homes[target] = home
+            self._owned[target] = entry = Entry(self._run, self._job, self.version, task, range_)
             entries.append(entry)
         return entries
-
-    def _is_free(self, target: TopicPartition) -> bool:
-        release = self._released.get(target)
-        return target not in self._owned and (release is None or release.free)
 
     def release(self, targets: Collection[TopicPartition]) -> list[Entry]:
         """Release those of ``targets`` that have an owner, and return the entries to commit."""
@@ -223,8 +232,54 @@ class AssignmentTable:
             return []
         self.version += 1
         entries = [replace(each, version=self.version, owner=RELEASED, previous=each.owner) for each in owned]
-        self._released.update((entry.target, _Release(entry)) for entry in entries)
+        for entry in entries:
+            self._homes.pop(entry.target, None)
+            self._released[entry.target] = _Release(entry)
         return entries
+
+    def forget(self, targets: Iterable[TopicPartition]) -> None:
+        """Keep nothing of ``targets`` that were released: there is no such partition any more."""
+        for target in targets:
+            self._released.pop(target, None)
+
+    def displace(self, live: Collection[int]) -> list[Entry]:
+        """Give the partitions of lost tasks, which are all but the ``live`` ones, to these; return the entries.
+
+        Nothing waits for a task that is lost: what it was to settle is free.
+        """
+        if not live:
+            return []
+        for release in self._released.values():
+            release.free = release.free or release.entry.previous not in live
+        lost = [entry for entry in self._owned.values() if entry.owner not in live]
+        for entry in lost:
+            self._homes.setdefault(entry.target, entry.owner)
+        return self._assign([_unread(entry.range) for entry in lost], live)
+
+    def move_home(self, live: Collection[int], most: int) -> list[Entry]:
+        """Release up to ``most`` partitions whose own task lives again; return the entries to commit.
+
+        None while some are on their way: :meth:`take_home` takes these once they are free.
+        """
+        if any(release.home is not None for release in self._released.values()):
+            return []
+        moving = {target: home for target, home in self._homes.items() if home in live}
+        entries = self.release(list(moving)[:most])
+        for entry in entries:
+            self._released[entry.target].home = moving[entry.target]
+        return entries
+
+    def take_home(self, live: Collection[int]) -> list[Entry]:
+        """Take what :meth:`move_home` has released, and is free; return the entries to commit."""
+        releases = self._released.values()
+        return self.take([_unread(one.entry.range) for one in releases if one.home is not None and one.free], live)
+
+    # --- what becomes of them
+
+    def next_version(self) -> int:
+        """Return a version that no task has read, to be announced for entries that are stored later than others."""
+        self.version += 1
+        return self.version
 
     def on_announced(self, version: int, now: int) -> None:
         """Begin to wait for what was released up to ``version``: tasks can know of it from now on."""
@@ -232,40 +287,23 @@ class AssignmentTable:
             if release.announced_ms is None and release.entry.version <= version:
                 release.announced_ms = now
 
-    def on_settled(self, target: TopicPartition, version: int, progress: str | None) -> None:
-        """A task of this job has settled ``version`` of ``target``. Another version than that awaited is ignored.
-
-        ``progress`` is that of its last commit, as :attr:`Range.progress` has it.
-        """
+    def on_settled(self, target: TopicPartition, version: int) -> None:
+        """A task of this job has settled ``version`` of ``target``. Another version than that awaited is ignored."""
         release = self._released.get(target)
-        if release is None or release.entry.version != version:
-            return
-        release.entry = replace(release.entry, range=replace(release.entry.range, progress=progress))
-        release.free = True
-
-    def overdue(self, now: int, settle_within_ms: int) -> set[TopicPartition]:
-        """Return what was not settled within ``settle_within_ms`` after its release was announced, for a warning.
-
-        :meth:`takeable` makes it free.
-        """
-        return {target for target, release in self._released.items() if _is_overdue(release, now, settle_within_ms)}
-
-    def takeable(self, now: int, settle_within_ms: int) -> list[Range]:
-        """Return the ranges of released partitions that may be taken: settled, with their progress, or overdue.
-
-        One that is overdue has no progress. It stays takeable until it is taken.
-        """
-        for target in self.overdue(now, settle_within_ms):
-            release = self._released[target]
-            release.entry = replace(release.entry, range=replace(release.entry.range, progress=None))
+        if release is not None and release.entry.version == version:
             release.free = True
-        return [release.entry.range for release in self._released.values() if release.free]
 
-    def moves(self, load: Mapping[int, int]) -> list[TopicPartition]:  # noqa: ARG002
-        """Return the target partitions to release because the ``load`` of the tasks is uneven: none."""
-        return []
+    def expire(self, now: int, settle_within_ms: int) -> set[TopicPartition]:
+        """Free what was not settled within ``settle_within_ms`` after its release was announced, and return it."""
+        overdue = set[TopicPartition]()
+        for target, release in self._released.items():
+            announced_ms = release.announced_ms
+            if not release.free and announced_ms is not None and now - announced_ms >= settle_within_ms:
+                release.free = True
+                overdue.add(target)
+        return overdue
 
 
-def _is_overdue(release: _Release, now: int, settle_within_ms: int) -> bool:
-    announced_ms = release.announced_ms
-    return not release.free and announced_ms is not None and now - announced_ms >= settle_within_ms
+def _unread(range_: Range) -> Range:
+    """Return ``range_`` without the progress of its plan: more was copied since."""
+    return replace(range_, progress=None)

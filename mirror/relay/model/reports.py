@@ -79,8 +79,6 @@ class PartitionReport:
     """The version of the assignments that this follows: the one that has released it if it is settled."""
     result: RangeResult
     """What came of this copy since it was taken, without the timeline."""
-    progress: str | None = None
-    """The progress, as :func:`mirror.relay.progress.committed.to_text` writes it, if it is settled; None otherwise."""
 
     @property
     def copy_id(self) -> CopyId:

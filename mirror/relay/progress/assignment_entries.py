@@ -6,15 +6,14 @@ record is stored: as a committed offset of the control group, for the target par
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.relay.model.assignments import RELEASED, Entry
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.control import control_partition
+from mirror.relay.progress.control import control_partition, from_offset
 
 ENTRIES_PER_REQUEST: Final = 500
 """With the longest names, a request of so many entries stays below 1 MB."""
@@ -45,10 +44,14 @@ def outdated(
     """Return the target partitions whose offsets in the flow's control group are not of ``job`` of ``run``.
 
     The run that has claimed the flow deletes them before it commits entries of its own: they count for nothing, and
-    every read would return them.
+    every read would return them. None if the control record, which was read with them, is another run's: they may be
+    of that run.
     """
     valid = entries_of(offsets, flow, run, job)
     _, control = control_partition(flow)
+    record = from_offset(offsets.get(control))
+    if record is None or record.run != run:
+        return []
     return [target for target in offsets if target != control and target not in valid]
 
 
@@ -72,21 +75,5 @@ def _entry(flow: str, target: TopicPartition, committed: OffsetAndMetadata, run:
         source_end=end,
         source_epoch=stored.number(metadata.get("leader")),
         first=stored.number(metadata.get("first")),
-        progress=_progress(metadata.get("progress")),
     )
     return Entry(run, job, version, owner, copied, stored.number(metadata.get("from")))
-
-
-def _progress(value: Any) -> str | None:
-    """Return ``value`` if :func:`mirror.relay.progress.committed.from_text` can read it."""
-    text = stored.text(value)
-    try:
-        offset, leader_epoch, metadata, claimed_ms, claimed_by = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return None
-    optional = [each for each in (leader_epoch, claimed_ms) if each is not None]
-    if claimed_by is not None and not (isinstance(claimed_by, list) and len(claimed_by) == 2):  # noqa: PLR2004
-        return None
-    numbers = [offset, *optional, *(claimed_by or ())]
-    valid = isinstance(metadata, str) and all(type(each) is int and each >= -1 for each in numbers)
-    return text if valid else None

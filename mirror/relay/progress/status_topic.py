@@ -36,7 +36,8 @@ _WRITE_MS: Final = 10_000
 """How long a write waits for the target."""
 _AT_ONCE: Final = 500
 """So many records are written together."""
-_BACKOFF_MS: Final = (1_000, 60_000)
+_BACKOFF_MS: Final = (1_000, 15_000)
+"""The driver takes a task for lost that reports nothing for a minute after an outage."""
 
 
 def report_record(report: TaskState | PartitionReport) -> tuple[StatusKey, bytes]:

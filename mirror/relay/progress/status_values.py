@@ -213,14 +213,12 @@ def _run_of(values: Mapping[str, Any]) -> RunState | None:
 
 
 def encode_report(report: PartitionReport) -> bytes:
-    """Return the value of the record of a partition, of at most :data:`MAX_VALUE_BYTES` unless its progress is longer.
+    """Return the value of the record of a partition, of at most :data:`MAX_VALUE_BYTES`.
 
     Texts are shortened, and of expiries, losses and differences only the last ones are stored.
     """
     identity = {name: getattr(report, name) for name in ("run", "job", "task", "attempt", "taken")}
     values = {**identity, "state": str(report.state), "sequence": report.sequence, "version": report.version}
-    if report.progress is not None:
-        values["progress"] = report.progress
     data = b""
     for listed in range(_MAX_LISTED, -1, -1):
         data = encode({**values, "result": _result_fields(report.result, listed)})
@@ -270,8 +268,7 @@ def _report_of(key: StatusKey, values: Mapping[str, Any], flow: str) -> Partitio
     result = _result_of(key, values.get("result"), flow)
     if known is None or not run or result is None or not isinstance(state, str) or state not in _STATES:
         return None
-    progress = stored.text(values.get("progress")) or None
-    return PartitionReport(target=key.tp, run=printable(run), state=state, result=result, progress=progress, **known)
+    return PartitionReport(target=key.tp, run=printable(run), state=state, result=result, **known)
 
 
 def _result_of(key: StatusKey, values: object, flow: str) -> RangeResult | None:

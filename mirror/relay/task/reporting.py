@@ -13,10 +13,11 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, TaskState
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
-from mirror.relay.progress.committed import to_text
 
 ROUND_MS: Final = 10_000
 """How often what has changed is reported."""
+ALIVE_MS: Final = 3_000
+"""How often a task reports that it is alive: a record of some 250 bytes."""
 URGENT_ROUND_MS: Final = 1_000
 """How soon failures are reported, and partitions that are settled."""
 MAX_REPORTS: Final = 500
@@ -55,7 +56,7 @@ class TaskReporter:
         """What a round has left to the next one."""
         self._failing: Final = set[TopicPartition]()
         """Those of which an attempt has failed since their last report."""
-        self._round_at = now
+        self._alive_at = self._round_at = now
         self._urgent_at = now
 
     # --- what happens
@@ -72,8 +73,7 @@ class TaskReporter:
     def settle(self, target: TopicPartition, copy: PartitionCopy | None, version: int, now: int) -> None:
         """Report that the task has released ``target`` with ``version``; ``copy`` is done, None: it held nothing."""
         result = self._nothing(target) if copy is None else copy.result_at(now)
-        progress = None if copy is None else copy.recorder.settled_progress
-        self._report(target, SETTLED, result, version, None if progress is None else to_text(progress))
+        self._report(target, SETTLED, result, version)
         for known in (self._taken, self._sequences, self._reported, self._changed):
             known.pop(target, None)
         self._failing.discard(target)
@@ -95,9 +95,11 @@ class TaskReporter:
         self, now: int, copies: Mapping[TopicPartition, PartitionCopy], version: int = 0, stopping: str = ""
     ) -> None:
         """Report what is due. ``copies`` are all of the task; ``version`` is that of the last applied change."""
+        if now >= self._alive_at:
+            self._alive_at = now + ALIVE_MS
+            self._report_task(len(copies), version, stopping)
         if now >= self._round_at:
             self._round_at, self._urgent_at = now + ROUND_MS, now + URGENT_ROUND_MS
-            self._report_task(len(copies), version, stopping)
             self._changed.update(dict.fromkeys(self._changes(copies)))
             self._report_changed(copies, MAX_REPORTS, version, now)
         elif self._failing and now >= self._urgent_at:
@@ -116,7 +118,8 @@ class TaskReporter:
 
     def due_ms(self) -> int:
         """Return when :meth:`update` is wanted next."""
-        return min(self._round_at, self._urgent_at) if self._failing else self._round_at
+        due_ms = min(self._alive_at, self._round_at)
+        return min(due_ms, self._urgent_at) if self._failing else due_ms
 
     def _changes(self, copies: Mapping[TopicPartition, PartitionCopy]) -> Iterable[TopicPartition]:
         reported = self._reported
@@ -142,11 +145,9 @@ class TaskReporter:
         state = result.outcome.value if copy.done or copy.failing else COPYING
         self._failing.discard(target)
         self._reported[target] = _digest(copy)
-        self._report(target, state, result, version, None)
+        self._report(target, state, result, version)
 
-    def _report(
-        self, target: TopicPartition, state: str, result: RangeResult, version: int, progress: str | None
-    ) -> None:
+    def _report(self, target: TopicPartition, state: str, result: RangeResult, version: int) -> None:
         policy = self._policy
         sequence = self._sequences[target] = self._sequences.get(target, 0) + 1
         error = result.error
@@ -169,7 +170,6 @@ class TaskReporter:
                 sequence=sequence,
                 version=version,
                 result=shown,
-                progress=progress,
             )
         )
 

@@ -1,43 +1,130 @@
-"""Decides which new partitions are prepared, and from which offset they are copied.
+"""Has the tasks of a running job copy what is new on the source, and no longer what is gone.
 
 ::
 
-    the source's topics ──unprepared──► prepare ──plan_additions──► ranges, for the tasks of the running job
+    topics that were prepared ──lacking──► plan_additions ──ranges──► Assigner ──► tasks
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
-from mirror.errors import KafkaTimeout
+from mirror.errors import MAX_NAMES_SHOWN, KafkaTimeout
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress.committed import ProgressStore
 from mirror.spark.planning.range_planner import NO_LEADER, plan_range
 from mirror.spark.planning.source_offsets import SourceOffsets
 
 if TYPE_CHECKING:
-    from mirror.client import Admin, TopicDescription
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from mirror.client import Admin
     from mirror.config.models import FlowConfig
+    from mirror.errors import KafkaError
+    from mirror.spark.discovery.assigner import Assigner
     from mirror.spark.ledger.obstacles import TargetTopics
 
 _OFFSETS_TIMEOUT_MS: Final = 3_000
 """A new partition whose leader does not answer by then is looked up again; others do not wait for it."""
 
 
-def unprepared(
-    flow: FlowConfig, topics: Mapping[str, TopicDescription], targets: TargetTopics
-) -> dict[str, TopicDescription]:
-    """Return those of the source's ``topics`` that ``flow`` copies, and that the last preparation lacked in part."""
+class JobAdditions:
+    """Gives the tasks of a job what was prepared since. Its calls wait for the clusters; for one thread."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        assigner: Assigner,
+        version: int,
+        is_initial: Callable[[TopicPartition], bool],
+        report: Callable[[str], None],
+    ) -> None:
+        """``version`` is that of the preparation with which the job was planned.
+
+        ``is_initial`` is whether the source had a partition when the run began: others are copied from their first
+        record. ``report`` receives a line about what is copied from now on.
+        """
+        self._flow: Final = flow
+        self._assigned_version = version
+        """The version of the preparation up to which everything has a task, or cannot be given to one now."""
+        self._reported: Final = set[TopicPartition]()
+        self._refused = ""
+        """The last line about partitions that the target refuses to have added."""
+        self._assigner: Final = assigner
+        self._is_initial: Final = is_initial
+        self._report: Final = report
+
+    def look_again(self) -> None:
+        """Have :meth:`assign` find what was released since, once that is settled."""
+        self._assigned_version = 0
+
+    def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
+        """Give to tasks what they lack of ``targets``, unless nothing was prepared since. Raises KafkaError."""
+        if targets.version == self._assigned_version:
+            return
+        copies = _copies(self._flow, targets)
+        wanted = {copies[each] for each in self._assigner.lacking(copies)}
+        ranges, waiting = list[Range](), set[TopicPartition]()
+        if wanted:
+            ranges, waiting = plan_additions(self._flow, wanted, self._is_initial, source, target)
+        refused = self._assigner.take(ranges)
+        if refused:
+            self._report_refused(refused)
+        taken = [one for one in ranges if TopicPartition(one.target_topic, one.partition) not in refused]
+        self._report_new([TopicPartition(one.topic, one.partition) for one in taken])
+        if not (waiting or refused or self._assigner.settling(copies)):
+            self._assigned_version = targets.version
+
+    def _report_refused(self, refused: Mapping[TopicPartition, KafkaError]) -> None:
+        """Report what is tried again: the permission may come later than the topic."""
+        error = next(iter(refused.values()))
+        line = f"new on the source, and refused by the target, so tried again ({_counted(len(refused))}): {error}"
+        if line != self._refused:
+            self._report(line)
+        self._refused = line
+
+    def _report_new(self, tps: Collection[TopicPartition]) -> None:
+        if not (unreported := set(tps) - self._reported):
+            return
+        self._reported.update(unreported)
+        names = _named([tp.topic for tp in unreported])
+        self._report(f"new on the source, and copied from now on: {names} ({_counted(len(unreported))})")
+
+
+def _copies(flow: FlowConfig, targets: TargetTopics) -> dict[TopicPartition, TopicPartition]:
+    """Return the source partition of each target partition that can be copied into."""
     return {
-        name: topic
-        for name, topic in topics.items()
-        if topic.partitions
-        and not targets.covers(name, len(topic.partitions) - 1)
-        and (name in targets.copyable or flow.includes(name))
+        TopicPartition(flow.target_topic(topic), partition): TopicPartition(topic, partition)
+        for topic, count in targets.copyable.items()
+        for partition in range(count)
     }
+
+
+def lacks_some(flow: FlowConfig, targets: TargetTopics, assigner: Assigner) -> bool:
+    """Whether partitions can be copied and have no task."""
+    return bool(assigner.lacking(_copies(flow, targets)))
+
+
+def gone(targets: TargetTopics, assigner: Assigner) -> list[Range]:
+    """Return the ranges that have a task, and whose topics are not copied any more, as :func:`gone_line` says."""
+    return [one for one in assigner.ranges() if one.topic not in targets.copyable]
+
+
+def gone_line(ranges: Collection[Range]) -> str:
+    """Return the line about ranges that lose their task: what has an obstacle is reported as such, too."""
+    names = _named([one.topic for one in ranges])
+    return f"gone from the source, or not to be copied, and followed no more: {names} ({_counted(len(ranges))})"
+
+
+def _named(topics: Iterable[str]) -> str:
+    names = sorted(set(topics))
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else "")
+
+
+def _counted(partitions: int) -> str:
+    return f"{partitions:,} partition{'s' if partitions > 1 else ''}"
 
 
 def plan_additions(

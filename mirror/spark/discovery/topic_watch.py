@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mirror.spark.discovery.additions import unprepared
+from mirror.errors import BrokerError
+from mirror.spark.ledger.obstacles import too_long
+from mirror.spark.planning.range_planner import select_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
-    from mirror.spark.discovery.comparison import Comparison
     from mirror.spark.ledger.obstacles import TargetTopics
 
     Assign = Callable[[TargetTopics, Admin, Admin], None]
@@ -61,10 +62,51 @@ class TopicWatch:
         if not unprepared(self._flow, topics, self.targets):
             self._known.append(listing.digest)
 
-    def settle(self, comparison: Comparison, source: Admin, target: Admin) -> None:
-        """Prepare what a comparison of all topics has found, and have it copied. Raises MirrorError."""
-        lacking, gone = comparison.since(self.targets)
+    def compare(self, source: Admin, target: Admin) -> None:
+        """Prepare what all topics lack on the target, drop what is gone, and have it copied. Raises MirrorError."""
+        lacking, gone = compare(self._flow, source, target, self.targets)
         self.targets = self._prepare(lacking, gone)
         if gone:
             self._known.clear()  # one that has come back meanwhile is new
         self._assign(self.targets, source, target)
+
+
+def unprepared(
+    flow: FlowConfig, topics: Mapping[str, TopicDescription], targets: TargetTopics
+) -> dict[str, TopicDescription]:
+    """Return those of the source's ``topics`` that ``flow`` copies, and that the last preparation lacked in part."""
+    return {
+        name: topic
+        for name, topic in topics.items()
+        if topic.partitions
+        and not targets.covers(name, len(topic.partitions) - 1)
+        and (name in targets.copyable or flow.includes(name))
+    }
+
+
+def compare(
+    flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics
+) -> tuple[dict[str, TopicDescription], frozenset[str]]:
+    """Compare all topics of ``flow`` with their target topics. Costs the metadata of both clusters.
+
+    Return the source topics whose target topics are missing, have fewer partitions, or had an obstacle; and the topics
+    of the preparation ``before`` that the source does not have any more, or that the flow does not select. Raises
+    FlowError if no topic matches, and KafkaError if a cluster does not answer.
+    """
+    topics = source.list_topics()
+    wanted = {name: topics[name] for name in select_topics(flow, topics)}
+    unnameable = too_long(flow, wanted)
+    copies = {name: flow.target_topic(name) for name in wanted if name not in unnameable}
+    found = target.describe_topics(copies.values(), partial=True)
+    for error in found.failed.values():
+        if not isinstance(error, BrokerError):
+            raise error
+
+    def lacks(name: str) -> bool:
+        count = len(topics[name].partitions)
+        there = found.get(copies[name]) if name in copies else None
+        has = 0 if there is None else len(there.partitions)
+        return min(has, before.copyable.get(name, 0)) < count or name in before.obstacles
+
+    lacking = {name: topic for name, topic in wanted.items() if lacks(name)}
+    return lacking, frozenset(before.copyable.keys() - wanted.keys())

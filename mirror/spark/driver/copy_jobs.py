@@ -17,13 +17,12 @@ from mirror.relay.progress.open_transactions import StuckTransactions, describe_
 from mirror.relay.progress.status_topic import StatusFollower
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
-from mirror.spark.discovery.job_additions import JobAdditions, gone, gone_line, lacking_sources
-from mirror.spark.driver.assigner import Assigner
+from mirror.spark.discovery.additions import JobAdditions, gone, gone_line, lacks_some
+from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.failure_lines import FailureLines
 from mirror.spark.driver.output.run_progress import RunProgress
-from mirror.spark.driver.task_watch import TaskWatch
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.result_files import write_copied
 from mirror.spark.ledger.results import join_results
@@ -126,7 +125,6 @@ class FollowedJob:
         flow = parts.flow
         self.others: Final[Mapping[str, Work]] = {
             "what the tasks report": self._follow_status,
-            "the plan of what is not copied": self._refresh,
         }
         self._settle_within_ms: Final = _settle_within_ms(parts.config, flow)
         self._stuck: Final = StuckTransactions()
@@ -159,7 +157,6 @@ class FollowedJob:
             parts.planner.is_initial,
             parts.progress.on_news,
         )
-        self._watch = TaskWatch(parts.control.run, _JOB, len(rows), self._clock.now())
         with contextlib.suppress(KafkaError):  # they only cost a little time
             self._assigner.delete_outdated()
         self._renew_ms = recommit_after_ms(parts.target)
@@ -182,9 +179,10 @@ class FollowedJob:
     def begin_again(self, target_topics: Collection[str]) -> None:
         """Have copies into these topics begin again, which were created: a copy knows its log. Raises KafkaError.
 
-        An idle copy would not notice. What is released here is taken again with the next plan.
+        An idle copy would not notice.
         """
         owned = map(target_of, self._assigner.ranges())
+        self._additions.look_again()
         self._assigner.release([target for target in owned if target.topic in target_topics])
 
     def run(self, wait: Await) -> None:
@@ -224,30 +222,29 @@ class FollowedJob:
         options = parts.config.clusters[parts.flow.target].client_options()
         with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
             while not ended.wait(_STATUS_INTERVAL_S):
-                news, now = follower.news(), self._clock.now()
+                news = follower.news()
                 reports = [report for report in news.partitions if report.task != NO_TASK]
                 self._job_results.take(reports)
-                self._assigner.on_reports(reports)
+                self._assigner.on_status(news.tasks, reports)
                 for line in failures.failed(reports):
                     parts.warn_again(line)
                 for line in failures.recovered():
                     parts.progress.on_news(line)
-                self._watch.see(news.tasks, now)
                 own = (one for one in news.tasks if (one.run, one.job) == (parts.control.run, _JOB))
                 parts.record.want(attempts=newest_attempts((one.task, one.attempt) for one in own))
-                self._assigner.use(self._watch.all - self._watch.silent(now))
 
-    def _refresh(self, ended: threading.Event) -> None:
-        """Plan once each ``refresh-ms`` what has no task, and take away what is gone. Raises MirrorError."""
-        parts = self._parts
-        if ended.wait(parts.flow.refresh_ms / 1000):
-            return
+    def update(self) -> None:
+        """Do what follows from the reports of the tasks. Raises KafkaError."""
+        self._assigner.update()
         self._assigner.renew(self._renew_ms)
-        targets = parts.targets()
+
+    def refresh(self, targets: TargetTopics) -> None:
+        """Take away what is gone of ``targets``, and plan what has no task. Raises MirrorError."""
+        parts = self._parts
         if left := gone(targets, self._assigner):
             self._assigner.release({target_of(one) for one in left})
             parts.progress.on_news(gone_line(left))
-        if targets != self._planned_for or lacking_sources(parts.flow, targets, self._assigner):
+        if targets != self._planned_for or lacks_some(parts.flow, targets, self._assigner):
             plan = parts.plan(_JOB)
             self._assigner.take(plan.ranges)
             self._planned_for = targets
@@ -316,9 +313,6 @@ class BoundedJob:
         for line in describe_oldest(noteworthy):
             self._parts.warn(line)
         return noteworthy
-
-    def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
-        """Do nothing: the next run copies what is new."""
 
     def on_status(self, status: FlowStatus) -> None:
         """Do nothing: the progress is that of the tasks."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from mirror.alignment.owned_topics import OwnedTopics
 from mirror.client import Admin
 from mirror.config.flow_rules import target_options
-from mirror.spark.discovery.comparison import compare
 from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
 from mirror.spark.driver.takeover_watch import open_watch
 from mirror.spark.flow_admins import open_admins
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.spark.discovery.comparison import Comparison
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.preflight.flow_checks import Findings
@@ -78,16 +76,10 @@ class FlowPreparation:
         """
         return self._prepare(before, topics, on_created)
 
-    def compare(self, before: TargetTopics) -> Comparison:
-        """Compare all topics of a stream with the preparation ``before``; the flow's own topics are prepared again.
-
-        Raises MirrorError.
-        """
-        flow = self._flow
-        with open_admins(self._config, flow) as (source, target):
-            for line in prepare_own_topics(flow, source, target):
-                self._warn(line)
-            return compare(flow, source, target, before)
+    def prepare_own(self, source: Admin, target: Admin) -> None:
+        """Prepare the topics that the flow has for itself. Raises KafkaError."""
+        for line in prepare_own_topics(self._flow, source, target):
+            self._warn(line)
 
     def _prepare(
         self,

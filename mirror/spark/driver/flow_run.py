@@ -31,6 +31,7 @@ from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.stream_monitor import StreamMonitor
+from mirror.spark.driver.topic_upkeep import TopicUpkeep
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
@@ -288,13 +289,9 @@ class FlowRun:
         self._monitor = monitor = StreamMonitor(
             self._config,
             self._flow,
-            self._targets,
-            self._prepare_again,
-            self._preparation.compare,
             self._warn,
             self._progress.on_news,
             record=self._record,
-            assign=job.assign if isinstance(job, FollowedJob) else None,
             others=job.others,
             outages=self._outages,
             watch=self._watch,
@@ -304,6 +301,17 @@ class FlowRun:
         resources.enter_context(monitor)
         if not isinstance(job, FollowedJob):
             return monitor
+        upkeep = TopicUpkeep(
+            self._config,
+            self._flow,
+            self._targets,
+            self._prepare_again,
+            self._preparation.prepare_own,
+            job,
+            self._warn,
+            self._outages,
+        )
+        resources.enter_context(upkeep)
         listener = _Listener(self._progress, job.on_status)
         resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, listener, self._reports))
         for rounds in self._rounds.opened(self._preparation.created):

@@ -1,10 +1,9 @@
-"""Monitor one flow of a stream while its tasks copy: follow control commands, and discover new topics."""
+"""Monitor one flow of a stream while its tasks copy: follow control commands."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -15,10 +14,6 @@ from mirror.client import Admin
 from mirror.errors import MirrorError
 from mirror.relay.progress.control import POLL_INTERVAL_MS
 from mirror.runtime.clock import process_rng
-from mirror.spark.discovery.comparison import Comparison
-from mirror.spark.discovery.pace import pause_ms
-from mirror.spark.discovery.topic_watch import TopicWatch
-from mirror.spark.flow_admins import open_admins
 from mirror.spark.run_control import RunControlClient, takeover_message
 
 if TYPE_CHECKING:
@@ -27,14 +22,11 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.control import RunControl
-    from mirror.spark.discovery.topic_watch import Assign, Prepare
     from mirror.spark.driver.rounds.outages import Outages
-    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.run_control import RunRecord
     from mirror.takeover.watch import MirrorMakerWatch
 
     Work = Callable[[threading.Event], None]
-    CompareTopics = Callable[[TargetTopics], Comparison]
 
 _JOIN_S: Final = 5.0
 """How long the end of a stream waits for the threads: one may be waiting for a cluster that does not answer."""
@@ -61,32 +53,25 @@ class _Task:
 
 
 class StreamMonitor:
-    """Threads for one flow: no work on topics delays control commands, no comparison a new topic."""
+    """Threads for one flow: nothing delays control commands."""
 
     def __init__(
         self,
         config: MirrorConfig,
         flow: FlowConfig,
-        targets: TargetTopics,
-        prepare: Prepare,
-        compare: CompareTopics,
         warn: Callable[[str], None],
         report: Callable[[str], None],
         *,
         record: RunRecord,
-        assign: Assign | None,
         others: Mapping[str, Work] = MappingProxyType({}),
         outages: Outages | None = None,
         watch: MirrorMakerWatch | None = None,
     ) -> None:
-        """``targets`` is the preparation with which the stream begins.
+        """``warn`` is called from all threads, ``report`` with a line from some.
 
-        ``prepare`` prepares target topics, and drops others. Only one thread calls it. Another one calls ``compare``,
-        which compares all topics with the last preparation. ``warn`` is called from all threads, ``report`` with a line
-        from some. ``record`` is what this run wants its control record to say. ``assign`` has new partitions copied;
-        None: a run that only copies what there is when it begins looks for no new topics. ``others`` is what else is
-        repeated until the event that it waits for, each in a thread, by its subject. ``watch`` is that of the
-        MirrorMaker 2 that the flow was taken over from: once it copies again, this run is to end.
+        ``record`` is what this run wants its control record to say. ``others`` is what else is repeated until the event
+        that it waits for, each in a thread, by its subject. ``watch`` is that of the MirrorMaker 2 that the flow was
+        taken over from: once it copies again, this run is to end.
         """
         self.fenced_by: RunControl | None = None
         """The control record of another run that has taken over."""
@@ -94,32 +79,19 @@ class StreamMonitor:
         """Whether this run is to end, by :meth:`stop` or by a command of another process."""
         self._config: Final = config
         self._flow: Final = flow
-        self._compare: Final = compare
         self._warn: Final = warn
         self._report: Final = report
-        self._compared_s = time.monotonic()
-        """When the last comparison of all topics began; the preparation of the start was one."""
-        self._topics: Final = None if assign is None else TopicWatch(flow, targets, prepare, assign)
-        self._comparisons: Final = deque[Comparison](maxlen=1)
-        """The last one, until what it has found is prepared; a later one has found that, too."""
         self._record: Final = record
         self._outages: Final = outages
         self._mirrormaker: Final = watch
         self._ended: Final = threading.Event()
         rng = process_rng()
-        self._discovery: Final = _Task(
-            "the discovery of topics", self._discover_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng)
-        )
-        comparison = _Task(
-            "the comparison of topics", self._compare_topics, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng)
-        )
         # Its waits do not grow: a stream that is to stop, or is fenced, must notice soon after the target is back.
         self._control: Final = _Task(
             "commands to this run", self._follow_control, Backoff(POLL_INTERVAL_MS, POLL_INTERVAL_MS, rng)
         )
         self._tasks: Final = [
             self._control,
-            *([self._discovery, comparison] if assign is not None else []),
             *(
                 _Task(subject, partial(self._work, work), Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
                 for subject, work in others.items()
@@ -195,34 +167,6 @@ class StreamMonitor:
         if self._mirrormaker.read() is not None:
             self._report("MirrorMaker 2 copies again: this flow ends")
             self.stop()
-
-    # --- topics
-
-    def _discover_topics(self) -> None:
-        """Discover and prepare topics until the end."""
-        watch, interval_ms = self._topics, self._flow.discovery_interval_ms
-        assert watch is not None  # noqa: S101 - topics are discovered only then
-        with open_admins(self._config, self._flow) as (source, target):
-
-            def cpu_ms() -> int:
-                return time.thread_time_ns() // 1_000_000 + source.network().busy_ms + target.network().busy_ms
-
-            pause = interval_ms
-            while not self._ended.wait(pause / 1000):
-                began_ms = cpu_ms()
-                watch.discover(source, target)
-                pause = pause_ms(interval_ms, cpu_ms() - began_ms)
-                self._succeeded(self._discovery)
-                if self._comparisons:  # what fails now is found by the next comparison
-                    watch.settle(self._comparisons.pop(), source, target)
-
-    def _compare_topics(self) -> None:
-        """Wait until ``refresh_ms`` are over since the last comparison of all topics, and compare them."""
-        assert self._topics is not None  # noqa: S101 - as above
-        left_s = self._compared_s + self._flow.refresh_ms / 1000 - time.monotonic()
-        if not self._ended.wait(max(0.0, left_s)):
-            self._compared_s = time.monotonic()
-            self._comparisons.append(self._compare(self._topics.targets))
 
     def _work(self, work: Work) -> None:
         work(self._ended)

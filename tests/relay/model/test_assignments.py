@@ -14,7 +14,7 @@ from mirror.relay.model.ranges import OPEN_END, Range
 SETTLE_MS = 100
 
 
-def range_of(partition: int, progress: str | None = None) -> Range:
+def range_of(partition: int) -> Range:
     return Range(
         flow="f",
         topic="t",
@@ -24,7 +24,6 @@ def range_of(partition: int, progress: str | None = None) -> Range:
         end=OPEN_END,
         source_cluster_id="paris",
         topic_id="the-id",
-        progress=progress,
     )
 
 
@@ -63,7 +62,7 @@ def test_a_task_takes_nothing_of_its_row_that_another_task_has_taken_before_it_b
 
 def test_a_task_takes_what_an_entry_gives_it_with_the_range_of_the_entry() -> None:
     own = task(0, R0)
-    later = range_of(0, progress="[7]")
+    later = replace(R0, source_end=7)
     assert own.apply(by_target(entry(3, 0, later), entry(3, 0, R1), entry(3, 1, R2)), 3) == Change((later, R1))
 
 
@@ -86,8 +85,8 @@ def test_a_task_does_not_settle_the_release_of_another_task() -> None:
     assert own.apply(by_target(entry(3, RELEASED, previous=1)), 3) == Change((), ((T0, 0),))
     table = AssignmentTable("run", 1, [[], [R0]], version=2)
     table.release([T0])
-    table.on_settled(T0, 0, None)
-    assert table.takeable(0, SETTLE_MS) == []
+    table.on_settled(T0, 0)
+    assert table.settling([T0]) == {T0}
 
 
 def test_entries_that_were_read_late_or_again_change_nothing() -> None:
@@ -118,66 +117,109 @@ def owners(entries: Iterable[Entry]) -> list[tuple[int, int]]:
 
 
 def test_new_ranges_go_to_the_least_loaded_task_that_lives() -> None:
-    table = AssignmentTable("run", 1, [[R0], [], []])
-    new = [range_of(number) for number in range(1, 6)]
-    entries = table.take(new, {0: 1, 1: 0, 2: 3})
-    assert owners(entries) == [(1, 1), (2, 0), (3, 1), (4, 0), (5, 1)]
+    table = AssignmentTable("run", 1, [[R0], [], [R1, R2]])
+    new = [range_of(number) for number in range(3, 8)]
+    entries = table.take(new, {0, 1, 2})
+    assert owners(entries) == [(3, 1), (4, 0), (5, 1), (6, 0), (7, 1)]
     assert {each.version for each in entries} == {table.version} == {1}
-    assert table.take([range_of(7)], {}) == [], "no task lives"
+    assert table.take([range_of(9)], set()) == [], "no task lives"
     assert table.version == 1
 
 
 def test_what_has_an_owner_is_not_taken() -> None:
     table = AssignmentTable("run", 1, [[R0], []])
-    assert table.take([R0], {1: 0}) == []
+    assert table.take([R0], {1}) == []
     table.release([T0])
-    assert table.take([R0], {1: 0}) == [], "its owner has not settled it"
+    assert table.take([R0], {1}) == [], "its owner has not settled it"
 
 
-def test_a_released_partition_is_taken_with_its_progress_once_it_is_settled() -> None:
+def test_a_released_partition_is_taken_once_it_is_settled() -> None:
     table = AssignmentTable("run", 1, [[R0], []])
     assert table.release([T0, T1]) == [entry(1, RELEASED, previous=0)]
     assert table.release([T0]) == []
     assert table.owner(T0) is None
-    table.on_settled(T0, 0, None)
-    assert table.takeable(0, SETTLE_MS) == []
-    table.on_settled(T0, 1, "[9]")
-    (free,) = table.takeable(0, SETTLE_MS)
-    assert free == range_of(0, progress="[9]")
-    assert table.take([free], {1: 0}) == [entry(2, 1, free)]
-    assert table.takeable(0, SETTLE_MS) == []
+    table.on_settled(T0, 0)
+    assert (table.lacking([T0]), table.settling([T0, T1])) == (set(), {T0})
+    table.on_settled(T0, 1)
+    assert (table.lacking([T0]), table.settling([T0, T1])) == ({T0}, set())
+    assert table.take([R0], {1}) == [entry(2, 1)]
+    assert table.lacking([T0]) == set()
     assert table.owner(T0) == 1
 
 
 def test_a_release_is_overdue_from_its_announcement_on() -> None:
     table = AssignmentTable("run", 1, [[R0, R1], []])
     table.release([T0])
-    assert table.overdue(10_000, SETTLE_MS) == set(), "no task can know of it"
+    assert table.expire(10_000, SETTLE_MS) == set(), "no task can know of it"
     table.on_announced(1, 10_000)
     table.release([T1])
     table.on_announced(1, 10_050)
-    assert table.takeable(10_099, SETTLE_MS) == []
-    assert table.overdue(10_100, SETTLE_MS) == {T0}
-    assert table.takeable(10_100, SETTLE_MS) == [R0]
-    assert table.overdue(10_100, SETTLE_MS) == set(), "reported once"
-    table.on_settled(T0, 1, "[9]")
-    assert table.takeable(10_101, SETTLE_MS) == [range_of(0, progress="[9]")], "it was not taken yet"
+    assert table.expire(10_099, SETTLE_MS) == set()
+    assert table.expire(10_100, SETTLE_MS) == {T0}
+    assert table.expire(10_100, SETTLE_MS) == set(), "reported once"
+    assert table.lacking([T0, T1]) == {T0}
 
 
 @pytest.mark.parametrize("known", [[], [T0], [T0, T1, T2]])
 def test_what_was_never_assigned_is_lacking(known: list[TopicPartition]) -> None:
     table = AssignmentTable("run", 1, [[R0]])
     table.release([T0])
-    table.take([R1], {0: 0})
+    table.take([R1], {0})
     assert table.lacking(known) == set(known) - {T0, T1}
 
 
 def test_all_entries_of_the_job_can_be_committed_again() -> None:
     table = AssignmentTable("run", 1, [[R0, R1], []], version=6)
     assert table.entries() == []
-    assert [*table.take([R2], {1: 0}), *table.release([T0])] == table.entries()
+    assert [*table.take([R2], {1}), *table.release([T0])] == table.entries()
     assert [each.version for each in table.entries()] == [7, 8]
 
 
-def test_no_partition_is_moved_for_the_load_alone() -> None:
-    assert AssignmentTable("run", 1, [[R0, R1], []]).moves({0: 2, 1: 0}) == []
+def test_nothing_is_kept_of_a_partition_that_does_not_exist_any_more() -> None:
+    table = AssignmentTable("run", 1, [[R0, R1]])
+    table.release([T0])
+    table.forget([T0, T1])
+    assert (table.entries(), table.lacking([T0, T1])) == ([], {T0}), "what has an owner is kept"
+
+
+# --- tasks that are lost
+
+
+def test_the_partitions_of_a_lost_task_go_to_those_that_live_and_nothing_waits_for_it() -> None:
+    read = replace(R0, progress="[7]")
+    table = AssignmentTable("run", 1, [[read, R1], [R2], []])
+    table.release([T1])
+    assert table.displace({0, 1, 2}) == []
+    assert table.displace(set()) == [], "no task lives"
+    assert table.lacking([T1]) == set()
+    assert table.displace({1, 2}) == [entry(2, 2, R0)], "its progress is older than what it has copied since"
+    assert table.lacking([T1]) == {T1}
+    assert table.displace({1, 2}) == []
+
+
+def test_partitions_go_back_to_their_own_task_a_few_at_a_time_once_each_is_settled() -> None:
+    table = AssignmentTable("run", 1, [[R0, R1, R2], []])
+    table.displace({1})
+    table.take([range_of(3)], {1})
+    assert table.move_home({1}, 2) == [], "its own task is still lost"
+    assert owners(table.move_home({0, 1}, 2)) == [(0, RELEASED), (1, RELEASED)]
+    assert table.move_home({0, 1}, 2) == [], "some are on their way"
+    assert table.take_home({0, 1}) == []
+    table.on_settled(T0, table.version)
+    assert owners(table.take_home({0, 1})) == [(0, 0)]
+    assert table.move_home({0, 1}, 2) == [], "one is"
+    table.on_settled(T1, table.version - 1)
+    assert owners(table.take_home({1})) == [(1, 1)], "its task was lost again"
+    assert owners(table.move_home({0, 1}, 2)) == [(2, RELEASED), (1, RELEASED)]
+    for target in (T1, T2):
+        table.on_settled(target, table.version)
+    assert owners(table.take_home({0, 1})) == [(1, 0), (2, 0)]
+    assert table.move_home({0, 1}, 2) == [], "all others are where they were given"
+
+
+def test_what_is_released_for_good_does_not_go_back() -> None:
+    table = AssignmentTable("run", 1, [[R0], []])
+    table.displace({1})
+    table.release([T0])
+    table.on_settled(T0, table.version)
+    assert table.take_home({0, 1}) == table.move_home({0, 1}, 1) == []

@@ -82,9 +82,10 @@ class StreamSite(CopySite):
         for task, process in list(self._tasks.items()):
             if process.ended:
                 self._begin(task)  # Spark does
-        if ranges := self._table.takeable(self.target.clock.now(), _SETTLES_WITHIN_MS):
+        self._table.expire(self.target.clock.now(), _SETTLES_WITHIN_MS)
+        if entries := self._table.take([replace(self.range(), end=OPEN_END)], {self._wanted}):
             self._check_settled()
-            self._commit(self._table.take(ranges, {self._wanted: 0}))
+            self._commit(entries)
 
     def _announce(self, **changes: Any) -> None:
         self._control = replace(self._control, version=self._table.version, **changes)
@@ -113,16 +114,16 @@ class StreamSite(CopySite):
     def _on_report(self, job: int, report: TaskState | PartitionReport) -> None:
         if isinstance(report, TaskState) or report.state != SETTLED or job != self._control.job:
             return
-        self._table.on_settled(report.target, report.version, report.progress)
+        self._table.on_settled(report.target, report.version)
         others = [one for one in self.alive if one not in self._tasks.values()]
-        self._settled = self._appended if report.progress is not None and not others else None
+        self._settled = self._appended if report.result.outcome is Outcome.COMPLETE and not others else None
 
     @property
     def _appended(self) -> int:
         return sum(not one.is_control for one in self.log.batches())
 
     def _check_settled(self) -> None:
-        """Nothing of a task comes into the log once it has settled a release with an exact position."""
+        """Nothing of a task comes into the log once it has settled a release in order."""
         settled, self._settled = self._settled, None
         assert settled is None or self._appended <= settled, "a batch was appended after its task had settled"
 

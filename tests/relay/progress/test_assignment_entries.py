@@ -11,14 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.client import OffsetAndMetadata, TopicPartition
-from mirror.relay.model.assignments import MAX_METADATA_BYTES, RELEASED, Entry
+from mirror.relay.model.assignments import RELEASED, Entry
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress.assignment_entries import ENTRIES_PER_REQUEST, entries_of, outdated, requests_of
-from mirror.relay.progress.committed import Progress, from_text, to_text
 from mirror.relay.progress.control import RunControl, control_partition
 from tests.relay.progress.test_stored_json import METADATA, VALUES
 
-PROGRESS = to_text(Progress(offset=7, leader_epoch=2, source_cluster_id="paris", topic_id="id", claimed_by=(3, 1)))
 RANGE = Range(
     flow="f",
     topic="new",
@@ -45,7 +43,6 @@ def read(offsets: dict[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartitio
     [
         ENTRY,
         replace(ENTRY, range=replace(RANGE, first=None, source_epoch=None)),
-        replace(ENTRY, range=replace(RANGE, progress=PROGRESS)),
         replace(ENTRY, owner=RELEASED, previous=0),
     ],
 )
@@ -73,17 +70,7 @@ def test_what_is_no_entry_is_left_out(metadata: str) -> None:
     assert read({TARGET: OffsetAndMetadata(7, None, metadata)}) == {}
 
 
-@pytest.mark.parametrize(
-    "progress",
-    ["[]", "x", "[1,2,3,null,null]", '[1,2,"",null,[1]]', '[true,2,"",null,null]', '["1",2,"",null,null]', "[[[[", 5],
-)
-def test_progress_that_cannot_be_read_is_left_out(progress: object) -> None:
-    committed = ENTRY.to_offset()
-    metadata = json.dumps({**json.loads(committed.metadata), "progress": progress})
-    assert read({TARGET: replace(committed, metadata=metadata)}) == {TARGET: ENTRY}
-
-
-JSON_ENTRY = json.loads(replace(ENTRY, range=replace(RANGE, progress=PROGRESS)).to_offset().metadata)
+JSON_ENTRY = json.loads(ENTRY.to_offset().metadata)
 
 
 @settings(max_examples=50)
@@ -94,16 +81,12 @@ def test_reading_never_raises(metadata: Any) -> None:
     found = read({TARGET: OffsetAndMetadata(7, None, metadata)})
     for entry in found.values():
         entry.to_offset()
-        if entry.range.progress is not None:
-            from_text(entry.range.progress)
 
 
 def test_the_longest_entry_fits_into_what_brokers_store() -> None:
     longest = replace(RANGE, topic="x" * 249, start=2**62, first=2**62, source_end=2**62, source_cluster_id="c" * 36)
     entry = replace(ENTRY, range=longest, run="r" * 60, version=2**31, previous=10**5)
     assert len(entry.to_offset().metadata) < 1_000
-    with_progress = replace(entry, range=replace(longest, progress='["' + "x" * MAX_METADATA_BYTES))
-    assert with_progress.to_offset() == entry.to_offset(), "the task reads its progress from the target"
 
 
 def test_an_entry_takes_less_than_200_bytes() -> None:
@@ -121,6 +104,7 @@ def test_requests_are_limited_and_the_last_entry_of_a_partition_counts() -> None
 
 def test_what_is_not_of_this_job_is_outdated_but_for_the_control_record() -> None:
     _, control = control_partition("f")
+    successor = RunControl(run="run-2", host="h", since_ms=1, generation=1).to_offset()
     offsets = {
         TARGET: ENTRY.to_offset(),
         control: RunControl(run="run-1", host="h", since_ms=1).to_offset(),
@@ -128,3 +112,4 @@ def test_what_is_not_of_this_job_is_outdated_but_for_the_control_record() -> Non
         TopicPartition("a.old", 1): OffsetAndMetadata(7, None, "x"),
     }
     assert outdated(offsets, "f", "run-1", 7) == [TopicPartition("a.old", 0), TopicPartition("a.old", 1)]
+    assert outdated(offsets | {control: successor}, "f", "run-1", 7) == [], "they may be of the run that took over"

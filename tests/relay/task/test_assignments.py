@@ -18,7 +18,6 @@ from mirror.relay.futures import done, failed
 from mirror.relay.model.assignments import RELEASED, Entry
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
-from mirror.relay.progress.committed import from_text
 from mirror.relay.progress.control import RunControl
 from tests.relay.copy_harness import made
 from tests.relay.hand_context import TIMES
@@ -110,13 +109,13 @@ class Assigned:
         policy = {"run": "run-1", "job": 3, "generation": 2, "wind_up_ms": WIND_UP_MS, **policy}
         return {result.partition: result for result in self.harness.copy(**policy)}
 
-    def settled(self) -> list[tuple[int, int, int | None]]:
-        """The partition, the version and the position of each release that was settled."""
+    def settled(self) -> list[tuple[int, int, int]]:
+        """The partition, the version and the end of each release that was settled."""
         return [
             (
                 report.target.partition,
                 report.version,
-                None if report.progress is None else from_text(report.progress).offset,
+                report.result.end,
             )
             for _, report in self.reports
             if report.state == SETTLED
@@ -155,7 +154,7 @@ def test_a_release_is_settled_soon_and_what_is_not_acknowledged_is_aborted(monke
     at = {report.target.partition: at for at, report in site.reports if report.state == SETTLED}
     assert 5_000 <= at[0] <= 6_100
     assert 0 <= at[1] - at[0] - min(WIND_UP_MS, TIMES.request_timeout_ms) <= 1_000
-    assert site.settled() == [(0, 1, 2), (1, 2, None)], "nobody knows what becomes of what has no answer"
+    assert site.settled() == [(0, 1, 2), (1, 2, 0)], "nobody knows what becomes of what has no answer"
 
 
 def test_a_partition_that_is_given_back_while_it_winds_up_begins_once_that_is_settled(
@@ -185,7 +184,7 @@ def test_a_task_settles_what_it_does_not_hold(monkeypatch: pytest.MonkeyPatch) -
     site.take(1)
     site.release(1)
     site.copy(attempt=1)
-    assert site.settled() == [(1, 2, None)]
+    assert site.settled() == [(1, 2, 0)]
     assert 1 not in site.harness.target.opened
     ((_, report),) = [each for each in site.reports if each[1].state == SETTLED]
     assert (report.result.records, report.attempt) == (0, 1)
@@ -236,7 +235,7 @@ def test_what_is_given_back_to_a_task_that_stops_does_not_begin(monkeypatch: pyt
     (result,) = site.copy().values()
     assert (result.outcome, result.records) == (Outcome.UNFINISHED, 0)
     assert "the run was asked to stop" in str(result.error)
-    assert site.settled() == [(0, 1, None)]
+    assert site.settled() == [(0, 1, 0)]
     assert site.harness.target.opened == [0]
 
 

@@ -20,15 +20,12 @@ from mirror.errors import KafkaTimeout
 from mirror.relay.model.assignments import AssignmentTable, Change, Entry, OwnAssignments, target_of
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress.assignment_entries import entries_of, outdated
-from mirror.relay.progress.committed import Progress, to_text
 from mirror.relay.progress.control import Command
 from mirror.relay.task.assignment_reading import AssignmentReader, LoadEntries
 
 FLOW, RUN = "f", "run"
 TASKS, PARTITIONS, JOBS = 2, 2, 2
 SETTLE_MS = 1_000
-STALE = 10_000
-"""Added to the progress of what is fenced: none of it may be resumed from."""
 
 
 def range_of(partition: int) -> Range:
@@ -47,10 +44,6 @@ def range_of(partition: int) -> Range:
 RANGES: Final = {target_of(each): each for each in map(range_of, range(PARTITIONS))}
 
 
-def progress_text(offset: int) -> str:
-    return to_text(Progress(offset=offset, leader_epoch=None, source_cluster_id="paris", topic_id="id", ended=True))
-
-
 @dataclass(frozen=True)
 class Settled:
     """A report in the status topic."""
@@ -59,7 +52,6 @@ class Settled:
     task: int
     target: TopicPartition
     version: int
-    progress: str | None
 
 
 class Attempt:
@@ -78,7 +70,7 @@ class Attempt:
         """What is being read, and what there was when it was asked for."""
         self.copying: set[TopicPartition] = set()
         self.ending: dict[TopicPartition, int] = {}
-        self._again: dict[TopicPartition, Range] = {}
+        self._again: set[TopicPartition] = set()
         self.fenced: set[TopicPartition] = set()
 
     def __repr__(self) -> str:
@@ -118,38 +110,29 @@ class Attempt:
 
     def _on_change(self, change: Change) -> None:
         for target, version in change.released:
-            self._again.pop(target, None)
+            self._again.discard(target)
             if self.holds(target):
                 self.copying.discard(target)
                 self.ending[target] = version
             else:
-                self._site.reports.append(Settled(self.job, self.task, target, version, None))
+                self._site.reports.append(Settled(self.job, self.task, target, version))
         for range_ in change.taken:
             if (target := target_of(range_)) in self.ending:
-                self._again[target] = range_
+                self._again.add(target)
             else:
-                self._begin(target, range_)
+                self._begin(target)
 
-    def _begin(self, target: TopicPartition, range_: Range) -> None:
+    def _begin(self, target: TopicPartition) -> None:
         assert target not in self.copying
-        if self._number == 0 and range_.progress is not None and self.job == self._site.job:
-            assert range_.progress == progress_text(self._site.progress[target]), f"{self} begins at an old progress"
         self.copying.add(target)
-
-    def advance(self, target: TopicPartition) -> int:
-        """Copy something, up to the last commit. Return the progress."""
-        if self.job != self._site.job or target in self.fenced:
-            return STALE + self._site.progress[target]
-        self._site.progress[target] += 1
-        return self._site.progress[target]
 
     def on_wound_up(self, target: TopicPartition) -> None:
         if target not in self.ending:
             return
-        text = progress_text(self.advance(target))
-        self._site.reports.append(Settled(self.job, self.task, target, self.ending.pop(target), text))
-        if (again := self._again.pop(target, None)) is not None:
-            self._begin(target, again)
+        self._site.reports.append(Settled(self.job, self.task, target, self.ending.pop(target)))
+        if target in self._again:
+            self._again.discard(target)
+            self._begin(target)
 
 
 _tasks = st.integers(0, TASKS - 1)
@@ -157,7 +140,10 @@ _targets = st.sampled_from(sorted(RANGES))
 _owners = st.lists(st.sampled_from([*range(TASKS), None]), min_size=PARTITIONS, max_size=PARTITIONS)
 _any = st.integers(0, 30)
 """The number of something of which there are a few."""
-_STEPS: Final = ["release", "release", "take", "follow", "follow", "end", "end", "reports", "reports", "overdue", "old"]
+_STEPS: Final = [
+    *("release", "release", "take", "follow", "follow", "end", "end", "reports", "reports", "overdue", "old"),
+    *("lost", "home"),
+]
 _reads = st.sampled_from(["before", "after", "fails"])
 
 
@@ -179,10 +165,14 @@ class AssignmentsModel(RuleBasedStateMachine):
         """Attempts of earlier jobs, whose processes last for a while."""
         self.begun: dict[int, int] = {}
         self.reports: list[Settled] = []
-        self.progress = dict.fromkeys(RANGES, 0)
-        """What was copied of each partition, in all."""
+        self.lost: set[int] = set()
+        """The tasks that are taken for lost, some of which live."""
+        self.displaced: set[tuple[int, TopicPartition]] = set()
+        """Tasks and what was given to others while they were taken for lost: they are fenced, and learn of it late."""
+        self.released: set[TopicPartition] = set()
+        """What is to be taken again, but for what moves."""
         self.unsettled: set[TopicPartition] = set()
-        """What may be taken because it is overdue."""
+        """What may be taken although it is not settled: it is overdue, or its task is taken for lost."""
 
     # --- the driver
 
@@ -204,26 +194,41 @@ class AssignmentsModel(RuleBasedStateMachine):
                 rows[task].append(range_)
         self.rows = rows
         self.table = AssignmentTable(RUN, self.job, rows, self.table.version)
-        for each in (self.uncommitted, self.earlier, self.attempts, self.begun, self.unsettled):
+        for each in (
+            self.uncommitted,
+            self.earlier,
+            self.attempts,
+            self.begun,
+            self.released,
+            self.unsettled,
+            self.lost,
+            self.displaced,
+        ):
             each.clear()
         if delete:
             for target in outdated(self.offsets, FLOW, RUN, self.job):
                 del self.offsets[target]
 
-    def _take(self, ranges: list[Range]) -> None:
-        entries = self.table.take(ranges, {task: len(attempt.copying) for task, attempt in self.attempts.items()})
+    @property
+    def live(self) -> set[int]:
+        """The tasks that may be given partitions."""
+        return self.attempts.keys() - self.lost
+
+    def _on_taken(self, entries: list[Entry]) -> None:
         self.uncommitted += entries
         for entry in entries:
-            target, overdue = entry.target, entry.target in self.unsettled
+            target, unsettled = entry.target, entry.target in self.unsettled
+            self.displaced -= {(entry.owner, target)}
+            self.displaced |= {(task, target) for task in self.lost}
             self.unsettled.discard(target)
+            self.released.discard(target)
             for attempt in self.attempts.values():
                 if attempt.task == entry.owner:
                     attempt.fenced.discard(target)
-                elif overdue and attempt.holds(target):
-                    attempt.advance(target)
+                elif unsettled and attempt.holds(target):
                     attempt.fenced.add(target)
                 else:
-                    assert not attempt.holds(target) or target in attempt.fenced, f"{attempt} still holds {target}"
+                    assert not self._has(attempt, target), f"{attempt} still holds {target}"
 
     def _announce(self) -> None:
         """Commit all entries and announce their version, without a fault."""
@@ -238,41 +243,67 @@ class AssignmentsModel(RuleBasedStateMachine):
     def goes_well(self, steps: list[tuple[str, TopicPartition, int]]) -> None:
         """Do some of the steps that a partition takes from one task to another, without a fault."""
         for step, tp, task in steps:
-            if step == "release":
-                self.release(tp)
-                self._announce()
-            elif step == "take":
-                self.take(tp)
-                self._announce()
-            elif step == "end":
+            if step in {"follow", "end"}:
                 self.follow(task)
-                self._end(task)
-            elif step == "follow":
-                self.follow(task)
+                if step == "end":
+                    self._end(task)
             elif step == "old":
                 for each in range(TASKS):
                     self.old_entries_arrive(each, TASKS * tp.partition + task)
             else:
-                if step == "overdue":
-                    self.now += SETTLE_MS
-                else:
-                    self._reports_arrive()
-                self.take_released()
+                self._drive(step, tp, task)
                 self._announce()
             self.each_partition_has_one_owner()
 
+    def _drive(self, step: str, tp: TopicPartition, task: int) -> None:
+        if step == "release":
+            self.release(tp)
+        elif step == "take":
+            self.take(tp)
+        elif step == "lost":
+            self.is_taken_for_lost(task)
+        elif step == "home":
+            self.reports_again(task)
+            self.move_home()
+        else:
+            self.now += SETTLE_MS if step == "overdue" else 0
+            if step == "reports":
+                self._reports_arrive()
+            self.take_released()
+
     @rule(tp=_targets)
     def take(self, tp: TopicPartition) -> None:
-        self._take([RANGES[tp]])
+        self._on_taken(self.table.take([RANGES[tp]], self.live))
 
     @rule()
     def take_released(self) -> None:
-        self.unsettled |= self.table.overdue(self.now, SETTLE_MS)
-        self._take(self.table.takeable(self.now, SETTLE_MS))
+        """Take what is free again."""
+        self.unsettled |= self.table.expire(self.now, SETTLE_MS)
+        self._on_taken(self.table.take_home(self.live))
+        self._on_taken(self.table.take([RANGES[each] for each in sorted(self.released)], self.live))
+
+    @rule(task=_tasks)
+    def is_taken_for_lost(self, task: int) -> None:
+        """It does not report, and may live; the others do."""
+        if self.live - {task}:
+            self.lost.add(task)
+            settling = self.table.settling(RANGES)
+            self._on_taken(self.table.displace(self.live))
+            self.unsettled |= settling - self.table.settling(RANGES)
+
+    @rule(task=_tasks)
+    def reports_again(self, task: int) -> None:
+        self.lost.discard(task)
+
+    @rule()
+    def move_home(self) -> None:
+        self.uncommitted += self.table.move_home(self.live, 1)
 
     @rule(tp=_targets)
     def release(self, tp: TopicPartition) -> None:
-        self.uncommitted += self.table.release([tp])
+        entries = self.table.release([tp])
+        self.uncommitted += entries
+        self.released.update(each.target for each in entries)
 
     @rule(done=st.booleans(), answered=st.booleans())
     def commit(self, done: bool = True, answered: bool = True) -> None:
@@ -297,7 +328,7 @@ class AssignmentsModel(RuleBasedStateMachine):
         at = number % len(self.reports)
         report = self.reports[at] if repeated else self.reports.pop(at)
         if report.job == self.job:
-            self.table.on_settled(report.target, report.version, report.progress)
+            self.table.on_settled(report.target, report.version)
 
     @rule(tp=_targets, task=_tasks, version=_any, run=st.sampled_from([RUN, "other"]))
     def others_write(self, tp: TopicPartition, task: int, version: int, run: str) -> None:
@@ -310,19 +341,14 @@ class AssignmentsModel(RuleBasedStateMachine):
     @rule(task=_tasks, lost=st.booleans())
     def start(self, task: int, lost: bool = False) -> None:
         """Begin an attempt, after the end of an earlier one, whose reports may be ``lost``."""
-        if (earlier := self.attempts.get(task)) is not None:
-            for target in earlier.copying | earlier.ending.keys():
-                earlier.advance(target)
-            if lost:
-                self.reports = [each for each in self.reports if (each.job, each.task) != (self.job, task)]
+        if lost:
+            self.reports = [each for each in self.reports if (each.job, each.task) != (self.job, task)]
         self.begun[task] = number = self.begun.get(task, -1) + 1
         self.attempts[task] = Attempt(self, self.job, task, number, self.rows[task])
 
     @rule(task=_tasks)
     def die(self, task: int) -> None:
-        if (attempt := self.attempts.pop(task, None)) is not None:
-            for target in attempt.copying | attempt.ending.keys():
-                attempt.advance(target)
+        self.attempts.pop(task, None)
 
     def _attempt(self, number: int) -> Attempt | None:
         attempts = [*self.attempts.values(), *self.ghosts]
@@ -378,15 +404,21 @@ class AssignmentsModel(RuleBasedStateMachine):
 
     # --- what holds
 
+    def _has(self, attempt: Attempt, target: TopicPartition) -> bool:
+        is_other = target in attempt.fenced or (attempt.task, target) in self.displaced
+        return attempt.holds(target) and not is_other
+
     @invariant()
     def each_partition_has_one_owner(self) -> None:
         for target in RANGES:
-            owners = [each for each in self.attempts.values() if each.holds(target) and target not in each.fenced]
+            owners = [each for each in self.attempts.values() if self._has(each, target)]
             assert len(owners) <= 1, f"{owners} hold {target}"
 
     def teardown(self) -> None:
         """Without further faults, each partition is copied by its owner, and what is released is settled in time."""
-        for _ in range(3):
+        self.lost.clear()
+        for _ in range(3 + 2 * PARTITIONS):
+            self.move_home()
             self._announce()
             for task in range(TASKS):
                 self.follow(task)
@@ -399,6 +431,7 @@ class AssignmentsModel(RuleBasedStateMachine):
             owner = self.table.owner(target)
             assert holders == ([] if owner is None else [owner]), f"{target} is of task {owner}"
             assert (owner is None) == (target in self.table.lacking([target])), f"{target} is released for ever"
+        assert self.table.move_home(range(TASKS), PARTITIONS) == [], "what has moved goes back"
 
 
 _MORE = {"explore": 20, "mutations": 15}.get(settings.get_current_profile_name(), 1)

@@ -64,7 +64,6 @@ def test_a_partition_that_moves_is_copied_once_and_in_order(site: JobSite) -> No
         site.write(0)
         site.copied(0)
         report = site.move(0, 1)
-        assert report.progress is not None
         assert (report.task, report.result.records) == (0, 1)
         site.write(0)
         site.copied(0)
@@ -181,7 +180,7 @@ def test_a_task_that_begins_late_leaves_alone_what_others_have_by_now(site: JobS
     site.begin(1)
     site.write(0)
     site.release(0)
-    site.take({1: 0}, overdue=True)
+    site.take({1}, overdue=True)
     site.copied(0)
     fences = site.fences
     site.begin(0, attempt)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, cast
 
 from mirror.client import TopicPartition
@@ -10,8 +9,8 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, TaskState, delta
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.relay.progress.committed import from_text
 from mirror.relay.task.reporting import (
+    ALIVE_MS,
     MAX_ERROR_LENGTH,
     MAX_REPORTED_LOSSES,
     MAX_REPORTS,
@@ -19,7 +18,6 @@ from mirror.relay.task.reporting import (
     URGENT_ROUND_MS,
     TaskReporter,
 )
-from tests.relay.copy_harness import progress_at
 
 POLICY = CopyPolicy(run="run-1", job=3, task=5, attempt=2)
 
@@ -32,7 +30,6 @@ class Copied:
         self.range = _range(number)
         self.result = RangeResult.initial(self.range, 0, Outcome.COMPLETE)
         self.done = self.failing = False
-        self.recorder = SimpleNamespace(settled_progress=None)
 
     def result_at(self, now: int) -> RangeResult:
         del now
@@ -101,6 +98,14 @@ def test_only_what_has_changed_is_reported_in_each_round() -> None:
     assert [(state.partitions, state.version, state.seen_ms) for state in one.states] == [(3, 0, 1_000)] * 3
 
 
+def test_a_task_reports_that_it_is_alive_more_often_than_what_has_changed() -> None:
+    one = Reported(1)
+    for now in range(0, 2 * ROUND_MS, 1_000):
+        assert one.update(now) == [] or now == 0
+        assert one.reporter.due_ms() <= now + ALIVE_MS
+    assert len(one.states) == -(-2 * ROUND_MS // ALIVE_MS)
+
+
 def test_a_round_is_bounded_and_those_that_wait_longest_go_first() -> None:
     one = Reported(3 * MAX_REPORTS)
     seen: list[int] = []
@@ -136,7 +141,7 @@ def test_failures_are_reported_within_a_second() -> None:
     (report,) = one.update(URGENT_ROUND_MS)
     assert (report.state, report.result.outcome) == (Outcome.FAILED, Outcome.FAILED)
     assert len(str(report.result.error)) == MAX_ERROR_LENGTH
-    assert one.reporter.due_ms() == ROUND_MS
+    assert one.reporter.due_ms() == ALIVE_MS
     assert one.update(ROUND_MS) == [], "it was reported"
 
 
@@ -154,18 +159,15 @@ def test_many_failures_are_bounded_too() -> None:
     assert len({number for each in reports for number in numbers(each)}) == 2 * MAX_REPORTS
 
 
-def test_what_is_settled_is_reported_at_once_with_its_progress() -> None:
+def test_what_is_settled_is_reported_at_once() -> None:
     one = Reported(2)
     one.update(0)
     one[0].copy(4)
-    one[0].recorder.settled_progress = progress_at(4)
     report = one.settle(0, 7)
     assert (report.state, report.version, report.taken, report.result.records) == (SETTLED, 7, 0, 4)
     assert report.sequence == 2
-    assert report.progress is not None
-    assert from_text(report.progress) == progress_at(4)
     nothing = one.settle(9, 8, held=False)
-    assert (nothing.state, nothing.version, nothing.progress, nothing.result.records) == (SETTLED, 8, None, 0)
+    assert (nothing.state, nothing.version, nothing.result.records) == (SETTLED, 8, 0)
 
 
 def test_the_next_copy_of_a_partition_counts_from_zero() -> None:

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.alignment.owned_topics import OwnedTopics
-from mirror.client import Outcomes
+from mirror.client import Outcomes, TopicPartition
 from mirror.errors import BrokerError, KafkaTimeout
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress.assignment_entries import entries_of
 from mirror.relay.progress.control import control_partition
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.discovery.comparison import Comparison, compare
-from mirror.spark.discovery.job_additions import JobAdditions
+from mirror.spark.discovery.additions import JobAdditions
+from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.discovery.topic_watch import TopicWatch
-from mirror.spark.driver.assigner import Assigner
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
 from mirror.spark.run_control import RunControlClient
-from tests.spark.driver.test_assigner import Clock, range_of
+from tests.spark.discovery.test_assigner import Clock, range_of
 from tests.spark.fakes import FOLDER, Admin
 from tests.spark.flow_harness import FlowHarness
 
@@ -58,16 +57,13 @@ class Stream:
     def begin(self) -> None:
         """Begin to watch with the last preparation, as a run does."""
         first = self.targets
-        additions = JobAdditions(
+        self.additions = JobAdditions(
             self.flow, self.assigner, first.version, lambda tp: first.covers(tp.topic, tp.partition), self.lines.append
         )
-        self.watch = TopicWatch(self.flow, first, self.prepare, additions.assign)
+        self.watch = TopicWatch(self.flow, first, self.prepare, self.additions.assign)
 
     def discover(self) -> None:
         self.watch.discover(self.source, self.target)
-
-    def settle(self, comparison: Comparison) -> None:
-        self.watch.settle(comparison, self.source, self.target)
 
     def prepare(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
         """As the driver does."""
@@ -76,12 +72,8 @@ class Stream:
         self.targets = prepared.targets.without(gone)
         return self.targets
 
-    def compare(self) -> Comparison:
-        """As another thread of the driver does each ``refresh-ms``."""
-        return compare(self.flow, self.source, self.target, self.watch.targets)
-
     def refresh(self) -> None:
-        self.settle(self.compare())
+        self.watch.compare(self.source, self.target)
 
     def target_topics(self) -> dict[str, int]:
         topics = self.site.b.state()["topics"]
@@ -234,25 +226,6 @@ def test_a_partition_that_cannot_be_added_keeps_no_other_one_from_it_and_is_trie
     assert stream.added().keys() == {("orders-new", 0), ("orders-secret", 0)}
 
 
-def test_what_discovery_has_prepared_during_a_comparison_is_left_to_it(stream: Stream) -> None:
-    """The comparison has seen a topic with fewer partitions, and another one not at all."""
-    stream.site.a.add_topic("orders-new", [5])
-    with stream.site.a.change() as state:
-        orders = state["topics"].pop("orders")
-    stale = stream.compare()
-    assert stale.lacking.keys() == {"orders-new"}
-    assert stale.gone == {"orders"}
-    stream.site.a.add_topic("orders-new", [5, 6])
-    with stream.site.a.change() as state:
-        state["topics"]["orders"] = orders
-    stream.site.a.add_topic("orders", [10, 20, 30])
-    stream.discover()
-    before = stream.watch.targets
-    stream.settle(stale)
-    assert stream.watch.targets == before
-    assert before.copyable == {"orders": 3, "orders-new": 2}
-
-
 def test_a_deleted_topic_that_comes_back_is_new(stream: Stream) -> None:
     """Also if the source says the same as before a comparison had found it deleted."""
     stream.discover()
@@ -260,14 +233,41 @@ def test_a_deleted_topic_that_comes_back_is_new(stream: Stream) -> None:
         orders = state["topics"].pop("orders")
     stream.site.a.add_topic("orders-other", [1])
     stream.discover()
-    stale = stream.compare()
+    stream.refresh()
     with stream.site.a.change() as state:
         state["topics"]["orders"] = orders
         del state["topics"]["orders-other"]
-    stream.settle(stale)
     assert stream.watch.targets.copyable.keys() == {"orders-other"}
     stream.discover()
     assert stream.watch.targets.copyable == {"orders-other": 1, "orders": 2}
+
+
+def test_partitions_that_are_to_begin_again_are_taken_once_their_task_has_settled_them(stream: Stream) -> None:
+    target = TopicPartition("a.orders", 0)
+    stream.additions.look_again()
+    stream.assigner.release([target])
+    stream.discover()
+    stream.discover()
+    assert stream.assigner.settling([target]) == {target}
+    released = entries_of(stream.target.group_offsets(control_partition("f")[0]), "f", "run-1", 1)[target]
+    stream.assigner._table.on_settled(target, released.version)
+    stream.discover()
+    assert [one.partition for one in stream.assigner.ranges()] == [1, 0]
+    before = stream.control.read()
+    stream.discover()
+    assert stream.control.read() == before
+
+
+def test_what_the_target_refuses_costs_no_plan_each_second(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream.site.a.add_topic("orders-secret", [5])
+    stream.site.b.set_moods({"uncommittable": '["a.orders-secret"]'})
+    stream.discover()
+    with monkeypatch.context() as patched:
+        patched.setattr("mirror.spark.discovery.additions.plan_additions", lambda *_: pytest.fail("planned again"))
+        stream.discover()
+    stream.site.b.set_moods({})
+    stream.discover()
+    assert stream.added().keys() == {("orders-secret", 0)}
 
 
 def test_a_target_that_does_not_answer_is_an_error(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mirror.client import NewTopic, Outcomes
 from mirror.errors import BrokerError
 from mirror.relay.model.ranges import Outcome
-from mirror.spark.discovery.comparison import compare
+from mirror.spark.discovery.topic_watch import compare
 from mirror.spark.ledger.obstacles import NOT_PREPARED, Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
@@ -50,7 +50,7 @@ def prepared(pair: PlannerHarness, before: TargetTopics | None = None, one: Flow
 
 def again(pair: PlannerHarness, one: FlowConfig, before: TargetTopics) -> Prepared:
     """Prepare what a comparison with the preparation ``before`` finds, as a stream does."""
-    lacking, gone = compare(one, pair.source, pair.target, before).since(before)
+    lacking, gone = compare(one, pair.source, pair.target, before)
     found = prepare_new_topics(one, pair.source, pair.target, before, lacking, owned=pair.owned)
     return replace(found, targets=found.targets.without(gone))
 

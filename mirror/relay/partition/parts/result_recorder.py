@@ -61,13 +61,6 @@ class ResultRecorder:
             return None  # the attempt that fenced this one has newer progress
         return self.progress, self.target_end
 
-    @property
-    def settled_progress(self) -> Progress | None:
-        """The progress that the next copy may begin with, once this one is complete; None if it has to be read."""
-        if self.progress is None or not self.is_committed or self.result.outcome is not Outcome.COMPLETE:
-            return None
-        return replace(self.progress, claimed_ms=self._claimed_ms)
-
     def is_renewal_due(self, renew_ms: int) -> bool:
         """Whether to commit the progress again, because it will be ``renew_ms`` old (0: never)."""
         if renew_ms <= 0 or self.progress is None or not self.is_committed:

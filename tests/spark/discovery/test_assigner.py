@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirror.client import TopicPartition
+from mirror.errors import KafkaTimeout
 from mirror.relay.model.assignments import RELEASED, Entry
 from mirror.relay.model.ranges import OPEN_END, Range, RangeResult
-from mirror.relay.model.reports import SETTLED, PartitionReport
+from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
 from mirror.relay.progress.assignment_entries import entries_of
 from mirror.relay.progress.control import control_partition
-from mirror.spark.driver.assigner import Assigner
+from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.run_control import RunControlClient
 from tests.spark.fakes import FOLDER, Admin, Cluster
 
@@ -98,7 +99,25 @@ class Job:
             version=version,
             result=result,
         )
-        self.assigner.on_reports([report])
+        self.assigner.on_status([], [report])
+
+    def report(self, *tasks: int) -> None:
+        """Tasks report of themselves, each 3 s after the one before."""
+        for task in tasks:
+            self.clock.ms += 3_000
+            state = TaskState(
+                run=RUN,
+                job=JOB,
+                task=task,
+                attempt=0,
+                host="h",
+                pid=1,
+                since_ms=0,
+                seen_ms=self.clock.ms,
+                version=0,
+                partitions=1,
+            )
+            self.assigner.on_status([state], [])
 
 
 @pytest.fixture
@@ -163,6 +182,8 @@ def test_a_released_partition_is_taken_again_once_its_task_has_settled_it(job: J
 def test_a_task_that_does_not_answer_loses_its_partition_with_a_warning(job: Job) -> None:
     job.assigner.release(targets("x"))
     job.clock.ms += SETTLE_MS
+    assert job.assigner.settling(targets("x", "y")) == set(targets("x"))
+    job.assigner.update()
     assert job.assigner.lacking(targets("x")) == set(targets("x"))
     job.assigner.take([range_of("x")])
     assert job.entries()["a.x"].owner == 0
@@ -170,19 +191,81 @@ def test_a_task_that_does_not_answer_loses_its_partition_with_a_warning(job: Job
     assert "a.x-0" in line
 
 
-def test_the_partitions_of_a_task_that_spark_does_not_run_are_given_to_the_others(job: Job) -> None:
-    job.assigner.use({0, 1})
+def test_the_partitions_of_a_lost_task_are_given_to_the_others_and_back_once_it_reports_again(job: Job) -> None:
+    job.report(0, 1)
+    job.assigner.update()
     assert (job.entries(), job.warned) == ({}, [])
-    job.assigner.use({0})
+    job.report(*[0] * 6)
+    job.assigner.update()
     assert {topic: entry.owner for topic, entry in job.entries().items()} == {"a.y": 0, "a.z": 0}
     assert all(entry.version <= job.record().version for entry in job.entries().values())
-    assert len(job.warned) == 1
+    (line,) = job.warned
+    assert line.startswith("2 partitions are copied by other tasks until theirs report again: 1;")
     job.assigner.take([range_of("new")])
     assert job.entries()["a.new"].owner == 0
-    job.assigner.use({0, 1})
-    job.assigner.take([range_of("later")])
-    assert job.entries()["a.later"].owner == 1, "it runs again, and has nothing"
-    assert job.entries()["a.y"].owner == 0
+    job.report(1)
+    job.assigner.update()
+    moving = job.entries()
+    assert {topic: entry.owner for topic, entry in moving.items()} == {"a.y": RELEASED, "a.z": RELEASED, "a.new": 0}
+    assert job.assigner.lacking(targets("y", "z")) == set(), "task 0 has not settled them"
+    job.settle("y", moving["a.y"].version)
+    job.assigner.update()
+    assert (job.entries()["a.y"].owner, job.entries()["a.z"].owner) == (1, RELEASED)
+    job.settle("z", moving["a.z"].version)
+    job.assigner.update()
+    assert (job.entries()["a.z"].owner, len(job.warned)) == (1, 1)
+
+
+def test_nothing_is_kept_of_a_released_topic_that_does_not_exist_any_more(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offset cannot be committed: so no version is announced for it, and nothing is tried again."""
+    job.cluster.set_moods({"gone": '["a.x"]'})
+    before = job.record().version
+    job.assigner.release(targets("x"))
+    assert (job.record().version, job.assigner.settling(targets("x"))) == (before, set())
+    with monkeypatch.context() as patched:
+        patched.setattr(Admin, "commit_group_offsets_async", lambda *_: pytest.fail("committed again"))
+        job.assigner.update()
+    assert job.assigner.take([range_of("new")]) == {}
+    job.cluster.set_moods({})
+    assert job.assigner.take([range_of("x")]) == {}
+    assert job.entries()["a.x"].owner in {0, 1}, "a topic that has come back is new"
+
+
+def test_a_run_that_was_replaced_deletes_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = control_partition("f")[0]
+    monkeypatch.setattr(Admin, "delete_group_offsets", lambda *_, **__: pytest.fail("deleted"), raising=False)
+    successor = RunControlClient(job.target, "f", "run-2")
+    successor.claim()
+    entry = Entry("run-2", 1, 3, 0, range_of("new"))
+    job.target.commit_group_offsets(group, {entry.target: entry.to_offset()})
+    job.assigner.delete_outdated()
+
+
+def test_reports_and_the_main_loop_do_not_wait_for_the_target(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def announce(*_: object) -> None:
+        assert not job.assigner._lock.locked()
+        assert [one.topic for one in job.assigner.ranges()] == ["x", "y", "z", "new"]
+        job.report(0)
+
+    monkeypatch.setattr(RunControlClient, "announce_assignments", announce)
+    job.assigner.take([range_of("new")])
+
+
+def test_what_could_not_be_announced_is_announced_later(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KafkaTimeout("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunControlClient, "announce_assignments", fail)
+        with pytest.raises(KafkaTimeout):
+            job.assigner.take([range_of("new")])
+    job.assigner.update()
+    assert job.record().version >= job.entries()["a.new"].version
+    before = job.record().version
+    job.assigner.update()
+    assert job.record().version == before
 
 
 def test_entries_are_renewed_before_the_target_forgets_them_and_those_of_earlier_jobs_deleted(

@@ -1,0 +1,159 @@
+"""Keeps the topics of a stream and the assignments of its tasks up to date, in one thread.
+
+::
+
+    each second       ──► tasks that are lost, releases that are settled
+    discovery-interval ──► new topics and partitions      ──prepare──► assign
+    refresh-ms        ──► a comparison of all topics      ──prepare──► assign, release, plan
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from mirror.backoff import Backoff
+from mirror.errors import MirrorError
+from mirror.relay.progress.control import POLL_INTERVAL_MS
+from mirror.runtime.clock import SystemClock, process_rng
+from mirror.spark.discovery.topic_watch import TopicWatch
+from mirror.spark.flow_admins import open_admins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from mirror.client import Admin
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.discovery.topic_watch import Prepare
+    from mirror.spark.driver.copy_jobs import FollowedJob
+    from mirror.spark.driver.rounds.outages import Outages
+    from mirror.spark.ledger.obstacles import TargetTopics
+
+_JOIN_S: Final = 5.0
+"""How long the end of a stream waits for the thread, which may be waiting for a cluster that does not answer."""
+_MAX_BACKOFF_MS: Final = 30_000
+"""What fails each time is tried this often: a listing of all topics is not free for the brokers."""
+_CPU_SHARE: Final = 10
+"""Discovery, with what is done about what is found, takes at most a tenth of a core, unless it takes more than a third
+of a second each time: see the longest pause."""
+_LONGEST_MS: Final = 3_000
+"""A new topic waits for no longer, unless a comparison of all topics is in progress."""
+
+
+def pause_ms(interval_ms: int, cpu_ms: int) -> int:
+    """Return how long to wait, at least ``interval_ms``, after discovery that took ``cpu_ms`` of CPU time."""
+    return max(interval_ms, min(cpu_ms * (_CPU_SHARE - 1), _LONGEST_MS))
+
+
+@dataclass(slots=True)
+class _Step:
+    """What is done again and again."""
+
+    subject: str
+    """What it does, for people."""
+    run: Callable[[Admin, Admin], int]
+    """Does it, with clients of the source and of the target; returns how long to pause. Raises MirrorError."""
+    due_ms: int
+    backoff: Backoff
+    failures: int = 0
+    """How often it has failed in a row."""
+    reported: str = ""
+    """The last error, until it succeeds."""
+
+
+class TopicUpkeep:
+    """The thread. Nothing else prepares topics of the flow, or changes its assignments, while it runs."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        targets: TargetTopics,
+        prepare: Prepare,
+        prepare_own: Callable[[Admin, Admin], None],
+        job: FollowedJob,
+        warn: Callable[[str], None],
+        outages: Outages,
+    ) -> None:
+        """``targets`` is the preparation with which the stream begins.
+
+        ``prepare`` prepares target topics, and drops others; ``prepare_own`` prepares those that the flow has for
+        itself. Both are called in the thread, as ``warn`` is.
+        """
+        self._config: Final = config
+        self._flow: Final = flow
+        self._prepare_own: Final = prepare_own
+        self._job: Final = job
+        self._warn: Final = warn
+        self._outages: Final = outages
+        self._watch: Final = TopicWatch(flow, targets, prepare, job.assign)
+        self._clock: Final = SystemClock()
+        self._ended: Final = threading.Event()
+        self._resources: Final = ExitStack()
+        now, rng = self._clock.now(), process_rng()
+        self._steps: Final = [
+            _Step(subject, run, now + first_ms, Backoff(POLL_INTERVAL_MS, _MAX_BACKOFF_MS, rng))
+            for subject, run, first_ms in (
+                ("the assignments of the tasks", self._update, POLL_INTERVAL_MS),
+                ("the discovery of topics", self._discover, flow.discovery_interval_ms),
+                ("the comparison of topics", self._compare, flow.refresh_ms),
+            )
+        ]
+
+    def __enter__(self) -> Self:
+        source, target = self._resources.enter_context(open_admins(self._config, self._flow))
+        name = f"mirror-topics-{self._flow.name}"
+        self._thread = threading.Thread(target=self._run, args=(source, target), name=name, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join(_JOIN_S)
+
+    def _run(self, source: Admin, target: Admin) -> None:
+        with self._resources:
+            while not self._ended.wait(max(0, min(step.due_ms for step in self._steps) - self._clock.now()) / 1000):
+                step = min(self._steps, key=lambda each: each.due_ms)
+                pause = self._do(step, source, target)
+                step.due_ms = self._clock.now() + pause
+
+    def _do(self, step: _Step, source: Admin, target: Admin) -> int:
+        """Do what is due; return how long to pause. After failures that is longer and longer (KIP-580).
+
+        An error is reported once until another one occurs, or the step succeeds.
+        """
+        try:
+            pause = step.run(source, target)
+        except Exception as error:  # noqa: BLE001 - the thread goes on: nothing else would find what is new
+            line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
+            away = self._outages.failed(step.subject, error)
+            if not away and line not in {each.reported for each in self._steps}:
+                self._warn(line)
+            step.reported, step.failures = line, step.failures + 1
+            return step.backoff.after(step.failures)
+        step.reported, step.failures = "", 0
+        self._outages.recovered(step.subject)
+        return pause
+
+    def _update(self, _source: Admin, _target: Admin) -> int:
+        self._job.update()
+        return POLL_INTERVAL_MS
+
+    def _discover(self, source: Admin, target: Admin) -> int:
+        def cpu_ms() -> int:
+            return time.thread_time_ns() // 1_000_000 + source.network().busy_ms + target.network().busy_ms
+
+        began_ms = cpu_ms()
+        self._watch.discover(source, target)
+        return pause_ms(self._flow.discovery_interval_ms, cpu_ms() - began_ms)
+
+    def _compare(self, source: Admin, target: Admin) -> int:
+        self._prepare_own(source, target)
+        self._watch.compare(source, target)
+        self._job.refresh(self._watch.targets)
+        return self._flow.refresh_ms

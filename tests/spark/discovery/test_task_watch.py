@@ -1,0 +1,89 @@
+"""Which tasks of a job are lost, by what they report of themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirror.relay.model.reports import TaskState
+from mirror.spark.discovery.task_watch import BEGINS_WITHIN_MS, LOST_AFTER_MS, TaskWatch
+
+EVERY_MS = 3_000
+
+
+def state(task: int, seen_ms: int, *, attempt: int = 0, run: str = "run-1", job: int = 1) -> TaskState:
+    return TaskState(
+        run=run,
+        job=job,
+        task=task,
+        attempt=attempt,
+        host="h",
+        pid=1,
+        since_ms=0,
+        seen_ms=seen_ms,
+        version=0,
+        partitions=1,
+        stopping="",
+    )
+
+
+def watch_of(tasks: int, until_ms: int = 30_000) -> TaskWatch:
+    """All tasks of a job report each 3 s."""
+    watch = TaskWatch("run-1", 1, tasks, 0)
+    for now in range(0, until_ms + 1, EVERY_MS):
+        watch.see([state(task, now) for task in range(tasks)], now)
+    return watch
+
+
+def test_a_task_that_stops_to_report_beside_another_one_is_lost() -> None:
+    watch = watch_of(2)
+    end_ms = 30_000 + LOST_AFTER_MS
+    for now in range(30_000, end_ms, EVERY_MS):
+        watch.see([state(0, now), state(1, 30_000)], now)
+        assert watch.live(now) == {0, 1}
+    assert watch.live(end_ms) == {0}, "its last report was only read again"
+    watch.see([state(1, end_ms, attempt=1)], end_ms)
+    assert watch.live(end_ms) == {0, 1}
+
+
+def test_one_whose_executor_starts_late_has_more_time() -> None:
+    watch = TaskWatch("run-1", 1, 2, 0)
+    for now in range(0, BEGINS_WITHIN_MS, EVERY_MS):
+        watch.see([state(0, now)], now)
+        assert watch.live(now) == {0, 1}
+    assert watch.live(BEGINS_WITHIN_MS) == {0}
+
+
+@pytest.mark.parametrize("outage_ms", [8_000, 15_000, 300_000])
+def test_an_outage_of_the_target_loses_no_task(outage_ms: int) -> None:
+    """The writer of a task waits for up to 15 s between two attempts, so that some report before others."""
+    watch = watch_of(3)
+    assert watch.live(30_000 + outage_ms - 1) == {0, 1, 2}
+    back_ms = 30_000 + outage_ms
+    late = {0: back_ms, 1: back_ms + 3_000, 2: back_ms + 27_000}
+    for now in range(back_ms, back_ms + 60_000, 1_000):
+        watch.see([state(task, now // EVERY_MS) for task, since_ms in late.items() if now >= since_ms], now)
+        assert watch.live(now) == {0, 1, 2}
+
+
+def test_a_task_that_an_outage_has_ended_is_lost_after_it() -> None:
+    watch = watch_of(2)
+    for now in range(100_000, 100_000 + BEGINS_WITHIN_MS + 1, EVERY_MS):
+        watch.see([state(0, now)], now)
+    assert watch.live(100_000 + BEGINS_WITHIN_MS) == {0}
+
+
+def test_an_outage_that_is_too_short_to_be_one_loses_no_task() -> None:
+    """The last report of a task is up to 3 s older than that of another one, and its next one up to 5 s later."""
+    watch = watch_of(2)
+    watch.see([state(0, 33_000)], 32_900)
+    for now in range(39_800, 44_900, 1_000):
+        watch.see([state(0, now)], now)
+        assert watch.live(now) == {0, 1}
+
+
+def test_without_any_report_nothing_is_known() -> None:
+    assert TaskWatch("run-1", 1, 2, 0).live(10 * BEGINS_WITHIN_MS) == {0, 1}
+    watch = watch_of(2)
+    for now in range(30_000, 300_000, 3_000):
+        watch.see([state(0, now, run="run-0"), state(1, now, job=2)], now)
+    assert watch.live(300_000) == {0, 1}, "those of other jobs say nothing"
