@@ -11,6 +11,7 @@ DIST := dist
 # What goes to Spark's executors: everything but PySpark, which Spark brings along itself (400 MB).
 BROUGHT_BY_SPARK := pyspark
 ENVIRONMENT := build/environment
+ASKED := build/asked.txt
 PACKED := $(DIST)/mirror-env.tar.gz
 # Where Debian's Prometheus is unpacked, if there is none on the PATH.
 PROMETHEUS := build/prometheus
@@ -35,8 +36,8 @@ QUICK := $(NEEDS_NOTHING) and not slow and not timed
 # In the order of tests/conftest.py. Tests wait for half of their time, the timed ones for two thirds, so that there may be
 # more workers than cores. All but one start clusters, of up to eight JVMs, at once.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
-EXTRAS := $(addprefix --extra=,dev aws azure google kerberos)
-LOCK_OPTIONS := --quiet $(EXTRAS) --generate-hashes --allow-unsafe --strip-extras \
+LOCKED := $(addprefix --extra=,dev aws azure google kerberos)
+LOCK_OPTIONS := --quiet $(LOCKED) --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
@@ -165,7 +166,7 @@ parts: brokers ## measure single parts: runs every bench_*.py in tests/benchmark
 		echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; \
 	done
 
-dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, mirror-env.tar.gz for --archives
+dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, mirror-env.tar.gz for --archives (EXTRAS="aws google")
 
 campaign: brokers ## inject faults into three brokers under load, and verify what the producers wrote (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/soak/campaign.py
@@ -216,7 +217,7 @@ lock: $(INSTALLED) kerberos ## lock the versions of pyproject.toml again (UPGRAD
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
 		$(BIN)/pip-compile $(LOCK_OPTIONS) $(UPGRADE) --output-file $(LOCK) pyproject.toml
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
-		$(BIN)/pip-compile $(filter-out $(EXTRAS),$(LOCK_OPTIONS)) $(UPGRADE) \
+		$(BIN)/pip-compile $(filter-out $(LOCKED),$(LOCK_OPTIONS)) $(UPGRADE) \
 		--output-file tests/schedules/requirements.txt tests/schedules/requirements.in
 
 clean: ## delete what was made here (the fetched brokers stay in your cache)
@@ -257,19 +258,27 @@ export PARTS
 # ------------------------------------------------------------------------------------------------------------- dist
 # The lock's versions and hashes bind as constraints, so that one lock serves: what it locks for development is not
 # asked for here.
-$(ENVIRONMENT)/.installed: $(LOCK) pyproject.toml | $(INSTALLED)
+$(ENVIRONMENT)/.installed: $(LOCK) $(ASKED) | $(INSTALLED)
 	rm -rf $(ENVIRONMENT)
 	$(BIN)/python -m venv --without-pip $(ENVIRONMENT)
-	$(BIN)/python -c "$$DEPENDENCIES" $(BROUGHT_BY_SPARK) > $(ENVIRONMENT)/asked.txt
 	$(BIN)/python -m pip --python $(ENVIRONMENT)/bin/python install --quiet --disable-pip-version-check \
-		--require-hashes --constraint $(LOCK) --requirement $(ENVIRONMENT)/asked.txt
+		--require-hashes --constraint $(LOCK) --requirement $(ASKED)
 	@touch $@
+
+# Written only if it changes, as by other EXTRAS: the environment is made again then.
+$(ASKED): pyproject.toml FORCE | $(INSTALLED)
+	@mkdir -p $(@D) && $(BIN)/python -c "$$DEPENDENCIES" $(BROUGHT_BY_SPARK) $(EXTRAS) > $@.new
+	@cmp -s $@ $@.new || cp $@.new $@
+
+.PHONY: FORCE
+FORCE:
 
 define DEPENDENCIES
 import sys, tomllib
 with open("pyproject.toml", "rb") as file:
-    asked = tomllib.load(file)["project"]["dependencies"]
-print(*(one for one in asked if not one.startswith(sys.argv[1])), sep="\n")
+    project = tomllib.load(file)["project"]
+asked = [one for one in project["dependencies"] if not one.startswith(sys.argv[1])]
+print(*asked, *(one for extra in sys.argv[2:] for one in project["optional-dependencies"][extra]), sep="\n")
 endef
 export DEPENDENCIES
 
@@ -280,7 +289,7 @@ $(PACKED): $(ENVIRONMENT)/.installed $(SOURCES) LICENSE Makefile
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
 	$(BIN)/python -m pip --python $(ENVIRONMENT)/bin/python install --quiet --disable-pip-version-check \
 		--no-deps --no-index --force-reinstall $(DIST)/*.whl
-	cp $(ENVIRONMENT)/asked.txt $(DIST)/executors.txt
+	cp $(ASKED) $(DIST)/executors.txt
 	find $(ENVIRONMENT)/bin -mindepth 1 -not -name 'python*' -delete
 	tar --create --gzip --file $@ --directory $(ENVIRONMENT) .
 	@ls -sh $(DIST)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import hmac
+import logging
 import random
 import sys
 import time
@@ -66,7 +67,8 @@ def checked(token: str) -> dict[str, str]:
     return query | {"region": region}
 
 
-def test_a_token_is_signed_for_the_region_of_the_brokers() -> None:
+def test_a_token_is_signed_for_the_region_of_the_brokers(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
     token, lifetime_ms = aws_tokens.token(TokenRequest("", (HOST,)))
     query = checked(token)
     assert (query["Action"], query["region"]) == ("kafka-cluster:Connect", "eu-central-1")
@@ -74,6 +76,8 @@ def test_a_token_is_signed_for_the_region_of_the_brokers() -> None:
     assert 0 <= time.time() - made.timestamp() < 60
     assert query["X-Amz-Expires"] == "900"
     assert 840_000 < lifetime_ms <= 900_000
+    signature = dict(parse_qsl(urlsplit(decoded(token).decode()).query))["X-Amz-Signature"]
+    assert not [each for each in (token, signature, KEY) if each in caplog.text]
 
 
 @pytest.mark.parametrize(

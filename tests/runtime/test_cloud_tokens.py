@@ -71,13 +71,17 @@ def test_google_s_token_is_in_the_form_of_its_brokers() -> None:
     assert lifetime_ms == 3_600_250
 
 
-def test_a_service_account_of_google(clouds: Clouds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_service_account_of_google(
+    clouds: Clouds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(clouds.google_file(tmp_path / "key.json")))
     token, lifetime_ms = load_provider("google")(GOOGLE)
     _, claims, access_token = parts(token)
     assert (claims["sub"], access_token) == (ACCOUNT, GOOGLE_TOKEN)
     assert abs(lifetime_ms / 1000 - LIFETIME_S) < 60
     assert abs(float(str(claims["exp"])) - time.time() - LIFETIME_S) < 60
+    assert not [each for each in (token, GOOGLE_TOKEN, "PRIVATE KEY") if each in caplog.text]
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("refuse", AuthenticationFailed), ("broken", ConnectionFailed)])

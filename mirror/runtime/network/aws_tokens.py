@@ -6,6 +6,7 @@ Its credentials are those that AWS's libraries find: environment variables, prof
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import re
 import time
@@ -23,6 +24,7 @@ def token(request: TokenRequest) -> tuple[str, int]:
 
     Raises AuthenticationFailed if the region or the credentials are missing.
     """
+    logging.getLogger("botocore.auth").setLevel(logging.INFO)  # at DEBUG it writes the signature
     signer = importlib.import_module("aws_msk_iam_sasl_signer.MSKAuthTokenProvider")
     session = importlib.import_module("botocore.session").Session()
     region = region_of(request.hosts) or os.environ.get("AWS_REGION") or session.get_config_variable("region")
