@@ -18,6 +18,8 @@ from mirror.errors import AuthenticationFailed, KafkaTimeout
 from mirror.runtime.network.kerberos import _Context, load_gssapi, tickets
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
+from tests.e2e.broker_side import Side
+from tests.e2e.site import Site, flow
 from tests.security.kdc import REALM, Kdc
 from tests.security.test_protocols import Traffic, Watch, described, round_trip, traffic
 
@@ -34,11 +36,11 @@ class Realm:
 
     def __init__(self, kdc: Kdc, cluster: Cluster) -> None:
         self.kdc = kdc
-        self._cluster = cluster
+        self.cluster = cluster
 
     def options(self, **more: object) -> dict[str, object]:
         return {
-            "bootstrap.servers": self._cluster.bootstrap("KERBEROS"),
+            "bootstrap.servers": self.cluster.bootstrap("KERBEROS"),
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "GSSAPI",
             "sasl.kerberos.service.name": "kafka",
@@ -170,6 +172,24 @@ def test_a_key_that_was_replaced(realm: Realm) -> None:
     reason = f"Kerberos: sasl.kerberos.keytab {keytab}: the principal has another key by now"
     with Admin(options) as admin, pytest.raises(AuthenticationFailed, match=reason):
         admin.describe_cluster()
+
+
+@pytest.mark.spark
+def test_spark_s_tasks(realm: Realm, source_cluster: Cluster, unique: Callable[[str], str], tmp_path: Path) -> None:
+    user, topic, source = next(NAMES), unique("tasks"), Side(source_cluster.bootstrap_servers)
+    keytab = realm.kdc.keytab(user, user)
+    source.create(topic)
+    source.fill(topic, [b"1", b"2"])
+    site, options = Site(tmp_path), realm.options(sasl_kerberos_keytab=str(keytab))
+    site.write(
+        {"a": source.address, "b": str(options.pop("bootstrap.servers"))}, {"f": flow("a", "b", [topic])}, b=options
+    )
+    try:
+        done = site.run(environ={"KRB5_CONFIG": str(realm.kdc.config)})
+    finally:
+        site.kill()
+    assert (done.status, done.errors) == (0, []), done.err
+    assert Side(realm.cluster.bootstrap_servers).read(f"a.{topic}") == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("answer", [b"", b"x", bytes(4_000), b"\x60\x23\x06\x09\x2a\x86\x48"])
