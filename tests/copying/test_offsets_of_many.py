@@ -12,7 +12,8 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import Place
-from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
+from mirror.relay.offsets.translator import OffsetTranslator
 from tests.copying.generated import PLAIN, End, Write, Writers
 from tests.copying.pair import Seen, TwoClusters
 from tests.copying.writers import Made, batch_of, write_batches

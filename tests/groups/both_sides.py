@@ -13,8 +13,8 @@ from mirror.groups.translation.logs import PartitionLogs
 from mirror.groups.translation.lowest import EndsSeen, kept_ends
 from mirror.relay.offsets.index import Hole, OffsetIndex
 from mirror.relay.offsets.log_answers import LogStarts
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from mirror.relay.offsets.runs import Run
-from mirror.relay.offsets.translator import PartitionOffsets
 from mirror.relay.progress.committed import Beginning
 from tests.relay.offsets.test_segments import segment
 

@@ -9,8 +9,8 @@ from mirror.groups.translation.logs import PartitionLogs
 from mirror.relay.offsets.copy_count import CopyCount, Move
 from mirror.relay.offsets.index import OffsetIndex
 from mirror.relay.offsets.log_answers import LogStarts
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from mirror.relay.offsets.runs import Run
-from mirror.relay.offsets.translator import PartitionOffsets
 from tests.groups.both_sides import A, B, BothSides, Record
 from tests.relay.offsets.test_segments import segment
 

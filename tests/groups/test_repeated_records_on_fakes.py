@@ -6,7 +6,7 @@ import pytest
 
 from mirror.groups.decision import Reason
 from mirror.relay.offsets.index import Place, Translation
-from mirror.relay.offsets.translator import PartitionOffsets
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from tests.groups.sync_site import Site, only
 from tests.relay.fake_pair import FakePair
 

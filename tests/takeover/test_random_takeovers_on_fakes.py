@@ -12,7 +12,8 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.offsets import offset_topic
 from mirror.relay.offsets.index import Place
-from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
+from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.takeover.decision import Outcome
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.log import PartitionLog

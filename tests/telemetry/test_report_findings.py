@@ -12,7 +12,7 @@ import pytest
 from mirror.cluster.types import TopicPartition
 from mirror.errors import CorruptBatch, DeliveryCause, DeliveryPhase, RecordRejected
 from mirror.relay.batches import reencode as deep
-from mirror.relay.batches import refusals
+from mirror.relay.batches import refusals, transforms
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyPhase
 from mirror.relay.partition import expiries
@@ -78,7 +78,7 @@ FAILURES = {
     "failed bad timestamp": bad_timestamp(),
     "failed no key": written_in(refusals.handle_refusal).partition("advice =")[2],
     "failed permission": str(broker_error(29, "Produce to paris.orders-0", needs="Write")),
-    "failed transform": str(deep._failed(lambda record: record, 7, "failed", ValueError("no"))),
+    "failed transform": str(transforms.transform_error(lambda record: record, 7, "failed", ValueError("no"))),
     "failed": "KeyError: 'x'",
 }
 

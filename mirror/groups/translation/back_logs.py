@@ -10,7 +10,7 @@ from mirror.client import Outcomes, TopicPartition
 from mirror.groups.translation.logs import FlowLogs, PartitionLogs
 from mirror.relay.offsets.index import UNKNOWN, Hole, Place, Translation
 from mirror.relay.offsets.log_answers import TopicIds
-from mirror.relay.offsets.translator import PartitionOffsets
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from mirror.groups.translation.logs import ANSWER_MS, FlowLogs, PartitionLogs
 from mirror.groups.translation.lowest import EndsSeen, appended_from, kept_ends, lowest_position
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount, Move, Offsets, count_copies
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
-from mirror.relay.offsets.translator import PartitionOffsets
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
 
 _ANYWHERE: Final = 2**63 - 1
 _MOST_READ: Final = 10_000

@@ -16,7 +16,8 @@ from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount, Move, Offsets
 from mirror.relay.offsets.epoch_ends import EpochEndCalls
 from mirror.relay.offsets.index import UNKNOWN, Hole, Place, Translation
 from mirror.relay.offsets.log_answers import TopicIds, ids_of
-from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets, Patience
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
+from mirror.relay.offsets.translator import OffsetTranslator, Patience
 from mirror.timing import Clock
 
 _NO_LEADER: Final = -1

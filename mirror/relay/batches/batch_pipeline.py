@@ -18,11 +18,18 @@ from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import CorruptBatch, MirrorError
-from mirror.relay.batches.classify import IsForeign, SkipReason, codec_of, deep_reason, is_small, skip_reason
+from mirror.relay.batches.classify import (
+    IsForeign,
+    deep_reason,
+    has_bad_timestamp,
+    is_small,
+    skip_reason,
+)
 from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.output_batch import BufferRef, OutputBatch
 from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule
 from mirror.relay.batches.remedies import Remedies
+from mirror.relay.batches.source_batch import SourceBatch, merges_with
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.client_defaults import RECOMPRESSED_BATCH_BYTES
 from mirror.relay.model.policy import CopyPolicy
@@ -46,30 +53,6 @@ class _FetchedInput:
     """Each batch, and whether it was aborted."""
     buffer: BufferRef
     end: int
-
-
-@dataclass(slots=True)
-class _PendingBatch:
-    """A source batch in the backlog."""
-
-    batch: AnyBatch
-    buffer: BufferRef
-    gaps: Mapping[str, int]
-    """The missing offsets before and in it, by kind."""
-    end: int
-    skip: SkipReason | None = None
-    reason: Reason | None = None
-    remedies: frozenset[Reason] = frozenset()
-    alone: bool = False
-    """Not to be merged with its neighbours."""
-    error: CorruptBatch | None = None
-
-    @property
-    def skipped_count(self) -> int:
-        """How much is counted if it is skipped: the records of another origin, else one batch."""
-        if self.skip is SkipReason.NOT_LOCAL and isinstance(self.batch, Batch):
-            return int(self.batch.count)
-        return 1
 
 
 class BatchPipeline:
@@ -104,11 +87,11 @@ class BatchPipeline:
         self.remedies.forget_skipped(start)
         self._inputs: deque[_FetchedInput] = deque()
         # Empty only if the inputs are empty, too.
-        self._backlog: deque[_PendingBatch] = deque()
+        self._backlog: deque[SourceBatch] = deque()
         self._outputs: deque[OutputBatch] = deque()
         self.encoding: Future[ReencodeResult] | None = None
         """The re-encoding in progress; no output is available before it is done."""
-        self._run: list[_PendingBatch] = []
+        self._run: list[SourceBatch] = []
 
     # --- input
 
@@ -131,7 +114,7 @@ class BatchPipeline:
                 self._inputs.popleft().buffer.release()
         return len(self._backlog) >= count
 
-    def _next_pending(self, fetched: _FetchedInput) -> _PendingBatch | None:
+    def _next_pending(self, fetched: _FetchedInput) -> SourceBatch | None:
         # None of them ends at or before the fetch's offset, or before the one ahead of it: see `wire.records.Batches`.
         batch, aborted = next(fetched.batches, (None, False))
         if batch is None:
@@ -143,7 +126,7 @@ class BatchPipeline:
         remedies = self.remedies.at(begins)
         error = self._check_overlap(batch) if begins < self._expected else None
         skip = skip_reason(batch, aborted=aborted, is_foreign=self._is_foreign)
-        pending = _PendingBatch(batch, fetched.buffer, self._gaps_before(batch), fetched.end, skip)
+        pending = SourceBatch(batch, fetched.buffer, self._gaps_before(batch), fetched.end, skip)
         pending.error, pending.alone = error, error is not None
         if pending.skip is None:
             pending.remedies = remedies
@@ -172,7 +155,7 @@ class BatchPipeline:
         self._expected = batch.next_offset
         return gaps
 
-    def _reason(self, pending: _PendingBatch) -> Reason | None:
+    def _reason(self, pending: SourceBatch) -> Reason | None:
         batch = pending.batch
         if pending.remedies:
             return self.remedies.first_of(pending.remedies)
@@ -249,7 +232,7 @@ class BatchPipeline:
             raise pending.error
         if pending.skip is None and (run := self._take_run(unix_ms)):
             self._run = run
-            self.encoding = self._reencode(_sources(run), self._spec(run, unix_ms))
+            self.encoding = self._reencode([one.batch for one in run if one.skip is None], self._spec(run, unix_ms))
             return
         self._drop_from_backlog(1)
         batch = pending.batch
@@ -288,11 +271,11 @@ class BatchPipeline:
         """Remove and return the output that :meth:`peek` returned."""
         return self._outputs.popleft()
 
-    def _take_run(self, unix_ms: int) -> list[_PendingBatch]:
+    def _take_run(self, unix_ms: int) -> list[SourceBatch]:
         """Remove the batches to re-encode together from the backlog; empty if the first one is passed on as bytes."""
         first = self._backlog[0]
         allowed = self.limits.earliest_ms(unix_ms), self.limits.latest_ms(unix_ms)
-        if _has_bad_timestamp(first.batch, allowed):
+        if has_bad_timestamp(first.batch, allowed):
             first.reason = first.reason or Reason.BAD_TIMESTAMP
             first.remedies |= {Reason.BAD_TIMESTAMP}
         if first.reason is None and not is_small(first.batch):
@@ -303,7 +286,7 @@ class BatchPipeline:
             size += pending.batch.size
             if size > self._batch_size or first.alone or pending.alone:
                 break
-            if pending.skip is None and not _merges_with(first, pending, allowed):
+            if pending.skip is None and not merges_with(first, pending, allowed):
                 break
             run.append(pending)
         while run[-1].skip is not None:
@@ -313,7 +296,7 @@ class BatchPipeline:
         self._drop_from_backlog(len(run))
         return run
 
-    def _spec(self, run: list[_PendingBatch], unix_ms: int) -> ReencodeSpec:
+    def _spec(self, run: list[SourceBatch], unix_ms: int) -> ReencodeSpec:
         remedies = run[0].remedies
         rule = None
         if Reason.BAD_TIMESTAMP in remedies:
@@ -379,33 +362,9 @@ class BatchPipeline:
         for pending in run:
             pending.buffer.release()
 
-    def _retry_separately(self, run: list[_PendingBatch]) -> None:
+    def _retry_separately(self, run: list[SourceBatch]) -> None:
         """Return the batches of ``run`` to the backlog, to be re-encoded one by one."""
         self._run = []
         for pending in run:
             pending.alone = True
         self._backlog.extendleft(reversed(run))
-
-
-def _merges_with(first: _PendingBatch, pending: _PendingBatch, allowed: tuple[int, int]) -> bool:
-    """Whether ``pending`` can be re-encoded together with ``first``, and is worth it."""
-    if pending.remedies or first.remedies or pending.reason is Reason.TOO_LARGE or first.reason is Reason.TOO_LARGE:
-        return False
-    if codec_of(pending.batch) != codec_of(first.batch) or _has_bad_timestamp(pending.batch, allowed):
-        return False
-    if first.reason is not None:
-        return pending.reason is not None
-    return pending.reason is None and is_small(pending.batch)
-
-
-def _has_bad_timestamp(batch: AnyBatch, allowed: tuple[int, int]) -> bool:
-    """Whether the batch's header shows a timestamp out of ``allowed``; a record inside it may still be too old."""
-    if isinstance(batch, MessageSet):
-        return False
-    earliest_ms, latest_ms = allowed
-    return bool(0 <= batch.base_timestamp < earliest_ms or batch.max_timestamp > latest_ms)
-
-
-def _sources(run: Sequence[_PendingBatch]) -> list[AnyBatch]:
-    """Return the batches of ``run`` that hold something to copy."""
-    return [pending.batch for pending in run if pending.skip is None]

@@ -74,3 +74,11 @@ def is_small(batch: AnyBatch) -> bool:
 def codec_of(batch: AnyBatch) -> int:
     """Return the number of the codec in the batch's attributes; message sets of one codec may be merged, too."""
     return int(batch.attributes) & CODEC_MASK
+
+
+def has_bad_timestamp(batch: AnyBatch, allowed: tuple[int, int]) -> bool:
+    """Whether the batch's header shows a timestamp out of ``allowed``; a record inside it may still be too old."""
+    if isinstance(batch, MessageSet):
+        return False
+    earliest_ms, latest_ms = allowed
+    return bool(0 <= batch.base_timestamp < earliest_ms or batch.max_timestamp > latest_ms)

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import importlib
-import sys
-import threading
 from array import array
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from mirror.errors import FlowError, RecordRejected
+from mirror.errors import RecordRejected
 from mirror.relay.batches.topic_config import TIME_KEYS
+from mirror.relay.batches.transforms import Transform, transform_error, transformed
 from mirror.wire.decode import CodedRecord, Record, coded_records_of, records_of
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 from mirror.wire.encode import CODECS, BatchBuilder
@@ -29,7 +27,6 @@ from mirror.wire.header_names import Headers
 from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
 
-Transform = Callable[[Record], Record | None]
 Steps = Generator[int, None, "ReencodeResult"]
 
 DROPPED_BY_TRANSFORM: Final = "dropped"
@@ -42,9 +39,6 @@ INVALID_TIMESTAMP: Final = 32
 """The error code of a broker that refuses a record's timestamp (Kafka's ``Errors.INVALID_TIMESTAMP``)."""
 
 _CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
-_MAX_ERROR_TEXT: Final = 200
-_CURRENT_FOLDER: Final = ""
-"""As ``sys.path`` names it."""
 _RECORDS_PER_STEP: Final = 1_024
 """About 1 ms."""
 _MOST_BRIEF_RECORDS: Final = 16
@@ -214,7 +208,7 @@ def _add_changed(
         # Mostly raised by the record codec, which never refuses an unchanged record.
         if spec.transform is None:
             raise
-        raise _failed(spec.transform, record.offset, "gave what is no record", error) from error
+        raise transform_error(spec.transform, record.offset, "gave what is no record", error) from error
 
 
 class _Writer:
@@ -295,7 +289,7 @@ def record_change(spec: ReencodeSpec) -> RecordChange | None:
         return None
 
     def change(record: Record, dropped: Counter[str]) -> Record | None:
-        copy = record if spec.transform is None else _transformed(spec.transform, record)
+        copy = record if spec.transform is None else transformed(spec.transform, record)
         if copy is None:
             dropped[DROPPED_BY_TRANSFORM] += 1
             return None
@@ -334,77 +328,3 @@ def time_text(timestamp_ms: int) -> str:
         return f"{timestamp_ms} ({datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC)"
     except (ValueError, OverflowError, OSError):  # beyond the calendar
         return str(timestamp_ms)
-
-
-# --- transforms
-
-
-def load_transform(name: str) -> Transform:
-    """Import the function called ``name`` ("package.module:function"). Raises FlowError.
-
-    The current folder is searched last, from then on: no file there replaces a module of Python, Spark or this package.
-    """
-    module_name, _, path = name.partition(":")
-    if not module_name or not path:
-        raise FlowError(f'transform = "{name}": give it as "package.module:function"')
-    if _CURRENT_FOLDER not in sys.path:
-        sys.path.append(_CURRENT_FOLDER)
-    try:
-        function: object = importlib.import_module(module_name)
-        for part in path.split("."):
-            function = getattr(function, part)
-    except (Exception, SystemExit) as error:  # a module's own code may raise anything
-        raise FlowError(f'transform = "{name}" cannot be loaded: {_one_line(error)}') from error
-    if not callable(function):
-        raise FlowError(f'transform = "{name}" is {type(function).__name__}, not a function of one record')
-    return function
-
-
-def one_at_a_time(name: str) -> Transform:
-    """Return the transform called ``name``, which runs for one record at a time in this process. Raises FlowError.
-
-    A transform may keep state, such as the buffer of a decoder, and users are promised that it needs no lock. The
-    encoder's thread calls it, and so do searches for a position in theirs.
-    """
-    transform, lock = load_transform(name), _lock_of(name)
-
-    def call(record: Record) -> Record | None:
-        with lock:
-            return transform(record)
-
-    call.__module__, call.__qualname__ = _name_of(transform)
-    return call
-
-
-@functools.cache
-def _lock_of(name: str) -> threading.Lock:
-    del name
-    return threading.Lock()
-
-
-def _transformed(transform: Transform, record: Record) -> Record | None:
-    try:
-        copy = transform(record)
-    except Exception as error:
-        raise _failed(transform, record.offset, "failed", error) from error
-    if copy is not None and not isinstance(copy, Record):
-        raise _failed(transform, record.offset, f"gave a {type(copy).__name__}, not a Record or None")
-    return copy
-
-
-def _failed(transform: Transform, offset: int, problem: str, error: Exception | None = None) -> FlowError:
-    module, function = _name_of(transform)
-    cause = f": {_one_line(error)}" if error is not None else ""
-    return FlowError(f"transform {module}:{function} {problem} at offset {offset}{cause}")
-
-
-def _name_of(transform: Transform) -> tuple[str, str]:
-    """Return the module and the name of ``transform``, which may be any callable object."""
-    kind = type(transform)
-    return getattr(transform, "__module__", None) or kind.__module__, getattr(
-        transform, "__qualname__", kind.__qualname__
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_ERROR_TEXT]

@@ -2,21 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any, Final, Generic, TypeVar
 
+from mirror.client import TopicPartition
 from mirror.relay.offsets.offset_topic import OffsetKeeper
 from mirror.relay.offsets.segments import Segment, key_of
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress import anchors
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.anchors import Anchor, AnchorKey
-from mirror.relay.task.lazy_writing import LazyWriting
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _PROGRESS_TOPIC_INTERVAL_MS: Final = 3_600_000
 _MOST_SEGMENTS: Final = 2_048
 """So many segments of the offset index wait at most; a full one takes 2 KB. What is lost is found in the logs."""
+_INTERVAL_MS: Final = 5_000
+"""The records of many partitions are written together, so that they share requests, and compress well."""
+_LONGEST_S: Final = 10.0
+"""How long the end of a task waits for what is being written."""
+_AFTER_FAILURE_MS: Final = 60_000
+"""The time between writes while they fail: each may occupy a thread for some seconds, for which lookups wait. It does
+not grow: it is longer than most backoffs become, and a task writes for all of its partitions together."""
+
+Write = Callable[[Mapping[K, V], Mapping[TopicPartition, TopicPartition]], bool]
+"""Writes records, by key, and returns whether it did. The source partitions are by target partition."""
+
+
+class LazyWriting(Generic[K, V]):
+    """Records, best effort: each has a key, and a later one of the same key replaces it. Used on the task's thread."""
+
+    def __init__(self, write: Write[K, V], submit: Callable[..., Future[Any]], most_pending: int | None = None) -> None:
+        """``submit`` runs a call in a thread that may block.
+
+        At most ``most_pending`` records wait, and the oldest ones are lost first; None: any number.
+        """
+        self._write: Final = write
+        self._submit: Final = submit
+        self._most_pending: Final = most_pending
+        self._pending: dict[K, V] = {}
+        self._sources: Final[dict[TopicPartition, TopicPartition]] = {}
+        self._in_flight: dict[K, V] = {}
+        self._writing: Future[Any] | None = None
+        self._next_ms = 0
+
+    def add(self, source: TopicPartition, target: TopicPartition, key: K, value: V) -> None:
+        """Have ``value`` written with the others."""
+        self._sources[target] = source
+        self._pending[key] = value
+        if self._most_pending is not None and len(self._pending) > self._most_pending:
+            del self._pending[next(iter(self._pending))]
+
+    def write_due(self, now: int) -> None:
+        """Begin to write what has been gathered, at most every few seconds, unless a write is in progress."""
+        if not self._pending or now < self._next_ms or (self._writing is not None and not self._writing.done()):
+            return
+        failed = self._writing is not None and not self._writing.result()
+        self._next_ms = now + (_AFTER_FAILURE_MS if failed else _INTERVAL_MS)
+        records, self._pending = self._pending, {}
+        self._in_flight = records
+        self._writing = self._submit(self._write, records, dict(self._sources))
+
+    def take_rest(self) -> dict[K, V]:
+        """Return what may not be written yet, for the caller to write it; called when the task has ended."""
+        in_flight = {} if self._writing is None or self._writing.done() else self._in_flight
+        records, self._pending = {**in_flight, **self._pending}, {}
+        return records
+
+    def write_rest(self) -> None:
+        """Wait for what is being written, and write the rest.
+
+        Not if the last write has failed, or takes too long: another one would take as long.
+        """
+        if self._writing is not None:
+            wait([self._writing], _LONGEST_S)
+            if not self._writing.done() or not self._writing.result():
+                return
+        if self._pending:
+            self._write(self._pending, self._sources)
+            self._pending = {}
 
 
 class TaskRecords:

@@ -10,14 +10,8 @@ from typing import Any, Final, TypeVar
 
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.encoder import Encoder
-from mirror.relay.batches.reencode import (
-    ReencodeResult,
-    ReencodeSpec,
-    is_brief,
-    one_at_a_time,
-    reencode,
-    reencode_steps,
-)
+from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, is_brief, reencode, reencode_steps
+from mirror.relay.batches.transforms import one_at_a_time
 from mirror.relay.futures import done, failed
 from mirror.wire.records import AnyBatch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from mirror.errors import FlowError
-from mirror.relay.batches.reencode import load_transform
+from mirror.relay.batches.transforms import load_transform
 
 
 def why_not_loaded(name: str) -> str | None:

@@ -13,7 +13,7 @@ from mirror.client import TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.flow_rules import source_options
 from mirror.errors import MirrorError
-from mirror.relay.batches.reencode import one_at_a_time
+from mirror.relay.batches.transforms import one_at_a_time
 from mirror.relay.origin.records import LogKey
 from mirror.relay.origin.registry import open_origin, read_registry, registry_topic
 from mirror.relay.progress.flow_topic import cluster_options

@@ -11,7 +11,8 @@ import pytest
 
 from mirror.client import Record
 from mirror.errors import FlowError
-from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, ReencodeSpec, load_transform, reencode
+from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, ReencodeSpec, reencode
+from mirror.relay.batches.transforms import load_transform
 from mirror.wire.decode import records_of
 from tests.relay.batches.test_reencode import TIME, _Made, gappy
 

@@ -15,16 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.errors import FlowError, RecordRejected
-from mirror.relay.batches.reencode import (
-    Reason,
-    ReencodeResult,
-    ReencodeSpec,
-    TimestampRule,
-    Transform,
-    load_transform,
-    one_at_a_time,
-    reencode,
-)
+from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule, reencode
+from mirror.relay.batches.transforms import Transform, load_transform, one_at_a_time
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch

@@ -12,9 +12,9 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.offsets import offset_topic
 from mirror.relay.offsets.index import UNKNOWN, Hole, OffsetIndex, Place
 from mirror.relay.offsets.log_answers import LogStarts
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from mirror.relay.offsets.runs import Run
 from mirror.relay.offsets.segments import Segment
-from mirror.relay.offsets.translator import PartitionOffsets
 from mirror.relay.progress.committed import Beginning
 from mirror.relay.task import copy_ranges
 from mirror.timing import Timer

@@ -9,7 +9,7 @@ import pytest
 
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.offsets.index import Place
-from mirror.relay.offsets.translator import PartitionOffsets
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from mirror.relay.progress.flow_topic import offset_topic_of
 from tests.relay.fake_pair import FLOW, FakePair
 from tests.relay.offsets.test_translator_on_fakes import SOURCE, TARGET, WAYS, _opened, _pair, _records, _translator

@@ -14,8 +14,9 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.offsets import offset_topic
 from mirror.relay.offsets.index import Place, Translation
 from mirror.relay.offsets.offset_topic import OffsetTopic
+from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from mirror.relay.offsets.segments import Segment
-from mirror.relay.offsets.translator import OffsetTranslator, PartitionOffsets
+from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.record_batches import values_of

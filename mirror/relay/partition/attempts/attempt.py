@@ -65,10 +65,7 @@ class CopyAttempt:
         """Fetching is paused: the source budget has no room."""
         self.comparing_target = False
         """The target's log is being compared: until then, nothing is committed, nor complete."""
-        self._copy = copy
-        self._context = context
-        self._writer = writer
-        self._reader = reader
+        self._copy, self._context, self._writer, self._reader = copy, context, writer, reader
         self._timeouts = context.timeouts
         self._choice = choice
         self._changes_way = self._committed_last = False
@@ -201,8 +198,8 @@ class CopyAttempt:
 
     def _moves_to(self, found: FoundPosition) -> bool:
         """Whether the position is not that of the progress."""
-        same = found.progress.offset == self.commits.committed.offset and found.appended == NO_TOTALS
-        return found.loss is not None or not same
+        moved = found.progress.offset != self.commits.committed.offset or found.appended != NO_TOTALS
+        return moved or found.loss is not None
 
     def _begin_at(self, found: FoundPosition, now: int) -> None:
         if found.progress.target is not None:

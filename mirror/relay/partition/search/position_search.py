@@ -8,22 +8,24 @@ fence's marker is all that was appended. It is compared with the source, record 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Self
 
-from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
-from mirror.errors import ClientClosed, FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
+from mirror.client import Consumer, Fetched, OffsetAndMetadata
+from mirror.errors import FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import Differs, ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.classify import IsForeign
 from mirror.relay.batches.own_appends import Committed, OwnAppends, committed_behind
-from mirror.relay.batches.reencode import ReencodeSpec, one_at_a_time
+from mirror.relay.batches.reencode import ReencodeSpec
 from mirror.relay.batches.standing_appends import StandingAppends
+from mirror.relay.batches.transforms import one_at_a_time
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.origin.records import LogKey
 from mirror.relay.origin.registry import LocalOrigin
 from mirror.relay.partition.search.consumer_pool import ConsumerPool
+from mirror.relay.partition.search.patient_reading import MIN_PATIENCE_MS, Patience, read_from
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
 from mirror.relay.progress.log_reading import read_log
@@ -31,18 +33,13 @@ from mirror.relay.progress.position import FoundPosition, PositionQuery, TargetL
 from mirror.relay.progress.target_log import TargetMark, truncated_error
 from mirror.relay.progress.target_loss import TargetLoss
 from mirror.runtime.clock import SystemClock
-from mirror.timing import Clock, Timer, deadline, remaining
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 from mirror.wire.records import Batch
 
 _MARKER_PATIENCE_MS: Final = 100
 """How long the first slice waits for more of the target: fetches as short as these burden its leader."""
-_MIN_PATIENCE_MS: Final = 1_000
-"""How long a slice waits at least for the logs that it compares, and for other calls."""
 _MAX_PATIENCE_MS: Final = 32_000
 """If a slice has waited in vain, although there is more to read, the next one waits twice as long, up to this time."""
-_POLL_MS: Final = 500
-"""How soon a search notices that it is to stop."""
 
 
 class LogPositionSearch:
@@ -173,8 +170,8 @@ class LogSearch:
         error.__cause__ = cause
         return error
 
-    def _timer(self, patience_ms: int) -> _Patience:
-        return _Patience(self._clock, patience_ms, lambda: self._stopped or self._clients.target.closed)
+    def _timer(self, patience_ms: int) -> Patience:
+        return Patience(self._clock, patience_ms, lambda: self._stopped or self._clients.target.closed)
 
     def _advanced(self, phase: int, offset: int) -> None:
         """Something was read that no slice before has read, since the last restart."""
@@ -195,7 +192,7 @@ class LogSearch:
                     if self._appends.end is not None:
                         break
             except OffsetOutOfRange as error:
-                log_start = target.beginning_offsets([tp], _MIN_PATIENCE_MS)[tp]
+                log_start = target.beginning_offsets([tp], MIN_PATIENCE_MS)[tp]
                 if log_start <= self._next.offset:
                     raise TargetLogCut(f"{tp} ends before offset {self._next.offset} now") from error
                 self._restart(self._appends.start, None, log_start)
@@ -239,7 +236,7 @@ class LogSearch:
 
     def _compare(self, target: Consumer) -> Progress:
         """Read what was appended once more, and the source beside it. Raises Unproved."""
-        query, appends, timer = self._query, self._appends, self._timer(max(_MIN_PATIENCE_MS, self._patience_ms))
+        query, appends, timer = self._query, self._appends, self._timer(max(MIN_PATIENCE_MS, self._patience_ms))
         start, first, end = appends.start, appends.first, appends.end
         with self._clients.source.lend() as source:
             source_start, fetches = _read_source(source, query, timer)
@@ -272,31 +269,11 @@ class LogSearch:
         epoch = position.leader_epoch if position.leader_epoch >= 0 else None
         return replace(query.progress, offset=position.offset, leader_epoch=epoch)
 
-    def _own(self, fetches: Iterable[Fetched], timer: _Patience) -> Iterable[Batch]:
+    def _own(self, fetches: Iterable[Fetched], timer: Patience) -> Iterable[Batch]:
         for fetched in fetches:
             timer.extend()
             self._advanced(1, fetched.next_offset)
             yield from self._appends.own(fetched.batches)
-
-
-class _Patience(Timer):
-    """Expires if nothing was read for some time; raises ClientClosed once the search is to stop."""
-
-    def __init__(self, clock: Clock, patience_ms: int, stopped: Callable[[], bool]) -> None:
-        super().__init__(clock, patience_ms)
-        self._patience_ms: Final = patience_ms
-        self._stopped: Final = stopped
-        self._until_ms = self.deadline_ms
-
-    def extend(self) -> None:
-        """Something was read."""
-        self._until_ms = deadline(self._clock.now(), self._patience_ms)
-
-    def remaining_ms(self) -> int:
-        """Return the milliseconds to wait before it is asked again. Raises ClientClosed."""
-        if self._stopped():
-            raise ClientClosed("the search for the exact position was stopped")
-        return min(_POLL_MS, remaining(self._until_ms, self._clock.now()))
 
 
 # --- the target
@@ -340,14 +317,14 @@ def _check_mark(query: PositionQuery) -> None:
 # --- the source
 
 
-def _read_source(consumer: Consumer, query: PositionQuery, timer: _Patience) -> tuple[int, Iterator[Fetched]]:
+def _read_source(consumer: Consumer, query: PositionQuery, timer: Patience) -> tuple[int, Iterator[Fetched]]:
     """Return where the reading begins, at the progress or at the log's start behind it, and the fetches from there."""
     tp, progress = query.source, query.progress
     # All that was appended had been below the last stable offset.
-    end = consumer.end_offsets([tp], _MIN_PATIENCE_MS)[tp]
+    end = consumer.end_offsets([tp], MIN_PATIENCE_MS)[tp]
     seek = OffsetAndMetadata(progress.offset, progress.leader_epoch, topic_id=stored.topic_id(progress.topic_id))
     try:
-        return _read_from(consumer, tp, seek, end, timer)
+        return read_from(consumer, tp, seek, end, timer)
     except LogTruncated as error:
         raise Unproved(f"the source is not the log that was copied: {error}") from error
 
@@ -357,36 +334,6 @@ def _unless_appended(query: PositionQuery, expected: ExpectedRecords, lost: int,
     if not lost and expected.take() is None:
         return query.progress
     raise Unproved(f"the target's log begins at offset {log_start} now, so what was appended before is not there")
-
-
-def _read_from(
-    consumer: Consumer, tp: TopicPartition, seek: OffsetAndMetadata, end: int, timer: _Patience
-) -> tuple[int, Iterator[Fetched]]:
-    """Return the offset where the reading begins, and the fetches from there to ``end``.
-
-    It begins at the log's start if that is behind ``seek``. If retention moves it further later, OffsetOutOfRange is
-    raised.
-    """
-    while True:
-        fetches = read_log(consumer, tp, seek, end, timer)
-        try:
-            first = next(fetches, None)
-        except OffsetOutOfRange as error:
-            log_start = consumer.beginning_offsets([tp], _MIN_PATIENCE_MS)[tp]
-            if log_start <= seek.offset:
-                raise Unproved(f"the source's log ends before offset {seek.offset} now") from error
-            seek = OffsetAndMetadata(log_start, topic_id=seek.topic_id)
-        else:
-            return seek.offset, _chained(first, fetches, timer)
-
-
-def _chained(first: Fetched | None, rest: Iterable[Fetched], timer: _Patience) -> Iterator[Fetched]:
-    if first is not None:
-        timer.extend()
-        yield first
-    for fetched in rest:
-        timer.extend()
-        yield fetched
 
 
 # --- the result

@@ -14,7 +14,7 @@ from mirror.client import Consumer, TopicPartition
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.partition.search import consumer_pool, position_search
+from mirror.relay.partition.search import consumer_pool, patient_reading, position_search
 from mirror.relay.partition.search.position_search import LogPositionSearch
 from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch, TargetLogCut
@@ -574,7 +574,8 @@ def test_slice_ends_when_nothing_more_comes_and_the_next_one_reads_on(site: Site
 
 def test_search_advances_only_by_what_no_slice_before_has_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a source that does not answer would keep an attempt waiting forever."""
-    monkeypatch.setattr(position_search, "_MIN_PATIENCE_MS", 200)
+    for module in (position_search, patient_reading):
+        monkeypatch.setattr(module, "MIN_PATIENCE_MS", 200)
     for value in (b"0", b"1", b"2"):
         site.pair.write(value)
         site.append(value)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.relay.task import lazy_writing
-from mirror.relay.task.lazy_writing import LazyWriting
+from mirror.relay.task import task_records
+from mirror.relay.task.task_records import LazyWriting
 
 SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
 
@@ -96,7 +96,7 @@ def test_end_waits_for_what_is_being_written_and_writes_the_rest() -> None:
 
 
 def test_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazy_writing, "_LONGEST_S", 0.01)
+    monkeypatch.setattr(task_records, "_LONGEST_S", 0.01)
     run = Harness()
     run.add(a=1)
     run.writing.write_due(0)

@@ -1,0 +1,47 @@
+"""A source batch that waits in a batch pipeline, and which of them are re-encoded together. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mirror.errors import CorruptBatch
+from mirror.relay.batches.classify import SkipReason, codec_of, has_bad_timestamp, is_small
+from mirror.relay.batches.output_batch import BufferRef
+from mirror.relay.batches.reencode import Reason
+from mirror.wire.records import AnyBatch, Batch
+
+
+@dataclass(slots=True)
+class SourceBatch:
+    """A source batch in the backlog of a pipeline."""
+
+    batch: AnyBatch
+    buffer: BufferRef
+    gaps: Mapping[str, int]
+    """The missing offsets before and in it, by kind."""
+    end: int
+    skip: SkipReason | None = None
+    reason: Reason | None = None
+    remedies: frozenset[Reason] = frozenset()
+    alone: bool = False
+    """Not to be merged with its neighbours."""
+    error: CorruptBatch | None = None
+
+    @property
+    def skipped_count(self) -> int:
+        """How much is counted if it is skipped: the records of another origin, else one batch."""
+        if self.skip is SkipReason.NOT_LOCAL and isinstance(self.batch, Batch):
+            return int(self.batch.count)
+        return 1
+
+
+def merges_with(first: SourceBatch, pending: SourceBatch, allowed: tuple[int, int]) -> bool:
+    """Whether ``pending`` can be re-encoded together with ``first``, and is worth it."""
+    if pending.remedies or first.remedies or pending.reason is Reason.TOO_LARGE or first.reason is Reason.TOO_LARGE:
+        return False
+    if codec_of(pending.batch) != codec_of(first.batch) or has_bad_timestamp(pending.batch, allowed):
+        return False
+    if first.reason is not None:
+        return pending.reason is not None
+    return pending.reason is None and is_small(pending.batch)

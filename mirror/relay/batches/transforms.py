@@ -1,0 +1,92 @@
+"""The function of a flow that changes each record: how it is found, and called. Pure."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from mirror.errors import FlowError
+from mirror.wire.decode import Record
+
+Transform = Callable[[Record], Record | None]
+
+_MAX_ERROR_TEXT: Final = 200
+_CURRENT_FOLDER: Final = ""
+"""As ``sys.path`` names it."""
+
+
+def load_transform(name: str) -> Transform:
+    """Import the function called ``name`` ("package.module:function"). Raises FlowError.
+
+    The current folder is searched last, from then on: no file there replaces a module of Python, Spark or this package.
+    """
+    module_name, _, path = name.partition(":")
+    if not module_name or not path:
+        raise FlowError(f'transform = "{name}": give it as "package.module:function"')
+    if _CURRENT_FOLDER not in sys.path:
+        sys.path.append(_CURRENT_FOLDER)
+    try:
+        function: object = importlib.import_module(module_name)
+        for part in path.split("."):
+            function = getattr(function, part)
+    except (Exception, SystemExit) as error:  # a module's own code may raise anything
+        raise FlowError(f'transform = "{name}" cannot be loaded: {_one_line(error)}') from error
+    if not callable(function):
+        raise FlowError(f'transform = "{name}" is {type(function).__name__}, not a function of one record')
+    return function
+
+
+def one_at_a_time(name: str) -> Transform:
+    """Return the transform called ``name``, which runs for one record at a time in this process. Raises FlowError.
+
+    A transform may keep state, such as the buffer of a decoder, and users are promised that it needs no lock. The
+    encoder's thread calls it, and so do searches for a position in theirs.
+    """
+    transform, lock = load_transform(name), _lock_of(name)
+
+    def call(record: Record) -> Record | None:
+        with lock:
+            return transform(record)
+
+    call.__module__, call.__qualname__ = _name_of(transform)
+    return call
+
+
+@functools.cache
+def _lock_of(name: str) -> threading.Lock:
+    del name
+    return threading.Lock()
+
+
+def transformed(transform: Transform, record: Record) -> Record | None:
+    """Return what ``transform`` returns. Raises FlowError if it fails, or returns anything else."""
+    try:
+        copy = transform(record)
+    except Exception as error:
+        raise transform_error(transform, record.offset, "failed", error) from error
+    if copy is not None and not isinstance(copy, Record):
+        raise transform_error(transform, record.offset, f"gave a {type(copy).__name__}, not a Record or None")
+    return copy
+
+
+def transform_error(transform: Transform, offset: int, problem: str, error: Exception | None = None) -> FlowError:
+    """Return the error of a ``problem`` that ``transform`` has, or causes, at a source offset."""
+    module, function = _name_of(transform)
+    cause = f": {_one_line(error)}" if error is not None else ""
+    return FlowError(f"transform {module}:{function} {problem} at offset {offset}{cause}")
+
+
+def _name_of(transform: Transform) -> tuple[str, str]:
+    """Return the module and the name of ``transform``, which may be any callable object."""
+    kind = type(transform)
+    return getattr(transform, "__module__", None) or kind.__module__, getattr(
+        transform, "__qualname__", kind.__qualname__
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_ERROR_TEXT]
