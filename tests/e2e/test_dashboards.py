@@ -73,7 +73,7 @@ def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sic
         )
         sick.harm()
         # A rate needs two epochs that ended before its eyes.
-        two = "sum(rate(mirror_epoch_duration_seconds_count[1m])) > 0"
+        two = "sum(rate(mirror_period_duration_seconds_count[1m])) > 0"
         eventually(lambda: asked.query(two), within_s=WITHIN_S, what="epochs")
         await_answers(asked, {"flow": NAME, "topic": sick.topic, "partition": str(SICK), "window": "1m"})
         await_alerts(asked, sick.topic)

@@ -189,7 +189,7 @@ def test_a_run_with_a_sick_partition_is_one_tree_of_spans_over_driver_and_execut
     _one_tree(taken)
     tasks = taken.named("mirror.task")
     assert len({span.resource["process.pid"] for span in tasks}) == 2, "two executors' workers"
-    assert {span.resource["process.pid"] for span in taken.named("mirror.epoch")}.isdisjoint(
+    assert {span.resource["process.pid"] for span in taken.named("mirror.period")}.isdisjoint(
         span.resource["process.pid"] for span in tasks
     )
     for span in taken.named("mirror.partition"):
@@ -218,7 +218,7 @@ def _one_tree(taken: receiver.ReceivedTelemetry) -> None:
     by_id = {span.id: span for span in taken.spans}
     assert all(span.began_ms == by_id[span.id].began_ms for span in taken.spans)
     (root,) = [span for span in taken.spans if not span.parent]
-    assert root.name == "mirror.epoch"
+    assert root.name == "mirror.period"
     assert {span.trace for span in taken.spans} == {root.trace}
     for span in taken.spans:
         if span.parent:

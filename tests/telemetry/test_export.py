@@ -105,7 +105,7 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
         run.close()
         names = sorted(span.name for span in taken.spans)
     assert names == sorted(
-        ["mirror.epoch", "mirror.plan", "mirror.task", "mirror.partition", "mirror.partition", "mirror.attempt"]
+        ["mirror.period", "mirror.plan", "mirror.task", "mirror.partition", "mirror.partition", "mirror.attempt"]
     ), "each once: the driver does not repeat what the task has exported"
     ids = {span.id for span in taken.spans}
     assert {span.parent for span in taken.spans} - ids == {""}
@@ -173,7 +173,7 @@ def test_epoch_with_an_expiry_is_exported_without_being_sampled(
         run.close()
     partitions = {span.attributes["mirror.partition"] for span in taken.named("mirror.partition")}
     assert partitions == {0, 1}, "the healthy ones', too: the driver has made up for them"
-    assert len(taken.named("mirror.epoch")) == 1
+    assert len(taken.named("mirror.period")) == 1
 
 
 def test_epoch_that_is_not_sampled_is_only_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_run_without_a_backend_writes_otlp_files(tmp_path: Path) -> None:
     assert {span["parentSpanId"] for span in spans if "parentSpanId" in span} <= ids
     metrics = lines(tmp_path / jsonl.METRICS)
     names = {one["name"] for one in metrics[-1]["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}
-    assert {"mirror.expiries", "messaging.client.operation.duration", "mirror.epoch.last"} <= names
+    assert {"mirror.expiries", "messaging.client.operation.duration", "mirror.period.last"} <= names
 
 
 def test_large_file_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

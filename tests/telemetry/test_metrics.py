@@ -68,7 +68,7 @@ def test_record_results_sums_recorded_epoch() -> None:
     assert recorded["mirror.network.busy"] == {("f", "source", "0"): 0.014, ("f", "target", "0"): 0.1}
     assert recorded["mirror.throttle.time"] == {("f", "target", "Produce"): 0.5}
     assert recorded["mirror.requests.lost"] == {("f", "target", "Produce"): 1}
-    assert recorded["mirror.epoch.last"] == {("f",): (AT_MS + 8_000) / 1_000}
+    assert recorded["mirror.period.last"] == {("f",): (AT_MS + 8_000) / 1_000}
 
 
 def test_second_epoch_adds_to_the_first() -> None:

@@ -100,7 +100,7 @@ def test_sampling_decides_as_the_sdk_does(ratio: float) -> None:
     ours = 0
     for epoch in range(500):
         trace = epoch_id("f", "r", epoch).trace
-        decision = theirs.should_sample(None, trace, "mirror.epoch").decision
+        decision = theirs.should_sample(None, trace, "mirror.period").decision
         assert is_sampled(trace, ratio) is (decision is Decision.RECORD_AND_SAMPLE)
         ours += is_sampled(trace, ratio)
     assert abs(ours - 500 * ratio) < 60

@@ -68,13 +68,13 @@ def test_spans_form_one_tree() -> None:
     by_id = {span.id: span for span in spans}
     assert len(by_id) == len(spans)
     roots = [span for span in spans if span.parent is None]
-    assert [span.name for span in roots] == ["mirror.epoch"]
+    assert [span.name for span in roots] == ["mirror.period"]
     for span in spans:
         if span.parent is not None:
             parent = by_id[span.parent]
             assert parent.began_ms <= span.began_ms <= span.ended_ms <= parent.ended_ms, span.name
     assert [span.name for span in spans] == [
-        "mirror.epoch",
+        "mirror.period",
         "mirror.plan",
         "mirror.task",
         "mirror.partition",

@@ -242,7 +242,7 @@ EXPIRIES: Final = Instrument(
     "batches that exceeded delivery.timeout.ms, and partitions that could not begin within it",
 )
 RETRIES: Final = Instrument(
-    "mirror.retries", Kind.COUNTER, "{attempt}", _TOPIC, "attempts after the first one in an epoch of a partition"
+    "mirror.retries", Kind.COUNTER, "{attempt}", _TOPIC, "attempts of a partition after the first in a run or period"
 )
 FENCED: Final = Instrument(
     "mirror.fenced", Kind.COUNTER, "{attempt}", ("flow",), "attempts that a newer attempt fenced"
@@ -256,15 +256,19 @@ PHASES: Final = Instrument(
     "time that partitions spent in each phase: fencing, fetching, waiting for memory, producing, committing and others",
 )
 EPOCHS: Final = Instrument(
-    "mirror.epochs", Kind.COUNTER, "{epoch}", ("flow", "outcome"), "epochs that have ended, by outcome"
+    "mirror.periods", Kind.COUNTER, "{period}", ("flow", "outcome"), "periods of streams, and runs, that have ended"
 )
 LAST_EPOCH: Final = Instrument(
-    "mirror.epoch.last", Kind.GAUGE, "s", ("flow",), "end of the last epoch, in seconds since 1970"
+    "mirror.period.last", Kind.GAUGE, "s", ("flow",), "end of the last period, or of the run, in seconds since 1970"
 )
 EPOCH_DURATION: Final = Instrument(
-    "mirror.epoch.duration", Kind.HISTOGRAM, "s", ("flow",), "time from the start of an epoch's planning to its results"
+    "mirror.period.duration",
+    Kind.HISTOGRAM,
+    "s",
+    ("flow",),
+    "time from a run's planning, or a period's start, to its results",
 )
-PLAN_DURATION: Final = Instrument("mirror.plan.duration", Kind.HISTOGRAM, "s", ("flow",), "time to plan an epoch")
+PLAN_DURATION: Final = Instrument("mirror.plan.duration", Kind.HISTOGRAM, "s", ("flow",), "time to plan a run")
 COMMIT_DURATION: Final = Instrument(
     "mirror.commit.duration",
     Kind.HISTOGRAM,

@@ -214,7 +214,7 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
             Level.NOTE,
             "New on the source or in the flow",
             "The partition was created, or added to the flow, while the flow ran, and its target topic was not ready"
-            " when the epoch was planned.",
+            " when the run was planned.",
             (AdviceStep("A stream copies it as soon as it has prepared the topic; otherwise the next run copies it."),),
         ),
     ),
@@ -249,8 +249,8 @@ UNFINISHED: Final[dict[str, tuple[str, Advice]]] = {
 
 STUCK: Final = Advice(
     Level.SERIOUS,
-    "Stuck: the epoch ended before its first batch was delivered",
-    "The delivery of its first batch continues in the next epoch. It expires after delivery.timeout.ms.",
+    "Stuck: the run ended before its first batch was delivered",
+    "The delivery of its first batch continues in the next run. It expires after delivery.timeout.ms.",
     (
         AdviceStep("Open the partition and see in which phase it spent its time: that is where it waits."),
         AdviceStep(
@@ -262,7 +262,7 @@ STUCK: Final = Advice(
 UNFINISHED_OTHER: Final = Advice(
     Level.WARNING,
     "Not finished",
-    "The run or the epoch ended before the partition was copied. Everything acknowledged is committed.",
+    "The run ended before the partition was copied. Everything acknowledged is committed.",
     (CONTINUES,),
 )
 FENCED: Final = Advice(

@@ -35,13 +35,13 @@ _MAX_MEMBERS_FOLDED: Final = 60
 _SCRIPTS: Final = ("values.js", "marks.js", "charts.js", "table.js", "detail.js", "start.js")
 
 GLOSSARY: Final = (
-    ("complete", "copied up to the source's end when the run began; in a stream, the last epoch completed"),
+    ("complete", "copied up to the source's end when the run began; in a stream, the last period completed"),
     (
         "expired",
         "a batch was not acknowledged within delivery.timeout.ms; its transaction is aborted, and the copy is retried",
     ),
     ("failed", "the partition cannot be copied until an operator acts; the error says what to do"),
-    ("unfinished", "the run or the epoch ended first; the next one continues"),
+    ("unfinished", "the run ended first; the next one continues"),
     ("fenced", "a newer attempt took over"),
     (
         "way",

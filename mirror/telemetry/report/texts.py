@@ -71,7 +71,7 @@ def flow_texts(
 def _when(flow: FlowReportData, made_ms: int) -> str:
     topics = len({result.topic for result in flow.partitions})
     extent = f"{counted(len(flow.partitions), 'partition')} of {counted(topics, 'topic')}" if topics else ""
-    kind = "" if flow.epochs is None else f"stream, {counted(flow.epochs, 'epoch')}"
+    kind = "" if flow.epochs is None else f"stream, {counted(flow.epochs, 'period')}"
     if flow.ended_ms is None:
         time = f"began {moment(flow.started_ms)}, and had not ended {span(made_ms - flow.started_ms)} later"
     else:
@@ -191,7 +191,7 @@ def _curves_from(flow: FlowReportData) -> str:
     if flow.epochs is None or flow.covered_epochs is None or flow.covered_epochs >= flow.epochs:
         return ""
     return (
-        f" Curves and times are those of the last {flow.covered_epochs:,} epochs; the figures above are those of all."
+        f" Curves and times are those of the last {flow.covered_epochs:,} periods; the figures above are those of all."
     )
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    mirror.epoch ─┬─ mirror.plan
+    mirror.period ─┬─ mirror.plan
                   └─ mirror.task ─── mirror.partition ─┬─ mirror.catch_up
                      (an executor)                     └─ mirror.attempt (each attempt that did not complete)
 
@@ -22,7 +22,7 @@ from mirror.telemetry.traces.ids import SpanId, partition_id, plan_id, subspan_i
 
 Value = str | int | float | bool
 
-EPOCH: Final = "mirror.epoch"
+EPOCH: Final = "mirror.period"
 PLAN: Final = "mirror.plan"
 TASK: Final = "mirror.task"
 PARTITION: Final = "mirror.partition"
@@ -118,7 +118,7 @@ def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
             {
                 "mirror.flow": facts.flow,
                 "mirror.run": facts.run,
-                "mirror.epoch": facts.epoch,
+                "mirror.period": facts.epoch,
                 "mirror.source": facts.source,
                 "mirror.target": facts.target,
                 "mirror.outcome": facts.outcome.value,

@@ -226,8 +226,8 @@ function everything(part) {
     part.way ? ["way", part.way_reason ? `${part.way}: ${part.way_reason}` : part.way] : null,
     ["throttled by the target", part.throttled ? span(part.throttled) : "never"],
     ["oldest uncopied record", part.after ? (part.later === null ? "not known" : `waits for ${span(part.later)}`) : "–"],
-    part.sick_trace ? ["trace of the epoch in which it became unhealthy", part.sick_trace] : null,
-    part.last_trace ? ["trace of the previous epoch", part.last_trace] : null,
+    part.sick_trace ? ["trace of the period in which it became unhealthy", part.sick_trace] : null,
+    part.last_trace ? ["trace of the previous period", part.last_trace] : null,
     ["traces in the records' headers", part.traces.join(", ") || "none"],
   ];
   return make(
