@@ -14,6 +14,7 @@ from mirror.relay.progress.committed import group_of
 from mirror.relay.progress.flow_topic import offset_topic_of, status_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.relay.task.reporting import SendReport
+from mirror.relay.task.taking import Selection
 from mirror.runtime import thread
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.cluster import FakeCluster
@@ -81,7 +82,13 @@ class FakePair:
         )
 
     def copy_all(
-        self, ranges: list[Range] | None = None, *, send: SendReport | None = None, flow: str = "", **policy: Any
+        self,
+        ranges: list[Range] | None = None,
+        *,
+        send: SendReport | None = None,
+        flow: str = "",
+        selection: Selection | None = None,
+        **policy: Any,
     ) -> list[RangeResult]:
         policy = {"exactly_once_by": Way.TRANSACTIONS, **policy}  # tests of the other ways name them
         options = {"default.api.timeout.ms": 30_000, "request.timeout.ms": 2_000}
@@ -92,6 +99,7 @@ class FakePair:
             policy=CopyPolicy(exactly_once=self.exactly_once, **policy),
             send=send,
             flow=flow,
+            selection=selection,
         )
 
     def copy(self, **policy: Any) -> RangeResult:

@@ -514,7 +514,7 @@ def copy_ranges(
     target_options: Mapping[str, object],
     policy: CopyPolicy,  # noqa: ARG001  (and are committed at once)
     watcher: TaskObserver | None = None,  # noqa: ARG001  (it is not used)
-    read_selection: Callable[[], Selection] | None = None,  # noqa: ARG001  (nothing is added)
+    selection: Selection | None = None,  # noqa: ARG001  (nothing is added)
     send: SendReport | None = None,  # noqa: ARG001  (nothing is reported)
     flow: str = "",  # noqa: ARG001  (the ranges name it)
 ) -> list[RangeResult]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from mirror.client import TopicPartition
@@ -52,17 +52,18 @@ class AssignmentChanges:
         submit: Callable[..., Future[Any]],
         wake: Callable[[], None],
         wind_up_ms: int,
+        is_known: Callable[[str], bool],
     ) -> None:
-        """``rows`` are what the job began with for this task; their rules are known.
+        """``rows`` are what the job began with for this task.
 
-        ``reader``: None if nothing changes. ``load``: None if the rules of all topics are known. ``submit`` runs a call
-        in a thread that may wait.
+        ``reader``: None if nothing changes. ``load``: None if nothing has to be read before a partition begins.
+        ``submit`` runs a call in a thread that may wait. ``is_known``: whether the rules of a target topic are known.
         """
         self._rows: Final = rows
         self._reader: Final = reader
         self._load: Final = load
         self._wind_up_ms: Final = wind_up_ms
-        self._known: Final = {(row.topic, row.target_topic) for row in rows}
+        self._is_known: Final = is_known
         self._to_load: Final = dict[TopicPartition, Range]()
         self._to_begin: Final = {} if reader is not None else {target_of(row): row for row in rows}
         failed = "what was assigned to this task cannot begin yet; retrying"
@@ -71,7 +72,6 @@ class AssignmentChanges:
         self._load_at = 0
         self._releases: Final = dict[TopicPartition, _Release]()
         self._settled = list[Settled]()
-        self._rules = TopicRules({}, {})
 
     # --- what is to be done
 
@@ -99,7 +99,7 @@ class AssignmentChanges:
     def _apply(self, change: Change, copies: Mapping[TopicPartition, PartitionCopy], now: int) -> list[PartitionCopy]:
         winding_up = [self._release(target, version, copies.get(target), now) for target, version in change.released]
         for taken in change.taken:
-            known = self._load is None or (taken.topic, taken.target_topic) in self._known
+            known = self._load is None or self._is_known(taken.target_topic)
             (self._to_begin if known else self._to_load)[target_of(taken)] = taken
         return [copy for copy in winding_up if copy is not None]
 
@@ -138,32 +138,34 @@ class AssignmentChanges:
         return settled
 
     def take_ready(self, copies: Mapping[TopicPartition, PartitionCopy], now: int) -> Taken | None:
-        """Return, once, the ranges that may begin; None if there are none. ``copies`` are all of the task."""
-        self._take_loaded(now)
+        """Return, once, the ranges that may begin, and what was read for others; None if there is neither.
+
+        ``copies`` are all of the task.
+        """
+        loaded = self._take_loaded(now)
         if self._to_load and self._load is not None and not self._loading.in_progress and now >= self._load_at:
             self._asked = list(self._to_load.values())
-            self._loading.begin(self._load, self._asked, frozenset(self._known))
+            self._loading.begin(self._load, self._asked)
         ready = [target for target in self._to_begin if target not in copies]
-        if not ready:
+        if not ready and loaded is None:
             return None
-        rules, self._rules = self._rules, TopicRules({}, {})
-        return Taken([self._to_begin.pop(target) for target in ready], rules)
+        loaded = loaded or Taken([], TopicRules({}, {}))
+        return replace(loaded, ranges=[self._to_begin.pop(target) for target in ready])
 
-    def _take_loaded(self, now: int) -> None:
+    def _take_loaded(self, now: int) -> Taken | None:
         was_loading = self._loading.in_progress
         if (taken := self._loading.take()) is None:
             if was_loading and not self._loading.in_progress:
                 self._load_at = now + _RELOAD_MS
-            return
-        self._rules = self._rules.updated(taken.rules)
+            return None
         loaded = {target_of(one): one for one in taken.ranges}
-        self._known.update((one.topic, one.target_topic) for one in taken.ranges)
         for one in self._asked:
             target = target_of(one)
             if self._to_load.get(target) is one:  # otherwise it was released meanwhile
                 del self._to_load[target]
                 if target in loaded:
                     self._to_begin[target] = loaded[target]
+        return taken
 
     def due_ms(self) -> int:
         """Return when the task has to call again if nothing wakes it before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -65,7 +65,7 @@ def copy_ranges(
     target_options: Mapping[str, object],
     policy: CopyPolicy,
     watcher: TaskObserver | None = None,
-    read_selection: Callable[[], Selection] | None = None,
+    selection: Selection | None = None,
     send: SendReport | None = None,
     flow: str = "",
 ) -> list[RangeResult]:
@@ -76,8 +76,7 @@ def copy_ranges(
     flow's name. Never raises for a cluster or partition.
 
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. ``watcher`` is called from the
-    thread that copies. ``read_selection`` returns what the configuration selects at the time of the call; without it
-    all is copied that is assigned.
+    thread that copies. ``selection`` is that of the configuration; without it all is copied that is assigned.
 
     Memory: ``buffer.memory`` for what is in flight, ``fetch.max.bytes`` for what is fetched ahead with its overhead,
     50 KB for each partition, half a MB for the task. In addition, what is re-encoded, and the first batch from each
@@ -94,7 +93,7 @@ def copy_ranges(
             policy,
             clock,
             watcher or NullObserver(),
-            read_selection,
+            selection,
             send=send,
             flow=flow,
         )
@@ -116,7 +115,7 @@ def _copy(
     policy: CopyPolicy,
     clock: SystemClock,
     observer: TaskObserver,
-    read_selection: Callable[[], Selection] | None = None,
+    selection: Selection | None = None,
     *,
     send: SendReport | None = None,
     flow: str = "",
@@ -198,7 +197,7 @@ def _copy(
                 partial(complete_index, flow, source_options, target_options, policy),
             ),
             load_entries=partial(load_entries, admin, flow, policy.run, policy.job),
-            load_taken=partial(load_taken, admin, policy, read_rules, read_selection),
+            load_taken=partial(load_taken, admin, policy, read_rules, selection),
             read_rules=read_rules,
             send_report=send or _ignore,
         )

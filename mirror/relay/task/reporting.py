@@ -78,6 +78,10 @@ class TaskReporter:
             known.pop(target, None)
         self._failing.discard(target)
 
+    def refuse(self, result: RangeResult, version: int) -> None:
+        """Report a partition that was given to the task with ``version``, and that it does not begin."""
+        self._report(TopicPartition(result.target_topic, result.partition), result.outcome.value, result, version)
+
     def _nothing(self, target: TopicPartition) -> RangeResult:
         return RangeResult(
             flow=self._flow,

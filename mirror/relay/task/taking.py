@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Sequence
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,11 +11,9 @@ from mirror.client import Admin
 from mirror.errors import KafkaError
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.model.ranges import Range
+from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.committed import read_each_progress, to_text
 from mirror.relay.task.topic_rules import TopicRules
-
-_log: Final = logging.getLogger(__name__)
 
 _PROGRESS_TIMEOUT_MS: Final = 3_000
 """How long progress is waited for that is read for all partitions together. One whose coordinator is away for longer
@@ -27,44 +25,45 @@ Selection = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Ranges that may begin, and the rules of their target topics, but for those that are known."""
+    """What was read for ranges that a task is given."""
 
     ranges: Sequence[Range]
+    """Those that may begin."""
     rules: TopicRules
+    refused: Sequence[RangeResult] = ()
+    """The results of those that may not."""
 
 
-LoadTaken = Callable[[Sequence[Range], Collection[tuple[str, str]]], Taken]
-"""Reads what ranges need to begin; the pairs of source and target topics are known. It waits. Raises MirrorError."""
+LoadTaken = Callable[[Sequence[Range]], Taken]
+"""Reads what ranges of new topics need to begin. It waits for the clusters. Raises MirrorError."""
 
 
 def load_taken(
     target: Admin,
     policy: CopyPolicy,
     read_rules: Callable[[Sequence[Range]], TopicRules],
-    read_selection: Callable[[], Selection] | None,
+    selection: Selection | None,
     ranges: Sequence[Range],
-    known: Collection[tuple[str, str]],
 ) -> Taken:
-    """Return those of ``ranges`` that the flow copies, with their progress, and the rules that are not ``known``.
+    """Return those of ``ranges`` that the flow copies, with their progress and rules.
 
-    ``read_selection`` returns what the configuration selects now: a client that may write assignments must not have the
-    flow copy other topics. None: all is copied.
+    ``selection`` is that of the configuration on this host: a client that may write assignments must not have the flow
+    copy other topics. None: all is copied.
     """
-    if read_selection is not None:
-        selection = read_selection()
-        for one in ranges:
-            if selection(one.topic) != one.target_topic:
-                _log.warning(
-                    "partition %d of topic %s is not copied into %s, although it was assigned to this task: the"
-                    " configuration on this host does not select it; if its file is older than the driver's, bring it"
-                    " up to date",
-                    one.partition,
-                    one.topic,
-                    one.target_topic,
-                )
-        ranges = [one for one in ranges if selection(one.topic) == one.target_topic]
-    new = [one for one in ranges if (one.topic, one.target_topic) not in known]
-    return Taken(with_progress(target, policy, ranges), read_rules(new) if new else TopicRules({}, {}))
+    if selection is None:
+        return Taken(with_progress(target, policy, ranges), read_rules(ranges))
+    refused = [_refused(one) for one in ranges if selection(one.topic) != one.target_topic]
+    ranges = [one for one in ranges if selection(one.topic) == one.target_topic]
+    rules = read_rules(ranges) if ranges else TopicRules({}, {})
+    return Taken(with_progress(target, policy, ranges), rules, refused)
+
+
+def _refused(one: Range) -> RangeResult:
+    error = (
+        f"the configuration on {socket.gethostname()}, where a task was given the partition, does not select topic"
+        f" {one.topic} for {one.target_topic}: bring the file there up to date, and restart the flow"
+    )
+    return RangeResult.initial(one, one.start, Outcome.FAILED, error)
 
 
 def with_progress(target: Admin, policy: CopyPolicy, ranges: Sequence[Range]) -> list[Range]:

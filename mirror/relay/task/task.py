@@ -105,7 +105,13 @@ class Task:
             else None
         )
         self._changes: Final = AssignmentChanges(
-            rows, self._reader, clients.load_taken, change, wake, self._lifecycle.wind_up_ms
+            rows,
+            self._reader,
+            clients.load_taken,
+            change,
+            wake,
+            self._lifecycle.wind_up_ms,
+            self._context.limits.__contains__,
         )
         self._reporter: Final = TaskReporter(clients.send_report, policy, flow, clock.unix_ms, now)
         self._upkeep: Final = Upkeep(policy, self._periods.end_period, clock.unix_ms, now)
@@ -184,6 +190,8 @@ class Task:
             self._context.start_positions.add_targets(targets)
         self._reporter.on_taken(targets, changes.version)
         self._set_rules(taken.rules)
+        for result in taken.refused:
+            self._reporter.refuse(result, changes.version)
         for copied in taken.ranges:
             self._begin(copied, now)
 

@@ -117,7 +117,7 @@ def _copy(
             target_options=of_target,
             policy=policy,
             watcher=telemetry,
-            read_selection=lambda: lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
+            selection=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
             send=writer.send,
             flow=flow.name,
         )

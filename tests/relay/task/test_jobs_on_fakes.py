@@ -58,6 +58,25 @@ def test_a_job_copies_its_rows_until_it_is_to_stop(monkeypatch: pytest.MonkeyPat
         site.end()
 
 
+def test_what_this_host_s_file_does_not_select_is_reported_and_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = JobSite(monkeypatch, [[0, 2], []])
+    try:
+        site.begin(0)
+        site.begin(1, selection=lambda _: None)
+        site.write(1)
+        site.commit(site.table.take([site.range_of(1)], {1}))
+        eventually(lambda: bool(site.reported(1)), what="the report")
+        (report,) = site.reported(1)
+        assert (report.task, report.state, report.result.outcome) == (1, "failed", Outcome.FAILED)
+        assert "does not select topic t for paris.t" in str(report.result.error)
+        site.release(1)
+        site.settled(1)
+        site.take({0})
+        site.copied(1)
+    finally:
+        site.end()
+
+
 def test_a_partition_that_moves_is_copied_once_and_in_order(site: JobSite) -> None:
     site.begin_all()
     for _ in range(3):
