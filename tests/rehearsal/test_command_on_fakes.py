@@ -428,7 +428,7 @@ def test_a_target_that_does_not_answer_is_status_1_with_one_error(site: Site, ar
     found = site.invoke("--json", *arguments)
     assert found.exit_code == 1
     (line,) = [line for line in found.stderr.splitlines() if "warning" not in line]
-    assert line.startswith("mirror: cluster berlin does not answer")
+    assert line.startswith("mirror: flow flow: cluster berlin does not answer")
     document = json.loads(found.stdout)
     assert (document["flows"], list(document["errors"])) == ([], [FLOW])
 

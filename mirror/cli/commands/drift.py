@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.each_flow import ask_each
 from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout
 from mirror.config.load import load
-from mirror.errors import MirrorError
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.preflight import drift as sides
-from mirror.spark.preflight.flow_checks import check_flows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.preflight.drift import FlowDrift
-
-IN_STEP: Final = 0
-COULD_NOT_LOOK: Final = 1
-DRIFT: Final = 3
 
 
 def drift(
@@ -103,31 +96,16 @@ def _each(
     """Compare each flow, and print what differs. Raises typer.Exit with the exit status."""
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
-    findings = check_flows(loaded, flows, print_notice)
-    found: list[FlowDrift] = []
-    errors: dict[str, str] = {}
-    for one in flows:
-        try:
-            if error := findings.errors.get(one.name):
-                raise error
-            found.append(compare(loaded, one))
-        except MirrorError as error:
-            # The other flows are still compared.
-            errors[one.name] = str(error)
-            print_error(error, debug=debug)
+    answers = ask_each(loaded, flows, lambda one: compare(loaded, one), debug=debug)
     if as_json:
-        print(json.dumps({"flows": [one.to_json() for one in found], "errors": errors}, indent=2))
+        answers.print_json(lambda one: one.to_json())
     else:
-        _print(found)
-    for one_drift in found:
-        for line in (*findings.warnings.get(one_drift.flow, []), *one_drift.warnings):
-            print_warning(f"flow {one_drift.flow}: {line}")
-    if errors:
-        raise typer.Exit(COULD_NOT_LOOK)
-    raise typer.Exit(IN_STEP if all(one.is_in_step for one in found) else DRIFT)
+        _print(answers.found.values())
+    answers.print_warnings(lambda one: one.warnings)
+    answers.exit(lambda one: not one.is_in_step)
 
 
-def _print(found: list[FlowDrift]) -> None:
+def _print(found: Iterable[FlowDrift]) -> None:
     console = Terminal()
     for one in found:
         state = "in step" if one.is_in_step else "not in step"

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mirror.cli.console import print_notice, print_warning
+from mirror.cli.exit_status import DONE, FAILED
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.config.load import load
 from mirror.spark import forgetting
@@ -43,4 +44,4 @@ def forget(
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in forgotten.warnings:
         print_warning(f"flow {found.name}: {line}")
-    raise typer.Exit(1 if forgotten.failed else 0)
+    raise typer.Exit(FAILED if forgotten.failed else DONE)

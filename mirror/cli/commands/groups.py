@@ -15,6 +15,7 @@ from rich.console import Group
 from rich.text import Text
 
 from mirror.cli.console import print_notice, print_warning
+from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.cli.views.groups_view import LogEnds, View, view_of
 from mirror.cli.views.watching import show_repeatedly
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.groups.rules import GroupRules
 
-IN_STEP: Final = 0
-NOT_IN_STEP: Final = 3
 _EVERY_S: Final = 5.0
 _OTHER_LINES: Final = 8
 """Lines of a screen besides those of groups: the time, the title, the table's frame, how many are left out."""
@@ -129,7 +128,7 @@ def _show(read: Read, flow: str, *, watch: bool, as_json: bool) -> NoReturn:
         try:
             _watch_json(read, flow) if as_json else _watch(read, flow)
         except KeyboardInterrupt:
-            raise typer.Exit(IN_STEP) from None
+            raise typer.Exit(DONE) from None
     document, table, warnings, in_step = read(None)
     if as_json:
         print(json.dumps(document, indent=2))
@@ -137,7 +136,7 @@ def _show(read: Read, flow: str, *, watch: bool, as_json: bool) -> NoReturn:
         Terminal().print(table)
     for line in warnings:
         print_warning(line)
-    raise typer.Exit(IN_STEP if in_step else NOT_IN_STEP)
+    raise typer.Exit(DONE if in_step else ATTENTION)
 
 
 def _watch_json(read: Read, flow: str) -> NoReturn:

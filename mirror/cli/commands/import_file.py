@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mirror.cli.exit_status import ATTENTION
 from mirror.cli.options import AsJson
 from mirror.cli.views import findings
 from mirror.cli.views.findings import SourceFile
@@ -19,7 +20,6 @@ from mirror.migration.importing import import_source
 from mirror.migration.sources import read
 from mirror.migration.written_files import Destination, write_all
 
-_INCOMPLETE = 3
 _INCOMPLETE_KINDS = {Kind.LEFT_OUT, Kind.TO_DO, Kind.REFUSED, Kind.OTHER_EFFECT}
 """Of the last two the writer probably means another flow than MirrorMaker 2 reads, and than is written."""
 _DEFAULT = Path("mirror.toml")
@@ -53,7 +53,7 @@ def import_file(
     if imported.file is None:
         raise MigrationError(f"{file}: no flow can be carried over; the findings say why")
     if any(finding.kind in _INCOMPLETE_KINDS for finding in imported.findings):
-        raise typer.Exit(_INCOMPLETE)
+        raise typer.Exit(ATTENTION)
 
 
 def _print(imported: Imported, written: Destination | None) -> None:

@@ -7,12 +7,11 @@ import sys
 
 import typer
 
+from mirror.cli.exit_status import ATTENTION
 from mirror.cli.options import AsJson
 from mirror.cli.views import findings
 from mirror.cli.views.findings import SourceFile
 from mirror.migration import importing, sources
-
-_FOUND = 3
 
 
 def lint(file: SourceFile, as_json: AsJson = False) -> None:
@@ -28,4 +27,4 @@ def lint(file: SourceFile, as_json: AsJson = False) -> None:
     else:
         findings.print_findings(found, sys.stdout)
     if found:
-        raise typer.Exit(_FOUND)
+        raise typer.Exit(ATTENTION)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.console import print_notice, print_warning
+from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.cli.views.place_texts import MEANINGS
 from mirror.client import TopicPartition
@@ -20,9 +21,6 @@ from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.spark.contact import check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
-
-ALL_KNOWN: Final = 0
-SOME_UNKNOWN: Final = 3
 
 
 def offsets(
@@ -67,7 +65,7 @@ def offsets(
         if found.reason and any(one.place is Place.UNKNOWN for one in translations.values()):
             print_warning(found.reason)
     incomplete = {Place.UNKNOWN, Place.NOT_COPIED} & {one.place for one in translations.values()}
-    raise typer.Exit(SOME_UNKNOWN if incomplete else ALL_KNOWN)
+    raise typer.Exit(ATTENTION if incomplete else DONE)
 
 
 def _table(title: str, names: tuple[str, str], translations: dict[int, Translation], passed: dict[int, int]) -> Table:

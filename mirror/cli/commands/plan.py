@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
-import typer
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from mirror.cli.console import print_error, print_notice
+from mirror.cli.each_flow import ask_each
 from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir, Timeout
 from mirror.config.load import load
-from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.dry_run import Action, FlowForecast, PartitionForecast, forecast
-from mirror.spark.preflight.flow_checks import check_flows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.preflight.flow_checks import Findings
-
-NOTHING_TO_DO: Final = 0
-COULD_NOT_PLAN: Final = 1
-SOMETHING_TO_DO: Final = 3
 
 _STYLES: Final = {Action.COPY: "green", Action.WAIT: "yellow", Action.FAIL: "red"}
 _MAX_NAMES_SHOWN: Final = 5
@@ -57,46 +47,19 @@ def plan(
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
-    findings = check_flows(loaded, flows, print_notice)
-    forecasts: list[FlowForecast] = []
-    errors: dict[str, str] = {}
-    for flow_config in flows:
-        try:
-            forecasts.append(_forecast(loaded, flow_config, findings, report_dir))
-        except MirrorError as error:
-            # The other flows are still shown.
-            errors[flow_config.name] = str(error)
-            print_error(_with_flow_name(flow_config, error), debug=debug)
+    answers = ask_each(
+        loaded,
+        flows,
+        lambda one: forecast(loaded, one, wall_ms=SystemClock().unix_ms(), ledger=report_dir / "ledger" / one.name),
+        debug=debug,
+    )
     if as_json:
-        documents = [_to_json(flow_forecast, findings) for flow_forecast in forecasts]
-        print(json.dumps({"flows": documents, "errors": errors}, indent=2))
+        answers.print_json(lambda one: _to_json(one, answers.findings))
     else:
         console = Terminal()
-        for flow_forecast in forecasts:
-            _print(flow_forecast, findings, console)
-    if errors:
-        raise typer.Exit(COULD_NOT_PLAN)
-    raise typer.Exit(SOMETHING_TO_DO if any(flow_forecast.to_do for flow_forecast in forecasts) else NOTHING_TO_DO)
-
-
-def _forecast(config: MirrorConfig, flow: FlowConfig, findings: Findings, report_dir: Path) -> FlowForecast:
-    if error := findings.errors.get(flow.name):
-        raise error
-    return forecast(config, flow, wall_ms=SystemClock().unix_ms(), ledger=report_dir / "ledger" / flow.name)
-
-
-class _ErrorOfFlow(FlowError):
-    """An error with the name of its flow in each line."""
-
-    several_lines = True
-
-
-def _with_flow_name(flow: FlowConfig, error: MirrorError) -> FlowError:
-    prefix = f"flow {flow.name}: "
-    lines = [line if line.startswith(prefix) else prefix + line for line in str(error).splitlines()]
-    error_of_flow = _ErrorOfFlow("\n".join(lines))
-    error_of_flow.__cause__ = error
-    return error_of_flow
+        for one in answers.found.values():
+            _print(one, answers.findings, console)
+    answers.exit(lambda one: one.to_do)
 
 
 def _to_json(flow: FlowForecast, findings: Findings) -> dict[str, object]:

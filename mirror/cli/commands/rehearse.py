@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.console import print_warning
+from mirror.cli.each_flow import ask_each
 from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir, Timeout
 from mirror.cli.views.rehearsal_view import view
 from mirror.config.load import load
-from mirror.errors import FlowError, MirrorError
+from mirror.errors import FlowError
 from mirror.rehearsal.coverage import Waivers
 from mirror.rehearsal.summary import to_json
 from mirror.rehearsal.values import Limits
@@ -25,21 +25,16 @@ from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.evidence_files import write_rehearsal
 from mirror.spark.ledger.evidence_values import rehearsal_value
-from mirror.spark.preflight.flow_checks import check_flows
 from mirror.spark.rehearsing.rehearse import Request
 from mirror.spark.rehearsing.rehearse import rehearse as rehearse_ahead
 from mirror.spark.rehearsing.way_back import rehearse_back
 from mirror.telemetry.evidence import LastRehearsal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from mirror.config.models import MirrorConfig
+    from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.rehearsal.values import Rehearsal
-
-READY: Final = 0
-COULD_NOT_LOOK: Final = 1
-NOT_READY: Final = 3
 
 
 def rehearse(
@@ -92,15 +87,13 @@ def rehearse(
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
-    findings = check_flows(loaded, flows, print_notice)
     try:
         waivers = Waivers.parse(waive or ())
     except re.error as wrong:
         raise typer.BadParameter(f"is no regular expression: {wrong}", param_hint="--waive") from None
     limits = Limits(max_records=max_records, max_seconds=max_seconds)
-    found: list[Rehearsal] = []
-    errors: dict[str, str] = {}
-    for one in flows:
+
+    def ask(one: FlowConfig) -> Rehearsal:
         request = Request(
             config=loaded,
             flow=one,
@@ -109,32 +102,20 @@ def rehearse(
             groups=frozenset(group or ()),
             waivers=waivers,
         )
-        try:
-            if error := findings.errors.get(one.name):
-                raise error
-            found.append(rehearse_back(request) if reverse else rehearse_ahead(request))
-        except MirrorError as error:
-            # The other flows are still rehearsed.
-            errors[one.name] = str(error)
-            print_error(error, debug=debug)
+        return rehearse_back(request) if reverse else rehearse_ahead(request)
+
+    answers = ask_each(loaded, flows, ask, debug=debug)
+    found = list(answers.found.values())
     _store(loaded, report_dir, [] if reverse or group else found)
-    _show(found, errors, as_json=as_json)
-    for one_rehearsal in found:
-        for line in findings.warnings.get(one_rehearsal.flow, []):
-            print_warning(f"flow {one_rehearsal.flow}: {line}")
+    if as_json:
+        answers.print_json(to_json)
+    else:
+        for rehearsal in found:
+            Terminal().print(view(rehearsal))
+    answers.print_warnings()
     if html is not None and found:
         _write_html(html, found)
-    if errors:
-        raise typer.Exit(COULD_NOT_LOOK)
-    raise typer.Exit(READY if all(one.is_ready for one in found) else NOT_READY)
-
-
-def _show(found: Sequence[Rehearsal], errors: Mapping[str, str], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"flows": [to_json(one) for one in found], "errors": errors}, indent=2))
-        return
-    for one in found:
-        Terminal().print(view(one))
+    answers.exit(lambda one: not one.is_ready)
 
 
 def _store(config: MirrorConfig, report_dir: Path, found: Sequence[Rehearsal]) -> None:

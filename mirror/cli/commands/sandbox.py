@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from mirror.cli.exit_status import FAILED
 from mirror.cli.options import AsJson
 from mirror.sandbox import pair
 from mirror.sandbox.fetch import fetch as fetch_jars
@@ -76,7 +77,7 @@ def status(
         for cluster in clusters:
             print(_as_line(cluster))
     if len(clusters) < len(pair.NAMES) or not all(cluster.running for cluster in clusters):
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _folder(directory: Path | None) -> Path:

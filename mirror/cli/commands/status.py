@@ -8,13 +8,14 @@ import time
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
 from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.exit_status import DONE, FAILED
 from mirror.cli.options import AsJson, Config, Flow, ReportDir, SecretsDir, Timeout
 from mirror.cli.views import status_view
 from mirror.cli.views.watching import show_repeatedly
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     from mirror.spark.status.flow_status import FlowStatus
 
-READ: Final = 0
-COULD_NOT_READ: Final = 1
 
 pause = time.sleep
 """Waits between two readings; tests replace it."""
@@ -77,7 +76,7 @@ def status(
         }
         for line in (*away, *errors.values()):
             print_error(FlowError(line), debug=False)
-        raise typer.Exit(COULD_NOT_READ if away or errors else READ)
+        raise typer.Exit(FAILED if away or errors else DONE)
     with ExitStack() as stack:
         readers = [
             stack.enter_context(
@@ -88,7 +87,7 @@ def status(
         try:
             _watch_json(readers, every) if as_json else _watch(readers, every, all_partitions=all_partitions)
         except KeyboardInterrupt:
-            raise typer.Exit(0) from None
+            raise typer.Exit(DONE) from None
 
 
 def readable(report_dir: Path) -> Path | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirror.cli.console import print_notice
+from mirror.cli.exit_status import ATTENTION, DONE, FAILED
 from mirror.cli.options import AsJson, Config, Flow, SecretsDir, Timeout
 from mirror.client import Admin
 from mirror.config.load import load
@@ -75,7 +76,8 @@ def stop(
     for outcome in () if as_json else outcomes:
         print(printable(_line(outcome)))
     states = {outcome["state"] for outcome in outcomes}
-    raise typer.Exit(1 if "unknown" in states else 3 if wait and states & {"requested", "not resumed"} else 0)
+    waits = wait and states & {"requested", "not resumed"}
+    raise typer.Exit(FAILED if "unknown" in states else ATTENTION if waits else DONE)
 
 
 class _StopRequest:

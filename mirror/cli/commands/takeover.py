@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mirror.cli.console import print_notice, print_warning
+from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.client import Admin, TopicPartition
 from mirror.config.flow_rules import source_options, target_options
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
     from mirror.takeover.handing_back import HandBackReport
     from mirror.takeover.report import TakeoverReport
-
-TAKEN_OVER: Final = 0
-SOME_LEFT_OUT: Final = 3
 
 
 def takeover(
@@ -157,7 +155,7 @@ def takeover(
             print(printable(line))
     for warning in report.warnings:
         print_warning(f"flow {copied.name}: {warning}")
-    raise typer.Exit(TAKEN_OVER if report.is_complete else SOME_LEFT_OUT)
+    raise typer.Exit(DONE if report.is_complete else ATTENTION)
 
 
 def _cluster(loaded: MirrorConfig, name: str) -> ClusterConfig:

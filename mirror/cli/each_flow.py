@@ -1,0 +1,75 @@
+"""Ask for each flow of a command. One that fails is reported at once, and does not stop the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+
+import typer
+
+from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.exit_status import ATTENTION, DONE, FAILED
+from mirror.errors import FlowError, MirrorError
+from mirror.spark.preflight.flow_checks import Findings, check_flows
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig, MirrorConfig
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers(Generic[T]):
+    """The answers about flows, by name."""
+
+    findings: Findings
+    """Of the checks that come first."""
+    found: dict[str, T] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def print_json(self, to_json: Callable[[T], object]) -> None:
+        """Print the document of all flows."""
+        print(json.dumps({"flows": [to_json(one) for one in self.found.values()], "errors": self.errors}, indent=2))
+
+    def print_warnings(self, own: Callable[[T], Sequence[str]] = lambda _: ()) -> None:
+        """Print the warnings of the checks, and a flow's ``own`` ones."""
+        for name, one in self.found.items():
+            for line in (*self.findings.warnings.get(name, []), *own(one)):
+                print_warning(f"flow {name}: {line}")
+
+    def exit(self, needs_attention: Callable[[T], bool]) -> NoReturn:
+        """Raise typer.Exit with the status of the command."""
+        found = ATTENTION if any(map(needs_attention, self.found.values())) else DONE
+        raise typer.Exit(FAILED if self.errors else found)
+
+
+def ask_each(
+    config: MirrorConfig, flows: Sequence[FlowConfig], ask: Callable[[FlowConfig], T], *, debug: bool
+) -> Answers[T]:
+    """Check all ``flows``, and ask for each one that is not refused. Raises FlowsRefused if all are."""
+    answers: Answers[T] = Answers(check_flows(config, flows, print_notice))
+    for flow in flows:
+        try:
+            if error := answers.findings.errors.get(flow.name):
+                raise error
+            answers.found[flow.name] = ask(flow)
+        except MirrorError as error:
+            answers.errors[flow.name] = str(error)
+            print_error(_with_flow_name(flow, error), debug=debug)
+    return answers
+
+
+class _ErrorOfFlow(FlowError):
+    """An error with the name of its flow in each line."""
+
+    several_lines = True
+
+
+def _with_flow_name(flow: FlowConfig, error: MirrorError) -> FlowError:
+    prefix = f"flow {flow.name}: "
+    lines = [line if line.startswith(prefix) else prefix + line for line in str(error).splitlines()]
+    error_of_flow = _ErrorOfFlow("\n".join(lines))
+    error_of_flow.__cause__ = error
+    return error_of_flow
