@@ -26,7 +26,7 @@ from mirror.client import TokenRequest
 from mirror.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KafkaError
 from mirror.runtime.network import azure_tokens, google_tokens
 from mirror.runtime.network.token_providers import load_provider
-from tests.security.clouds import ACCOUNT, AZURE_HEADER, GOOGLE_TOKEN, LIFETIME_S, Clouds
+from tests.security.clouds import ACCOUNT, AZURE_HEADER, GOOGLE_TOKEN, LIFETIME_S, USER, Clouds
 from tests.security.tokens import Issuer, decoded
 
 NAMESPACE: Final = "demo.servicebus.windows.net"
@@ -82,6 +82,14 @@ def test_a_service_account_of_google(
     assert abs(lifetime_ms / 1000 - LIFETIME_S) < 60
     assert abs(float(str(claims["exp"])) - time.time() - LIFETIME_S) < 60
     assert not [each for each in (token, GOOGLE_TOKEN, "PRIVATE KEY") if each in caplog.text]
+
+
+def test_a_user_of_google(clouds: Clouds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The library lets no setting change the address."""
+    monkeypatch.setattr("google.oauth2.credentials._GOOGLE_OAUTH2_TOKEN_ENDPOINT", f"{clouds.url}/google")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(clouds.google_user_file(tmp_path / "user.json")))
+    _, claims, access_token = parts(google_tokens.token(GOOGLE)[0])
+    assert (claims["sub"], access_token) == (USER, GOOGLE_TOKEN)
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("refuse", AuthenticationFailed), ("broken", ConnectionFailed)])

@@ -19,6 +19,7 @@ from tests.security.tokens import Issuer, decoded
 
 ACCOUNT = "copies@demo.iam.gserviceaccount.com"
 GOOGLE_TOKEN = "ya29.an-access-token"
+USER, REFRESH_TOKEN = "user@example.com", "a-refresh-token"
 AZURE_HEADER = "of-this-host"
 LIFETIME_S = 3_600
 _AUDIENCE = "https://oauth2.googleapis.com/token"
@@ -74,14 +75,17 @@ class Clouds:
             return (200, {"email": ACCOUNT}) if known else (400, {"error": "invalid_token"})
         if self.mode == "broken":
             return 503, {}
-        if path == "/google":
+        if path == "/google" and "assertion" in query:
             return self._google(self._is_signed(query["assertion"][0]))
+        if path == "/google":
+            return self._google(query["refresh_token"] == [REFRESH_TOKEN])
         return self._azure(identity_header) if path == "/azure" else self._google_host(path)
 
     def _google(self, is_known: bool) -> tuple[int, dict[str, Any] | str]:
         if not is_known or self.mode == "refuse":
             return 400, {"error": "invalid_grant", "error_description": "no such account"}
-        return 200, {"access_token": GOOGLE_TOKEN, "expires_in": LIFETIME_S, "token_type": "Bearer"}
+        own = self._issuer.token("1", email=USER)
+        return 200, {"access_token": GOOGLE_TOKEN, "id_token": own, "expires_in": LIFETIME_S, "token_type": "Bearer"}
 
     def _google_host(self, path: str) -> tuple[int, dict[str, Any] | str]:
         if path.endswith("/token"):
@@ -114,6 +118,17 @@ class Clouds:
             "private_key": key_pem(self._key),
             "client_email": ACCOUNT,
             "token_uri": f"{self.url}/google",
+        }
+        path.write_text(json.dumps(values))
+        return path
+
+    def google_user_file(self, path: Path) -> Path:
+        """Write what ``gcloud auth application-default login`` does."""
+        values = {
+            "type": "authorized_user",
+            "client_id": "gcloud",
+            "client_secret": "-",
+            "refresh_token": REFRESH_TOKEN,
         }
         path.write_text(json.dumps(values))
         return path

@@ -49,9 +49,9 @@ class Issuer:
         self.jwks = folder / "jwks.json"
         self.jwks.write_text(json.dumps({"keys": [entry]}))
 
-    def token(self, subject: str, lifetime_s: int = 300, audience: str = AUDIENCE) -> str:
+    def token(self, subject: str, lifetime_s: int = 300, audience: str = AUDIENCE, **more: str) -> str:
         now = int(time.time())
-        claims = {"sub": subject, "aud": audience, "iat": now - 1, "exp": now + lifetime_s, "scope": "kafka"}
+        claims = {"sub": subject, "aud": audience, "iat": now - 1, "exp": now + lifetime_s, "scope": "kafka"} | more
         signed = f"{_part({'alg': 'RS256', 'typ': 'JWT', 'kid': KEY_ID})}.{_part(claims)}"
         return f"{signed}.{_text(self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
 

@@ -1,9 +1,9 @@
 """SASL without the connection: which message comes next, and whether the other side is who it claims to be.
 
-A :class:`Mechanism` makes the messages of one exchange (RFC 4616 PLAIN, RFC 7628 OAUTHBEARER; SCRAM is in
-:mod:`.scram`); :class:`SaslExchange` wraps them into Kafka's SaslHandshake and SaslAuthenticate (KIP-43,
-KIP-152). :class:`.security.SaslSettings` has the configured mechanism; the logins in the package ``runtime.network``
-(``login.py``) create it.
+A :class:`Mechanism` makes the messages of one exchange (RFC 4616 PLAIN, RFC 7628 OAUTHBEARER; others are in
+:mod:`.scram` and :mod:`.gssapi`); :class:`SaslExchange` wraps them into Kafka's SaslHandshake and SaslAuthenticate
+(KIP-43, KIP-152). :class:`.security.SaslSettings` has the configured mechanism; the logins in the package
+``runtime.network`` (``login.py``, ``kerberos.py``) create it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from mirror.cluster.auth.oauth_settings import TokenRequest
 from mirror.errors import AuthenticationFailed, ConnectionFailed, KafkaError, brief
+from mirror.runtime.network.token_files import claims_of
 
 _SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 _HEADER: Final = {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
@@ -38,7 +39,9 @@ def token(request: TokenRequest) -> tuple[str, int]:
             raise _failure(error, errors) from None
     account = _account(credentials)
     if not account:
-        raise AuthenticationFailed("the credentials of Google name no account: use those of a service account")
+        raise AuthenticationFailed(
+            "the credentials of Google name no account: use those of a service account, or log in with the scope email"
+        )
     expires = credentials.expiry.replace(tzinfo=dt.UTC).timestamp()
     return wrapped(credentials.token, account, expires, time.time())
 
@@ -52,8 +55,9 @@ def wrapped(access_token: str, account: str, expires: float, now: float) -> tupl
 
 
 def _account(credentials: Any) -> str:
-    """Return the mail address of a service account, or of a user."""
-    return getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "") or ""
+    """Return the mail address of a service account, or of a user, whose credentials have it in another token."""
+    named = getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "")
+    return named or str(claims_of(getattr(credentials, "id_token", None) or "").get("email", ""))
 
 
 def _failure(error: Any, errors: Any) -> KafkaError:

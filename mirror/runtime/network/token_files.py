@@ -37,10 +37,19 @@ def from_file(url: str) -> Callable[[], Token[str]]:
 def _lifetime_ms(token: str, now_ms: int) -> int:
     """Return how long a JSON Web Token is valid yet; of another token, a short time after which it is read again."""
     try:
-        body = token.split(".")[1]
-        return int(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"] * 1000) - now_ms
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        return int(claims_of(token)["exp"] * 1000) - now_ms
+    except (LookupError, TypeError, ValueError, OverflowError):
         return DEFAULT_LIFETIME_MS
+
+
+def claims_of(token: str) -> Mapping[str, Any]:
+    """Return the claims of a JSON Web Token, which is not verified; of another text, none."""
+    try:
+        body = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    except (ValueError, LookupError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def _text(key: str, path: str) -> str:
