@@ -18,20 +18,24 @@ class Decision(NamedTuple):
     took_over: RunControl | None = None
     """The record of the run that this one takes over from, which is not known to have ended."""
     stop: bool = False
-    """Whether this run is to end."""
+    """Whether this run is to end, or has ended."""
+    resumed: bool = False
+    """Whether the flow of this run, which has ended, is to begin again."""
 
 
-def decide(found: RunControl | None, wanted: RunControl, *, claimed: bool, unix_ms: int) -> Decision:
-    """Compare the record ``found`` on the target with the one that a run wants there.
+def decide(found: RunControl | None, wanted: RunControl, *, unix_ms: int) -> Decision:
+    """Compare the record ``found`` on the target with the one that a run wants there, which has claimed the flow.
 
-    ``claimed`` is whether the run's record was there before. What another process has written into the run's record
-    since then is kept: ``mirror stop`` commits all of a record that it has read a moment ago. So nothing of it goes
-    back, and what it lacks of ``wanted`` is committed again.
+    What another process has written into the run's record is kept: ``mirror stop`` commits all of a record that it has
+    read a moment ago. So nothing of it goes back, and what it lacks of ``wanted`` is committed again. The record of a
+    run that has ended is renewed, too, as long as a stream holds its flow: ``mirror stop --resume`` needs it.
     """
-    if found is not None and fences(found, wanted, claimed=claimed):
+    if found is not None and fences(found, wanted):
         return Decision(fenced_by=found)
+    if wanted.ended and found is not None and found.ended and not found.stop:
+        return Decision(resumed=True)
     if found is None or found.run != wanted.run:
-        if wanted.ended:
+        if wanted.ended and found is not None:
             return Decision(stop=True)
         took_over = found if found is not None and not found.ended else None
         return Decision(replace(wanted, seen_ms=unix_ms), took_over=took_over, stop=wanted.stop)
@@ -46,17 +50,14 @@ def decide(found: RunControl | None, wanted: RunControl, *, claimed: bool, unix_
     )
     # A time in the future is of before this host's clock was set back: tasks count for how long it does not change.
     is_young = 0 <= unix_ms - found.seen_ms < HEARTBEAT_INTERVAL_MS
-    if not merged.ended and (merged != found or not is_young):
-        merged = replace(merged, seen_ms=unix_ms)
-    return Decision(merged if merged != found else None, stop=merged.stop)
+    if merged != found or not is_young:
+        return Decision(replace(merged, seen_ms=unix_ms), stop=merged.stop)
+    return Decision(stop=merged.stop)
 
 
-def fences(found: RunControl, wanted: RunControl, *, claimed: bool) -> bool:
+def fences(found: RunControl, wanted: RunControl) -> bool:
     """Whether the record ``found`` says that another run has taken over from the run of ``wanted``.
 
-    A run that was replaced, and has not read that yet, may overwrite the record: its claim came before. Before the run
-    of ``wanted`` has claimed the flow, only the times of their beginning, in their names, say which one is later.
+    A run that was replaced, and has not read that yet, may overwrite the record: its claim came before.
     """
-    if not found.other_run_active(wanted.run):
-        return False
-    return found.precedence > wanted.precedence if claimed else found.run > wanted.run
+    return found.other_run_active(wanted.run) and found.precedence > wanted.precedence

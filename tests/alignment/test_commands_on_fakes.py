@@ -244,7 +244,8 @@ def test_while_a_run_is_alive_what_its_copies_depend_on_waits(site: Site, monkey
         for options, reason in (((), "over-limit"), (("--max-deletions", "1"), "waits-for-restart")):
             status, flow = site.ask("apply", *options)
             assert (status, flow["configs"]["differences"][0]["reason"]) == (3, reason)
-        run.end()
+        run.want(ended=True)
+        run.sync()
     assert site.ask("apply")[0] == 3, "a compaction deletes records"
     assert site.ask("apply", "--max-deletions", "1")[0] == 0
     assert site.target == {"cleanup.policy": "compact"}

@@ -58,7 +58,8 @@ class Site:
         with Admin(self.options) as target:
             self.run = RunControlClient(target, FLOW, "run")
             self.run.claim()
-            self.run.end()
+            self.run.want(ended=True)
+            self.run.sync()
             for group in ("consumers", "mirror.other.3", f"mirror.{FLOW}.progress.7"):
                 target.commit_group_offsets(group, {TopicPartition("paris.t", 0): OffsetAndMetadata(1)})
         file.write_text(

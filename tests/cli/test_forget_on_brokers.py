@@ -48,7 +48,8 @@ def test_nothing_of_a_flow_is_left_but_its_data(flow: Flow) -> None:
         flow.target.commit_group_offsets(group, {tp: OffsetAndMetadata(0)})
     run = RunControlClient(flow.target, name, "run")
     run.claim()
-    run.end()
+    run.want(ended=True)
+    run.sync()
     topics = [topic_of(name), offset_topic_of(name), status_topic_of(name), inventory_topic_of(name)]
     removed = {*topics, *groups[:2], f"mirror.{name}.orders"}
     status, found = forget(flow, "--dry-run")

@@ -17,8 +17,8 @@ OWN = RunControl(run="run-2", host="h", since_ms=5, seen_ms=NOW)
 EARLIER, LATER = replace(OWN, run="run-1"), replace(OWN, run="run-3")
 
 
-def of(found: RunControl | None, wanted: RunControl = OWN, *, claimed: bool = True) -> Decision:
-    return decide(found, wanted, claimed=claimed, unix_ms=NOW)
+def of(found: RunControl | None, wanted: RunControl = OWN) -> Decision:
+    return decide(found, wanted, unix_ms=NOW)
 
 
 def test_nothing_is_committed_while_the_record_is_as_wanted_and_young() -> None:
@@ -41,22 +41,31 @@ def test_what_another_process_has_overwritten_is_committed_again(change: dict[st
     assert of(wanted, wanted).commit is None
 
 
-@pytest.mark.parametrize("claimed", [True, False])
-def test_a_missing_record_and_that_of_a_run_that_has_ended_are_replaced(claimed: bool) -> None:
+def test_a_missing_record_and_that_of_a_run_that_has_ended_are_replaced() -> None:
     wanted = replace(OWN, job=4, stop=True)
     for found in (None, EARLIER.stopped(ended=True), LATER.stopped(ended=True)):
-        assert of(found, wanted, claimed=claimed) == Decision(wanted, stop=True)
+        assert of(found, wanted) == Decision(wanted, stop=True)
 
 
 def test_a_run_that_has_ended_claims_nothing() -> None:
-    for found in (None, EARLIER.stopped(ended=True), LATER):
+    for found in (EARLIER.stopped(ended=True), EARLIER, LATER):
         assert of(found, OWN.stopped(ended=True)).commit is None
 
 
-def test_the_record_of_a_dead_run_fences_no_run_that_has_not_claimed_the_flow() -> None:
-    assert of(EARLIER, claimed=False) == Decision(OWN, took_over=EARLIER)
-    assert of(EARLIER, claimed=True) == Decision(OWN, took_over=EARLIER)
-    assert of(LATER, claimed=False) == Decision(fenced_by=LATER)
+def test_the_record_of_a_run_that_has_ended_is_kept_until_it_is_resumed() -> None:
+    """A held flow is resumed by its record, which the target would forget otherwise."""
+    own = OWN.stopped(ended=True)
+    for found in (None, OWN, OWN.stopped(), replace(own, seen_ms=NOW - HEARTBEAT_INTERVAL_MS)):
+        assert of(found, own) == Decision(own, stop=True)
+    assert of(own, own) == Decision(stop=True)
+    assert of(replace(own, stop=False), own) == Decision(resumed=True)
+    assert of(replace(LATER, ended=True), own) == Decision(resumed=True), "another run has copied the flow since"
+    assert of(LATER.stopped(ended=True), own) == Decision(stop=True)
+
+
+def test_the_record_of_a_run_that_was_replaced_is_overwritten() -> None:
+    assert of(EARLIER) == Decision(OWN, took_over=EARLIER)
+    assert of(LATER) == Decision(fenced_by=LATER)
 
 
 def test_of_two_runs_the_later_claim_has_the_flow_whatever_their_clocks_say() -> None:
@@ -97,12 +106,12 @@ def test_the_newest_attempts_are_kept() -> None:
     assert of(found, wanted).commit == replace(OWN, attempts=((0, 2), (1, 1), (2, 3)))
 
 
-@given(found=st.none() | RECORDS, wanted=RECORDS, claimed=st.booleans())
+@given(found=st.none() | RECORDS, wanted=RECORDS)
 def test_a_committed_record_takes_nothing_back_and_needs_no_further_commit(
-    found: RunControl | None, wanted: RunControl, claimed: bool
+    found: RunControl | None, wanted: RunControl
 ) -> None:
     wanted = replace(wanted, run="run-2", stop=wanted.stop or wanted.ended)
-    decision = of(found, wanted, claimed=claimed)
+    decision = of(found, wanted)
     if (commit := decision.commit) is None:
         return
     assert commit.run == "run-2"
@@ -116,4 +125,4 @@ def test_a_committed_record_takes_nothing_back_and_needs_no_further_commit(
         assert commit.stop >= found.stop
         assert commit.ended >= found.ended
         assert commit.generation >= found.generation
-    assert of(commit, wanted, claimed=True).commit is None
+    assert of(commit, wanted).commit is None

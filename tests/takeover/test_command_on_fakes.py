@@ -102,7 +102,8 @@ def test_a_flow_that_runs_is_not_taken_over(mm2: FakeMirrorMaker, config: Path) 
         found = _run(config)
         assert found.exit_code == 1
         assert "flow paris-berlin is copied now, by run a run" in found.stderr
-        control.end()
+        control.want(ended=True)
+        control.sync()
         assert _run(config).exit_code == 0
 
 

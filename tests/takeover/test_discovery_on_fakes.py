@@ -60,7 +60,8 @@ def test_a_flow_that_begins_meanwhile_is_not_taken_over(mm2: FakeMirrorMaker) ->
         with pytest.raises(FlowError, match=r"copied now, by run a run .*mirror stop"):
             mm2.run(pause=begin)
         assert mm2.pair.committed() is None
-        control.end()
+        control.want(ended=True)
+        control.sync()
     assert only(mm2.run()).next_offset == 9
 
 

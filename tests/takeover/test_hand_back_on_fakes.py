@@ -265,7 +265,8 @@ def test_it_refuses_while_the_flow_runs(mm2: FakeMirrorMaker) -> None:
         control.claim()
         with pytest.raises(FlowError, match="mirror stop"):
             mm2.hand_back()
-        control.end()
+        control.want(ended=True)
+        control.sync()
     assert _only(mm2.hand_back()).outcome is Return.HANDED_BACK
 
 

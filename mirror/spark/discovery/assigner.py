@@ -12,7 +12,7 @@ The entries are committed first, and their version is announced afterwards: a ta
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from mirror.errors import BrokerError
 from mirror.relay.model.assignments import RELEASED, AssignmentTable
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mirror.relay.model.assignments import Entry
     from mirror.relay.model.ranges import Range
     from mirror.relay.model.reports import PartitionReport, TaskState
-    from mirror.spark.run_control import RunControlClient
     from mirror.timing import Clock
 
 _ANNOUNCE_EVERY_MS: Final = 1_000
@@ -39,6 +38,17 @@ _ANNOUNCE_EVERY_MS: Final = 1_000
 _MOST_MOVED: Final = 100
 """So many partitions go back to a task that was lost at a time: each of them stands still for about a second."""
 _MOVE_EVERY_MS: Final = 10_000
+
+
+class AnnouncingRun(Protocol):
+    """The run whose tasks are given what is new."""
+
+    @property
+    def run(self) -> str:
+        """Its identifier."""
+
+    def announce_assignments(self, version: int) -> None:
+        """Have the running tasks read the assignments up to ``version``. Raises KafkaError."""
 
 
 class Assigner:
@@ -53,7 +63,7 @@ class Assigner:
         flow: str,
         job: int,
         rows: Sequence[Sequence[Range]],
-        control: RunControlClient,
+        run: AnnouncingRun,
         target: Admin,
         clock: Clock,
         *,
@@ -68,15 +78,15 @@ class Assigner:
         self._flow: Final = flow
         self._job: Final = job
         self._group: Final = control_partition(flow)[0]
-        self._control: Final = control
+        self._run: Final = run
         self._target: Final = target
         self._clock: Final = clock
         self._settle_within_ms: Final = settle_within_ms
         self._warn: Final = warn
         self._lock: Final = threading.Lock()
         """For the table and the watch, which two threads change: held for no call that waits."""
-        self._table: Final = AssignmentTable(control.run, job, rows)
-        self._watch: Final = TaskWatch(control.run, job, len(rows), clock.now())
+        self._table: Final = AssignmentTable(run.run, job, rows)
+        self._watch: Final = TaskWatch(run.run, job, len(rows), clock.now())
         self._live = set(range(len(rows)))
         self._uncommitted: dict[TopicPartition, Entry] = {}
         self._is_announced = True
@@ -95,7 +105,7 @@ class Assigner:
         with self._lock:
             self._watch.see(tasks, self._clock.now())
             for report in reports:
-                if report.state == SETTLED and (report.run, report.job) == (self._control.run, self._job):
+                if report.state == SETTLED and (report.run, report.job) == (self._run.run, self._job):
                     self._table.on_settled(report.target, report.version)
 
     # --- for the thread that assigns
@@ -164,7 +174,7 @@ class Assigner:
     def delete_outdated(self) -> None:
         """Delete the entries of earlier jobs, which every read would return."""
         offsets = self._target.group_offsets(self._group)
-        if old := outdated(offsets, self._flow, self._control.run, self._job):
+        if old := outdated(offsets, self._flow, self._run.run, self._job):
             self._target.delete_group_offsets(self._group, old, partial=True)
 
     def _commit(self, entries: Iterable[Entry]) -> dict[TopicPartition, KafkaError]:
@@ -198,7 +208,7 @@ class Assigner:
         self._announced_ms = self._clock.now()
         with self._lock:
             version = self._table.next_version()
-        self._control.announce_assignments(version)
+        self._run.announce_assignments(version)
         self._is_announced = True
         with self._lock:
             self._table.on_announced(version, self._clock.now())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyspark
@@ -28,7 +29,9 @@ from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status, summary_text
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
-from mirror.spark.run_control import RunRecord, new_run_id
+from mirror.spark.run_control import new_run_id
+from mirror.spark.supervision.flow_control import FlowControl
+from mirror.spark.supervision.states import Resumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.spark.supervision.states import Held, TakenOver
 
 _DESCRIPTION: Final = "Copy Kafka topics as a configuration specifies. With --json, the summary is printed at the end."
 
@@ -123,6 +127,9 @@ def run_flows(
     with run_telemetry(options.report_dir, consoles) as telemetry:
         for flow in flows:
             report = FlowReport(flow.name, datetime.now(UTC), run=new_run_id())
+            runs: list[FlowRun] = []
+            target = config.clusters[flow.target].client_options()
+            control = FlowControl(flow, target, partial(_follow, runs), partial(_warn, consoles, flow.name))
             run = FlowRun(
                 context,
                 config,
@@ -132,13 +139,26 @@ def run_flows(
                 consoles=consoles,
                 telemetry=telemetry,
                 findings=findings,
-                record=RunRecord(report.run),
+                control=control,
                 follows=False,
                 debug=options.debug,
             )
+            runs.append(run)
             reports.append(report)
-            _run_flow(run, reports, consoles, summary, options)
+            with control:
+                _run_flow(run, reports, consoles, summary, options)
     return reports
+
+
+def _follow(runs: Sequence[FlowRun], event: Held | TakenOver | Resumed) -> None:
+    """Stop the run that ``mirror stop``, or another run of its flow, ends."""
+    for run in runs:
+        if not isinstance(event, Resumed):
+            run.stop()
+
+
+def _warn(consoles: Consoles, flow: str, line: str) -> None:
+    consoles.warning(f"flow {flow}: {line}")
 
 
 def _flow_options(options: JobOptions, flow: str, run: str) -> FlowOptions:

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.flow_planner import FlowPlanner
-    from mirror.spark.run_control import RunControlClient, RunRecord
     from mirror.spark.status.flow_status import FlowStatus
+    from mirror.spark.supervision.flow_control import ClaimedRun
 
     Await = Callable[["FlowJob[CopyTask, CopiedTask]", Callable[[], None]], None]
     """Waits for the end of a job, and calls the function often meanwhile. Raises what the job raises."""
@@ -79,8 +79,7 @@ class JobParts:
     ledger: Ledger
     source: Admin
     target: Admin
-    control: RunControlClient
-    record: RunRecord
+    run: ClaimedRun
     planner: FlowPlanner
     results: FlowResults
     status: RunStatus
@@ -101,18 +100,19 @@ class JobParts:
 
     def job(self, plan: Plan, first_period: int | None) -> FlowJob[CopyTask, CopiedTask]:
         """Return the job that copies what ``plan`` has. Raises KafkaError."""
+        self.run.begin_job(plan.epoch)
         flow, ledger = self.flow, self.ledger
         of_job = TaskSpec(
-            run=self.control.run if self.record.claimed else "",
+            run=self.run.run,
             job=plan.epoch,
             renew_ms=0 if first_period is None else recommit_after_ms(self.target),
-            generation=self.record.wanted.generation,
+            generation=self.run.generation,
             refresh_ms=flow.refresh_ms,
             period_ms=FOREVER_MS if first_period is None else flow.period_ms,
             first_period=first_period,
             trace=str(epoch_id(flow.name, ledger.path.name, plan.epoch)),
         )
-        label = JobLabel.of(flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", self.control.run)
+        label = JobLabel.of(flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", self.run.run)
         return copy_job(self.context, self.options, tasks_of(plan, of_job), label)
 
 
@@ -144,7 +144,7 @@ class FollowedJob:
             parts.flow.name,
             _JOB,
             rows,
-            parts.control,
+            parts.run,
             parts.target,
             self._clock,
             settle_within_ms=self._settle_within_ms,
@@ -164,7 +164,7 @@ class FollowedJob:
             parts.results,
             parts.ledger,
             self._plan,
-            parts.control.run,
+            parts.run.run,
             _JOB,
             period_ms=parts.flow.period_ms,
             unix_ms=self._clock.unix_ms(),
@@ -198,7 +198,7 @@ class FollowedJob:
         self._job_results.update(self._clock.unix_ms(), self._assigner.ranges)
         if self._job.results:
             # A task that has ended gets nothing any more: the others end, too, and another job begins.
-            self._parts.record.want(job=_JOB + 1)
+            self._parts.run.end_job()
 
     @property
     def why(self) -> str:
@@ -218,7 +218,7 @@ class FollowedJob:
 
     def _follow_status(self, ended: threading.Event) -> None:
         parts = self._parts
-        failures = FailureLines(parts.control.run)
+        failures = FailureLines(parts.run.run)
         options = parts.config.clusters[parts.flow.target].client_options()
         with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
             while not ended.wait(_STATUS_INTERVAL_S):
@@ -230,8 +230,8 @@ class FollowedJob:
                     parts.warn_again(line)
                 for line in failures.recovered():
                     parts.progress.on_news(line)
-                own = (one for one in news.tasks if (one.run, one.job) == (parts.control.run, _JOB))
-                parts.record.want(attempts=newest_attempts((one.task, one.attempt) for one in own))
+                own = (one for one in news.tasks if (one.run, one.job) == (parts.run.run, _JOB))
+                parts.run.want(attempts=newest_attempts((one.task, one.attempt) for one in own))
 
     def update(self) -> None:
         """Do what follows from the reports of the tasks. Raises KafkaError."""
@@ -322,7 +322,7 @@ class BoundedJob:
         options = parts.config.clusters[parts.flow.target].client_options()
         with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
             while not ended.wait(_STATUS_INTERVAL_S):
-                self._progress.on_reports(one for one in follower.news().partitions if one.run == parts.control.run)
+                self._progress.on_reports(one for one in follower.news().partitions if one.run == parts.run.run)
 
 
 def _settle_within_ms(config: MirrorConfig, flow: FlowConfig) -> int:

@@ -37,9 +37,8 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.planning.limits import why_not_followed
-from mirror.spark.run_control import RunControlClient, takeover_message
 from mirror.spark.status.lag_monitor import LagMonitor, measure_once
-from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, TakenOver
+from mirror.spark.supervision.states import Began, JobEnded, Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -55,8 +54,8 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.preflight.flow_checks import Findings
-    from mirror.spark.run_control import RunRecord
     from mirror.spark.status.flow_status import FlowStatus
+    from mirror.spark.supervision.flow_control import ClaimedRun, FlowControl
     from mirror.spark.supervision.states import Event
     from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run import RunTelemetry
@@ -80,15 +79,16 @@ class FlowRun:
         consoles: Consoles,
         telemetry: RunTelemetry,
         findings: Findings,
-        record: RunRecord,
+        control: FlowControl,
         follows: bool,
         debug: bool = False,
     ) -> None:
         """``config`` and ``flow`` do not change: another configuration needs another run.
 
-        ``findings`` are those of the flow's check. ``record`` is that of this run, which may have claimed the flow
-        already. With ``follows`` it copies until it is to stop, otherwise what there is when it plans. Tasks without a
-        number (``options.parallelism`` 0) are as many as Spark runs at once.
+        ``findings`` are those of the flow's check. With ``control`` the run claims the flow; who has opened it stops
+        the run on a command or once another run has taken over, and records its end. With ``follows`` it copies until
+        it is to stop, otherwise what there is when it plans. Tasks without a number (``options.parallelism`` 0) are as
+        many as Spark runs at once.
         """
         self.report: Final = report
         self._context: Final = context
@@ -123,10 +123,10 @@ class FlowRun:
         self._results: Final = FlowResults(
             flow, report, self.ledger, consoles, telemetry, self._rounds.write_sync, debug=debug
         )
-        self._record: Final = record
+        self._control: Final = control
+        self._claimed: ClaimedRun | None = None
         self._asked: Final = threading.Event()
         self._cancelled: Final = threading.Event()
-        self._monitor: StreamMonitor | None = None
         self._watch: MirrorMakerWatch | None = None
         self._job: FollowedJob | BoundedJob | None = None
         self._status: RunStatus | None = None
@@ -138,8 +138,8 @@ class FlowRun:
     def stop(self) -> None:
         """Have the run end in order: what the target has acknowledged is committed."""
         self._asked.set()
-        if (monitor := self._monitor) is not None:
-            monitor.stop()
+        if (claimed := self._claimed) is not None:
+            claimed.end_job()
 
     def cancel(self) -> None:
         """Have the run end at once."""
@@ -180,8 +180,9 @@ class FlowRun:
             resources.callback(self._report_end, status)
         source, target = resources.enter_context(open_admins(self._config, flow))
         self._learn_addresses(source, target)
-        control = RunControlClient(target, flow.name, record=self._record)
-        self._claim(control)
+        if self._asked.is_set():
+            return self._ended()
+        claimed = self._claimed = self._claim()
         context = self._context()
         self._tell("planning")
         options = replace(self._options, parallelism=self._options.parallelism or context.defaultParallelism)
@@ -193,7 +194,7 @@ class FlowRun:
             ledger=self.ledger,
             source=source,
             target=target,
-            control=control,
+            run=claimed,
             planner=FlowPlanner(
                 self._config,
                 flow,
@@ -207,23 +208,25 @@ class FlowRun:
             results=self._results,
             progress=self._progress,
             consoles=self._consoles,
-            record=self._record,
             targets=lambda: self._targets,
             warn=self._warn_once,
             warn_again=self._warn,
         )
         self._job = job = FollowedJob(parts) if self._follows else BoundedJob(parts)
-        if (event := self._ended()) is not None:
-            return event
         job.prepare()
-        monitor = self._open_monitors(resources, job)
+        if self._asked.is_set():  # from here on, the number of its job ends the tasks
+            return self._ended()
+        self._open_monitors(resources, job)
         announce(Began())
         has_ended = self._has_ended(job)
-        if not self._ends:
-            monitor.follow(control)  # its tasks may have ended by a command that they have read first
+        if not self._asked.is_set():
+            with contextlib.suppress(KafkaError):
+                claimed.sync()  # its tasks may have ended by a command that they have read first
         if has_ended and not self._follows:
             self._complete()
-        return self._ended() or (Lost(job.why) if isinstance(job, FollowedJob) else JobEnded("in order"))
+        if self._asked.is_set() or not isinstance(job, FollowedJob):
+            return self._ended()
+        return Lost(job.why)
 
     def _has_ended(self, job: FollowedJob | BoundedJob) -> bool:
         """Run the job to its end, and record what it has copied; return False if Spark gave up that of a scheduled run.
@@ -249,17 +252,22 @@ class FlowRun:
             job.finish(cut_short=self.report.cut_short)
         return True
 
-    def _claim(self, control: RunControlClient) -> None:
+    def _claim(self) -> ClaimedRun:
         """Have other runs of the flow end. A scheduled run goes on if that fails. Raises KafkaError."""
-        if not self._follows:
-            control.claim_or_warn(self._warn)
-        elif (previous := control.claim()) is not None:
-            self._warn(takeover_message(previous))
+        try:
+            return self._control.claim(self._options.run, self._stop_if_resumed)
+        except KafkaError as error:
+            if self._follows:
+                raise
+            self._warn(f"another run of it could not be asked to end: {error}")
+            return self._control.unclaimed()
 
     def _prepare(self) -> TargetTopics:
         self._targets = targets = self._preparation.prepare()
-        Ledger.open(self._reports, self._flow.name, self._options.run)
-        self.ledger.write_targets(targets)
+        open_ledger = Ledger.of_stream if self._follows else Ledger.open
+        open_ledger(self._reports, self._flow.name, self._options.run)
+        with contextlib.suppress(OSError) if self._follows else contextlib.nullcontext():
+            self.ledger.write_targets(targets)
         self._rounds.align(self._preparation.created)
         self._rounds.on_prepared(targets)
         return targets
@@ -284,23 +292,18 @@ class FlowRun:
                 brokers = admin.describe_cluster().brokers
                 self._outages.learn(name, [f"{broker.host}:{broker.port}" for broker in brokers])
 
-    def _open_monitors(self, resources: contextlib.ExitStack, job: FollowedJob | BoundedJob) -> StreamMonitor:
+    def _open_monitors(self, resources: contextlib.ExitStack, job: FollowedJob | BoundedJob) -> None:
         """Begin what is done beside the copies."""
-        self._monitor = monitor = StreamMonitor(
+        monitor = StreamMonitor(
             self._config,
             self._flow,
             self._warn,
-            self._progress.on_news,
-            record=self._record,
             others=job.others,
             outages=self._outages,
-            watch=self._watch,
         )
-        if self._asked.is_set():
-            monitor.stop()
         resources.enter_context(monitor)
         if not isinstance(job, FollowedJob):
-            return monitor
+            return
         upkeep = TopicUpkeep(
             self._config,
             self._flow,
@@ -316,7 +319,6 @@ class FlowRun:
         resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, listener, self._reports))
         for rounds in self._rounds.opened(self._preparation.created):
             resources.enter_context(rounds)
-        return monitor
 
     def _prepare_again(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
         """Prepare ``topics``, and drop those that are ``gone``."""
@@ -354,11 +356,9 @@ class FlowRun:
         end_s = float("inf")
         while not job.done.done():
             update()
-            if self._ends:
+            if self._asked.is_set():
                 self.report.asked = self.report.asked or datetime.now(UTC)
                 end_s = min(end_s, time.monotonic() + self._flow.shutdown_timeout_ms / 1000)
-                if self._monitor is not None:
-                    self._monitor.stop()
             if self._cancelled.is_set() or time.monotonic() >= end_s:
                 self.report.cut_short = True
                 self._cancelled.set()
@@ -369,25 +369,20 @@ class FlowRun:
             with contextlib.suppress(TimeoutError):
                 job.done.exception(_POLL_S)
 
-    @property
-    def _ends(self) -> bool:
-        monitor = self._monitor
-        return self._asked.is_set() or (
-            monitor is not None and (monitor.stop_requested or monitor.fenced_by is not None)
-        )
-
-    def _ended(self) -> Event | None:
-        """Return why the run is to end; None if it is not. Raises MirrorMakerResumed."""
-        monitor = self._monitor
-        if monitor is not None and (other := monitor.fenced_by) is not None and self._is_incomplete:
+    def _ended(self) -> Event:
+        """Return what a run that was asked to end is, and name one that has taken over. Raises MirrorMakerResumed."""
+        other = None if self._claimed is None else self._claimed.fenced_by
+        if other is not None and self._is_incomplete:
             self.report.fenced = f"another run of this flow took over: {other.run} on {other.host}"
             self._consoles.error(self._prefixed(self.report.fenced))
-            return TakenOver(other.run, other.host)
-        if self._watch is not None:
+        elif self._watch is not None:
             self._watch.check()
-        if self._asked.is_set():
-            return JobEnded("cut short" if self.report.cut_short else "in order")
-        return Held() if monitor is not None and monitor.stop_requested else None
+        return JobEnded("cut short" if self.report.cut_short else "in order")
+
+    def _stop_if_resumed(self, _: ClaimedRun) -> None:
+        if self._watch is not None and not self._asked.is_set() and self._watch.read() is not None:
+            self._tell("MirrorMaker 2 copies again: this flow ends")
+            self.stop()
 
     @property
     def _is_incomplete(self) -> bool:
@@ -395,18 +390,15 @@ class FlowRun:
         return self._follows or any(one.outcome is not Outcome.COMPLETE for one in self.report.partitions)
 
     def _end(self) -> None:
-        """Record that the run has ended."""
+        """Complete the report."""
         self._progress.end()
         if self._follows:
             self.report.index_bytes = self._progress.index_bytes
             self._results.update_report()
-        if self._ends and not (self.report.cut_short or self.report.fenced or self.report.error):
+        if self._asked.is_set() and not (self.report.cut_short or self.report.fenced or self.report.error):
             self.report.behind = self._progress.why_behind()
             if self.report.behind is not None:
                 self._consoles.error(self._prefixed(f"it ends behind: {self.report.behind}"))
-        if self._record.claimed:
-            with contextlib.suppress(MirrorError), Admin(self._target_options) as target:
-                RunControlClient(target, self._flow.name, record=self._record).end()
         self.report.ended = datetime.now(UTC)
 
     @property

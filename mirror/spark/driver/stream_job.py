@@ -1,6 +1,6 @@
 """The driver's script of a stream: runs one Spark job per flow, until it is stopped.
 
-Exit status: 0 ended in order (stopped by a signal or ``mirror stop``); 1 could not run; 2 wrong usage;
+Exit status: 0 ended in order (drained, or stopped by a signal or ``mirror stop``); 1 could not run; 2 wrong usage;
 3 ended with partitions that did not complete, or because another run took over; 4 MirrorMaker 2 copies again what a
 flow has taken over; 130 or 143 interrupted: a signal stopped it, and it did not end within ``shutdown-timeout-ms``.
 """
@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 
 from mirror.config.load import load
-from mirror.errors import FlowError
+from mirror.errors import MirrorError
 from mirror.runtime.memory.malloc_tuning import collect_rarely
 from mirror.spark.contact import is_away
 from mirror.spark.driver.batch_job import (
-    check,
     interrupted_line,
     summarized,
     warn_of_exposed_credentials,
@@ -31,19 +32,23 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_results
 from mirror.spark.driver.report.report_file import ReportFile
 from mirror.spark.driver.session import start_stream_context
-from mirror.spark.driver.stream_site import Signals, StreamSite
+from mirror.spark.driver.stream_site import Signals, StreamSite, check_flow
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary
-from mirror.spark.planning.limits import why_not_followed
+from mirror.spark.preflight.flow_checks import FlowsRefused
 from mirror.spark.supervision.config_file import ConfigFile
 from mirror.spark.supervision.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from mirror.config.models import MirrorConfig
+    from pyspark import SparkContext
+
+    from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.preflight.flow_checks import Findings
 
+_CHECK_S: Final = 0.2
+"""How soon a signal is noticed while flows are checked."""
 _DESCRIPTION: Final = (
     "Follow Kafka topics as a configuration specifies, all flows concurrently. With --json, one line is printed per"
     " period of a flow (period-ms), and the summary as the last line."
@@ -93,39 +98,81 @@ def _run(
     warn_of_versions(consoles)
     warn_of_exposed_credentials(config, flows, consoles)
     give_up_s = math.inf if options.wait is None else time.monotonic() + options.wait
-    findings = check(config, flows, summary, consoles)
-    for flow in flows:
-        if (reason := why_not_followed(flow)) is not None:
-            findings.errors.setdefault(flow.name, FlowError(reason))
-    may_wait = options.wait != 0
-    errors = [findings.errors.get(flow.name) for flow in flows]
-    if not any(error is None or (may_wait and is_away(error)) for error in errors):
-        return _refuse(findings, options, consoles, summary)
-    with run_telemetry(options.report_dir, consoles) as telemetry:
+    checks = _begin_checks(config, flows, consoles)
+    try:
+        is_wanted = _await_first(checks, signals, may_wait=options.wait != 0)
+    except FlowsRefused as refused:
+        now = datetime.now(UTC)
+        errors = {name: "; ".join(lines) for name, lines in refused.problems.items()}
+        summary.write([FlowReport(name, now, now, error=error) for name, error in errors.items()])
+        raise
+    if not is_wanted:
+        consoles.progress("ending before any flow was checked, as it was asked to")
+        return 0
+    with run_telemetry(options.report_dir, consoles) as telemetry, contextlib.ExitStack() as stack:
         consoles.progress("starting the Spark session")
         context = start_stream_context()
+        stack.callback(_stop, context)
         signals.listen()  # Spark has installed its own handlers
-        site = StreamSite(context, options, consoles, telemetry, summary, report, signals, findings, give_up_s)
+        site = StreamSite(context, options, consoles, telemetry, summary, report, signals, checks, give_up_s)
         Supervisor(site, config, file, only=options.flow).run()
         status = site.status()
         site.summarize()
         for one in site.reports:
             if one.partitions or one.groups:
                 consoles.print_table(flow_results(one, None if options.all_partitions else MAX_PARTITIONS_SHOWN))
-        with contextlib.suppress(Py4JError, OSError):
-            context.stop()
         if signals.signum is not None and any(one.cut_short for one in site.reports):
             consoles.error(interrupted_line(signals.signum))
             return 128 + signals.signum
         return status
 
 
-def _refuse(findings: Findings, options: JobOptions, consoles: Consoles, summary: Summary) -> int:
-    """Report why no flow runs, and return the exit status."""
-    now = datetime.now(UTC)
-    lines = {
-        name: consoles.report(error, debug=options.debug, prefix=f"flow {name}: ")
-        for name, error in findings.errors.items()
-    }
-    summary.write([FlowReport(name, now, now, error=line) for name, line in lines.items()])
-    return EXIT_COULD_NOT_RUN
+def _begin_checks(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> dict[str, Future[Findings]]:
+    """Check each flow in a thread of its own: a cluster that is away delays no flow of others."""
+    names = dict.fromkeys(name for flow in flows for name in (flow.source, flow.target))
+    consoles.progress(f"checking the clusters {', '.join(names)}")
+    checks: dict[str, Future[Findings]] = {flow.name: Future() for flow in flows}
+
+    def check(flow: FlowConfig) -> None:
+        try:
+            checks[flow.name].set_result(check_flow(config, flow, consoles))
+        except BaseException as error:  # noqa: BLE001 - the flow's start raises it
+            checks[flow.name].set_exception(error)
+
+    for flow in flows:
+        threading.Thread(target=check, args=(flow,), name=f"mirror-check-{flow.name}", daemon=True).start()
+    return checks
+
+
+def _await_first(checks: Mapping[str, Future[Findings]], signals: Signals, *, may_wait: bool) -> bool:
+    """Wait until a flow may run, or may later; return False if a signal comes first.
+
+    Raises FlowsRefused, or another error of a flow, if none may.
+    """
+    errors: dict[str, BaseException] = {}
+    waiting = dict(checks)
+    while waiting and not signals.count:
+        done, _ = wait(waiting.values(), _CHECK_S, FIRST_COMPLETED)
+        for name in [name for name, one in waiting.items() if one in done]:
+            error = waiting.pop(name).exception()
+            if error is None or (may_wait and is_away(error)):
+                return True
+            errors[name] = error
+    if signals.count:
+        return False
+    other = next((error for error in errors.values() if not isinstance(error, MirrorError)), None)
+    if other is not None:
+        raise other
+    raise FlowsRefused(
+        {
+            name: [line for lines in error.problems.values() for line in lines]
+            if isinstance(error, FlowsRefused)
+            else [f"flow {name}: {error}"]
+            for name, error in errors.items()
+        }
+    )
+
+
+def _stop(context: SparkContext) -> None:
+    with contextlib.suppress(Py4JError, OSError):
+        context.stop()

@@ -81,6 +81,13 @@ class Ledger:
         bound_folder(report_dir)
         return cls(path)
 
+    @classmethod
+    def of_stream(cls, report_dir: Path, flow: str, run: str) -> Ledger:
+        """As :meth:`open`, but where it cannot be written, it is tried again with each result: copying goes on."""
+        with contextlib.suppress(FlowError):
+            return cls.open(report_dir, flow, run)
+        return cls(report_dir.absolute() / "ledger" / flow / run)
+
     def check_writable(self) -> None:
         """Raise FlowError if nothing can be written: the disk is full or read-only, or permission is missing."""
         with _writable(self.path):

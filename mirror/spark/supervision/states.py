@@ -26,8 +26,6 @@ KILLED_MS: Final = 5_000
 class FlowState(StrEnum):
     """The state of a configured flow in a stream."""
 
-    WANTED = "wanted"
-    """It is to be started now."""
     PREPARING = "preparing"
     """Its clusters are checked and its target topics prepared."""
     RUNNING = "running"
@@ -57,9 +55,9 @@ class Supervised:
     config: str = ""
     """The digest of its configuration."""
     then: FlowState | None = None
-    """The state after its job has ended as it was asked to; None: it was not asked."""
+    """The state after its job has ended as it was asked to; None: it was not asked. For an edit, it prepares again."""
     by_other_run: bool = False
-    """Whether it is held because another run has taken over."""
+    """Whether it is held, or is to be, because another run has taken over."""
     edit_refused: str = ""
     """Why an edit of its configuration has no effect: it goes on with its last valid one."""
 
@@ -81,8 +79,8 @@ class Began:
 class JobEnded:
     """Its job has ended without an error."""
 
-    outcome: Literal["in order", "cut short", "drained"]
-    """``cut short``: tasks were killed; ``drained``: all that there was is copied, as the stream was asked to."""
+    outcome: Literal["in order", "cut short"]
+    """``cut short``: tasks were killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ class TakenOver:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What it was held for has gone."""
+    """Nothing holds it, or what it was held for has gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +161,27 @@ def _stay(now: Supervised, _event: Event, _unix_ms: int, _backoff: Backoff) -> N
     return now, "none"
 
 
-def _start(now: Supervised, _event: Event, unix_ms: int, _backoff: Backoff) -> Next:
-    """The reason stays until it runs, or fails for another one."""
-    return _enter(now, FlowState.PREPARING, unix_ms, reason=now.reason), "run"
+def _start(now: Supervised, event: Event, unix_ms: int, _backoff: Backoff) -> Next:
+    """Start it, unless this is no edit. The reason stays until it runs, or fails for another one."""
+    if isinstance(event, Due):
+        return _enter(now, FlowState.PREPARING, unix_ms, reason=now.reason), "run"
+    if isinstance(event, Edited):
+        if event.config == now.config:
+            return replace(now, edit_refused=""), "none"
+        now = replace(now, config=event.config, edit_refused="")
+    return _enter(now, FlowState.PREPARING, unix_ms, failures=0), "run"
 
 
 def _run(now: Supervised, _event: Event, unix_ms: int, _backoff: Backoff) -> Next:
-    return _enter(now, FlowState.RUNNING, unix_ms, then=now.then), "none"
+    if now.then is not None:
+        return now, "none"
+    return _enter(now, FlowState.RUNNING, unix_ms), "none"
 
 
 def _back_off(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
+    if now.then in {FlowState.HELD, FlowState.ENDED}:
+        return _follow(now, event, unix_ms, backoff)
     error = event.error if isinstance(event, Lost) else "its job ended, and nothing had asked for that"
-    if now.then is FlowState.ENDED:
-        return _end(now, event, unix_ms, backoff)
     has_recovered = now.state is FlowState.RUNNING and unix_ms - now.since_ms >= STABLE_MS
     failures = 1 if has_recovered else now.failures + 1
     until_ms = unix_ms + backoff.after(failures)
@@ -185,42 +191,33 @@ def _back_off(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> 
 
 def _refuse(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
     assert isinstance(event, Refused)  # noqa: S101 - TABLE
-    if now.then is FlowState.ENDED:
-        return _end(now, event, unix_ms, backoff)
-    if now.then is FlowState.WANTED:  # what was refused is its configuration before the edit
-        return _renew(now, event, unix_ms, backoff)
+    if now.then is not None:  # if that is an edit: what was refused is its configuration before
+        return _follow(now, event, unix_ms, backoff)
     until_ms = None if event.retry_ms is None else unix_ms + event.retry_ms
     return _enter(now, FlowState.REFUSED, unix_ms, reason=event.reason, until_ms=until_ms, failures=0), "none"
 
 
 def _follow(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
     """Do what its job was asked to end for."""
-    assert isinstance(event, JobEnded)  # noqa: S101 - TABLE
-    if event.outcome == "drained" or now.then is FlowState.ENDED:
+    if now.then is FlowState.ENDED:
         return _end(now, event, unix_ms, backoff)
+    if now.then is FlowState.HELD:
+        held = _enter(now, FlowState.HELD, unix_ms, reason=now.reason, failures=0)
+        return replace(held, by_other_run=now.by_other_run), "none"
     if now.then is None:
         return _back_off(now, event, unix_ms, backoff)
-    if event.outcome == "in order":
-        return _renew(now, event, unix_ms, backoff)
-    # Its tasks may run on for a moment. At least once nothing fences them.
-    reason = "its copies were cut short for an edit of its configuration"
-    return _enter(now, FlowState.BACKING_OFF, unix_ms, reason=reason, until_ms=unix_ms + KILLED_MS), "none"
-
-
-def _renew(now: Supervised, event: Event, unix_ms: int, _backoff: Backoff) -> Next:
-    """Start it as soon as possible, unless this is no edit."""
-    if isinstance(event, Edited):
-        if event.config == now.config:
-            return replace(now, edit_refused=""), "none"
-        now = replace(now, config=event.config, edit_refused="")
-    return _enter(now, FlowState.WANTED, unix_ms, failures=0), "none"
+    if event == JobEnded("cut short"):
+        # Its tasks may run on for a moment. At least once nothing fences them.
+        reason = "its copies were cut short for an edit of its configuration"
+        return _enter(now, FlowState.BACKING_OFF, unix_ms, reason=reason, until_ms=unix_ms + KILLED_MS), "none"
+    return _start(now, event, unix_ms, backoff)
 
 
 def _restart(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
     assert isinstance(event, Edited)  # noqa: S101 - TABLE
-    if event.config == now.config and now.then is not FlowState.ENDED:
-        return replace(now, edit_refused=""), "none"
-    edited = replace(now, config=event.config, edit_refused="", then=FlowState.WANTED)
+    if now.then is FlowState.HELD or (event.config == now.config and now.then is None):
+        return replace(now, config=event.config, edit_refused=""), "none"
+    edited = replace(now, config=event.config, edit_refused="", then=FlowState.PREPARING)
     return edited, "stop" if now.then is None else "none"
 
 
@@ -235,19 +232,26 @@ def _note(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Ne
 
 
 def _stop(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
+    """End its job; what it was to end for before counts no more, unless that is the end of all."""
     at_once = isinstance(event, StopAsked) and event.at_once
-    return replace(now, then=FlowState.ENDED), "cancel" if at_once else "stop" if now.then is None else "none"
+    action: Action = "cancel" if at_once else "stop" if now.then is None else "none"
+    if isinstance(event, Held | TakenOver):
+        if now.then is FlowState.ENDED:
+            return now, "none"
+        is_taken = isinstance(event, TakenOver)
+        return replace(now, then=FlowState.HELD, reason=_why_held(event), by_other_run=is_taken), action
+    return replace(now, then=FlowState.ENDED), action
 
 
-def _hold(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
-    if now.then is FlowState.ENDED:
-        return _end(now, event, unix_ms, backoff)
-    if isinstance(event, TakenOver):
-        reason = f"another run of this flow took over: {event.run} on {event.host}"
-    else:
-        reason = "mirror stop has stopped it"
-    held = _enter(now, FlowState.HELD, unix_ms, reason=reason, failures=0)
+def _hold(now: Supervised, event: Event, unix_ms: int, _backoff: Backoff) -> Next:
+    held = _enter(now, FlowState.HELD, unix_ms, reason=_why_held(event), failures=0)
     return replace(held, by_other_run=isinstance(event, TakenOver)), "none"
+
+
+def _why_held(event: Event) -> str:
+    if isinstance(event, TakenOver):
+        return f"another run of this flow took over: {event.run} on {event.host}"
+    return "mirror stop has stopped it"
 
 
 def _end(now: Supervised, _event: Event, unix_ms: int, _backoff: Backoff) -> Next:
@@ -258,24 +262,26 @@ Rule: TypeAlias = "Callable[[Supervised, Event, int, Backoff], Next]"
 
 # fmt: off
 TABLE: Final[Mapping[type[Event], tuple[Rule, ...]]] = {
-    # state:    wanted       preparing    running      backing off  refused      held         ended
-    Due:        (_start,      _stay,       _stay,       _start,      _start,      _stay,       _stay),
-    Began:      (_stay,       _run,        _run,        _stay,       _stay,       _stay,       _stay),
-    JobEnded:   (_stay,       _follow,     _follow,     _stay,       _stay,       _stay,       _stay),
-    Lost:       (_back_off,   _back_off,   _back_off,   _back_off,   _back_off,   _stay,       _stay),
-    Refused:    (_refuse,     _refuse,     _refuse,     _refuse,     _refuse,     _stay,       _stay),
-    Edited:     (_renew,      _restart,    _restart,    _renew,      _renew,      _keep,       _stay),
-    WrongEdit:  (_note,       _note,       _note,       _note,       _note,       _note,       _stay),
-    Removed:    (_end,        _stop,       _stop,       _end,        _end,        _end,        _stay),
-    StopAsked:  (_end,        _stop,       _stop,       _end,        _end,        _end,        _stay),
-    Held:       (_hold,       _hold,       _hold,       _hold,       _hold,       _hold,       _stay),
-    TakenOver:  (_hold,       _hold,       _hold,       _hold,       _hold,       _hold,       _stay),
-    Resumed:    (_stay,       _stay,       _stay,       _stay,       _stay,       _renew,      _stay),
+    # state:    preparing    running      backing off  refused      held         ended
+    Due:        (_stay,       _stay,       _start,      _start,      _stay,       _stay),
+    Began:      (_run,        _run,        _stay,       _stay,       _stay,       _stay),
+    JobEnded:   (_follow,     _follow,     _stay,       _stay,       _stay,       _stay),
+    Lost:       (_back_off,   _back_off,   _back_off,   _back_off,   _stay,       _stay),
+    Refused:    (_refuse,     _refuse,     _refuse,     _refuse,     _stay,       _stay),
+    Edited:     (_restart,    _restart,    _start,      _start,      _keep,       _stay),
+    WrongEdit:  (_note,       _note,       _note,       _note,       _note,       _stay),
+    Removed:    (_stop,       _stop,       _end,        _end,        _end,        _stay),
+    StopAsked:  (_stop,       _stop,       _end,        _end,        _end,        _stay),
+    Held:       (_stop,       _stop,       _hold,       _hold,       _hold,       _stay),
+    TakenOver:  (_stop,       _stop,       _hold,       _hold,       _hold,       _stay),
+    Resumed:    (_stay,       _stay,       _stay,       _stay,       _start,      _stay),
 }
 # fmt: on
 """The rule for each event, by state in the order of :class:`FlowState`."""
 
 _ORDER: Final = {state: place for place, state in enumerate(FlowState)}
+NEW: Final = Supervised(FlowState.REFUSED, since_ms=0, until_ms=0, config="0")
+"""A flow that has not been started."""
 _NOT_RUNNING: Final = frozenset({FlowState.PREPARING, FlowState.BACKING_OFF, FlowState.REFUSED})
 
 
@@ -286,7 +292,7 @@ def next_state(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) ->
 
 def is_due(now: Supervised, unix_ms: int) -> bool:
     """Whether the flow is to be started."""
-    return now.state is FlowState.WANTED or (now.until_ms is not None and unix_ms >= now.until_ms)
+    return now.until_ms is not None and unix_ms >= now.until_ms
 
 
 def _enter(

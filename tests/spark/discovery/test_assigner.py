@@ -16,6 +16,8 @@ from mirror.relay.progress.assignment_entries import entries_of
 from mirror.relay.progress.control import control_partition
 from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.run_control import RunControlClient
+from mirror.spark.supervision.flow_control import ClaimedRun
+from tests.spark.claimed_run import claimed_run
 from tests.spark.fakes import FOLDER, Admin, Cluster
 
 if TYPE_CHECKING:
@@ -58,8 +60,8 @@ class Job:
     def __init__(self, folder: Path) -> None:
         self.cluster = Cluster("b:1", folder).make()
         self.target = cast("client.Admin", Admin({"bootstrap.servers": "b:1"}))
-        self.control = RunControlClient(self.target, "f", RUN)
-        self.control.claim()
+        self.run = claimed_run(RUN, self.target)
+        self.control = self.run.client
         self.warned: list[str] = []
         self.clock = Clock()
         rows = [[range_of("x")], [range_of("y"), range_of("z")]]
@@ -67,7 +69,7 @@ class Job:
             "f",
             JOB,
             rows,
-            self.control,
+            self.run,
             self.target,
             self.clock,
             settle_within_ms=SETTLE_MS,
@@ -143,12 +145,12 @@ def test_what_is_new_goes_to_the_least_loaded_task_under_a_version_that_is_annou
 
 
 def test_an_entry_is_committed_before_its_version_is_announced(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    def announce(_: RunControlClient, version: int) -> None:
+    def announce(_: ClaimedRun, version: int) -> None:
         assert job.entries()["a.new"].version <= version
         announced.append(version)
 
     announced = list[int]()
-    monkeypatch.setattr(RunControlClient, "announce_assignments", announce)
+    monkeypatch.setattr(ClaimedRun, "announce_assignments", announce)
     job.assigner.take([range_of("new")])
     assert len(announced) == 1
 
@@ -249,7 +251,7 @@ def test_reports_and_the_main_loop_do_not_wait_for_the_target(job: Job, monkeypa
         assert [one.topic for one in job.assigner.ranges()] == ["x", "y", "z", "new"]
         job.report(0)
 
-    monkeypatch.setattr(RunControlClient, "announce_assignments", announce)
+    monkeypatch.setattr(ClaimedRun, "announce_assignments", announce)
     job.assigner.take([range_of("new")])
 
 
@@ -258,7 +260,7 @@ def test_what_could_not_be_announced_is_announced_later(job: Job, monkeypatch: p
         raise KafkaTimeout("no answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(RunControlClient, "announce_assignments", fail)
+        patched.setattr(ClaimedRun, "announce_assignments", fail)
         with pytest.raises(KafkaTimeout):
             job.assigner.take([range_of("new")])
     job.assigner.update()

@@ -19,7 +19,7 @@ from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.discovery.topic_watch import TopicWatch
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
-from mirror.spark.run_control import RunControlClient
+from tests.spark.claimed_run import claimed_run
 from tests.spark.discovery.test_assigner import Clock, range_of
 from tests.spark.fakes import FOLDER, Admin
 from tests.spark.flow_harness import FlowHarness
@@ -42,15 +42,15 @@ class Stream:
             file.write(more)
         _, self.flow = FlowOptions(site.config, "f", folder).load()
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
-        self.control = RunControlClient(self.target, "f", "run-1")
-        self.control.claim()
+        run = claimed_run("run-1", self.target)
+        self.control = run.client
         self.prepared: list[list[str]] = []
         self.owned = OwnedTopics(self.flow.name)
         self.owned.add(self.target.describe_topics(["a.orders"]))
         self.targets = prepare_topics(self.flow, self.source, self.target, owned=self.owned).targets
         rows = [[range_of("orders", number)] for number in range(2)]
         clock, ignore = Clock(), list[str]().append
-        self.assigner = Assigner("f", 1, rows, self.control, self.target, clock, settle_within_ms=60_000, warn=ignore)
+        self.assigner = Assigner("f", 1, rows, run, self.target, clock, settle_within_ms=60_000, warn=ignore)
         self.lines: list[str] = []
         self.begin()
 

@@ -21,7 +21,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark import flow_admins
 from mirror.spark.contact import is_away
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.driver import copy_jobs, flow_preparation, flow_run, stream_monitor
+from mirror.spark.driver import copy_jobs, flow_preparation, flow_run
 from mirror.spark.driver.copy_jobs import FollowedJob
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.console import Consoles
@@ -29,9 +29,11 @@ from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import FlowReport, exit_status
 from mirror.spark.preflight.flow_checks import Findings
-from mirror.spark.run_control import RunControlClient, RunRecord
+from mirror.spark.run_control import RunControlClient
 from mirror.spark.status import lag_monitor, status_reader, target_progress
-from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, TakenOver
+from mirror.spark.supervision import flow_control
+from mirror.spark.supervision.flow_control import FlowControl
+from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Resumed, TakenOver
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.polling import eventually
@@ -95,6 +97,8 @@ class Run(FlowHarness):
             return self.jobs[-1]
 
         monkeypatch.setattr(copy_jobs, "copy_job", copy_job)
+        self.posted: list[object] = []
+        self.flow_control = FlowControl(flow, {"bootstrap.servers": "b:1"}, self._on_control, Consoles().warning)
         self.stream = FlowRun(
             lambda: cast("Any", SimpleNamespace(defaultParallelism=3)),
             config,
@@ -104,12 +108,18 @@ class Run(FlowHarness):
             consoles=Consoles(),
             telemetry=RunTelemetry(TelemetrySettings(disabled=True), self.report, SystemClock()),
             findings=Findings(),
-            record=RunRecord("run-1"),
+            control=self.flow_control,
             follows=follows,
         )
         self.event: Event | None = None
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _on_control(self, event: Held | TakenOver | Resumed) -> None:
+        """As who has opened the run, and stops it."""
+        self.posted.append(event)
+        if not isinstance(event, Resumed):
+            self.stream.stop()
 
     def _run(self) -> None:
         try:
@@ -133,6 +143,8 @@ class Run(FlowHarness):
         self._thread.join(30)
         assert not self._thread.is_alive()
         assert self.flow_report.ended is not None
+        self.flow_control.end()
+        self.flow_control.close(30)
         return self.event
 
     def control(self, run: str = "") -> RunControlClient:
@@ -148,7 +160,7 @@ class Run(FlowHarness):
 
 @pytest.fixture(autouse=True)
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    modules = (flow_run, flow_preparation, flow_admins, stream_monitor, status_reader, lag_monitor, target_progress)
+    modules = (flow_run, flow_preparation, flow_admins, flow_control, status_reader, lag_monitor, target_progress)
     use_fakes(tmp_path, monkeypatch, *modules)
     monkeypatch.setattr(copy_jobs, "StatusFollower", SilentFollower)
 
@@ -163,7 +175,7 @@ def test_a_job_has_a_task_for_each_slot_and_its_run_has_claimed_the_flow(
     assert {task.spec.generation for task in job.tasks} == {run.record().generation}
     assert run.flow_report.asked is None
     run.stream.stop()
-    eventually(lambda: run.record().stop, what="the command to stop")
+    eventually(lambda: run.record().job == 2, what="the command to the tasks")
     eventually(lambda: run.flow_report.asked, what="the time at which it was asked to end")
     job.end()
     assert run.ended() == JobEnded("in order")
@@ -190,18 +202,16 @@ def test_mirror_stop_and_another_run_end_it(tmp_path: Path, monkeypatch: pytest.
     run = Run(tmp_path, monkeypatch)
     job = run.begin()
     run.control().stop()
-    eventually(lambda: run.stream._ends, what="the word of mirror stop")
+    eventually(run.stream._asked.is_set, what="the word of mirror stop")
     job.end()
-    assert run.ended() == Held()
+    assert (run.ended(), Held() in run.posted) == (JobEnded("in order"), True)
 
     run = Run(tmp_path, monkeypatch)
     job = run.begin()
     run.control("run-2").claim()
-    eventually(lambda: run.stream._ends, what="the word of the other run")
+    eventually(run.stream._asked.is_set, what="the word of the other run")
     job.end(Outcome.FENCED)
-    event = run.ended()
-    assert isinstance(event, TakenOver)
-    assert event.run == "run-2"
+    assert run.ended() == JobEnded("in order")
     assert run.flow_report.outcome is Outcome.FENCED
     assert run.record().run == "run-2"
 
@@ -209,18 +219,12 @@ def test_mirror_stop_and_another_run_end_it(tmp_path: Path, monkeypatch: pytest.
 def test_tasks_that_read_a_command_before_their_driver_does_have_not_ended_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_monitor, "POLL_INTERVAL_MS", 60_000)
+    monkeypatch.setattr(flow_control, "POLL_INTERVAL_MS", 60_000)
     run = Run(tmp_path, monkeypatch)
     job = run.begin()
     run.control().stop()
     job.end()
-    assert run.ended() == Held()
-
-    run = Run(tmp_path, monkeypatch)
-    job = run.begin()
-    run.control("run-2").claim()
-    job.end(Outcome.FENCED)
-    assert isinstance(run.ended(), TakenOver)
+    assert (run.ended(), Held() in run.posted) == (JobEnded("in order"), True)
 
 
 def test_a_job_that_spark_gives_up_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +369,7 @@ def test_a_scheduled_run_that_another_one_has_ended_names_it_unless_it_was_compl
     run = Run(tmp_path, monkeypatch, follows=False)
     job = run.begin()
     run.control("run-2").claim()
-    eventually(lambda: run.stream._ends, what="the word of the other run")
+    eventually(run.stream._asked.is_set, what="the word of the other run")
     job.end(outcome)
     run.ended()
     assert run.flow_report.outcome is outcome
@@ -414,6 +418,6 @@ def test_new_topics_get_a_task_of_the_job_and_gone_ones_lose_theirs(
 
     eventually(lambda: says("followed no more: orders-2 (1 partition)"), what="the line about it")
     run.stream.stop()
-    eventually(lambda: run.record().stop, what="the command to stop")
+    eventually(lambda: run.record().job == 2, what="the command to the tasks")
     job.end()
     assert run.ended() == JobEnded("in order")

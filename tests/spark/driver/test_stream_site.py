@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,22 +14,29 @@ from typing import Any, cast
 
 import pytest
 
-from mirror.errors import FlowError, KafkaTimeout
-from mirror.spark.driver import stream_site
+from mirror.config.load import load
+from mirror.config.models import FlowConfig
+from mirror.errors import FlowError, KafkaTimeout, MirrorError
+from mirror.spark.driver import stream_flow, stream_job, stream_site
 from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.output.console import Consoles
-from mirror.spark.driver.stream_site import NoFreeSlot, Signals, StreamSite
-from mirror.spark.preflight.flow_checks import Findings
-from mirror.spark.supervision.states import FlowState, Lost, Refused, Supervised
+from mirror.spark.driver.stream_flow import NoFreeSlot, StreamFlow
+from mirror.spark.driver.stream_site import Signals, StreamSite
+from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.preflight.flow_checks import Findings, FlowsRefused
+from mirror.spark.supervision.config_file import FlowSettings
+from mirror.spark.supervision.states import NEW, FlowState, Lost, Refused, Supervised
 from mirror.telemetry.metrics.metric_store import MetricStore
+from tests.spark.fakes import SilentWriter
+from tests.spark.supervision.stand_in import CLUSTERS, flow
 
-WANTED = Supervised(FlowState.WANTED, 0)
 RUNNING = Supervised(FlowState.RUNNING, 1)
 AWAY = Supervised(FlowState.BACKING_OFF, 2, reason="cluster b does not answer, for 5 s", until_ms=9)
 AGAIN = Supervised(FlowState.BACKING_OFF, 2, reason="cluster b does not answer, for 65 s", until_ms=99)
 ALIVE = SimpleNamespace(isStopped=lambda: False)
 """The JVM's side of Spark's context."""
-PREPARING = Supervised(FlowState.PREPARING, 2, reason=AWAY.reason)
+PREPARING = Supervised(FlowState.PREPARING, 2)
+AGAIN_PREPARING = Supervised(FlowState.PREPARING, 2, reason=AWAY.reason)
 
 
 class Summary:
@@ -36,14 +45,9 @@ class Summary:
 
 
 class Site(StreamSite):
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        wait_s: float = 1e9,
-        sc: Callable[[], object] = lambda: ALIVE,
-    ) -> None:
+    def __init__(self, folder: Path, *, wait_s: float = 1e9, sc: Callable[[], object] = lambda: ALIVE) -> None:
         self.metrics = MetricStore()
+        self.signals = Signals()
         telemetry = SimpleNamespace(metrics=self.metrics, export_metrics=lambda: None)
         super().__init__(
             cast("Any", SimpleNamespace(master="spark://h:1", _jsc=SimpleNamespace(sc=sc))),
@@ -51,16 +55,19 @@ class Site(StreamSite):
             Consoles(),
             cast("Any", telemetry),
             cast("Any", Summary()),
-            cast("Any", None),
-            Signals(),
-            Findings(),
+            cast("Any", SimpleNamespace(write_if_due=bool)),
+            self.signals,
+            {},
             time.monotonic() + wait_s,
         )
 
+    def flow(self, name: str = "f") -> StreamFlow:
+        return self._flows[name] if name in self._flows else self.add(name, lambda _: None)
+
     def change(self, *states: Supervised, name: str = "f") -> None:
-        before: Supervised | None = None
+        before = NEW
         for now in states:
-            self.on_change(name, None, before, now)
+            self.flow(name).on_change(None, before, now)
             before = now
 
     def states(self) -> dict[str, str]:
@@ -72,10 +79,10 @@ def test_each_change_is_one_line_and_a_repeated_attempt_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = Site(tmp_path)
-    site.change(WANTED, PREPARING, RUNNING, AWAY, PREPARING, AGAIN, PREPARING, RUNNING)
+    site.change(PREPARING, RUNNING, AWAY, AGAIN_PREPARING, AGAIN, AGAIN_PREPARING, RUNNING)
     said = [line.partition("flow f: ")[2] for line in " ".join(capsys.readouterr().err.split()).split("mirror: ")]
     assert [line.strip() for line in said if line] == [
-        "preparing: cluster b does not answer, for 5 s",
+        "preparing",
         "running",
         "backing off: cluster b does not answer, for 5 s; it is tried again by itself",
         "running",
@@ -100,8 +107,8 @@ def test_what_an_edit_does_is_one_line_for_each_state_of_its_flow(
     for state, (edited, removed) in expected.items():
         site.change(state)
         lines_of(capsys)
-        site.on_edit("f", ["topics"])
-        site.on_removal("f")
+        site.flow().on_edit(["topics"])
+        site.flow().on_removal()
         assert lines_of(capsys) == [
             f"flow f: its configuration was read again (topics): {edited}",
             f"flow f: it was removed from the configuration file: {removed}",
@@ -142,10 +149,10 @@ def test_the_death_of_spark_is_one_error_for_each_flow_and_none_for_each_failed_
 ) -> None:
     site = Site(tmp_path, sc=_refuse)
     for name in "fg":
-        site.change(WANTED, RUNNING, name=name)
+        site.change(RUNNING, name=name)
     lines_of(capsys)
     for name in "fg":
-        lost = site.event_of(name, ConnectionRefusedError(111, "Connection refused"))
+        lost = site.flow(name).event_of(ConnectionRefusedError(111, "Connection refused"))
         assert isinstance(lost, Lost)
         site.change(RUNNING, AWAY, name=name)
     said = lines_of(capsys)
@@ -159,8 +166,8 @@ def _refuse() -> object:
 
 def test_the_metric_has_the_state_of_each_flow(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.change(WANTED, RUNNING, AWAY)
-    site.change(WANTED, RUNNING, name="g")
+    site.change(RUNNING, AWAY)
+    site.change(RUNNING, name="g")
     assert site.states() == {"f": "backing off", "g": "running"}
     site.change(RUNNING, Supervised(FlowState.ENDED, 3), name="g")
     assert site.states() == {"f": "backing off"}
@@ -179,16 +186,15 @@ def test_what_passes_is_lost_and_what_someone_has_to_mend_is_refused(
     tmp_path: Path, error: Exception, event: object
 ) -> None:
     site = Site(tmp_path)
-    site.change(WANTED)
-    assert site.event_of("f", error) == event
+    assert site.flow().event_of(error) == event
 
 
 def test_only_a_flow_that_has_never_run_is_given_up(tmp_path: Path) -> None:
     site = Site(tmp_path, wait_s=0)
-    site.change(WANTED, AWAY)
-    assert site.gives_up("f", AWAY)
-    site.change(WANTED, RUNNING, AWAY)
-    assert not site.gives_up("f", AWAY)
+    site.change(AWAY)
+    assert site.flow().gives_up(AWAY)
+    site.change(RUNNING, AWAY)
+    assert not site.flow().gives_up(AWAY)
 
 
 def test_a_flow_that_is_added_to_a_cluster_gets_a_free_slot_or_waits(
@@ -196,13 +202,127 @@ def test_a_flow_that_is_added_to_a_cluster_gets_a_free_slot_or_waits(
 ) -> None:
     monkeypatch.setattr(stream_site, "slots_of", lambda _: 3)
     site = Site(tmp_path)
-    site.change(WANTED, PREPARING, name="f")
-    site.change(WANTED, PREPARING, name="g")
-    first, second = (site._flows[name] for name in "fg")
-    assert (site._take_slots(first), site._take_slots(second)) == (1, 1)
-    site.change(PREPARING, AWAY, name="g")
-    second.state = FlowState.ENDED
-    assert site._take_slots(first) == 3
-    site.change(WANTED, PREPARING, name="h")
+    for name in "fg":
+        site.change(PREPARING, name=name)
+    assert [site._take_slots(site.flow(name)) for name in "fg"] == [1, 1]
+    site.change(PREPARING, Supervised(FlowState.ENDED, 3), name="g")
+    assert site._take_slots(site.flow("f")) == 3
+    site.change(PREPARING, name="h")
     with pytest.raises(NoFreeSlot, match="3 task slots"):
-        site._take_slots(site._flows["h"])
+        site._take_slots(site.flow("h"))
+
+
+def test_a_second_signal_is_said_to_end_the_stream_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = Site(tmp_path)
+    for _ in range(3):
+        site.signals._on_signal(signal.SIGTERM, None)
+        site.tick()
+    assert lines_of(capsys) == [
+        "ending after SIGTERM: committing what the target has acknowledged",
+        "ending after SIGTERM: at once, as it was asked again",
+    ]
+
+
+def test_a_flow_starts_although_the_report_folder_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "ledger").write_text("no folder")
+    ledger = Ledger.of_stream(tmp_path, "f", "run1")
+    assert ledger.why_not_writable() is not None
+    assert (ledger.path.name, ledger.path.parents[2]) == ("run1", tmp_path)
+
+
+class Settings:
+    """A configuration whose first flow's source is away."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "mirror.toml"
+        path.write_text(CLUSTERS + flow("f") + flow("g"))
+        self.config = load(path)
+
+    def of(self, name: str) -> FlowSettings:
+        return FlowSettings(self.config, self.config.flows[name])
+
+
+def test_a_cluster_that_is_away_delays_no_flow_of_others_and_all_refused_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, away = Settings(tmp_path), threading.Event()
+    refusals: dict[str, MirrorError] = {}
+
+    def check(_: object, flows: list[FlowConfig], __: object) -> Findings:
+        if flows[0].name == "f":
+            assert away.wait(30)
+        if (error := refusals.get(flows[0].name)) is not None:
+            raise error
+        return Findings()
+
+    monkeypatch.setattr(stream_site, "check_flows", check)
+
+    def first(*, may_wait: bool = True, signals: int = 0) -> bool:
+        checks = stream_job._begin_checks(settings.config, list(settings.config.flows.values()), Consoles())
+        seen = Signals()
+        seen.count = signals
+        return stream_job._await_first(checks, seen, may_wait=may_wait)
+
+    assert first(), "one flow may run, while the other is still checked"
+    assert not first(signals=1)
+    away.set()
+    refusals |= {"f": FlowsRefused({"f": ["flow f: no topic"]}), "g": FlowError("wrong password")}
+    with pytest.raises(FlowsRefused, match="flow f: no topic\nflow g: wrong password"):
+        first()
+    refusals["f"] = KafkaTimeout("cluster a does not answer")
+    assert first(), "it may run later"
+    with pytest.raises(FlowsRefused):
+        first(may_wait=False)
+
+
+def test_an_opening_that_was_given_up_does_not_replace_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_site, "slots_of", lambda _: 4)
+    monkeypatch.setattr(stream_site, "check_flows", lambda *_: Findings())
+    monkeypatch.setattr(stream_flow, "FlowControl", SilentControl)
+    monkeypatch.setattr(stream_flow, "StatusWriter", SilentWriter)
+    site, settings = Site(tmp_path), Settings(tmp_path).of("f")
+    site.flow().on_change(settings, NEW, PREPARING)
+    shown = site.flow().open(settings)
+    site.flow().use(shown)
+    late = site.flow().open(settings)
+    assert site.reports[0] is shown.report
+    assert site.flow().ledger is shown.ledger
+    assert late.report is not shown.report
+
+
+class SilentControl:
+    """Follows nothing."""
+
+    def __init__(self, _: object, options: object, *__: object) -> None:
+        self.options = options
+        self.calls: list[str] = []
+        self.run = ""
+
+    def begin(self) -> str:
+        return "run"
+
+    def wait(self, *, claims: bool) -> None:
+        self.calls.append(f"wait {claims}")
+
+    def end(self) -> None:
+        self.calls.append("end")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_the_control_record_follows_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_flow, "FlowControl", SilentControl)
+    monkeypatch.setattr(stream_flow, "StatusWriter", SilentWriter)
+    site, settings = Site(tmp_path), Settings(tmp_path).of("f")
+    held = Supervised(FlowState.HELD, 2)
+    before = NEW
+    for now in (PREPARING, AWAY, Supervised(FlowState.REFUSED, 2), held, replace(held, by_other_run=True)):
+        site.flow().on_change(settings, before, now)
+        before = now
+    control = cast("SilentControl", site.flow()._control)
+    assert control.calls == ["wait True", "wait False", "end"]
+    site.flow().leave()
+    assert control.calls[3:] == ["end", "close"]

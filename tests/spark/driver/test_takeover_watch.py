@@ -22,8 +22,9 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.preflight.flow_checks import Findings
-from mirror.spark.run_control import RunControlClient, RunRecord, new_run_id
+from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.takeover_state import read_resumed
+from mirror.spark.supervision.flow_control import FlowControl
 from mirror.takeover import watch as takeover_watch
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
@@ -76,18 +77,21 @@ class Runs:
             },
             flows={FLOW: self.flow},
         )
-        FlowRun(
-            lambda: cast("Any", SimpleNamespace(defaultParallelism=1)),
-            config,
-            self.flow,
-            FlowOptions(self._folder, FLOW, self._folder / "ledger" / FLOW / (run := new_run_id())),
-            FlowReport(FLOW, datetime.now(UTC), run=run),
-            consoles=Consoles(),
-            telemetry=RunTelemetry(TelemetrySettings(disabled=True), self._folder, SystemClock()),
-            findings=Findings(),
-            record=RunRecord(run),
-            follows=False,
-        ).run(lambda _: None)
+        run = new_run_id()
+        options = config.clusters["berlin"].client_options()
+        with FlowControl(self.flow, options, lambda _: None, Consoles().warning, every_ms=5) as control:
+            FlowRun(
+                lambda: cast("Any", SimpleNamespace(defaultParallelism=1)),
+                config,
+                self.flow,
+                FlowOptions(self._folder, FLOW, self._folder / "ledger" / FLOW / run),
+                FlowReport(FLOW, datetime.now(UTC), run=run),
+                consoles=Consoles(),
+                telemetry=RunTelemetry(TelemetrySettings(disabled=True), self._folder, SystemClock()),
+                findings=Findings(),
+                control=control,
+                follows=False,
+            ).run(lambda _: None)
 
     def resumed(self) -> str | None:
         """As ``mirror status`` reads it."""
@@ -99,7 +103,7 @@ class Runs:
         """Whether the run is asked to end."""
         with Admin({"bootstrap.servers": self.mm2.pair.target.bootstrap}) as admin:
             control = RunControlClient(admin, FLOW).read()
-        return control is not None and control.stop
+        return control is not None and control.job > 0
 
 
 @pytest.fixture

@@ -7,9 +7,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from mirror.config.load import load
 from mirror.spark.supervision.config_file import ConfigFile, FlowSettings
+from mirror.spark.supervision.start import Stream
 from mirror.spark.supervision.states import Began, Event, FlowState, JobEnded, Lost, Refused, Supervised
 from mirror.spark.supervision.supervisor import Supervisor
 from tests.polling import eventually
@@ -59,6 +61,51 @@ class StandInStream:
         self._end.put(result)
 
 
+class StandInFlow:
+    """What one flow is supervised with."""
+
+    def __init__(self, site: StandInSite, name: str, post: Callable[[Event], None]) -> None:
+        self.name = name
+        self.post = post
+        """Posts what the flow's control finds."""
+        self.used: list[StandInStream] = []
+        self._site = site
+
+    def open(self, settings: FlowSettings) -> StandInStream:
+        site = self._site
+        site.begun_openings.put(self.name)
+        assert site.opening.wait(30)
+        if (error := site.refusals.get(self.name)) is not None:
+            raise error
+        site.streams[self.name].append(StandInStream(settings, obeys=site.obeys))
+        return site.streams[self.name][-1]
+
+    def use(self, stream: Stream) -> None:
+        self.used.append(cast("StandInStream", stream))
+
+    def event_of(self, error: BaseException) -> Event:
+        text = f"{self.name}: {error}"
+        return Refused(text, 60_000) if isinstance(error, ValueError) else Lost(text)
+
+    def leave(self) -> None:
+        self._site.left.append(self.name)
+
+    def gives_up(self, now: Supervised) -> bool:
+        del now
+        return self._site.gives_up_all
+
+    def on_change(self, settings: FlowSettings | None, before: Supervised, now: Supervised) -> None:
+        del settings
+        if before.state is not now.state:
+            self._site.changes.append((self.name, now.state))
+
+    def on_edit(self, keys: list[str]) -> None:
+        self._site.edits.append((self.name, keys))
+
+    def on_removal(self) -> None:
+        self._site.removed.append(self.name)
+
+
 class StandInSite:
     """A supervisor of flows of a file in ``folder``; time stands still unless a test lets it pass."""
 
@@ -68,14 +115,15 @@ class StandInSite:
         self.unix_ms = 1_000_000
         self.now_s = 0.0
         self.signals = 0
+        self.flows: dict[str, StandInFlow] = {}
         self.streams: dict[str, list[StandInStream]] = defaultdict(list)
         self.refusals: dict[str, BaseException] = {}
         """What the opening of a stream raises."""
         self.opening = threading.Event()
         """Set: streams are opened without delay."""
         self.opening.set()
+        self.begun_openings: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.obeys = True
-        self.idle_events: queue.SimpleQueue[tuple[str, Event]] = queue.SimpleQueue()
         self.gives_up_all = False
         self.changes: list[tuple[str, FlowState]] = []
         self.edits: list[tuple[str, list[str]]] = []
@@ -89,7 +137,6 @@ class StandInSite:
             ConfigFile(self.config, None),
             unix_ms=lambda: self.unix_ms,
             now_s=lambda: self.now_s,
-            idle_s=0.01,
         )
 
     def write(self, *flows: str) -> None:
@@ -97,45 +144,9 @@ class StandInSite:
 
     # --- what the supervisor calls
 
-    def open(self, settings: FlowSettings) -> StandInStream:
-        assert self.opening.wait(30)
-        if (error := self.refusals.get(settings.flow.name)) is not None:
-            raise error
-        self.streams[settings.flow.name].append(StandInStream(settings, obeys=self.obeys))
-        return self.streams[settings.flow.name][-1]
-
-    def event_of(self, flow: str, error: BaseException) -> Event:
-        text = f"{flow}: {error}"
-        return Refused(text, 60_000) if isinstance(error, ValueError) else Lost(text)
-
-    def idle(self, settings: FlowSettings, now: Supervised) -> Event | None:
-        del now
-        try:
-            name, event = self.idle_events.get_nowait()
-        except queue.Empty:
-            return None
-        if name == settings.flow.name:
-            return event
-        self.idle_events.put((name, event))
-        return None
-
-    def leave(self, settings: FlowSettings) -> None:
-        self.left.append(settings.flow.name)
-
-    def gives_up(self, flow: str, now: Supervised) -> bool:
-        del flow, now
-        return self.gives_up_all
-
-    def on_change(self, name: str, settings: FlowSettings | None, before: Supervised | None, now: Supervised) -> None:
-        del settings
-        if before is None or before.state is not now.state:
-            self.changes.append((name, now.state))
-
-    def on_edit(self, flow: str, keys: list[str]) -> None:
-        self.edits.append((flow, keys))
-
-    def on_removal(self, flow: str) -> None:
-        self.removed.append(flow)
+    def add(self, flow: str, post: Callable[[Event], None]) -> StandInFlow:
+        self.flows[flow] = StandInFlow(self, flow, post)
+        return self.flows[flow]
 
     def on_file(self, error: str) -> None:
         self.wrong.append(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -15,6 +16,7 @@ from mirror.spark.supervision.states import (
     KILLED_MS,
     MAX_BACKOFF_MS,
     MIN_BACKOFF_MS,
+    NEW,
     STABLE_MS,
     TABLE,
     Action,
@@ -38,8 +40,8 @@ from mirror.spark.supervision.states import (
 )
 
 BACKOFF: Final = Backoff(MIN_BACKOFF_MS, MAX_BACKOFF_MS, random.Random(1))
-NEW: Final = Supervised(FlowState.WANTED, since_ms=0, config="a")
-WAITING: Final = (FlowState.WANTED, FlowState.BACKING_OFF, FlowState.REFUSED)
+FIRST: Final = replace(NEW, config="a")
+WAITING: Final = (FlowState.BACKING_OFF, FlowState.REFUSED, FlowState.HELD)
 ACTIVE: Final = (FlowState.PREPARING, FlowState.RUNNING)
 
 AWAY: Final = Lost("cluster b does not answer", outage=True)
@@ -48,7 +50,7 @@ OTHER: Final = TakenOver("run2", "host2")
 events = st.one_of(
     st.builds(Due),
     st.builds(Began),
-    st.builds(JobEnded, st.sampled_from(["in order", "cut short", "drained"])),
+    st.builds(JobEnded, st.sampled_from(["in order", "cut short"])),
     st.builds(Lost, st.text(max_size=3), st.booleans()),
     st.builds(Refused, st.text(max_size=3), st.none() | st.integers(1_000, 60_000)),
     st.builds(Edited, st.sampled_from("abc")),
@@ -70,7 +72,7 @@ class Flow:
     """One flow, to which events happen one second after the other."""
 
     def __init__(self) -> None:
-        self.now = NEW
+        self.now = FIRST
         self.unix_ms = 0
 
     def after(self, *happened: Event, ms: int = 1_000) -> Action:
@@ -92,7 +94,7 @@ def flow() -> Flow:
 
 
 def reached(steps: list[tuple[Event, int]]) -> Supervised:
-    now, unix_ms = NEW, 0
+    now, unix_ms = FIRST, 0
     for event, ms in steps:
         unix_ms += ms
         now, _ = next_state(now, event, unix_ms, BACKOFF)
@@ -112,7 +114,9 @@ def test_what_is_done_agrees_with_the_state(steps: list[tuple[Event, int]], even
     """A job is begun only where none runs, only a running one is ended, and a flow that ends stays so."""
     before = reached(steps)
     now, action = next_state(before, event, 0, BACKOFF)
-    assert (action == "run") == (before.state in WAITING and now.state is FlowState.PREPARING)
+    starts_again = before.state in ACTIVE and now.state is FlowState.PREPARING and before.then is FlowState.PREPARING
+    starts = before.state in WAITING and now.state is FlowState.PREPARING
+    assert (action == "run") == (starts or (starts_again and now.then is None))
     assert action not in {"stop", "cancel"} or (before.state in ACTIVE and now.state in ACTIVE and now.then is not None)
     assert (action == "end") == (before.state is not FlowState.ENDED and now.state is FlowState.ENDED)
     assert now.then is None or now.state in ACTIVE
@@ -122,9 +126,12 @@ def test_what_is_done_agrees_with_the_state(steps: list[tuple[Event, int]], even
 def test_a_cause_that_goes_away_ends_by_itself(steps: list[tuple[Event, int]], cause: Event) -> None:
     before = reached(steps)
     now, _ = next_state(before, cause, 0, BACKOFF)
-    if before.state in {FlowState.HELD, FlowState.ENDED} or before.then is FlowState.ENDED:
+    over = {FlowState.HELD, FlowState.ENDED}
+    if before.state in over or before.then in over:
         assert now.state in {FlowState.HELD, FlowState.ENDED}
         return
+    if now.state is FlowState.PREPARING:
+        return  # it was edited meanwhile
     assert is_due(now, MAX_BACKOFF_MS)
     assert next_state(now, Due(), MAX_BACKOFF_MS, BACKOFF)[1] == "run"
 
@@ -153,7 +160,7 @@ def test_waits_grow_from_one_second_to_a_minute_and_begin_again_after_ten_minute
 
 def test_since_is_when_the_flow_ceased_to_run(flow: Flow) -> None:
     flow.after(Due(), AWAY, Due(), AWAY, Due(), Refused("no topic", 60_000), Due())
-    assert (flow.state, flow.now.since_ms) == (FlowState.PREPARING, 1_000)
+    assert (flow.state, flow.now.since_ms) == (FlowState.PREPARING, 0)
     assert flow.now.reason == "no topic", "it is still why the flow does not run"
     flow.after(Began())
     assert (flow.now.since_ms, flow.now.reason) == (flow.unix_ms, "")
@@ -164,9 +171,8 @@ def test_a_running_flow_that_is_edited_ends_in_order_and_starts_again(flow: Flow
     assert flow.after(Edited("a")) == "none", "nothing of it has changed"
     assert flow.after(Edited("b")) == "stop"
     assert flow.after(Edited("c")) == "none", "it is ending already"
-    flow.after(JobEnded("in order"))
-    assert (flow.state, flow.now.config) == (FlowState.WANTED, "c")
-    assert is_due(flow.now, flow.unix_ms)
+    assert flow.after(JobEnded("in order")) == "run"
+    assert (flow.state, flow.now.config) == (FlowState.PREPARING, "c")
 
 
 def test_after_copies_that_were_cut_short_an_edit_waits_until_spark_has_killed_them(flow: Flow) -> None:
@@ -187,24 +193,32 @@ def test_an_edit_starts_a_flow_at_once_that_does_not_run(flow: Flow, trouble: Ev
     flow.after(Due(), trouble)
     flow.after(Edited("a"), ms=0)
     assert not is_due(flow.now, flow.unix_ms)
-    flow.after(Edited("b"))
-    assert (flow.state, flow.now.failures) == (FlowState.WANTED, 0)
+    assert flow.after(Edited("b")) == "run"
+    assert (flow.state, flow.now.failures) == (FlowState.PREPARING, 0)
 
 
 def test_a_flow_that_was_refused_while_it_was_edited_starts_again(flow: Flow) -> None:
     flow.after(Due())
     assert flow.after(Edited("b")) == "stop"
-    flow.after(Refused("no topic", 60_000))
-    assert flow.state is FlowState.WANTED
+    assert flow.after(Refused("no topic", 60_000)) == "run"
 
 
 @pytest.mark.parametrize("event", [Held(), OTHER])
 def test_a_flow_is_held_until_it_is_resumed_also_if_it_is_edited(flow: Flow, event: Event) -> None:
-    flow.after(Due(), Began(), event, Edited("b"), Due(), AWAY, Refused("no topic", None))
+    flow.after(Due(), Began())
+    assert flow.after(event) == "stop"
+    assert flow.after(event) == "none", "the control says it each second"
+    flow.after(Edited("b"), JobEnded("in order"), Due(), AWAY, Refused("no topic", None))
     assert (flow.state, flow.now.config) == (FlowState.HELD, "b")
     assert not is_due(flow.now, flow.unix_ms + 10 * STABLE_MS)
-    flow.after(Resumed())
-    assert flow.state is FlowState.WANTED
+    assert flow.now.by_other_run == isinstance(event, TakenOver)
+    assert flow.after(Resumed()) == "run"
+
+
+@pytest.mark.parametrize("last", [AWAY, Refused("no topic", None), JobEnded("cut short")])
+def test_a_flow_is_held_however_its_job_ends(flow: Flow, last: Event) -> None:
+    flow.after(Due(), Began(), Edited("b"), Held(), Began(), last)
+    assert (flow.state, flow.now.reason) == (FlowState.HELD, "mirror stop has stopped it")
 
 
 @pytest.mark.parametrize("last", [Removed(), StopAsked()])
@@ -218,10 +232,10 @@ def test_a_flow_that_is_to_end_ends_once_its_job_has(flow: Flow, last: Event) ->
 
 def test_a_flow_that_is_added_again_while_it_ends_starts_again(flow: Flow) -> None:
     flow.after(Due(), Began(), Removed(), Edited("a"), JobEnded("in order"))
-    assert flow.state is FlowState.WANTED
+    assert flow.state is FlowState.PREPARING
 
 
-def test_a_job_that_ends_unasked_is_started_again_and_one_that_has_drained_is_not(flow: Flow) -> None:
+def test_a_job_that_ends_unasked_is_started_again(flow: Flow) -> None:
     flow.after(Due(), Began(), JobEnded("in order"))
     assert flow.state is FlowState.BACKING_OFF
-    assert flow.after(Due(), Began(), JobEnded("drained")) == "end"
+    assert flow.after(Due()) == "run"

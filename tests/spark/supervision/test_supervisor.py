@@ -46,19 +46,6 @@ def test_whatever_ends_a_stream_is_a_failure_with_a_reason(site: StandInSite, er
     assert site.await_state("f", FlowState.BACKING_OFF).reason == f"f: {error}"
 
 
-def test_a_thread_that_has_ended_is_replaced(site: StandInSite) -> None:
-    running(site, "f")
-    worker = site.supervisor._flows["f"].worker
-    worker.close()
-    site.streams["f"][0].end(Lost("its job was aborted"))
-    worker.join(30)
-    lost = site.await_state("f", FlowState.BACKING_OFF)
-    site.await_that(lambda: site.state("f").reason == "its thread has ended")
-    assert lost.until_ms is not None
-    site.unix_ms += 60_000
-    running(site, "f")
-
-
 def test_a_flow_that_is_refused_is_tried_again_until_its_cause_has_gone(site: StandInSite) -> None:
     site.refusals["f"] = ValueError("no topic matches")
     refused = site.await_state("f", FlowState.REFUSED)
@@ -193,32 +180,77 @@ def test_an_edit_does_not_wait_for_a_check_either(site: StandInSite) -> None:
     assert [stream.settings.flow.refresh_ms for stream in site.streams["f"] if stream.has_begun] == [2_000]
 
 
-def test_a_waiting_flow_is_held_by_what_its_poll_finds_and_resumed(site: StandInSite) -> None:
+def test_a_waiting_flow_is_held_by_what_its_control_finds_and_resumed(site: StandInSite) -> None:
     site.refusals["f"] = ValueError("no topic matches")
     running(site, "g")
     site.await_state("f", FlowState.REFUSED)
-    site.idle_events.put(("f", Held()))
+    site.flows["f"].post(Held())
     site.await_state("f", FlowState.HELD)
     site.unix_ms += 10**9
     site.supervisor.step()
     assert site.state("f").state is FlowState.HELD
     site.refusals.clear()
-    site.idle_events.put(("f", Resumed()))
+    site.flows["f"].post(Resumed())
     running(site, "f")
 
 
-def test_a_poll_that_ends_after_the_flow_was_started_does_not_hold_it(site: StandInSite) -> None:
+def test_mirror_stop_holds_a_flow_that_was_started_before_that_was_found(site: StandInSite) -> None:
+    """It has waited, and its retry was due meanwhile: the command must not be lost."""
     running(site, "f")
-    worker = site.supervisor._flows["f"].worker
-    site.supervisor._take("f", worker, Held(), True)
-    assert site.state("f").state is FlowState.RUNNING
+    site.streams["f"][0].end(Lost("x"))
+    site.await_state("f", FlowState.BACKING_OFF)
+    site.unix_ms += 120_000
+    site.await_that(lambda: len(site.streams["f"]) == 2)
+    site.flows["f"].post(Held())
+    site.await_state("f", FlowState.HELD)
+    assert site.streams["f"][1].asked == ["stop"]
+
+
+def test_mirror_stop_of_a_flow_that_is_edited_holds_it_and_an_edit_does_not_resume_it(site: StandInSite) -> None:
+    site.obeys = False
+    running(site, "f", "g")
+    site.write(flow("f", "refresh-ms = 2000"), flow("g"))
+    site.read_file()
+    site.flows["f"].post(Held())
+    site.supervisor.step()
+    site.write(flow("f", "refresh-ms = 3000"), flow("g"))
+    site.read_file()
+    site.streams["f"][0].end(JobEnded("in order"))
+    site.await_state("f", FlowState.HELD)
+    assert (len(site.streams["f"]), site.streams["f"][0].asked) == (1, ["stop"])
+
+
+def test_a_start_that_was_given_up_changes_nothing_of_the_next_one(site: StandInSite) -> None:
+    site.opening.clear()
+    site.await_state("f", FlowState.PREPARING)
+    site.write(flow("f", "refresh-ms = 2000"), flow("g"))
+    site.read_file()
+    site.await_that(lambda: site.begun_openings.qsize() == 3, "the second start of the flow")
+    late = site.supervisor._flows["f"].start
+    assert late is not None
+    site.opening.set()
+    running(site, "f")
+    assert [stream.settings.flow.refresh_ms for stream in site.flows["f"].used] == [2_000]
+    assert site.flows["f"].used == [stream for stream in site.streams["f"] if stream.has_begun]
+
+
+def test_whatever_ends_the_supervisor_no_flow_goes_on(site: StandInSite) -> None:
+    running(site, "f", "g")
+
+    def fail() -> int:
+        raise ZeroDivisionError("what")
+
+    site.tick = fail  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        site.supervisor.run()
+    assert [site.streams[name][0].asked for name in "fg"] == [["cancel"], ["cancel"]]
 
 
 def test_a_stream_whose_flows_are_all_held_or_have_ended_is_over(site: StandInSite) -> None:
     running(site, "f", "g")
-    site.streams["f"][0].end(TakenOver("run2", "host2"))
+    site.flows["f"].post(TakenOver("run2", "host2"))
     site.await_state("f", FlowState.HELD)
-    site.streams["g"][0].end(Held())
+    site.flows["g"].post(Held())
     site.supervisor.run()
     assert site.state("f").reason == "another run of this flow took over: run2 on host2"
     assert sorted(site.left) == ["f", "g"]
@@ -229,15 +261,18 @@ def test_flows_that_are_not_to_wait_end_when_they_fail(site: StandInSite) -> Non
     site.refusals["f"] = ValueError("no topic matches")
     site.await_state("f", FlowState.ENDED)
     assert site.state("f").reason == "f: no topic matches"
-    site.streams["g"][0].end(JobEnded("drained"))
+    site.streams["g"][0].end(Lost("x"))
     site.supervisor.run()
 
 
-def test_each_flow_has_one_thread_and_none_is_left(site: StandInSite) -> None:
+def test_each_start_has_one_thread_and_none_is_left(site: StandInSite) -> None:
     running(site, "f", "g")
     names = [thread.name for thread in threading.enumerate() if thread.name.startswith("mirror-flow-")]
     assert {"mirror-flow-f", "mirror-flow-g"} <= set(names)
-    workers = [one.worker for one in site.supervisor._flows.values()]
+    starts = [one.start for one in site.supervisor._flows.values()]
     site.signals = 1
     site.supervisor.run()
-    assert not any(worker.is_alive for worker in workers)
+    for start in starts:
+        assert start is not None
+        start.thread.join(30)
+        assert not start.thread.is_alive()

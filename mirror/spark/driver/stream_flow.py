@@ -1,0 +1,252 @@
+"""One flow of a stream: how it is started and followed, and what people see of it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, cast
+
+from mirror.errors import ConfigError, FlowError, MirrorError, NotRetriable
+from mirror.relay.progress import status_values
+from mirror.relay.progress.status_topic import StatusWriter
+from mirror.relay.progress.status_values import RunState
+from mirror.spark.contact import is_away
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.driver.flow_run import FlowRun
+from mirror.spark.driver.output.error_report import error_lines
+from mirror.spark.ledger.results import FlowReport
+from mirror.spark.supervision.flow_control import FlowControl
+from mirror.spark.supervision.states import FlowState, Lost, Refused
+from mirror.telemetry.metrics.record_results import record_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark import SparkContext
+
+    from mirror.spark.driver.job_options import JobOptions
+    from mirror.spark.driver.output.console import Consoles
+    from mirror.spark.ledger.ledger import Ledger
+    from mirror.spark.preflight.flow_checks import Findings
+    from mirror.spark.supervision.config_file import FlowSettings
+    from mirror.spark.supervision.start import Stream
+    from mirror.spark.supervision.states import Event, Supervised
+    from mirror.telemetry.run import RunTelemetry
+
+_CLOSE_MS: Final = 1_000
+_ACTIVE: Final = frozenset({FlowState.PREPARING, FlowState.RUNNING})
+_FAILED: Final = frozenset({FlowState.BACKING_OFF, FlowState.REFUSED})
+_AFTER_EDIT: Final = {
+    **dict.fromkeys(_ACTIVE, "it ends in order and restarts"),
+    FlowState.HELD: "that takes effect once it is resumed",
+}
+"""What becomes of an edited flow, by its state; one in another state is started."""
+
+
+class NoFreeSlot(FlowError):
+    """Spark has no task slot for a flow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamParts:
+    """What the flows of a stream share."""
+
+    context: SparkContext
+    options: JobOptions
+    consoles: Consoles
+    telemetry: RunTelemetry
+    give_up_s: float
+    """Until when a flow that has never run waits for its clusters, in monotonic seconds."""
+    check: Callable[[FlowSettings], Findings]
+    """Returns the findings about a flow that may run. Raises MirrorError for another one."""
+    take_slots: Callable[[StreamFlow], int]
+    """Returns how many tasks a flow may have. Raises NoFreeSlot."""
+    has_lost_spark: Callable[[], bool]
+    summarize: Callable[[], None]
+    """Writes the summary."""
+
+
+class StreamFlow:
+    """See :class:`mirror.spark.supervision.supervisor.FlowSite`."""
+
+    def __init__(self, parts: StreamParts, name: str, post: Callable[[Event], None]) -> None:
+        """``post`` gets what the flow's control finds."""
+        self.name: Final = name
+        self.report = FlowReport(name, datetime.now(UTC))
+        """Of its last run."""
+        self.ledger: Ledger | None = None
+        """Of its last run, too."""
+        self.state = FlowState.REFUSED
+        self.slots = 0
+        """How many task slots it has."""
+        self._parts: Final = parts
+        self._post: Final = post
+        self._refresh_ms = 0
+        """How often it is checked again while it is refused."""
+        self._has_begun = False
+        self._control: FlowControl | None = None
+        self._writer: StatusWriter | None = None
+        self._said: object = None
+        """What was last printed about its state."""
+
+    # --- in the thread of a start
+
+    def open(self, settings: FlowSettings) -> FlowRun:
+        """Check the flow, and return a run of it. Raises MirrorError."""
+        control, parts, options = self._control, self._parts, self._parts.options
+        assert control is not None  # noqa: S101 - on_change has opened it
+        run = control.begin()
+        findings = parts.check(settings)
+        slots = parts.take_slots(self)
+        ledger = options.report_dir.absolute() / "ledger" / self.name / run
+        secrets_dir = options.secrets_dir.absolute() if options.secrets_dir else None
+        return FlowRun(
+            lambda: parts.context,
+            settings.config,
+            settings.flow,
+            FlowOptions(options.config.absolute(), self.name, ledger, secrets_dir, slots),
+            FlowReport(self.name, datetime.now(UTC), run=run),
+            consoles=parts.consoles,
+            telemetry=parts.telemetry,
+            findings=findings,
+            control=control,
+            follows=True,
+            debug=options.debug,
+        )
+
+    def use(self, stream: Stream) -> None:
+        """Show this run."""
+        run = cast("FlowRun", stream)
+        self.report, self.ledger = run.report, run.ledger
+
+    def event_of(self, error: BaseException) -> Event:
+        """Return what an error is: one that may pass by itself soon, or one that someone has to mend."""
+        parts = self._parts
+        line = "; ".join(error_lines(error))
+        if not isinstance(error, MirrorError) and parts.has_lost_spark():
+            return Lost(line)  # it fails each call in its own way, which says nothing of the reason
+        if is_away(error):
+            return Lost(line, outage=True)
+        if parts.options.debug or not isinstance(error, MirrorError):
+            reported = error if isinstance(error, Exception) else FlowError(line)
+            parts.consoles.report(reported, debug=parts.options.debug, prefix=f"flow {self.name}: ")
+        is_refused = isinstance(error, ConfigError | FlowError | NotRetriable) and not isinstance(error, NoFreeSlot)
+        return Refused(line, self._refresh_ms) if is_refused else Lost(line)
+
+    # --- in the main thread
+
+    def gives_up(self, now: Supervised) -> bool:
+        """Whether the job is not to wait for what keeps the flow from running."""
+        is_waiting = now.state is FlowState.BACKING_OFF and not self._has_begun
+        return is_waiting and time.monotonic() >= self._parts.give_up_s
+
+    def on_change(self, settings: FlowSettings | None, before: Supervised, now: Supervised) -> None:
+        """Print the change, and write it for other hosts, the metrics and the summary."""
+        self.state = now.state
+        self._has_begun = self._has_begun or now.state is FlowState.RUNNING
+        if now.state not in _ACTIVE:
+            self.slots = 0
+        if now.state is FlowState.ENDED:
+            self._end(before)
+        self._say(before, now)
+        telemetry = self._parts.telemetry
+        with telemetry.metrics.lock:
+            record_state(telemetry.metrics, self.name, None if now.state is FlowState.ENDED else now.state.value)
+        telemetry.export_metrics()
+        if now.by_other_run:
+            self.report.fenced = self.report.fenced or now.reason
+        if settings is not None:
+            self._refresh_ms = settings.flow.refresh_ms
+            control = self._follow(settings, now)
+            if not (now.by_other_run or before.by_other_run):  # it is that run's to write
+                self._write_state(control, now)
+        self._parts.summarize()
+
+    def _follow(self, settings: FlowSettings, now: Supervised) -> FlowControl:
+        """Have the control record say what follows from the state."""
+        control, options = self._control, settings.config.clusters[settings.flow.target].client_options()
+        if control is None or control.options != options:
+            if control is not None:
+                self._leave(control, self._writer)
+            self._control = control = FlowControl(settings.flow, options, self._post, self._warn)
+            self._writer = StatusWriter(options, self.name)
+        if now.state in _FAILED:
+            # Of a flow that is refused nothing is made on the target.
+            control.wait(claims=now.state is FlowState.BACKING_OFF)
+        elif now.state is FlowState.HELD and not now.by_other_run:
+            control.end()
+        return control
+
+    def _end(self, before: Supervised) -> None:
+        """Keep why the flow did not run at its end."""
+        if before.state in {*_FAILED, FlowState.PREPARING} and self.report.error is None:
+            away = "not started: a cluster has not answered"
+            self.report.error = before.reason or (None if self._has_begun else away)
+        self.report.ended = self.report.ended or datetime.now(UTC)
+
+    def _say(self, before: Supervised, now: Supervised) -> None:
+        if before.edit_refused and not now.edit_refused and now.state is not FlowState.ENDED:
+            self._tell("its configuration is valid again")
+        if now.edit_refused and before.edit_refused != now.edit_refused:
+            self._warn(f"{now.edit_refused}; until this is corrected, the flow keeps its previous configuration")
+        said = now.state, re.sub(r"\d+", "#", now.reason)
+        is_again = now.state is FlowState.PREPARING and self._said is not None
+        if said == self._said or is_again or now.state is FlowState.ENDED:
+            return
+        if now.state is FlowState.BACKING_OFF and self._parts.has_lost_spark():
+            return
+        self._said = said
+        if now.state in _FAILED:
+            again = "it is tried again by itself" if now.until_ms is not None else "correct the configuration file"
+            self._warn(f"{now.state.value}: {now.reason}; {again}")
+        else:
+            self._tell(f"{now.state.value}: {now.reason}" if now.reason else now.state.value)
+
+    def _write_state(self, control: FlowControl, now: Supervised) -> None:
+        if self._writer is None:
+            return
+        reason = "; ".join(filter(None, [now.reason, now.edit_refused and f"its edit is refused: {now.edit_refused}"]))
+        state = RunState(
+            run=control.run,
+            host=socket.gethostname(),
+            state=now.state.value,
+            since_ms=now.since_ms,
+            reason=reason,
+            until_ms=now.until_ms,
+            failures=now.failures,
+        )
+        self._writer.put(status_values.RUN, state.to_json())
+
+    def on_edit(self, keys: list[str]) -> None:
+        """Say which keys an edit has changed, without values."""
+        changed = f" ({', '.join(keys)})" if keys else ""
+        follows = _AFTER_EDIT.get(self.state, "it is started with it now")
+        self._tell(f"its configuration was read again{changed}: {follows}")
+
+    def on_removal(self) -> None:
+        """Say that the flow ends because it was removed."""
+        follows = "it ends in order" if self.state in _ACTIVE else "it is not started again"
+        self._tell(f"it was removed from the configuration file: {follows}")
+
+    def _tell(self, line: str) -> None:
+        self._parts.consoles.progress(f"flow {self.name}: {line}")
+
+    def _warn(self, line: str) -> None:
+        self._parts.consoles.warning(f"flow {self.name}: {line}")
+
+    # --- in a thread of its own
+
+    def leave(self) -> None:
+        """Record that the flow's run has ended."""
+        if self._control is not None:
+            self._leave(self._control, self._writer)
+
+    @staticmethod
+    def _leave(control: FlowControl, writer: StatusWriter | None) -> None:
+        control.end()
+        control.close()
+        if writer is not None:
+            writer.close(_CLOSE_MS)

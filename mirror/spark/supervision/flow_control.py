@@ -1,0 +1,282 @@
+"""The thread that follows the control record of one flow, for as long as a process runs or holds the flow.
+
+::
+
+    mirror stop, --resume, other runs ──► control record ◄──sign of life, job, version── FlowControl ◄── ClaimedRun
+                                                └──────────Held, TakenOver, Resumed─────────► who runs the flow
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from mirror.client import Admin
+from mirror.errors import KafkaError, MirrorError
+from mirror.relay.progress.control import POLL_INTERVAL_MS
+from mirror.runtime.clock import SystemClock
+from mirror.spark.contact import is_away
+from mirror.spark.preflight import flow_topics
+from mirror.spark.run_control import RunControlClient, new_run_id, takeover_message
+from mirror.spark.supervision.states import Held, Resumed, TakenOver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from mirror.config.models import FlowConfig
+    from mirror.relay.progress.control import Attempts, RunControl
+
+    Post = Callable[[Held | TakenOver | Resumed], object]
+
+T = TypeVar("T")
+_log: Final = logging.getLogger(__name__)
+
+_LEAVE_S: Final = 2.0
+"""A run that ends was usually asked to by a signal, and has little time left for all of its end."""
+
+
+class ClaimedRun:
+    """A run that has claimed its flow, and what it wants its control record to say. Thread-safe.
+
+    There is one object for each start of a flow: once a later run has claimed it, this one changes nothing.
+    """
+
+    def __init__(self, control: FlowControl, client: RunControlClient, then: Callable[[ClaimedRun], object]) -> None:
+        self._control: Final = control
+        self.client: Final = client
+        self.then: Final = then
+        self._job = 0
+        self.fenced_by: RunControl | None = None
+        """The record of another run that has taken over."""
+
+    @property
+    def run(self) -> str:
+        """The run's identifier."""
+        return self.client.run
+
+    @property
+    def generation(self) -> int:
+        """The generation of its claim."""
+        return self.client.wanted.generation
+
+    def want(self, *, version: int = 0, attempts: Attempts = ()) -> None:
+        """Want this in the record, too, with the next renewal; numbers never decrease."""
+        self.client.want(version=version, attempts=attempts)
+
+    def begin_job(self, number: int) -> None:
+        """Have the tasks of earlier jobs end in order."""
+        self._job = number
+        self.client.want(job=number)
+
+    def announce_assignments(self, version: int) -> None:
+        """Have the running tasks read the assignments up to ``version``.
+
+        Raises KafkaError. The next renewal repeats it, if that fails.
+        """
+        self.want(version=version)
+        self.sync()
+
+    def end_job(self) -> None:
+        """Have the tasks of the job end in order; the flow stays claimed. Does not wait for the target."""
+        self.client.want(job=self._job + 1)
+        self._control.request(self)
+
+    def sync(self) -> None:
+        """Write what is wanted, and have posted what other processes have written. Raises KafkaError."""
+        self._control.request(self).result()
+
+
+class FlowControl:
+    """Renews the record of the flow's last claim each 10 s, and follows it each second. All methods are thread-safe.
+
+    ``post`` is called in the thread with what the record says each time: Held if ``mirror stop`` has asked the run to
+    end, TakenOver if another run has claimed the flow, and Resumed if nothing keeps the flow from running. An event
+    that comes late is corrected by the next one.
+
+    The thread is a daemon: nothing waits for a target that does not answer, but for the methods that say so.
+    """
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        options: Mapping[str, object],
+        post: Post,
+        warn: Callable[[str], object],
+        *,
+        every_ms: int | None = None,
+        unix_ms: Callable[[], int] | None = None,
+    ) -> None:
+        """``options`` are those of the target. ``warn`` gets a line about a takeover, and about an error, each once."""
+        self.options: Final = options
+        self._flow: Final = flow
+        self._post: Final = post
+        self._warn: Final = warn
+        self._every_s: Final = (every_ms or POLL_INTERVAL_MS) / 1000
+        self._unix_ms: Final = unix_ms or SystemClock().unix_ms
+        self._requests: Final[queue.SimpleQueue[Callable[[], None] | None]] = queue.SimpleQueue()
+        self._entry: Final = threading.Lock()
+        self._is_closed = False
+        self._run: ClaimedRun | None = None
+        self._last_run = ""
+        """The run that has claimed the flow last, or tried to."""
+        self.run = new_run_id()
+        """The run that runs, or the next one."""
+        self._waits = False
+        self._admin: Admin | None = None
+        self._warned = ""
+        self._thread: Final = threading.Thread(target=self._repeat, name=f"mirror-control-{flow.name}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.end()
+        self.close()
+
+    # --- for other threads
+
+    def claim(self, run: str, then: Callable[[ClaimedRun], object] = bool) -> ClaimedRun:
+        """Make ``run`` the one that copies the flow, whatever run has it, and wait for that. Raises KafkaError.
+
+        ``then`` is called in the thread after each renewal, with what this returns.
+        """
+        return self._submit(lambda: self._claim(run, then)).result()
+
+    def unclaimed(self) -> ClaimedRun:
+        """Return a run that has not claimed the flow: it has no name, and its tasks follow no record."""
+        return self._submit(lambda: ClaimedRun(self, RunControlClient(self._target(), self._flow.name), bool)).result()
+
+    def begin(self) -> str:
+        """Return the identifier of the run of a start, and take it for :attr:`run`."""
+        self.run = new_run_id()
+        return self.run
+
+    def wait(self, *, claims: bool) -> None:
+        """Have :attr:`run` stand for the flow while nothing of it runs: ``mirror stop`` finds it. Does not wait.
+
+        It replaces an earlier run of this flow here; ``claims``: it claims the flow if there is none, unless another
+        run copies it.
+        """
+        self._submit(lambda: self._wait(claims))
+
+    def request(self, run: ClaimedRun) -> Future[None]:
+        """Renew the record of ``run`` now, unless a later one has claimed the flow. Fails with KafkaError."""
+        return self._submit(lambda: self._follow() if self._run is run else None)
+
+    def end(self) -> None:
+        """Record that the last run has ended, as soon as the target answers. Does not wait."""
+        self._submit(self._end)
+
+    def close(self, timeout_s: float = _LEAVE_S) -> None:
+        """End the thread, and wait for that within ``timeout_s``; what was requested before is done first."""
+        with self._entry:
+            if not self._is_closed:
+                self._is_closed = True
+                self._requests.put(None)
+        self._thread.join(timeout_s)
+
+    def _submit(self, call: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+
+        def answer() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - it is raised by who waits
+                future.set_exception(error)
+
+        with self._entry:
+            if self._is_closed:
+                future.set_exception(KafkaError("the flow's control has ended"))
+            else:
+                self._requests.put(answer)
+        return future
+
+    # --- the thread
+
+    def _repeat(self) -> None:
+        due_s = time.monotonic() + self._every_s
+        while True:
+            try:
+                request = self._requests.get(timeout=max(0.0, due_s - time.monotonic()))
+            except queue.Empty:
+                self._poll()
+                due_s = time.monotonic() + self._every_s
+                continue
+            if request is None:
+                break
+            request()
+        if self._admin is not None:
+            self._admin.close()
+
+    def _poll(self) -> None:
+        """Follow the record. A target that does not answer is asked again, without backoff: others count the time."""
+        try:
+            self._follow()
+            if self._run is not None:
+                self._run.then(self._run)
+            self._warned = ""
+        except Exception as error:  # noqa: BLE001 - without this thread other runs would take this one for ended
+            line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
+            if not is_away(error) and line != self._warned:
+                self._warned = line
+                self._warn(f"commands to this run cannot be followed: {line}")
+                _log.debug("the control record was not renewed", exc_info=error)
+
+    def _follow(self) -> None:
+        """Renew the record, and post what other processes have written into it. Raises KafkaError."""
+        if self._waits:
+            self._claim_if_free()
+        if (run := self._run) is None:
+            return
+        if (other := run.fenced_by) is not None:
+            found = run.client.read()
+            is_free = found is None or found.ended or found.is_dead(self._unix_ms())
+            self._post(Resumed() if is_free else TakenOver(other.run, other.host))
+            return
+        decision = run.client.sync()
+        if decision.took_over is not None:
+            self._warn(takeover_message(decision.took_over))
+        if (other := decision.fenced_by) is not None and not run.client.wanted.ended:
+            run.fenced_by = other
+            self._post(TakenOver(other.run, other.host))
+        elif decision.fenced_by is None:
+            self._post(Held() if decision.stop else Resumed())
+
+    def _claim(self, run: str, then: Callable[[ClaimedRun], object]) -> ClaimedRun:
+        client = RunControlClient(self._target(), self._flow.name, run)
+        own, self._last_run = self._last_run, run
+        previous = client.claim()
+        if previous is not None and previous.run != own:
+            self._warn(takeover_message(previous))
+        elif previous is not None and previous.stop:
+            client.stop()  # mirror stop has asked the run to end that waited for this one
+        self._waits = False
+        self._run = claimed = ClaimedRun(self, client, then)
+        return claimed
+
+    def _wait(self, claims: bool) -> None:
+        self._waits = claims or self._run is not None
+
+    def _end(self) -> None:
+        self._waits = False
+        if self._run is not None:
+            self._run.client.want(ended=True)
+            self._follow()
+
+    def _claim_if_free(self) -> None:
+        found = RunControlClient(self._target(), self._flow.name).read()
+        if found is None or found.ended or found.run == self._last_run or found.is_dead(self._unix_ms()):
+            # The record is committed for the flow's progress topic, and its state is in the status topic.
+            flow_topics.prepare(flow_topics.on_target(self._flow), self._target())
+            self._claim(self.run, bool)
+
+    def _target(self) -> Admin:
+        if self._admin is None:
+            self._admin = Admin(self.options)
+        return self._admin

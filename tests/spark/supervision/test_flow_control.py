@@ -1,0 +1,217 @@
+"""One thread follows a flow's control record in every state: commands of `mirror stop`, and other runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mirror.config.load import load
+from mirror.errors import KafkaError, KafkaTimeout
+from mirror.relay.progress.flow_topic import status_topic_of, topic_of
+from mirror.spark.run_control import RunControlClient
+from mirror.spark.supervision import flow_control
+from mirror.spark.supervision.flow_control import FlowControl
+from mirror.spark.supervision.states import Held, Resumed, TakenOver
+from tests.polling import eventually
+from tests.spark.fakes import FOLDER, Admin, Cluster
+from tests.spark.supervision.stand_in import CLUSTERS, flow
+
+if TYPE_CHECKING:
+    from mirror.relay.progress.control import RunControl
+
+OPTIONS = {"bootstrap.servers": "b:1"}
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.target = Cluster("b:1", folder).make()
+        path = folder / "mirror.toml"
+        path.write_text(CLUSTERS + flow("f"))
+        self.now_ms = RunControlClient(cast("Any", Admin(OPTIONS)), "f", "x").wanted.since_ms
+        self.posted: list[object] = []
+        self.warned: list[str] = []
+        self.control = FlowControl(
+            load(path).flows["f"],
+            OPTIONS,
+            self.posted.append,
+            self.warned.append,
+            every_ms=5,
+            unix_ms=lambda: self.now_ms,
+        )
+
+    def client(self, run: str = "") -> RunControlClient:
+        return RunControlClient(cast("Any", Admin(OPTIONS)), "f", run)
+
+    def found(self) -> RunControl:
+        found = self.client().read()
+        assert found is not None
+        return found
+
+    def posts(self, event: object) -> None:
+        """Wait until the control posts this event again and again, and no other one."""
+        eventually(lambda: self.posted[-3:] == [event] * 3, what=f"{event}")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr(flow_control, "Admin", Admin)
+    site = Site(tmp_path)
+    yield site
+    site.control.close()
+
+
+def test_a_claimed_flow_is_renewed_from_the_claim_on_whatever_its_start_waits_for(site: Site) -> None:
+    site.control.claim("run1")
+    found = site.found()
+    site.client()._commit(replace(found, seen_ms=found.seen_ms - 11_000))
+    eventually(lambda: site.found().seen_ms >= found.seen_ms, what="the sign of life")
+    site.posts(Resumed())
+
+
+def test_mirror_stop_holds_a_flow_until_it_is_resumed(site: Site) -> None:
+    site.control.claim("run1")
+    assert site.client().stop() is not None
+    site.posts(Held())
+    assert not site.found().ended, "its tasks may run still"
+    site.control.end()
+    eventually(lambda: site.found().ended, what="the end")
+    site.posts(Held())
+    assert site.client().resume() is not None
+    site.posts(Resumed())
+    assert site.client().resume() is None, "nothing is stopped any more"
+
+
+def test_a_held_flow_can_be_resumed_although_its_end_was_not_written_or_its_record_is_gone(
+    site: Site, tmp_path: Path
+) -> None:
+    site.control.claim("run1")
+    site.client().stop()
+    file = tmp_path / "b-1.json"
+    file.rename(tmp_path / "away")
+    site.control.end()
+    (tmp_path / "away").rename(file)
+    eventually(lambda: site.found().ended, what="the end")
+    with site.target.change() as state:
+        state["groups"].clear()
+    eventually(lambda: site.client().read() is not None and site.found().ended, what="the record")
+    old = site.found()
+    site.client()._commit(replace(old, seen_ms=old.seen_ms - 11_000))
+    eventually(lambda: site.found().seen_ms >= old.seen_ms, what="a renewal: `held` is not shown of a dead driver")
+    site.client().resume()
+    site.posts(Resumed())
+
+
+def test_a_flow_that_another_run_takes_over_is_free_once_that_run_has_ended_or_died(site: Site) -> None:
+    for number, end in enumerate(("ends", "dies")):
+        site.control.claim(f"run1{number}")
+        other = site.client(f"run2{number}")
+        other.claim()
+        site.posts(TakenOver(f"run2{number}", other.wanted.host))
+        if end == "ends":
+            other.want(ended=True)
+            other.sync()
+        else:
+            site.now_ms += 61_000
+        site.posts(Resumed())
+        assert site.found().run == f"run2{number}", "only the next start claims the flow"
+
+
+def test_a_waiting_flow_is_known_as_a_run_unless_another_one_copies_it(site: Site) -> None:
+    other = site.client("run0")
+    other.claim()
+    site.control.wait(claims=True)
+    site.control.request(cast("Any", None)).result()
+    assert site.found().run == "run0"
+    site.now_ms += 61_000
+    eventually(lambda: site.found().run == site.control.run, what="the claim: the other run has died")
+    assert {topic_of("f"), status_topic_of("f")} <= Admin(OPTIONS).list_topics().keys()
+    site.client().stop()
+    site.posts(Held())
+
+
+def test_of_a_flow_that_is_refused_nothing_is_made_and_a_claim_stays(site: Site) -> None:
+    site.control.wait(claims=False)
+    site.control.request(cast("Any", None)).result()
+    assert (site.client().read(), Admin(OPTIONS).list_topics()) == (None, {})
+    site.control.claim(site.control.begin())
+    run = site.control.begin()
+    site.control.wait(claims=False)
+    eventually(lambda: site.found().run == run, what="the run of the start that was refused")
+    assert site.warned == []
+
+
+def test_a_stop_of_the_run_that_waits_counts_for_the_start_that_begins_meanwhile(site: Site) -> None:
+    site.control.claim("run1")
+    asked = site.found().stopped()
+    site.control.close()
+    site.client()._commit(asked)
+    late = FlowControl(site.control._flow, OPTIONS, site.posted.append, site.warned.append, every_ms=60_000)
+    late._last_run = "run1"
+    run = late.claim("run2")
+    run.sync()
+    assert (site.found().run, site.posted[-1]) == ("run2", Held())
+    late.close()
+
+
+def test_a_run_of_an_earlier_start_changes_nothing_any_more(site: Site) -> None:
+    early = site.control.claim("run1")
+    site.control.claim("run2")
+    early.end_job()
+    early.announce_assignments(7)
+    early.sync()
+    assert (site.found().run, site.found().job, site.found().version) == ("run2", 0, 0)
+    assert site.warned == []
+
+
+def test_another_run_that_this_one_replaces_is_named_once(site: Site) -> None:
+    site.client("run0").claim()
+    site.control.claim("run1")
+    site.control.claim("run2")
+    assert [line.partition(" on ")[0] for line in site.warned] == ["took over from run run0"]
+
+
+def test_the_end_of_a_job_is_no_stop_of_the_flow(site: Site) -> None:
+    """`mirror stop` alone stops: an edit while the target does not answer must not be taken for it."""
+    run = site.control.claim("run1")
+    run.begin_job(1)
+    run.end_job()
+    eventually(lambda: site.found().job == 2, what="the command to the tasks")
+    assert not site.found().stop
+    site.posts(Resumed())
+
+
+def test_a_target_that_is_away_is_asked_again_and_another_error_is_said_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = site.control.claim("run1")
+    failing: list[KafkaError] = [KafkaTimeout("no answer")]
+    tried = list[int]()
+
+    def sync(_: object) -> object:
+        tried.append(1)
+        raise failing[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunControlClient, "sync", sync)
+        with pytest.raises(KafkaTimeout):
+            run.sync()
+        failing.append(KafkaError("the group may not be read"))
+        eventually(lambda: len(tried) > 5, what="further attempts")
+    site.posts(Resumed())
+    assert site.warned == ["commands to this run cannot be followed: the group may not be read"]
+
+
+def test_no_caller_hangs_once_the_control_has_ended(site: Site) -> None:
+    run = site.control.claim("run1")
+    site.control.end()
+    site.control.close()
+    assert site.found().ended
+    with pytest.raises(KafkaError, match="has ended"):
+        run.sync()
+    assert "mirror-control-f" not in {thread.name for thread in threading.enumerate()}
