@@ -43,7 +43,7 @@ def test_figures_are_medians_and_their_ratios() -> None:
         f"| {title} | CPU of both brokers, to at least once | at most 1.05 | 1.11 | 1.11 to 1.11 | 3 | missed |" in text
     )
     assert "| MirrorMaker 2, defaults | 3 | 9.0 [8.0 to 50.0] | 36.0 [32.0 to 200] |" in text
-    assert "no epoch of ours ends meanwhile" in text
+    assert "no period of ours ends meanwhile" in text
 
 
 def test_runs_that_failed_or_lack_records_are_named() -> None:

@@ -28,7 +28,7 @@ producer until another client, which reads committed records, has it at the targ
 evenly over the partitions. One broker for each cluster, producer, reader and copier share the machine. CPU is what the
 copier's processes (with Spark's JVM) and the brokers have used in the measured seconds, which begin 20 s after the
 first record has arrived. Figures are medians of all rounds, with the least and the most; the copiers take turns within
-a round."""
+a round. Until a stream was one job for each flow, its periods were epochs, whose tasks ended with them."""
 
 
 class _Wanted(NamedTuple):
@@ -89,8 +89,8 @@ def _title(case: _Case) -> str:
 def _edges(case: _Case) -> str:
     _, _, seconds, epoch_ms = case
     edges = int((WARM_S + seconds) * 1_000 // epoch_ms)
-    ends = {0: "no epoch of ours ends", 1: "one epoch of ours ends"}.get(edges, f"{edges} epochs of ours end")
-    return f"`epoch-ms` is {epoch_ms:,}: {ends} meanwhile."
+    ends = {0: "no period of ours ends", 1: "one period of ours ends"}.get(edges, f"{edges} periods of ours end")
+    return f"`period-ms` is {epoch_ms:,}: {ends} meanwhile."
 
 
 def _of(case: _Case, name: str, runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -164,7 +164,7 @@ TARGETS: Final = (
     _target("j", "throughput", f"throughput, {_TO_TUNED}", 2.5, _THROUGHPUT),
     _target("j", "cpu", f"CPU per GB of copying processes, {_TO_TUNED}", 0.1, _CPU),
     _target("j", "memory", f"peak memory of copying processes, {_TO_TUNED}", 0.5, _MEMORY),
-    Target("f-idle", "(f) an epoch beside 180 idle partitions, to one without", 1.05, False, _idle),
+    Target("f-idle", "(f) a run beside 180 idle partitions, to one without", 1.05, False, _idle),
     Target("latency", "p99 of a stream's latency, to MirrorMaker 2 tuned for latency", 1.0, False, _late),
     Target("recovery", "from SIGKILL until a stream has caught up, to MirrorMaker 2", 1.0, False, _recovered),
 )
