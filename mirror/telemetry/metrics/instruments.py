@@ -102,7 +102,7 @@ FLOW_STATE: Final = Instrument(
     Kind.GAUGE,
     "{flow}",
     ("flow", "state"),
-    "1 for the state of a stream's flow: `preparing`, `running`, `backing off`, `refused`, `held`, or `wanted`",
+    "1 for the state of a stream's flow: `preparing`, `running`, `backing off`, `refused` or `held`",
 )
 PARTITIONS: Final = Instrument(
     "mirror.partitions",
