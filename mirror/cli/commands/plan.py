@@ -63,8 +63,8 @@ def plan(
 
 
 def _to_json(flow: FlowForecast, findings: Findings) -> dict[str, object]:
-    left_out = [{"topic": topic, "reason": why} for topic, why in findings.left_out.get(flow.flow, {}).items()]
-    warnings = [*findings.warnings.get(flow.flow, []), *flow.warnings]
+    left_out = [{"topic": topic, "reason": why} for topic, why in findings.left_out.get(flow.drift.flow, {}).items()]
+    warnings = [*findings.warnings.get(flow.drift.flow, []), *flow.warnings]
     return {**flow.to_json(), "left_out": left_out, "warnings": warnings}
 
 
@@ -79,7 +79,7 @@ def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
         say(f"{len(flow.partitions) - len(shown)} of {len(flow.partitions)} partitions have nothing to copy")
     for reason, topics in _reasons(shown).items():
         say(f"{reason} ({_listed(topics)})")
-    for line in left_out_lines(findings.left_out.get(flow.flow, {})):
+    for line in left_out_lines(findings.left_out.get(flow.drift.flow, {})):
         say(line)
     if flow.records:
         say(f"estimated time: {_time(flow)}")
@@ -87,7 +87,7 @@ def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
         say(line)
     if flow.limits:
         say("limits: " + ", ".join(f"{key} {count:,}" for key, count in flow.limits.items()))
-    for line in (*findings.warnings.get(flow.flow, []), *flow.warnings):
+    for line in (*findings.warnings.get(flow.drift.flow, []), *flow.warnings):
         say(f"warning: {line}")
     if not flow.to_do:
         say("nothing to do")
@@ -95,14 +95,13 @@ def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
 
 def _changes(flow: FlowForecast) -> Iterator[str]:
     """Yield what a run would change on both clusters, besides what it copies."""
-    yield from (f"on {flow.target}: {line}" for line in flow.changes)
-    yield from (f"on {flow.source}: {line}" for line in flow.source_changes)
-    for found in (flow.alignment, flow.acls, flow.groups):
-        yield from (f"on {flow.target}: {line}" for line in (found.lines() if found is not None else ()))
+    yield from flow.drift.changes
+    for found in (flow.drift.configs, flow.drift.acls, flow.groups):
+        yield from (f"on {flow.drift.target}: {line}" for line in (found.lines() if found is not None else ()))
 
 
 def _table(flow: FlowForecast, shown: list[PartitionForecast]) -> Table:
-    title = Text(f"flow {flow.flow}: {flow.source} to {flow.target}")
+    title = Text(f"flow {flow.drift.flow}: {flow.drift.source} to {flow.drift.target}")
     table = Table(title=title, title_justify="left", show_footer=True)
     table.add_column("topic", "to copy", overflow="fold")
     table.add_column("partition", justify="right")

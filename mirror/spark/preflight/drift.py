@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mirror.alignment.deletions.decision import CONFIRM_MS
 from mirror.alignment.owned_topics import adopt as mark_adopted
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport
-from mirror.client import Admin
+from mirror.client import Admin, TopicDescription
 from mirror.config.flow_rules import target_options
 from mirror.errors import FlowError, KafkaError
-from mirror.relay.origin.records import REGISTRY_TOPIC
+from mirror.relay.origin.records import REGISTRY_TOPIC, Registry
+from mirror.relay.origin.registry import Side
 from mirror.runtime.clock import SystemClock
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.planning.range_planner import select_topics
@@ -22,7 +23,7 @@ from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.flow_acls import acls_of, compare_acls
 from mirror.spark.preflight.flow_alignment import compare_sides, creation_recorder, owned_topics, rounds_of
 from mirror.spark.preflight.flow_registries import begin_registries, begun, read_registries, to_begin
-from mirror.spark.preflight.target_topics import prepare_topics
+from mirror.spark.preflight.target_topics import Prepared, prepare_topics
 from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
@@ -80,14 +81,34 @@ class FlowDrift:
         }
 
 
+class Comparison(NamedTuple):
+    """Both sides of a flow, compared."""
+
+    drift: FlowDrift
+    topics: Prepared
+    registries: Mapping[Side, Registry]
+
+
 def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
     """Compare both sides and change nothing. Raises FlowError if no topic matches, KafkaError."""
     with open_admins(config, flow) as (source, target):
-        found = prepare_topics(flow, source, target, validate_only=True, owned=owned_topics(config, flow))
-        configs = compare_sides(config, flow, source, target) or AlignmentReport()
-        acls = compare_acls(config, flow, source, target) or AclReport()
-        registries = read_registries(config, flow)
-    return FlowDrift(
+        return compare(config, flow, source, target).drift
+
+
+def compare(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    source: Admin,
+    target: Admin,
+    wanted: Mapping[str, TopicDescription] | None = None,
+) -> Comparison:
+    """Do what :func:`read_drift` does; ``wanted`` are the source topics that are copied, if they are known."""
+    owned = owned_topics(config, flow)
+    found = prepare_topics(flow, source, target, wanted=wanted, validate_only=True, owned=owned)
+    configs = compare_sides(config, flow, source, target) or AlignmentReport()
+    acls = compare_acls(config, flow, source, target) or AclReport()
+    registries = read_registries(config, flow)
+    drift = FlowDrift(
         flow=flow.name,
         source=flow.source,
         target=flow.target,
@@ -101,6 +122,7 @@ def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
         acls=acls,
         warnings=found.warnings,
     )
+    return Comparison(drift, found, registries)
 
 
 def apply(

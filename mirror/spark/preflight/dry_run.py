@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import LATEST, Admin, TopicPartition
@@ -18,19 +18,13 @@ from mirror.spark.planning.limits import has_limits
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.planning.unknown_origin import unknown_origins
-from mirror.spark.preflight.flow_acls import compare_acls
-from mirror.spark.preflight.flow_alignment import compare_sides, owned_topics
+from mirror.spark.preflight.drift import FlowDrift, compare
 from mirror.spark.preflight.flow_groups import compare_groups
-from mirror.spark.preflight.flow_registries import read_registries, to_begin
-from mirror.spark.preflight.target_topics import prepare_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from mirror.alignment.deletions.report import DeletionReport
-    from mirror.alignment.permissions.report import AclReport
-    from mirror.alignment.report import AlignmentReport
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.forecast import GroupsForecast
     from mirror.relay.batches.topic_config import TopicConfig
@@ -101,9 +95,8 @@ class PartitionForecast:
 class FlowForecast:
     """The forecast for one flow; the field names are keys of the JSON output."""
 
-    flow: str
-    source: str
-    target: str
+    drift: FlowDrift
+    """What a run would create and change, besides what it copies."""
     partitions: list[PartitionForecast]
     records: int
     """The number of offsets that a run would copy."""
@@ -117,19 +110,11 @@ class FlowForecast:
     """The part of ``seconds`` that Spark needs to start."""
     overhead_measured: bool
     """Whether ``overhead_seconds`` is from earlier runs of this installation, and not :data:`OVERHEAD_S`."""
-    changes: list[str]
-    """Lines about what would be created, extended or begun on the target."""
-    source_changes: list[str]
-    """Lines about what would be created or begun on the source."""
     warnings: list[str]
     limits: dict[str, int] = field(default_factory=dict)
     """How much the source can make the flow do on the target, by the key of the limit."""
     withheld: list[OpenTransaction] = field(default_factory=list)
     """The source's open transactions that keep records from being copied."""
-    alignment: AlignmentReport | None = None
-    """How the target topics differ; None if the flow does not keep them in step."""
-    acls: AclReport | None = None
-    """How the ACLs of the target differ; None if the flow does not keep them in step."""
     groups: GroupsForecast | None = None
     """What would be committed for consumer groups on the target; None if the flow commits nothing for them."""
 
@@ -140,28 +125,18 @@ class FlowForecast:
         Renewing progress is no reason to run: every flow that runs at all does it in time.
         """
         idle = {Action.NOTHING, Action.RENEW}
-        reports = (self.alignment, self.acls, self._deletions, self.groups)
+        drift = self.drift
+        reports = (drift.configs, drift.acls, drift.configs.deletions, self.groups)
         pending = any(found is not None and found.pending for found in reports)
-        return bool(self.changes or self.source_changes or pending) or any(
-            partition.action not in idle for partition in self.partitions
-        )
+        return bool(drift.changes or pending) or any(partition.action not in idle for partition in self.partitions)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields and ``to_do`` as plain values; ``configs`` and ``deletions`` are the alignment."""
-        fields = asdict(replace(self, alignment=None, acls=None, groups=None))
-        del fields["alignment"]
-        found = {
-            "configs": self.alignment,
-            "deletions": self._deletions,
-            "acls": self.acls,
-            "groups": self.groups,
-        }
-        reports = {key: None if one is None else one.to_json() for key, one in found.items()}
-        return {**fields, **reports, "to_do": self.to_do}
-
-    @property
-    def _deletions(self) -> DeletionReport | None:
-        return None if self.alignment is None else self.alignment.deletions
+        """Return the fields, with those of ``drift``, and ``to_do`` as plain values."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "drift"}
+        own["partitions"] = [asdict(one) for one in self.partitions]
+        own["withheld"] = [asdict(one) for one in self.withheld]
+        own["groups"] = None if self.groups is None else self.groups.to_json()
+        return {**self.drift.to_json(), **own, "to_do": self.to_do}
 
 
 def _turns(config: MirrorConfig, flow: FlowConfig) -> Mapping[TopicPartition, int]:
@@ -183,14 +158,10 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     request = PlanRequest(flow=flow, now_ms=wall_ms, turns=_turns(config, flow))
     with open_admins(config, flow) as (source, target):
         snapshot = take_snapshot(request, source, target)
-        owned = owned_topics(config, flow)
-        topics = prepare_topics(flow, source, target, wanted=snapshot.topics, validate_only=True, owned=owned)
+        drift, topics, registries = compare(config, flow, source, target, snapshot.topics)
         snapshot = snapshot.with_targets(flow, topics.targets)
-        alignment = compare_sides(config, flow, source, target)
-        acls = compare_acls(config, flow, source, target)
         # Others produce into the targets of a flow that copies local records only.
         lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, target)
-        registries = read_registries(config, flow)
         unknown = (
             unknown_origins(flow, registries["source"], snapshot.ranges, snapshot.topics)
             if "source" in registries
@@ -213,9 +184,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     measured = overhead_seconds(ledger.parent)
     overhead = OVERHEAD_S if measured is None else measured
     return FlowForecast(
-        flow=flow.name,
-        source=flow.source,
-        target=flow.target,
+        drift=drift,
         partitions=partitions,
         records=sum(partition.records for partition in copied),
         bytes=size,
@@ -223,19 +192,15 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
         seconds=None if rate is None or size is None else overhead + size / rate,
         overhead_seconds=overhead,
         overhead_measured=measured is not None,
-        changes=[*topics.changes, *to_begin(registries, "target")],
-        source_changes=[*topics.source_changes, *to_begin(registries, "source")],
         warnings=[
-            *topics.warnings,
-            *(() if alignment is None else alignment.problems),
-            *(() if acls is None else acls.problems),
+            *drift.warnings,
+            *drift.configs.problems,
+            *drift.acls.problems,
             *(() if groups is None else groups.problems),
             *describe_oldest({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.is_noteworthy}),
         ],
         limits=flow.limits,
         withheld=list(snapshot.withheld.values()),
-        alignment=alignment,
-        acls=acls,
         groups=groups,
     )
 

@@ -72,10 +72,10 @@ def test_before_the_first_run_everything_is_to_copy(pair: PlannerHarness) -> Non
     ]
     assert actions(found) == {0: Action.COPY, 1: Action.NOTHING}
     assert (found.records, found.bytes, found.to_do) == (10, 1000, True)
-    made, *own = found.changes
-    assert made == "topic a.orders is created: partitions 2, replicas 3, retention.ms = 5"
+    made, *own = found.drift.changes
+    assert made == "on b: topic a.orders is created: partitions 2, replicas 3, retention.ms = 5"
     for line, name in zip(own, ("mirror-progress.f", "mirror-offsets.f", "mirror-progress.f.status"), strict=True):
-        assert line.startswith(f"topic {name}.internal is created: partitions 1, replicas 3, cleanup.policy")
+        assert line.startswith(f"on b: topic {name}.internal is created: partitions 1, replicas 3, cleanup.policy")
     assert found.warnings == []
 
 
@@ -84,7 +84,7 @@ def test_after_a_run_nothing_is_to_do_until_records_arrive(pair: PlannerHarness)
     run(pair, flow())
     found = look(pair, flow())
     assert actions(found) == {0: Action.NOTHING, 1: Action.NOTHING}
-    assert (found.changes, found.records, found.to_do) == ([], 0, False)
+    assert (found.drift.changes, found.records, found.to_do) == ([], 0, False)
     old = look(pair, flow(), wall_ms=NOW_MS + 25 * HOUR_MS)
     assert actions(old) == {0: Action.RENEW, 1: Action.RENEW}
     assert not old.to_do, "a run that is due for nothing else need not be made for that"
@@ -94,14 +94,14 @@ def test_after_a_run_nothing_is_to_do_until_records_arrive(pair: PlannerHarness)
         partitions.append({"earliest": 0, "end": 0, "replicas": 3, "leader": 1})
     found = look(pair, flow())
     assert (found.records, found.to_do) == (2, True)
-    assert found.changes == ["topic a.orders gets 3 partitions (now 2)"]
+    assert found.drift.changes == ["on b: topic a.orders gets 3 partitions (now 2)"]
 
 
 def test_a_start_position_to_commit_is_something_to_do(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
     prepare_topics(flow(), pair.source, pair.target)
     found = look(pair, flow(start="latest"))
-    assert (actions(found), found.changes, found.to_do) == ({0: Action.BEGIN}, [], True)
+    assert (actions(found), found.drift.changes, found.to_do) == ({0: Action.BEGIN}, [], True)
 
 
 def test_partitions_that_would_fail_are_shown_with_their_error(pair: PlannerHarness) -> None:
@@ -148,7 +148,7 @@ def test_a_topic_that_may_hold_records_of_others_is_refused_as_a_whole(pair: Pla
     pair.b.add_topic("a.orders", [5, 0], replicas=1, configs={"max.message.bytes": "1000"})
     found = look(pair, flow())
     assert actions(found) == dict.fromkeys(range(3), Action.FAIL)
-    assert not any("a.orders" in line for line in (*found.changes, *found.warnings))
+    assert not any("a.orders" in line for line in (*found.drift.changes, *found.warnings))
     (reason,) = {each.error for each in found.partitions}
     assert reason is not None
     adopt = "mirror apply --flow f --adopt a.orders"
@@ -203,7 +203,7 @@ def test_the_forecast_has_the_warnings_of_a_run(pair: PlannerHarness) -> None:
     pair.b.add_topic("mirror-offsets.f.internal", [0], configs={"cleanup.policy": "compact"})
     pair.b.add_topic("mirror-progress.f.status.internal", [0], configs={"cleanup.policy": "compact"})
     found = look(pair, flow())
-    assert found.changes == []
+    assert found.drift.changes == []
     assert found.warnings == prepare_topics(flow(), pair.source, pair.target).warnings
     assert len(found.warnings) == 3
 
@@ -269,9 +269,9 @@ def test_topics_that_cannot_be_copied_are_forecast_and_nothing_is_created(pair: 
         assert words in str(forecasts[key].error)
         assert not [reason for reason in forecasts[key].reasons if "DescribeConfigs" in reason]
     assert found.records == 10
-    created = [line for line in found.changes if "is created" in line]
+    created = [line for line in found.drift.changes if "is created" in line]
     assert len(created) == 4, created
-    assert not [line for line in found.changes if "grown" in line]
+    assert not [line for line in found.drift.changes if "grown" in line]
 
 
 def test_a_replication_factor_above_the_broker_count_is_forecast_for_all_topics(
@@ -284,7 +284,7 @@ def test_a_replication_factor_above_the_broker_count_is_forecast_for_all_topics(
     (partition,) = found.partitions
     assert partition.action is Action.FAIL
     assert "INVALID_REPLICATION_FACTOR" in str(partition.error)
-    assert found.changes == [], "nothing can be created"
+    assert found.drift.changes == [], "nothing can be created"
     own = ("mirror-progress.f", "mirror-offsets.f", "mirror-progress.f.status")
     for line, name in zip(found.warnings, own, strict=True):
         assert line.startswith(f"topic {name}.internal cannot be prepared")
