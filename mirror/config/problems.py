@@ -29,6 +29,7 @@ _MAX_VALUE_LENGTH: Final = 80
 _MAX_NAMES_LISTED: Final = 16
 _REFUSED: Final = {
     "epoch-ms": "refused: nothing ends a stream's copies by the clock any more; period-ms is how often it sums them up",
+    "max-bytes-per-epoch": "refused: its name is max-bytes-per-run",
     "max-bytes-per-job": "refused: its name is max-bytes-per-run",
     "verify": "refused: nothing is read back while it is copied; `mirror verify` compares a copy with its source",
 }

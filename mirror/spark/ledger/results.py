@@ -254,13 +254,13 @@ def summary_text(content: Mapping[str, Any]) -> str:
 
 
 def epoch_json(flow: str, epoch: int, results: Sequence[RangeResult]) -> dict[str, Any]:
-    """Return the line that ``--json`` prints for a stream's epoch: sums over its partitions, and the incomplete ones.
+    """Return the line that ``--json`` prints for a stream's period: sums over its partitions, and the incomplete ones.
 
     ``bytes`` are on the wire; ``seconds`` is that of the slowest partition.
     """
     return {
         "flow": flow,
-        "epoch": epoch,
+        "period": epoch,
         "partitions": len(results),
         "records": sum(result.records for result in results),
         "batches": sum(result.batches for result in results),

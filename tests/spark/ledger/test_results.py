@@ -248,7 +248,7 @@ def test_an_epoch_as_json_has_sums_and_incomplete_partitions() -> None:
     two = result(1, Outcome.EXPIRED, records=3, batches=2, bytes=70, seconds=0.1, error="late")
     assert epoch_json("f", 7, [one, two]) == {
         "flow": "f",
-        "epoch": 7,
+        "period": 7,
         "partitions": 2,
         "records": 8,
         "batches": 3,
