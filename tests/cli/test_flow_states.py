@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
-from typing import Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 from rich.console import Console
@@ -12,8 +13,13 @@ from rich.console import Console
 from mirror.cli.views import status_view
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.status_values import RunState
+from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.status.flow_status import FlowStatus
+from mirror.spark.status.status_reader import _state_of
 from mirror.telemetry.lag.lags import totals
+
+if TYPE_CHECKING:
+    from mirror.spark.status.observation import Observation
 
 NOW: Final = 10_000_000
 CONTROL: Final = RunControl(run="r1", host="h", since_ms=0, seen_ms=NOW)
@@ -58,6 +64,17 @@ def test_a_flow_that_is_held_has_no_run() -> None:
         FLOW, run=None, state=replace(STATE, state="held", reason="mirror stop has stopped it", until_ms=None)
     )
     assert "f held 5 min ago - mirror stop has stopped it" in shown(held)
+
+
+@pytest.mark.parametrize(("seen_ms", "found"), [(NOW - 10_000, "held"), (NOW - 61_000, "gone")])
+def test_a_flow_is_held_only_as_long_as_its_stream_lives(seen_ms: int, found: str) -> None:
+    """The record of a held flow is renewed by the stream that holds it."""
+    held = replace(STATE, state="held", until_ms=None)
+    control = replace(CONTROL, seen_ms=seen_ms, stop=True, ended=True)
+    observation = cast("Observation", SimpleNamespace(run=None, control=control, time_ms=NOW))
+    state = _state_of(StatusTable(run=held), observation)
+    assert state is not None
+    assert any(line.startswith(f"f {found} ") for line in shown(replace(FLOW, run=None, state=state)))
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,20 @@ def test_a_flow_that_a_stream_holds_is_begun_again(
     )
 
 
+def test_a_resume_that_the_stream_has_overwritten_is_sent_again(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS, stop=True, ended=True)
+    give(held)
+    found: list[bool] = []
+
+    def pause(_: float) -> None:
+        found.append(orders().stop)
+        give(held if len(found) == 1 else RunControl(run="r2", host="h1", since_ms=2, seen_ms=NOW_MS))
+
+    monkeypatch.setattr(command, "pause", pause)
+    assert stop(config, "--resume").exit_code == 0
+    assert found == [False, False]
+
+
 def test_a_resume_that_is_not_waited_for_is_only_asked_for(config: Path) -> None:
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=NOW_MS, stop=True, ended=True))
     found = stop(config, "--resume", "--no-wait")

@@ -12,6 +12,7 @@ import typer
 from mirror.cli.commands.check_config import why_not_loaded
 from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir
 from mirror.config.load import load
+from mirror.errors import MirrorError
 from mirror.sandbox import die_with_owner
 from mirror.sandbox.folders import cache_folder
 from mirror.sandbox.java import find_java
@@ -122,13 +123,21 @@ def submit(options: JobOptions | VerifyOptions, master: str, *, script: str) -> 
     archive = ClassArchive.of(java.path, cache_folder) if java.version >= OLDEST_JAVA_WITH_ARCHIVES else None
     # If this process is killed with SIGKILL, only the guard ends Spark.
     guard = [sys.executable, "-I", "-S", die_with_owner.__file__, str(os.getpid())]
-    grace_s = max(flow.shutdown_timeout_ms for flow in flows) / 1000 if script == STREAM else None
+
+    def grace_s() -> float:
+        """As the file says when the stream is asked to end, or as it did before, if it is wrong then."""
+        try:
+            now = load(options.config, secrets_dir=options.secrets_dir).select(options.flow)
+        except MirrorError:
+            now = flows
+        return max(flow.shutdown_timeout_ms for flow in (*flows, *now)) / 1000
+
     submission = Submission(
         options.to_arguments(),
         master,
         options.report_dir,
         guard=guard,
-        stream_grace_s=grace_s,
+        stream_grace_s=grace_s if script == STREAM else None,
         on_progress=_print_progress,
         script=script,
         archive=archive,

@@ -166,6 +166,8 @@ class _StopRequest:
             control = self._control.read()
             if control is not None and control.run != found.run:
                 return "resumed"
+            if control is not None and control.stop:
+                self._control.resume()  # the stream's renewal of the record has overwritten the command
             pause(_POLL_INTERVAL_S)
         return "not resumed"
 

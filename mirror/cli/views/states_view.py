@@ -30,6 +30,8 @@ def states(flows: Sequence[FlowStatus]) -> list[Table]:
         name, reason = state.state, state.reason
         if flow.run is not None and flow.run.is_dead(flow.time_ms):
             name, reason = "gone", "its driver has died or cannot reach the target"
+        elif name == "gone":
+            reason = "the driver that held it has died or cannot reach the target: start the stream again"
         elif flow.run is None and name != "held":
             continue
         until = UNKNOWN if state.until_ms is None else duration(max(0, state.until_ms - flow.time_ms) / 1000)

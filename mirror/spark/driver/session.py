@@ -63,7 +63,9 @@ def start_stream_context() -> SparkContext:
     with _clear_errors():
         conf = _conf()
         given = dict(conf.getAll())
-        return SparkContext.getOrCreate(conf.setAll(list(stream_settings(given, os.cpu_count() or 1).items())))
+        # Of a container Spark counts the processors that it is allowed to use, and not those of the host.
+        cores = int(SparkContext._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # type: ignore[union-attr]  # noqa: SLF001
+        return SparkContext.getOrCreate(conf.setAll(list(stream_settings(given, cores).items())))
 
 
 def stream_settings(given: Mapping[str, str], cores: int) -> dict[str, str]:
@@ -71,7 +73,7 @@ def stream_settings(given: Mapping[str, str], cores: int) -> dict[str, str]:
 
     Flows share the slots fairly. A task may be lost many times: each of its attempts fences the one before, and a job
     lives for months. A local master has slots in reserve, for flows that are added: a task of a stream never frees
-    its own. ``cores`` are those of this host.
+    its own. ``cores`` are those that Spark may use here.
     """
     settings = {
         name: value

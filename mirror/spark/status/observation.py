@@ -59,6 +59,8 @@ class Observation:
     """Where a copy begins, by the flow's start, in the partitions of which nothing is on the target."""
     leaders: dict[TopicPartition, int] = field(default_factory=dict)
     """The brokers that lead the source's partitions; -1: none."""
+    control: RunControl | None = None
+    """The control record, also of a run that has ended."""
 
     def copied_to(self, tp: TopicPartition) -> int | None:
         """Return the source offset from which on nothing of ``tp`` is on the target; None if it is not known."""
@@ -140,6 +142,7 @@ class FlowObserver:
             lost_copies=lost,
             firsts=self._firsts(source, without_copies, starts, ends, is_running=run is not None and not run.ended),
             leaders=leaders,
+            control=run,
         )
 
     def observe_source(self, source: Admin) -> Observation:

@@ -52,6 +52,8 @@ _INDEX_INTERVAL_MS: Final = 300_000
 _UNKNOWN_INDEX_INTERVAL_MS: Final = 30_000
 """How long an unknown size is not asked for again: a new flow has no index yet, a user may lack the permission."""
 
+_HELD: Final = "held"
+_GONE: Final = "gone"
 _RESUMED_INTERVAL_MS: Final = 10_000
 """What runs have found of MirrorMaker 2 is read again after so long."""
 
@@ -342,8 +344,13 @@ def read_statuses(
 
 def _state_of(table: StatusTable, observation: Observation) -> RunState | None:
     """Return what the last run says of the flow; None if a later one copies it now, which says nothing there."""
-    run = observation.run
-    return None if table.run is not None and run is not None and table.run.run < run.run else table.run
+    run, state, control = observation.run, table.run, observation.control
+    if state is None or (run is not None and state.run < run.run):
+        return None
+    if state.state == _HELD and control is not None and control.run == state.run:
+        # A stream renews the record of a flow that it holds.
+        return replace(state, state=_GONE) if control.is_dead(observation.time_ms) else state
+    return state
 
 
 def _tasks_of(table: StatusTable, observation: Observation) -> list[TaskState]:

@@ -127,7 +127,9 @@ def test_a_local_run_has_its_jvm_write_an_archive_and_a_stream_or_a_cluster_s_do
     archive: ClassArchive, tmp_path: Path
 ) -> None:
     def options(master: str, grace_s: float | None = None) -> str:
-        job = Submission([], master, tmp_path, archive=archive, stream_grace_s=grace_s)
+        job = Submission(
+            [], master, tmp_path, archive=archive, stream_grace_s=None if grace_s is None else lambda: grace_s
+        )
         made = job.environment({}, {})
         assert (WRITES_ARCHIVE in made) == ("ArchiveClassesAtExit" in made["SPARK_SUBMIT_OPTS"])
         return made["SPARK_SUBMIT_OPTS"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.errors import FlowError
-from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.model.ranges import OPEN_END
 from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.progress_lines import Cadence, copied, followed, planned, stamped
@@ -207,25 +207,3 @@ def test_a_stream_that_is_asked_to_end_says_what_stood_still(
     assert progress.why_behind() == "its progress could not be read: cluster b does not answer"
     progress.on_status(status())
     assert progress.why_behind() is None
-
-
-def test_a_stream_names_each_partition_that_fails_when_it_is_seen(tmp_path: Path, consoles: Consoles) -> None:
-    progress = StreamProgress("f", consoles)
-    known: dict[str, Any] = {"target_topic": "a.t", "earliest": 0, "end": 5, "progress": 0, "committed_ms": 0}
-    lag = Lag(5, 0.0, 0.0, 0.0, None, None, LagState.FAILED)
-
-    def failing(*numbers: int) -> FlowStatus:
-        error = LastError("target-deleted", 0)
-        found = [PartitionStatus(topic="t", partition=one, lag=lag, last_error=error, **known) for one in numbers]
-        return replace(status(), partitions=found)
-
-    planned_ = RangeResult(flow="f", topic="t", target_topic="a.t", partition=9, start=0, end=0, outcome=Outcome.FAILED)
-    progress.on_plan(Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[planned_]))
-    for numbers in ((9,), (9, 1), (9, 1), (1, 2, 3), (1,), (1, 2)):
-        progress.on_status(failing(*numbers))
-    warnings = [line for line in on(tmp_path, STDERR_PIPE).splitlines() if "warning" in line]
-    assert warnings == [
-        "mirror: warning: flow f: t-1 cannot be copied: target-deleted",
-        "mirror: warning: flow f: t-2 and 1 other partition cannot be copied: target-deleted",
-        "mirror: warning: flow f: t-2 cannot be copied: target-deleted",
-    ], "the plan has named partition 9"

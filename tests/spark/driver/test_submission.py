@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -299,7 +299,7 @@ while True:
     signal.pause()
 """
 
-    over = threading.Event()
+    over, said = threading.Event(), list[str]()
 
     def twice() -> None:
         eventually(lambda: (tmp_path / "there").exists() and " " in (tmp_path / "there").read_text())
@@ -310,11 +310,12 @@ while True:
     thread.start()
     began = time.monotonic()
     try:
-        assert scripted(program, tmp_path).run() == 143
+        assert replace(scripted(program, tmp_path), on_progress=said.append).run() == 143
     finally:
         over.set()
         thread.join()
     assert time.monotonic() - began < submission.GRACE_S / 2
+    assert "ended at once" in said[-1]
     pids = [int(pid) for pid in (tmp_path / "there").read_text().split()]
     eventually(lambda: not any(alive(pid) for pid in pids))
 
@@ -342,7 +343,7 @@ def test_a_copy_continues_if_the_reader_of_its_output_ends(tmp_path: Path) -> No
 
 OWNER = """
 import os, sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from mirror.sandbox import die_with_owner
 from mirror.spark.driver.launch.submission import Submission
@@ -391,3 +392,18 @@ def test_a_run_ends_in_order_whatever_its_output_raises(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(submission, "unfailing", lambda _: Broken())
     assert scripted("for _ in range(1000): out.write('a' * 1000 + chr(10))\nsys.exit(3)", tmp_path).run() == 3
+
+
+def test_the_time_that_a_stream_has_to_end_is_that_of_the_configuration_when_it_is_asked_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(submission, "GRACE_S", 0.0)
+    grace_s = [-1.0]
+    signals = submission._Signals(lambda: grace_s[-1])
+    assert not signals.overdue()
+    grace_s.append(60.0)
+    signals._receive(signal.SIGTERM, None)
+    assert not signals.overdue()
+    hasty = submission._Signals(lambda: -1.0)
+    hasty._receive(signal.SIGTERM, None)
+    assert hasty.overdue()

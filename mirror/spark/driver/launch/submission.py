@@ -101,8 +101,8 @@ class Submission:
     """Spark's log is written here, too."""
     guard: Sequence[str] = field(default=(), kw_only=True)
     """A command to put before the job's, which ends the job if this process is killed."""
-    stream_grace_s: float | None = field(default=None, kw_only=True)
-    """The time that a stream may take to end in order; None for a scheduled run."""
+    stream_grace_s: Callable[[], float] | None = field(default=None, kw_only=True)
+    """Returns the time that a stream may take to end in order, which an edit may change; None: no stream."""
     on_progress: Callable[[str], None] = field(default=lambda _: None, kw_only=True)
     script: str = field(default="replicate.py", kw_only=True)
     """The script of a job that is no stream."""
@@ -189,6 +189,8 @@ class Submission:
         with log, _Relay("stdout") as out, _Relay("stderr") as err, _Signals(self.stream_grace_s) as signals:
             environment = self.environment(os.environ, {STDOUT_PIPE: out.path, STDERR_PIPE: err.path})
             status = _supervise([*self.guard, *command], environment, log, (out, err), signals)
+        if signals.is_repeated:
+            self.on_progress("ended at once, as it was asked again: the next start resumes from the committed progress")
         if self.archive is not None:
             # Of a job that could not run, the JVM may have been killed while it wrote.
             self.archive.keep(whole=status in _JVM_HAS_EXITED and signals.received is None)
@@ -251,11 +253,14 @@ def _supervise(
 class _Signals:
     """Records SIGINT and SIGTERM while the block runs, and forwards them to the child's process group."""
 
-    def __init__(self, stream_grace_s: float | None = None) -> None:
+    def __init__(self, stream_grace_s: Callable[[], float] | None = None) -> None:
         """With ``stream_grace_s``, forward a signal to the child alone, which then has that time to end."""
         self._stream_grace_s: Final = stream_grace_s
         self.received: int | None = None
-        self._deadline = float("inf")
+        self.is_repeated = False
+        """Whether a second one has come: nothing is waited for any longer."""
+        self._received_s = 0.0
+        self._deadline: float | None = None
         self._group: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -270,12 +275,10 @@ class _Signals:
 
     def _receive(self, signum: int, _frame: FrameType | None) -> None:
         if self.received is None:
-            self.received = signum
-            self._deadline = time.monotonic() + GRACE_S + (self._stream_grace_s or 0.0)
+            self.received, self._received_s = signum, time.monotonic()
             self._forward()
         else:
-            # After a second signal, do not wait any longer.
-            self._deadline = 0.0
+            self.is_repeated = True
 
     def forward_to(self, group: int) -> None:
         """Forward signals to this group; one that has arrived already is forwarded now."""
@@ -293,6 +296,11 @@ class _Signals:
 
     def overdue(self) -> bool:
         """Return whether the child's time to end is over."""
+        if self.received is None or self.is_repeated:
+            return self.is_repeated
+        if self._deadline is None:
+            grace_s = 0.0 if self._stream_grace_s is None else self._stream_grace_s()
+            self._deadline = self._received_s + GRACE_S + grace_s
         return time.monotonic() > self._deadline
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mirror.relay.model.ranges import RangeResult
     from mirror.spark.ledger.plan import Plan
-    from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
+    from mirror.spark.status.flow_status import FlowStatus
 
 FIRST_INTERVAL_MS: Final = 10_000
 """The interval between the first lines of a log, which a user may be watching."""
@@ -81,14 +81,6 @@ def followed(status: FlowStatus) -> str:
     if worst is not None and worst.last_error is not None:
         words.append(f"{worst.topic}-{worst.partition}: {brief(worst.last_error.line, _MAX_CHARACTERS)}")
     return ", ".join(words)
-
-
-def failed(partitions: Sequence[PartitionStatus]) -> str:
-    """Describe partitions that are not copied until someone removes the cause; there is one at least."""
-    first = partitions[0]
-    why = "" if first.last_error is None else f": {brief(first.last_error.line, _MAX_CHARACTERS)}"
-    others = f" and {_counted(len(partitions) - 1, 'other partition')}" if len(partitions) > 1 else ""
-    return f"{first.topic}-{first.partition}{others} cannot be copied{why}"
 
 
 _MAX_CHARACTERS: Final = 300

@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import named
-from mirror.relay.model.ranges import Outcome
-from mirror.spark.driver.output.progress_lines import FIRST_INTERVAL_MS, Cadence, failed, followed, planned
+from mirror.spark.driver.output.progress_lines import FIRST_INTERVAL_MS, Cadence, followed, planned
 from mirror.spark.ledger.results import STANDS_STILL_MS
 from mirror.telemetry.lag.lags import LagState
 
@@ -47,8 +46,6 @@ class StreamProgress:
         """When the last status was read."""
         self._unread: tuple[int, str] | None = None
         """Since when no status could be read, and the first error; None if the last one could."""
-        self._failed: set[tuple[str, int]] = set()
-        """The partitions whose failure has been shown, by this or with the plan."""
         self.index_bytes: int | None = None
         """The size of the offset index by the last status; None if it is not known."""
 
@@ -60,9 +57,6 @@ class StreamProgress:
     def on_plan(self, plan: Plan) -> None:
         """Print what is followed."""
         self._consoles.progress(f"flow {self._flow}: {planned(plan, follows=True)}")
-        # The planner has said so, each time that they changed.
-        settled = plan.results_without_task
-        self._failed |= {(one.topic, one.partition) for one in settled if one.outcome is Outcome.FAILED}
         self._cadence = self._cadence or Cadence(_now_ms())
 
     def on_status(self, status: FlowStatus) -> None:
@@ -73,20 +67,11 @@ class StreamProgress:
             self._outages.recovered(_STATUS)
         if self._ended or self._cadence is None:
             return
-        self._show_failures(status)
         line = followed(status)
         recovered, self._error = bool(self._error), ""
         self._consoles.set_live_text(self._flow, line)
         if (self._cadence.due(_now_ms()) and not self._consoles.err.is_terminal) or recovered:
             self._consoles.progress(f"flow {self._flow}: {line}")
-
-    def _show_failures(self, status: FlowStatus) -> None:
-        """Print a warning about the partitions that have failed since the last status."""
-        now = {(one.topic, one.partition): one for one in status.partitions if one.lag.state is LagState.FAILED}
-        new = [one for key, one in now.items() if key not in self._failed]
-        self._failed = set(now)
-        if new:
-            self._consoles.warning(f"flow {self._flow}: {failed(new)}")
 
     def on_news(self, line: str) -> None:
         """Print a line about new partitions."""
