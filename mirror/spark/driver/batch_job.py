@@ -24,6 +24,7 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_results
 from mirror.spark.driver.report.report_file import ReportFile
 from mirror.spark.driver.report.report_lock import locked
+from mirror.spark.driver.session import start_context
 from mirror.spark.driver.spark_start import SparkStart, terminate_jvm
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status, summary_text
@@ -90,7 +91,7 @@ def _run(options: JobOptions, consoles: Consoles) -> int:
     with summarized(report_dir, consoles, as_file=True) as summary, ReportFile(report_dir, consoles.warning):
         warn_of_versions(consoles)
         warn_of_exposed_credentials(config, flows, consoles)
-        with SparkStart() as spark:
+        with SparkStart(start_context) as spark:
             return exit_status(run_flows(spark.context, config, flows, options, consoles, summary))
 
 

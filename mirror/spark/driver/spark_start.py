@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Self
 from pyspark import SparkContext
 
 from mirror.errors import FlowError
-from mirror.spark.driver.session import start_context
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 _EXIT_WITHIN_S: Final = 120.0
@@ -28,7 +28,9 @@ _TERMINATED_WITHIN_S: Final = 5.0
 class SparkStart:
     """Spark's context, which a thread starts. The block's end ends Spark, also while it starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Callable[[], SparkContext]) -> None:
+        """``start`` returns the context, or raises FlowError."""
+        self._start_context: Final = start
         self._started: Final = Future[SparkContext]()
 
     def __enter__(self) -> Self:
@@ -49,7 +51,7 @@ class SparkStart:
 
     def _start(self) -> None:
         try:
-            self._started.set_result(start_context())
+            self._started.set_result(self._start_context())
         except BaseException as error:  # noqa: BLE001 - `context` raises it
             self._started.set_exception(error)
 

@@ -15,8 +15,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
-
 from mirror.config.load import load
 from mirror.errors import MirrorError
 from mirror.runtime.memory.malloc_tuning import collect_rarely
@@ -32,6 +30,7 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.tables import flow_results
 from mirror.spark.driver.report.report_file import ReportFile
 from mirror.spark.driver.session import start_stream_context
+from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.driver.stream_site import Signals, StreamSite, check_flow
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary
@@ -41,8 +40,6 @@ from mirror.spark.supervision.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark import SparkContext
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.preflight.flow_checks import Findings
@@ -98,33 +95,33 @@ def _run(
     warn_of_versions(consoles)
     warn_of_exposed_credentials(config, flows, consoles)
     give_up_s = math.inf if options.wait is None else time.monotonic() + options.wait
-    checks = _begin_checks(config, flows, consoles)
-    try:
-        is_wanted = _await_first(checks, signals, may_wait=options.wait != 0)
-    except FlowsRefused as refused:
-        now = datetime.now(UTC)
-        errors = {name: "; ".join(lines) for name, lines in refused.problems.items()}
-        summary.write([FlowReport(name, now, now, error=error) for name, error in errors.items()])
-        raise
-    if not is_wanted:
-        consoles.progress("ending before any flow was checked, as it was asked to")
-        return 0
-    with run_telemetry(options.report_dir, consoles) as telemetry, contextlib.ExitStack() as stack:
-        consoles.progress("starting the Spark session")
-        context = start_stream_context()
-        stack.callback(_stop, context)
-        signals.listen()  # Spark has installed its own handlers
-        site = StreamSite(context, options, consoles, telemetry, summary, report, signals, checks, give_up_s)
-        Supervisor(site, config, file, only=options.flow).run()
-        status = site.status()
-        site.summarize()
-        for one in site.reports:
-            if one.partitions or one.groups:
-                consoles.print_table(flow_results(one, None if options.all_partitions else MAX_PARTITIONS_SHOWN))
-        if signals.signum is not None and any(one.cut_short for one in site.reports):
-            consoles.error(interrupted_line(signals.signum))
-            return 128 + signals.signum
-        return status
+    with SparkStart(start_stream_context) as spark:
+        checks = _begin_checks(config, flows, consoles)
+        try:
+            is_wanted = _await_first(checks, signals, may_wait=options.wait != 0)
+        except FlowsRefused as refused:
+            now = datetime.now(UTC)
+            errors = {name: "; ".join(lines) for name, lines in refused.problems.items()}
+            summary.write([FlowReport(name, now, now, error=error) for name, error in errors.items()])
+            raise
+        if not is_wanted:
+            consoles.progress("ending before any flow was checked, as it was asked to")
+            return 0
+        with run_telemetry(options.report_dir, consoles) as telemetry:
+            consoles.progress("starting the Spark session")
+            context = spark.context()
+            signals.listen()  # Spark has installed its own handlers
+            site = StreamSite(context, options, consoles, telemetry, summary, report, signals, checks, give_up_s)
+            Supervisor(site, config, file, only=options.flow).run()
+            status = site.status()
+            site.summarize()
+            for one in site.reports:
+                if one.partitions or one.groups:
+                    consoles.print_table(flow_results(one, None if options.all_partitions else MAX_PARTITIONS_SHOWN))
+            if signals.signum is not None and any(one.cut_short for one in site.reports):
+                consoles.error(interrupted_line(signals.signum))
+                return 128 + signals.signum
+            return status
 
 
 def _begin_checks(config: MirrorConfig, flows: Sequence[FlowConfig], consoles: Consoles) -> dict[str, Future[Findings]]:
@@ -171,8 +168,3 @@ def _await_first(checks: Mapping[str, Future[Findings]], signals: Signals, *, ma
             for name, error in errors.items()
         }
     )
-
-
-def _stop(context: SparkContext) -> None:
-    with contextlib.suppress(Py4JError, OSError):
-        context.stop()

@@ -25,6 +25,7 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.verify_tables import verification_lines
 from mirror.spark.driver.report.report_lock import locked
+from mirror.spark.driver.session import start_context
 from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.driver.verify_flow import FlowVerifier
 from mirror.spark.driver.verify_options import VerifyOptions, check_options
@@ -93,7 +94,7 @@ def _lazy_context(started: contextlib.ExitStack, consoles: Consoles) -> Callable
     @functools.cache
     def context() -> SparkContext:
         consoles.progress("starting Spark")
-        return started.enter_context(SparkStart()).context()
+        return started.enter_context(SparkStart(start_context)).context()
 
     return context
 

@@ -6,9 +6,9 @@ import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark import SparkContext
@@ -31,10 +31,12 @@ class Context:
 
 
 @pytest.fixture
-def context(monkeypatch: pytest.MonkeyPatch) -> Context:
-    made = Context()
-    monkeypatch.setattr(spark_start, "start_context", lambda: made)
-    return made
+def context() -> Context:
+    return Context()
+
+
+def starting(start: Callable[[], object]) -> SparkStart:
+    return SparkStart(cast("Callable[[], SparkContext]", start))
 
 
 @contextlib.contextmanager
@@ -50,7 +52,7 @@ def jvm(monkeypatch: pytest.MonkeyPatch, program: str) -> Iterator[subprocess.Po
 def test_a_block_that_ends_stops_spark_and_waits_for_its_jvm(monkeypatch: pytest.MonkeyPatch, context: Context) -> None:
     """A JVM that is killed meanwhile would leave its folders, and half of an archive of its classes."""
     with jvm(monkeypatch, OBEDIENT) as child:
-        with SparkStart() as spark:
+        with starting(lambda: context) as spark:
             found: Any = spark.context()
             assert found is context
             assert not context.stopped
@@ -60,10 +62,9 @@ def test_a_block_that_ends_stops_spark_and_waits_for_its_jvm(monkeypatch: pytest
 
 def test_a_block_that_raises_ends_the_jvm_and_waits_for_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
-    monkeypatch.setattr(spark_start, "start_context", never.wait)
     try:
         with jvm(monkeypatch, DEAF) as child:
-            with pytest.raises(FlowError, match="refused"), SparkStart():
+            with pytest.raises(FlowError, match="refused"), starting(never.wait):
                 raise FlowError("refused")
             assert child.returncode == -15
     finally:
@@ -76,22 +77,21 @@ def test_a_context_that_could_not_be_started_raises_its_error_where_it_is_needed
     def fail() -> None:
         raise FlowError("Spark could not be started: no master")
 
-    monkeypatch.setattr(spark_start, "start_context", fail)
     monkeypatch.setattr(SparkContext, "_gateway", None)
-    with SparkStart() as spark, pytest.raises(FlowError, match="no master"):
+    with starting(fail) as spark, pytest.raises(FlowError, match="no master"):
         spark.context()
 
 
 def test_a_jvm_that_does_not_exit_is_an_error(monkeypatch: pytest.MonkeyPatch, context: Context) -> None:
     monkeypatch.setattr(spark_start, "_EXIT_WITHIN_S", 0.1)
-    with jvm(monkeypatch, DEAF), pytest.raises(FlowError, match="did not exit within 0 s"), SparkStart():
+    with jvm(monkeypatch, DEAF), pytest.raises(FlowError, match="did not exit within 0 s"), starting(lambda: context):
         pass
     assert context.stopped
 
 
 def test_a_script_of_spark_submit_leaves_the_jvm_alone(monkeypatch: pytest.MonkeyPatch, context: Context) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=None))
-    with SparkStart():
+    with starting(lambda: context):
         pass
     assert context.stopped
 
