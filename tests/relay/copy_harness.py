@@ -32,7 +32,6 @@ def a_range(
     source_epoch: int | None = None,
     first: int | None = None,
     source_end: int = 0,
-    progress: str | None = None,
 ) -> Range:
     return Range(
         flow="flow",
@@ -47,7 +46,6 @@ def a_range(
         source_epoch=source_epoch,
         first=first,
         source_end=source_end,
-        progress=progress,
     )
 
 
@@ -84,7 +82,7 @@ class CopyHarness:
         source_epoch: int | None = None,
         first: int | None = None,
         source_end: int = 0,
-        progress: str | None = None,
+        progress: Progress | None = None,
         batch_size: int = 1,
         memory: int = MEMORY,
         clock: FakeClock | None = None,
@@ -96,13 +94,14 @@ class CopyHarness:
         self.clock = self.context.clock
         self.parts: list[_FetchedPart] = []
         self.copy = PartitionCopy(
-            a_range(end, start, stuck_since_ms, source_epoch, first, source_end, progress),
+            a_range(end, start, stuck_since_ms, source_epoch, first, source_end),
             CopyPolicy(exactly_once=atomic, **policy),
             facts or TargetLimits(),
             batch_size,
             self.context,
             self.clock.now(),
             rules,
+            progress,
         )
 
     @property

@@ -254,7 +254,7 @@ class AssignmentTable:
         lost = [entry for entry in self._owned.values() if entry.owner not in live]
         for entry in lost:
             self._homes.setdefault(entry.target, entry.owner)
-        return self._assign([_unread(entry.range) for entry in lost], live)
+        return self._assign([entry.range for entry in lost], live)
 
     def move_home(self, live: Collection[int], most: int) -> list[Entry]:
         """Release up to ``most`` partitions whose own task lives again; return the entries to commit.
@@ -272,7 +272,7 @@ class AssignmentTable:
     def take_home(self, live: Collection[int]) -> list[Entry]:
         """Take what :meth:`move_home` has released, and is free; return the entries to commit."""
         releases = self._released.values()
-        return self.take([_unread(one.entry.range) for one in releases if one.home is not None and one.free], live)
+        return self.take([one.entry.range for one in releases if one.home is not None and one.free], live)
 
     # --- what becomes of them
 
@@ -302,8 +302,3 @@ class AssignmentTable:
                 release.free = True
                 overdue.add(target)
         return overdue
-
-
-def _unread(range_: Range) -> Range:
-    """Return ``range_`` without the progress of its plan: more was copied since."""
-    return replace(range_, progress=None)

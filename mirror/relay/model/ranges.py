@@ -43,12 +43,6 @@ class Range:
     """The leader epoch that ``source_end`` was read in; None: the log has none."""
     first: int | None = None
     """Where the flow starts in this partition if there is no progress; None: at ``start``."""
-    progress: str | None = None
-    """The progress that it was planned from, as :func:`mirror.relay.progress.committed.to_text` writes it.
-
-    Only if nothing was to be copied by sequences: an attempt that follows the partition then begins without reading it
-    again. None otherwise, and in the ledger.
-    """
 
     @property
     def fresh_start(self) -> int:

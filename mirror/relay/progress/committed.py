@@ -248,20 +248,6 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
     )
 
 
-def to_text(progress: Progress) -> str:
-    """Return ``progress`` for :func:`from_text`, with what is not stored."""
-    offset = to_offset(progress)
-    claimed_by = None if progress.claimed_by is None else list(progress.claimed_by)
-    return json.dumps([offset.offset, offset.leader_epoch, offset.metadata, progress.claimed_ms, claimed_by])
-
-
-def from_text(text: str) -> Progress:
-    """Return the progress that :func:`to_text` has written."""
-    offset, leader_epoch, metadata, claimed_ms, claimed_by = json.loads(text)
-    progress = from_offset(OffsetAndMetadata(offset, leader_epoch, metadata))
-    return replace(progress, claimed_ms=claimed_ms, claimed_by=None if claimed_by is None else tuple(claimed_by))
-
-
 class ProgressStore:
     """Reads a flow's progress on its target, for planning."""
 

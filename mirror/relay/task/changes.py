@@ -149,7 +149,7 @@ class AssignmentChanges:
         ready = [target for target in self._to_begin if target not in copies]
         if not ready and loaded is None:
             return None
-        loaded = loaded or Taken([], TopicRules({}, {}))
+        loaded = loaded or Taken([], TopicRules({}, {}), {})
         return replace(loaded, ranges=[self._to_begin.pop(target) for target in ready])
 
     def _take_loaded(self, now: int) -> Taken | None:

@@ -39,7 +39,7 @@ from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.assignment_reading import load_entries
 from mirror.relay.task.beginning import copy_once_clusters_answer
 from mirror.relay.task.reporting import SendReport
-from mirror.relay.task.taking import Selection, load_taken, with_progress
+from mirror.relay.task.taking import Selection, load_taken, read_progress
 from mirror.relay.task.task import Task
 from mirror.relay.task.topic_rules import TopicRules, read_topic_rules
 from mirror.relay.task.workers import max_decompressed_bytes
@@ -168,7 +168,7 @@ def _copy(
         delivery_ms = timeouts.delivery_timeout_ms + timeouts.request_timeout_ms
         read_rules = partial(read_topic_rules, source_admin, admin, policy=policy, delivery_ms=delivery_ms)
         rules = read_rules(ranges) if ranges else TopicRules({}, {})
-        ranges = with_progress(admin, policy, ranges)
+        progress = read_progress(admin, policy, ranges)
         shares_producer = not policy.exactly_once or policy.exactly_once_by != Way.TRANSACTIONS
         clients = Clients(
             consumer=consumer,
@@ -214,6 +214,7 @@ def _copy(
             Backoff(cluster.reconnect_backoff_ms, backoff_max_ms, process_rng()),
             ranges,
             rules,
+            progress,
             flow=flow,
             batch_size=batch_size,
             buffer_memory=buffer_memory,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from mirror.client import Admin
+from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.committed import read_each_progress, to_text
+from mirror.relay.progress.committed import Progress, read_each_progress
 from mirror.relay.task.topic_rules import TopicRules
 
 _PROGRESS_TIMEOUT_MS: Final = 3_000
@@ -30,6 +30,8 @@ class Taken:
     ranges: Sequence[Range]
     """Those that may begin."""
     rules: TopicRules
+    progress: Mapping[TopicPartition, Progress]
+    """By target partition, where it was read."""
     refused: Sequence[RangeResult] = ()
     """The results of those that may not."""
 
@@ -51,11 +53,11 @@ def load_taken(
     copy other topics. None: all is copied.
     """
     if selection is None:
-        return Taken(with_progress(target, policy, ranges), read_rules(ranges))
+        return Taken(ranges, read_rules(ranges), read_progress(target, policy, ranges))
     refused = [_refused(one) for one in ranges if selection(one.topic) != one.target_topic]
     ranges = [one for one in ranges if selection(one.topic) == one.target_topic]
     rules = read_rules(ranges) if ranges else TopicRules({}, {})
-    return Taken(with_progress(target, policy, ranges), rules, refused)
+    return Taken(ranges, rules, read_progress(target, policy, ranges), refused)
 
 
 def _refused(one: Range) -> RangeResult:
@@ -66,19 +68,16 @@ def _refused(one: Range) -> RangeResult:
     return RangeResult.initial(one, one.start, Outcome.FAILED, error)
 
 
-def with_progress(target: Admin, policy: CopyPolicy, ranges: Sequence[Range]) -> list[Range]:
-    """Return ``ranges`` with the progress that each copy may begin with, read with few requests for thousands of them.
+def read_progress(target: Admin, policy: CopyPolicy, ranges: Sequence[Range]) -> dict[TopicPartition, Progress]:
+    """Return the progress that the copies of ``ranges`` may begin with, read with few requests for thousands of them.
 
-    What was planned for the first attempt of the task is older than what that has copied.
+    Each reads its own if that of all cannot be read.
     """
-    if policy.attempt:
-        ranges = [replace(one, progress=None) for one in ranges]
-    lacking = {target_of(one): one for one in ranges if one.progress is None and one.open_ended}
-    if not lacking or not policy.exactly_once:
-        return list(ranges)
+    followed = {target_of(one): one for one in ranges if one.open_ended}
+    if not followed or not policy.exactly_once:
+        return {}
     try:
-        found = read_each_progress(target, next(iter(lacking.values())).flow, lacking, _PROGRESS_TIMEOUT_MS)
+        found = read_each_progress(target, ranges[0].flow, followed, _PROGRESS_TIMEOUT_MS)
     except KafkaError:
-        return list(ranges)
-    texts = {tp: to_text(progress) for tp, progress in found.items() if progress.target is not None}
-    return [replace(one, progress=one.progress or texts.get(target_of(one))) for one in ranges]
+        return {}
+    return {tp: progress for tp, progress in found.items() if progress.target is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Final
 
@@ -17,6 +17,7 @@ from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.partition.states import unfinished
 from mirror.relay.progress.anchors import Anchor, AnchorKey
+from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import Command, RunControl
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.task.assignment_reading import AssignmentReader
@@ -51,6 +52,7 @@ class Task:
         backoff: Backoff,
         rows: Sequence[Range],
         rules: TopicRules,
+        progress: Mapping[TopicPartition, Progress] | None = None,
         *,
         flow: str,
         batch_size: int,
@@ -62,6 +64,8 @@ class Task:
     ) -> None:
         """``rows`` are what the job begins with for this task; ``rules`` are those of their target topics.
 
+        ``progress`` is what was read of them, by target partition.
+
         ``lookup_executor`` and ``wake_event`` replace threads and waiting in tests.
         """
         now = clock.now()
@@ -70,6 +74,8 @@ class Task:
         self._clock: Final = clock
         self._batch_size: Final = batch_size
         self._copies: list[PartitionCopy] = []
+        self._progress: Final = dict(progress or {})
+        """What was read of partitions that have not begun, by target partition."""
         self._by_target: Final[dict[TopicPartition, PartitionCopy]] = {}
         self._due: Final[dict[PartitionCopy, int]] = {}
         self._next_due_ms = now
@@ -182,6 +188,7 @@ class Task:
         settled = changes.take_settled()
         for target, copy, version in settled:
             self._reporter.settle(target, copy, version, now)
+            self._progress.pop(target, None)
         self._forget([copy for _, copy, _ in settled if copy is not None])
         if not self._lifecycle.lasts or (taken := changes.take_ready(self._by_target, now)) is None:
             return
@@ -190,6 +197,7 @@ class Task:
             self._context.start_positions.add_targets(targets)
         self._reporter.on_taken(targets, changes.version)
         self._set_rules(taken.rules)
+        self._progress.update(taken.progress)
         for result in taken.refused:
             self._reporter.refuse(result, changes.version)
         for copied in taken.ranges:
@@ -198,7 +206,8 @@ class Task:
     def _begin(self, copied: Range, now: int) -> None:
         context, topic = self._context, copied.target_topic
         limits, ways = context.limits[topic], context.ways.get(topic)
-        copy = PartitionCopy(copied, self._policy, limits, self._batch_size, context, now, ways)
+        progress = self._progress.pop(target_of(copied), None)
+        copy = PartitionCopy(copied, self._policy, limits, self._batch_size, context, now, ways, progress)
         self._copies.append(copy)
         self._by_target[copy.target] = copy
         self._active.add(copy)

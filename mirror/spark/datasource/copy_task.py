@@ -40,8 +40,6 @@ def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
     spec, ranges = task.spec, task.ranges
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
-    if attempt:  # an earlier attempt may have changed the progress since it was planned
-        ranges = [replace(range_, progress=None) for range_ in ranges]
     telemetry = _telemetry(options, task, attempt)
     try:
         results = _copy(options, spec, ranges, attempt, telemetry)

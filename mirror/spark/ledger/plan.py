@@ -46,7 +46,7 @@ class Plan:
         return {
             "flow": self.flow,
             # Progress is read again if the epoch is: it may have moved.
-            "tasks": [[{**field_values(range_), "progress": None} for range_ in task] for task in self.tasks],
+            "tasks": [[field_values(range_) for range_ in task] for task in self.tasks],
             "settled": [field_values(result) for result in self.results_without_task],
             "cut": self.truncated_at,
             "epoch": self.epoch,

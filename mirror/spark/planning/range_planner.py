@@ -8,14 +8,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.config.patterns import matches
 from mirror.errors import MAX_NAMES_SHOWN, FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.model.way import Way
-from mirror.relay.progress.committed import to_text
 from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
 
 if TYPE_CHECKING:
@@ -225,9 +223,7 @@ def plan_range(
         return range_from(gap.resume) if skips and not unread else failed
     if not follow and progress.offset >= seen.stop and progress.time_ms >= recommit_before_ms:
         return without_task(Outcome.COMPLETE, progress.offset)
-    planned = range_from(progress.offset)
-    quiet = follow and progress.offset == seen.end and progress.way is Way.SEQUENCES
-    return replace(planned, progress=to_text(progress)) if quiet and progress.target is not None else planned
+    return range_from(progress.offset)
 
 
 def result_without_task(

@@ -17,13 +17,12 @@ from mirror.relay.progress import anchors
 from mirror.relay.progress.committed import (
     Progress,
     from_offset,
-    from_text,
     group_of,
     latest_of,
     lazy_group_of,
-    to_text,
 )
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
+from mirror.relay.task import copy_ranges
 from mirror.wire.api import Api
 from mirror.wire.decode import records_of
 from mirror.wire.records import TRANSACTIONAL, is_commit_marker
@@ -79,9 +78,10 @@ class Jitter(Control):
         return Action(stall_ms=self._rng.randint(0, self._most_ms), delay_ms=self._rng.randint(0, self._most_ms))
 
 
-def planned_progress(copied: Range) -> Progress | None:
+def planned_progress(copied: Range, read: Progress | None) -> Progress | None:
     """Of any attempt, not only in a stream, and however old."""
-    return None if copied.progress is None else replace(from_text(copied.progress), ended=False)
+    del copied
+    return None if read is None else replace(read, ended=False)
 
 
 def progress_of(found: GroupOffset) -> Progress:
@@ -115,7 +115,7 @@ class CopySite:
         """Names of errors that what has happened justifies."""
         self.lost = False
         """Whether the target has lost acknowledged batches."""
-        self.planned: str | None = None
+        self.planned: Progress | None = None
         """The progress as of the last plan, for attempts by sequences; None: they read it."""
         self.unanchored = False
         """Whether no anchor was left in the target's log when it lost some."""
@@ -127,6 +127,7 @@ class CopySite:
         install(self.simulation, self._patch)
         self._patch.setattr(anchors, "INTERVAL_MS", 300)
         self._patch.setattr(partition_copy, "planned_progress", planned_progress)
+        self._patch.setattr(copy_ranges, "read_progress", lambda *_: self._read_progress())
         self._unreplicated = 0
 
     def close(self) -> None:
@@ -177,7 +178,10 @@ class CopySite:
         if claim is not None:
             found = latest_of(claim, lazy)
             if found.way is Way.SEQUENCES and found.target is not None:
-                self.planned = to_text(found)
+                self.planned = found
+
+    def _read_progress(self) -> dict[TopicPartition, Progress]:
+        return {} if self.planned is None else {TARGET: self.planned}
 
     def _committed(self, group: str) -> Progress | None:
         found = self.target.groups[group].get(TARGET)
@@ -205,7 +209,6 @@ class CopySite:
             source_cluster_id="paris",
             topic_id=str(self.source.topics[SOURCE.topic].topic_id),
             first=0,
-            progress=self.planned,
         )
 
     def attempt_is_cut_short(self, counts: list[int], age_ms: int, batches: int, rounds: int, killed: bool) -> None:

@@ -16,7 +16,7 @@ from mirror.relay.model.assignments import AssignmentTable, Entry
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
 from mirror.relay.progress.assignment_entries import requests_of
-from mirror.relay.progress.committed import group_of
+from mirror.relay.progress.committed import Progress, group_of
 from mirror.relay.progress.control import RunControl, control_partition
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
@@ -57,7 +57,7 @@ class StreamSite(CopySite):
         self._settled: int | None = None
         """How many batches the log had when a release was settled with an exact position; None: it was not."""
         self._ends = False
-        self._plans: list[str | None] = [None]
+        self._plans: list[Progress | None] = [None]
         self._streams: list[list[bytes]] = []
         """What the source held when its log was cut back, each time."""
         self._examined: set[str] = set()
@@ -147,8 +147,8 @@ class StreamSite(CopySite):
                     one.kill()
             self.check()
         self._plan()
-        progress = self._plans[max(0, len(self._plans) - 1 - plan_age)]
-        self._row = replace(self.range(), end=OPEN_END, progress=progress)
+        self.planned = self._plans[max(0, len(self._plans) - 1 - plan_age)]
+        self._row = replace(self.range(), end=OPEN_END)
         self._table = AssignmentTable(_RUN, job, [[self._row], *[[]] * (TASKS - 1)], self._table.version)
         self._announce(job=job)
         for task in range(TASKS):

@@ -18,7 +18,6 @@ from mirror.relay.progress.committed import (
     ProgressChanged,
     ProgressTotals,
     Searched,
-    to_text,
 )
 from mirror.relay.progress.position import TargetLogCut
 from mirror.relay.progress.target_log import TargetMark
@@ -63,7 +62,7 @@ def test_attempt_with_nothing_to_send_does_not_fence() -> None:
     assert not run.writer.commits
 
 
-PLANNED: dict[str, Any] = {"progress": to_text(claimed(4)), "start": 4}
+PLANNED: dict[str, Any] = {"progress": claimed(4), "start": 4}
 
 
 def test_the_first_attempt_of_a_quiet_partition_begins_with_the_planned_progress() -> None:
@@ -84,7 +83,7 @@ def test_the_planned_progress_is_of_use_only_for_a_partition_that_is_followed_an
 
 def test_planned_progress_is_a_lower_bound_also_if_its_attempt_has_ended() -> None:
     """Another one may have copied since, and retention may have deleted what that has read."""
-    run = harness(**{**PLANNED, "progress": to_text(replace(claimed(4), ended=True))})
+    run = harness(**{**PLANNED, "progress": replace(claimed(4), ended=True)})
     assert run.writer.planned is not None
     assert not run.writer.planned.exact
 

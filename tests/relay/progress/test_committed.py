@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -21,13 +20,11 @@ from mirror.relay.progress.committed import (
     ProgressStore,
     Searched,
     from_offset,
-    from_text,
     group_of,
     latest_of,
     lazy_group_of,
     renewal_ms,
     to_offset,
-    to_text,
 )
 from mirror.relay.progress.target_log import TargetMark
 from tests.fakes.client import FakeClient
@@ -134,12 +131,6 @@ def test_claim_and_lazy_progress_are_stored_in_full() -> None:
         _claim(5), earlier_ids=frozenset({6, 2}), attempt=3, ended=True, searched=Searched(end=70, leader_epoch=2)
     )
     assert from_offset(to_offset(full)) == full
-
-
-@pytest.mark.parametrize("more", [{}, {"claimed_ms": 70, "claimed_by": (4, 3)}], ids=["claim", "lazy"])
-def test_progress_as_text_has_what_is_not_stored(more: dict[str, Any]) -> None:
-    progress = replace(_claim(5), **more)
-    assert from_text(to_text(progress)) == progress
 
 
 def test_fields_of_sequences_that_cannot_be_read_count_as_absent() -> None:

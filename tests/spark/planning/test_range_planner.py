@@ -10,9 +10,7 @@ from mirror.config.models import FlowConfig
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
-from mirror.relay.progress.committed import Progress, from_text
-from mirror.relay.progress.target_log import TargetMark
-from mirror.spark.ledger.plan import Plan
+from mirror.relay.progress.committed import Progress
 from mirror.spark.planning.range_planner import (
     NO_LEADER,
     SourcePartition,
@@ -277,45 +275,3 @@ def test_each_pattern_that_matches_nothing_is_named() -> None:
     assert line == (
         "topics = 'clicks' matches only topics that are left out (clicks: by its name it came from b); correct it"
     )
-
-
-QUIET = replace(
-    at(100), way=Way.SEQUENCES, target=TargetMark(topic_id="x", end=9), claimed_ms=5, claimed_by=(7, 2), time_ms=6
-)
-
-
-def test_a_quiet_partition_that_is_followed_is_planned_with_its_progress() -> None:
-    planned = plan_range(flow(), HERE, seen(), QUIET, follow=True)
-    assert isinstance(planned, Range)
-    assert planned.progress is not None
-    assert from_text(planned.progress) == QUIET
-    plan = Plan(flow="f", tasks=[[planned]], results_without_task=[])
-    assert Plan.from_json(plan.to_json()).ranges == [replace(planned, progress=None)], "it is read again with the plan"
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(QUIET, offset=99),
-        replace(QUIET, way=Way.TRANSACTIONS),
-        replace(QUIET, target=None),
-    ],
-    ids=["records to copy", "in transactions", "unknown log"],
-)
-def test_a_partition_of_which_more_has_to_be_known_is_planned_without_its_progress(other: Progress) -> None:
-    planned = plan_range(flow(), HERE, seen(), other, follow=True)
-    assert isinstance(planned, Range)
-    assert planned.progress is None
-
-
-def test_a_partition_without_a_leader_is_planned_without_its_progress() -> None:
-    """It may have records to copy: its log's end is not known."""
-    planned = plan_range(flow(), HERE, seen(leader=NO_LEADER, end=0), QUIET, follow=True)
-    assert isinstance(planned, Range)
-    assert (planned.start, planned.progress) == (100, None)
-
-
-def test_a_limited_range_has_no_progress() -> None:
-    planned = plan_range(flow(), HERE, seen(), QUIET, recommit_before_ms=7)
-    assert isinstance(planned, Range)
-    assert planned.progress is None

@@ -15,7 +15,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import CopyState, result_of
-from mirror.relay.progress.committed import Beginning, Progress, from_text
+from mirror.relay.progress.committed import Beginning, Progress
 
 if TYPE_CHECKING:
     from mirror.relay.model.ranges import Range
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from mirror.relay.progress.target_loss import TargetLoss
 
 
-def planned_progress(copied: Range) -> Progress | None:
-    """Return the progress with which the first attempt at ``copied`` may begin, without a request for it.
+def planned_progress(copied: Range, read: Progress | None) -> Progress | None:
+    """Return the progress with which the first attempt at ``copied`` may begin, if its task has ``read`` it.
 
     It is a lower bound, also if the attempt that has committed it has ended: what another attempt has copied since is
     read when this one fences.
     """
     trouble = copied.stuck_since_ms is not None or copied.sick_since_ms is not None
-    if copied.progress is None or trouble or not copied.open_ended:
+    if read is None or trouble or not copied.open_ended:
         return None
-    return replace(from_text(copied.progress), ended=False)
+    return replace(read, ended=False)
 
 
 class Opened(NamedTuple):

@@ -61,8 +61,9 @@ class PartitionCopy:
         context: CopyContext,
         now: int,
         rules: WayRules | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        """``rules`` say which way batches go exactly once; None: in transactions."""
+        """``rules`` say which way batches go exactly once; None: in transactions. ``progress`` was read before."""
         self.range: Final = copied
         self.source: Final = TopicPartition(copied.topic, copied.partition)
         self.target: Final = TopicPartition(copied.target_topic, copied.partition)
@@ -74,7 +75,7 @@ class PartitionCopy:
         self._commits: Final = CommitRecorder(self._parts)
         self._traces: Final = TraceParents(now)
         self._stage: Opening | Copying | Ending | None = None
-        self._planned = planned_progress(copied)
+        self._planned = planned_progress(copied, progress)
         self._retry.on_attempt_begun()
         self._open(now)
 
