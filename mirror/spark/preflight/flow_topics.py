@@ -37,7 +37,7 @@ FLOW_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1
 """Of the flow's own topics, as for Kafka Connect's. Segments are small: the active one is never compacted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FlowTopic:
     """One of the topics that a flow writes."""
 
@@ -46,95 +46,54 @@ class FlowTopic:
     """What it contains, as the subject of a plural verb."""
     lost: str
     """What does not work without it."""
-    replication_factor: int
+    replication_factor: int = -1
+    """That of the flow is for its target."""
 
 
 def on_target(flow: FlowConfig) -> list[FlowTopic]:
     """Return the topics that ``flow`` itself writes on its target."""
+    no_progress = "progress that the target forgets is not restored"
+    no_status = "other hosts do not see its state, and runs do not know of earlier ones"
     topics = [
-        FlowTopic(
-            name=topic_of(flow.name),
-            contents="its records of the flow's progress",
-            lost="progress that the target forgets is not restored",
-            replication_factor=flow.replication_factor,
-        ),
-        FlowTopic(
-            name=offset_topic_of(flow.name),
-            contents="its records of the flow's offsets",
-            lost="offsets are not translated",
-            replication_factor=flow.replication_factor,
-        ),
-        FlowTopic(
-            name=status_topic_of(flow.name),
-            contents="its records of the flow's status",
-            lost="other hosts do not see its state, and runs do not know of earlier ones",
-            replication_factor=flow.replication_factor,
-        ),
+        FlowTopic(topic_of(flow.name), "its records of the flow's progress", no_progress),
+        FlowTopic(offset_topic_of(flow.name), "its records of the flow's offsets", "offsets are not translated"),
+        FlowTopic(status_topic_of(flow.name), "its records of the flow's status", no_status),
     ]
     if flow.groups.sync:
-        groups = FlowTopic(
-            name=group_topic_of(flow.name),
-            contents="its records of consumer groups",
-            lost="no group's position is written",
-            replication_factor=flow.replication_factor,
-        )
-        topics.append(groups)
+        topic = group_topic_of(flow.name)
+        topics.append(FlowTopic(topic, "its records of consumer groups", "no group's position is written"))
     if flow.keeps_inventory:
         topics.append(inventory_of(flow))
     if flow.mirrormaker.checkpoints:
-        checkpoints = FlowTopic(
-            name=DefaultPolicy().checkpoints_topic(flow.source),
-            contents="checkpoints of consumer groups",
-            lost="no checkpoints are written",
-            replication_factor=flow.replication_factor,
-        )
-        topics.append(checkpoints)
+        topic = DefaultPolicy().checkpoints_topic(flow.source)
+        topics.append(FlowTopic(topic, "checkpoints of consumer groups", "no checkpoints are written"))
     if flow.registers_producers:
-        topics.append(_registry(flow.replication_factor))
-    return topics
+        topics.append(_REGISTRY)
+    return [replace(topic, replication_factor=flow.replication_factor) for topic in topics]
 
 
 def of_takeover(flow: FlowConfig) -> FlowTopic:
     """Return the topic that a takeover from MirrorMaker 2 writes on the target, besides those of :func:`on_target`."""
-    return FlowTopic(
-        name=takeover_topic_of(flow.name),
-        contents="its records of what was taken over",
-        lost="nothing is taken over",
-        replication_factor=flow.replication_factor,
-    )
+    topic, contents = takeover_topic_of(flow.name), "its records of what was taken over"
+    return FlowTopic(topic, contents, "nothing is taken over", flow.replication_factor)
 
 
 def inventory_of(flow: FlowConfig) -> FlowTopic:
     """Return the inventory topic of ``flow``, also of one that keeps only adopted topics there."""
     kept = {"configuration": flow.configs == "sync", "deleted topic": flow.deletes_topics, "ACL": flow.acls.sync}
     whats = [what for what, is_kept in kept.items() if is_kept] or ["adopted topic"]
-    return FlowTopic(
-        name=inventory_topic_of(flow.name),
-        contents=f"its records of {' and '.join(f'{what}s' for what in whats)}",
-        lost=f"no {' and no '.join(whats)} is brought in step",
-        replication_factor=flow.replication_factor,
-    )
+    contents = f"its records of {' and '.join(f'{what}s' for what in whats)}"
+    lost = f"no {' and no '.join(whats)} is brought in step"
+    return FlowTopic(inventory_topic_of(flow.name), contents, lost, flow.replication_factor)
 
 
 def on_source(flow: FlowConfig) -> list[FlowTopic]:
     """Return the topics that ``flow`` itself writes on its source."""
-    topics: list[FlowTopic] = []
-    # The flow's replication factor is for its target.
-    if flow.mirrormaker.heartbeats:
-        lost = "no heartbeats are written"
-        topics.append(FlowTopic(name=HEARTBEATS, contents="heartbeats", lost=lost, replication_factor=-1))
-    if flow.only_local:
-        topics.append(_registry(-1))
-    return topics
+    heartbeats = [FlowTopic(HEARTBEATS, "heartbeats", "no heartbeats are written")]
+    return [*(heartbeats if flow.mirrormaker.heartbeats else ()), *([_REGISTRY] if flow.only_local else ())]
 
 
-def _registry(replication_factor: int) -> FlowTopic:
-    return FlowTopic(
-        name=REGISTRY_TOPIC,
-        contents="the producer ids of flows",
-        lost="nothing is copied",
-        replication_factor=replication_factor,
-    )
+_REGISTRY: Final = FlowTopic(REGISTRY_TOPIC, "the producer ids of flows", "nothing is copied")
 
 
 def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = False) -> tuple[list[NewTopic], list[str]]:

@@ -9,7 +9,7 @@ from mirror.wire.api import Api
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 
-_HEARTBEATS = FlowTopic(name="heartbeats", contents="heartbeats", lost="there are none", replication_factor=-1)
+_HEARTBEATS = FlowTopic("heartbeats", "heartbeats", "there are none")
 
 
 @pytest.mark.parametrize(("release", "brokers", "replicas"), [("2.1", 2, 2), ("2.1", 4, 3), ("2.4", 2, -1)])
