@@ -22,9 +22,16 @@ _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes")
 
 def warnings(flow: FlowConfig, pairs: Mapping[str, tuple[TopicConfig, TopicConfig]]) -> list[str]:
     """Return the lines about ``pairs``: target topic -> the configuration of its source topic, and its own."""
+    return shared_lines(
+        {name: (*_compare_times(flow, *pair), *_compare_content(flow, *pair)) for name, pair in pairs.items()}
+    )
+
+
+def shared_lines(lines: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return each of the ``lines`` about target topics once, with the topics that it is about."""
     topics: dict[str, list[str]] = defaultdict(list)
-    for name, (source, target) in sorted(pairs.items()):
-        for line in (*_compare_times(flow, source, target), *_compare_content(flow, source, target)):
+    for name, about in sorted(lines.items()):
+        for line in about:
             topics[line].append(name)
     return [f"{named('target topic', names)}: {line}" for line, names in topics.items()]
 

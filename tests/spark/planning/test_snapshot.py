@@ -159,7 +159,7 @@ def test_a_topic_that_appears_meanwhile_is_used(pair: PlannerHarness, monkeypatc
 def test_one_replica_and_too_few_for_min_insync_are_warnings(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1], configs={"min.insync.replicas": "2"})
     one_replica, too_few = pair.prepare(flow(replication_factor=1, configs_exclude=[]))
-    assert "a.orders has one replica" in one_replica
+    assert "a.orders: one replica" in one_replica
     assert "KIP-185" in one_replica
     assert "min.insync.replicas = 2, with 1 replicas" in too_few
 
@@ -168,7 +168,7 @@ def test_a_target_topic_with_more_partitions_than_its_source_is_a_warning(pair: 
     pair.a.add_topic("orders", [1])
     pair.b.add_topic("a.orders", [0, 0])
     (line,) = pair.prepare(flow())
-    assert line.startswith("target topic a.orders: more partitions than the source topic (a.orders has 2, its source")
+    assert line.startswith("target topic a.orders: more partitions than the source topic (2, and not 1)")
 
 
 LOST = {

@@ -33,17 +33,17 @@ def test_healthy_topics_give_no_lines() -> None:
 
 def test_topics_with_one_replica_share_a_line_with_advice() -> None:
     (line,) = said(*(topic(f"t{number}", replicas=1) for number in range(5)), topic("u"))
-    assert line.startswith("target topics t0, t1, t2 and 2 more (5 in all) have one replica: if its broker loses")
+    assert line.startswith("target topics t0, t1, t2 and 2 more: one replica: if its broker loses")
     assert "set replication-factor to 3 before a topic is created" in line
     assert line.endswith("give an existing topic more replicas with kafka-reassign-partitions")
     (line,) = said(topic("t", replicas=1))
-    assert line.startswith("target topic t has one replica: ")
+    assert line.startswith("target topic t: one replica: ")
 
 
 def test_too_few_replicas_for_min_insync_replicas_is_a_warning() -> None:
     configs = {name: {"min.insync.replicas": "2"} for name in "abc"}
     one, other = said(topic("a", replicas=1), topic("b", replicas=1), topic("c"), configs=configs)
-    assert "(2 in all) have one replica" in one
+    assert one.startswith("target topics a, b: one replica: ")
     assert other == (
         "target topics a, b: min.insync.replicas = 2, with 1 replicas: nothing can be written there; lower"
         " min.insync.replicas, or add replicas"
@@ -52,9 +52,10 @@ def test_too_few_replicas_for_min_insync_replicas_is_a_warning() -> None:
 
 def test_a_target_topic_with_more_partitions_than_its_source() -> None:
     (line,) = said(topic("a", partitions=6), topic("b"), sources={"a": 4})
-    assert line.startswith("target topic a: more partitions than the source topic (a has 6, its source 4): nothing")
-    (line,) = said(topic("a", partitions=6), topic("b", partitions=3), sources={"a": 4})
-    assert line.startswith("target topics a, b: more partitions than the source topic (a has 6, its source 4): ")
+    assert line.startswith("target topic a: more partitions than the source topic (6, and not 4): nothing")
+    a, b = said(topic("a", partitions=6), topic("b", partitions=3), topic("c", partitions=3), sources={"a": 4})
+    assert a.startswith("target topic a: more partitions than the source topic (6, and not 4): ")
+    assert b.startswith("target topics b, c: more partitions than the source topic (3, and not 2): ")
 
 
 def test_a_segment_below_the_largest_batch_is_a_warning() -> None:
