@@ -13,10 +13,13 @@ from tests.spark.fakes import Admin
 class _Control:
     """Renews the record in the thread of the caller."""
 
-    def request(self, run: ClaimedRun) -> Future[None]:
+    def __init__(self, client: RunControlClient) -> None:
+        self._client = client
+
+    def request(self) -> Future[None]:
         future = Future[None]()
         try:
-            run.client.sync()
+            self._client.sync()
             future.set_result(None)
         except Exception as error:  # noqa: BLE001 - as the thread
             future.set_exception(error)
@@ -27,4 +30,4 @@ def claimed_run(run: str, target: object = None) -> ClaimedRun:
     """A run of flow ``f``."""
     client = RunControlClient(cast("Any", target or Admin({"bootstrap.servers": "b:1"})), "f", run)
     client.claim()
-    return ClaimedRun(cast("Any", _Control()), client, bool)
+    return ClaimedRun(cast("Any", _Control(client)), client, bool)

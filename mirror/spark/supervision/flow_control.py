@@ -84,11 +84,11 @@ class ClaimedRun:
     def end_job(self) -> None:
         """Have the tasks of the job end in order; the flow stays claimed. Does not wait for the target."""
         self.client.want(job=self._job + 1)
-        self._control.request(self)
+        self._control.request()
 
     def sync(self) -> None:
         """Write what is wanted, and have posted what other processes have written. Raises KafkaError."""
-        self._control.request(self).result()
+        self._control.request().result()
 
 
 class FlowControl:
@@ -165,9 +165,9 @@ class FlowControl:
         """
         self._submit(lambda: self._wait(claims))
 
-    def request(self, run: ClaimedRun) -> Future[None]:
-        """Renew the record of ``run`` now, unless a later one has claimed the flow. Fails with KafkaError."""
-        return self._submit(lambda: self._follow() if self._run is run else None)
+    def request(self) -> Future[None]:
+        """Renew the record of the last claim now. Fails with KafkaError."""
+        return self._submit(self._follow)
 
     def end(self) -> None:
         """Record that the last run has ended, as soon as the target answers. Does not wait."""

@@ -126,7 +126,7 @@ def test_a_waiting_flow_is_known_as_a_run_unless_another_one_copies_it(site: Sit
     other = site.client("run0")
     other.claim()
     site.control.wait(claims=True)
-    site.control.request(cast("Any", None)).result()
+    site.control.request().result()
     assert site.found().run == "run0"
     site.now_ms += 61_000
     eventually(lambda: site.found().run == site.control.run, what="the claim: the other run has died")
@@ -137,7 +137,7 @@ def test_a_waiting_flow_is_known_as_a_run_unless_another_one_copies_it(site: Sit
 
 def test_of_a_flow_that_is_refused_nothing_is_made_and_a_claim_stays(site: Site) -> None:
     site.control.wait(claims=False)
-    site.control.request(cast("Any", None)).result()
+    site.control.request().result()
     assert (site.client().read(), Admin(OPTIONS).list_topics()) == (None, {})
     site.control.claim(site.control.begin())
     run = site.control.begin()
