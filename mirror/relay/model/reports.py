@@ -86,25 +86,17 @@ class PartitionReport:
         return CopyId(self.job, self.taken, self.attempt, self.task)
 
 
-def delta(before: PartitionReport | None, now: PartitionReport) -> RangeResult:
-    """Return what the result of ``now`` counts and that of ``before`` does not, with the later one's state.
-
-    All of it if ``before`` is None or of another copy; nothing if ``now`` is no later report of the same copy. The sum
-    of such differences is the result of the last report: see :class:`ReportedCounts`.
-    """
-    if before is None or (before.run, before.copy_id) != (now.run, now.copy_id):
-        return now.result
-    if now.sequence <= before.sequence:
-        return difference(before.result, before.result)
-    return difference(before.result, now.result)
-
-
 class ReportedCounts:
     """Counts the reports of one run, each once, in whichever order and however often they are read."""
 
     def __init__(self, run: str) -> None:
         self._run: Final = run
         self._last: dict[TopicPartition, dict[CopyId, PartitionReport]] = {}
+
+    def latest(self, target: TopicPartition) -> PartitionReport | None:
+        """Return the last report of the latest copy of ``target``; None if nothing was counted."""
+        copies = self._last.get(target)
+        return copies[max(copies)] if copies else None
 
     def take(self, report: PartitionReport) -> RangeResult | None:
         """Return what ``report`` adds, with the state of the partition's latest copy; None if it adds nothing.
@@ -124,7 +116,7 @@ class ReportedCounts:
             del copies[oldest]
             if oldest == report.copy_id:
                 return None
-        added = delta(before, report)
+        added = report.result if before is None else difference(before.result, report.result)
         latest = copies[max(copies)].result
         counts = {name: getattr(added, name) for name in _COUNTS}
         return added if latest is report.result else replace(latest, start=latest.end, **counts)

@@ -61,8 +61,6 @@ class JobResults:
         self._job: Final = job
         self._period_ms: Final = period_ms
         self._counts: Final = ReportedCounts(run)
-        self._last: Final = dict[TopicPartition, PartitionReport]()
-        """The last report of each target partition."""
         self._lock: Final = threading.RLock()
         self._period = StreamTotals()
         self._news = True
@@ -79,8 +77,6 @@ class JobResults:
             for report in reports:
                 if (added := self._counts.take(report)) is None:
                     continue
-                if (last := self._last.get(report.target)) is None or last.copy_id <= report.copy_id:
-                    self._last[report.target] = report
                 self._period.count(added)
                 counted.append(added)
             self._results.count(counted)
@@ -138,13 +134,13 @@ class JobResults:
             ]
 
     def _attempt(self, range_: Range, counted: RangeResult | None) -> Attempt:
-        last = self._last.get(target_of(range_))
+        last = self._counts.latest(target_of(range_))
         task, attempt = (0, 0) if last is None else (last.task, last.attempt)
         return Attempt(task, attempt, counted or self._state(range_))
 
     def _state(self, range_: Range) -> RangeResult:
         """Return the last known state of a partition, without counts."""
-        last = self._last.get(target_of(range_))
+        last = self._counts.latest(target_of(range_))
         if last is None:
             return RangeResult.initial(range_, range_.start, Outcome.COMPLETE)
         return difference(last.result, last.result)
@@ -153,7 +149,7 @@ class JobResults:
         """Return a result as the last report of its copy."""
         result = attempt.result
         target = TopicPartition(result.target_topic, result.partition)
-        last = self._last.get(target)
+        last = self._counts.latest(target)
         same = last is not None and (last.task, last.attempt) == (attempt.task, attempt.attempt)
         return PartitionReport(
             target=target,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirror.cluster.types import TopicPartition
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
-from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, ReportedCounts, delta
+from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, ReportedCounts, difference
 from mirror.spark.ledger.results import StreamTotals
 
 TARGET = TopicPartition("a.t", 0)
@@ -94,9 +94,8 @@ def test_the_deltas_add_up_to_the_last_results_however_reports_are_lost_repeated
 @settings(max_examples=30)
 def test_delta_in_order_gives_each_part_once(results: list[RangeResult]) -> None:
     reports = [report(number, result) for number, result in enumerate(results)]
-    befores: list[PartitionReport | None] = [None, *reports[:-1]]
-    totals = StreamTotals()
-    deltas = [delta(before, now) for before, now in zip(befores, reports, strict=True)]
+    counts, totals = ReportedCounts("r"), StreamTotals()
+    deltas = [added for each in reports if (added := counts.take(each)) is not None]
     for each in deltas:
         totals.add([each])
     (total,) = totals.results()
@@ -106,20 +105,24 @@ def test_delta_in_order_gives_each_part_once(results: list[RangeResult]) -> None
 
 
 def test_a_report_that_is_not_later_adds_nothing_and_keeps_the_state() -> None:
+    counts = ReportedCounts("r")
     earlier = report(1, replace(NOTHING, records=3, end=103, outcome=Outcome.EXPIRED, error="slow"))
     later = report(2, replace(NOTHING, records=5, end=105))
-    for now in (earlier, later):
-        nothing = delta(later, now)
-        assert (nothing.records, nothing.start, nothing.end, nothing.error) == (0, 105, 105, None)
+    assert counts.latest(TARGET) is None
+    counts.take(later)
+    assert [counts.take(now) for now in (earlier, later)] == [None, None]
+    assert counts.latest(TARGET) is later
 
 
 @pytest.mark.parametrize(
-    "other", [{"attempt": 1}, {"task": 2}, {"taken": 3}, {"job": 2}, {"run": "later"}], ids=lambda one: next(iter(one))
+    "other", [{"attempt": 1}, {"task": 2}, {"taken": 3}, {"job": 2}], ids=lambda one: next(iter(one))
 )
 def test_another_copy_counts_all_although_its_sequence_is_lower(other: dict[str, Any]) -> None:
     before = report(9, replace(NOTHING, records=40, end=140))
     now = report(0, replace(NOTHING, start=120, records=5, end=125), **other)
-    assert delta(before, now) == now.result
+    counts = ReportedCounts("r")
+    counts.take(before)
+    assert counts.take(now) == now.result
 
 
 def test_a_late_report_of_an_earlier_copy_counts_but_does_not_change_the_state() -> None:
@@ -151,4 +154,4 @@ def test_few_copies_are_kept_and_those_before_them_add_nothing() -> None:
 
 def test_a_result_without_counts_of_its_task_keeps_its_basis() -> None:
     unknown = replace(NOTHING, counted=CountBasis.UNKNOWN)
-    assert delta(report(0, NOTHING), report(1, unknown)).counted is CountBasis.UNKNOWN
+    assert difference(NOTHING, unknown).counted is CountBasis.UNKNOWN
