@@ -167,7 +167,6 @@ _SLOW = (
     "tests/spark/datasource/test_epoch_planner.py",
     "tests/spark/driver/test_report",
     "tests/spark/driver/test_report_lock.py",
-    "tests/spark/driver/test_stream_monitor.py",
     "tests/spark/ledger/test_full_disk.py",
     "tests/spark/preflight/test_flow_checks.py",
     "tests/spark/preflight/test_portions.py",

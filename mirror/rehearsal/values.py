@@ -136,13 +136,13 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryTime:
-    """How long the copy of the rest would take, from rates that were measured; None is unknown."""
+    """How long the copy of the rest would take, from the rate that was measured; None is unknown."""
 
     seconds: float | None = None
     bytes_per_second: float | None = None
     """Of earlier runs, limited by the flow."""
     start_seconds: float | None = None
-    """The part of ``seconds`` that a run needs to start; None if that was not measured, or the flow is running."""
+    """The part of ``seconds`` that a run needs to start; None if the rate is not known, or the flow is running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

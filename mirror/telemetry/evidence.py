@@ -1,19 +1,35 @@
 """What the last verification and the last rehearsal of a flow came to, as the metrics and the report have it. Pure.
 
-Both are jobs that have ended before Prometheus scrapes them: they leave a file, which the runs of the flow read.
+Both are jobs that have ended before Prometheus scrapes them: they leave a record in the flow's status topic, which its
+runs read on any host. The records are bounded: brokers take 1 MB by default.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from mirror.verify.results import OUTCOMES
 
 MAX_PARTITIONS: Final = 200
 """So many partitions of a verification are kept, those that are not equal first."""
+MAX_TOPICS: Final = 2_000
+MAX_REMARKS: Final = 300
+"""So many characters of the remarks about a partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedPartition:
+    """What the last verification found of a partition."""
+
+    topic: str
+    partition: int
+    outcome: str
+    equal_to: int | None = None
+    """The source offset up to which both sides are equal; None: nothing was compared."""
+    remarks: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +56,8 @@ class LastVerification:
     """Records that differ, by kind."""
     equal_to: Mapping[str, int] = field(default_factory=dict)
     """The source offset up to which both sides are equal, by topic: the sum over its partitions."""
-    partitions: tuple[Mapping[str, Any], ...] = ()
-    """``topic``, ``partition``, ``outcome``, ``equal_to`` (None: nothing was compared) and ``remarks``."""
+    partitions: tuple[VerifiedPartition, ...] = ()
+    """At most :data:`MAX_PARTITIONS`, the worst ones."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any], time_ms: int, earlier: LastVerification | None) -> Self:
@@ -66,31 +82,32 @@ class LastVerification:
             outcomes=dict(outcomes),
             incomplete=sum(not one["complete"] for one in partitions),
             differing=dict(differing),
-            equal_to=dict(equal_to),
+            equal_to=dict(list(equal_to.items())[:MAX_TOPICS]),
             partitions=tuple(_partition(one) for one in worst),
         )
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_json`; raises TypeError, ValueError or KeyError for values of another version."""
-        return cls(**{**values, "partitions": tuple(values["partitions"])})
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**asdict(self), "partitions": [dict(one) for one in self.partitions]}
-
-
-def _partition(one: Mapping[str, Any]) -> dict[str, Any]:
+def _partition(one: Mapping[str, Any]) -> VerifiedPartition:
     remarks = [one["error"]] if one["error"] else []
     remarks += [f"{count:,} {kind}" for kind, count in sorted(one.get("differing_records", {}).items())]
     remarks += [f"{each['reason']}" for each in one.get("not_compared", ()) if each["reason"] != one["error"]]
-    return {
-        "topic": one["topic"],
-        "partition": one["partition"],
-        "outcome": one["outcome"],
-        "equal_to": one["source"]["equal_to"] if "source" in one else None,
-        "remarks": "; ".join([*remarks, *one["notes"]]),
-    }
+    return VerifiedPartition(
+        topic=one["topic"],
+        partition=one["partition"],
+        outcome=one["outcome"],
+        equal_to=one["source"]["equal_to"] if "source" in one else None,
+        remarks="; ".join([*remarks, *one["notes"]])[:MAX_REMARKS],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalObstacle:
+    """What the last rehearsal found to be not ready."""
+
+    kind: str
+    name: str
+    reason: str
+    action: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +127,8 @@ class LastRehearsal:
     """The recovery point: the age of the oldest record that had not arrived; None if it is unknown, 0 if all had."""
     time_seconds: float | None = None
     """The recovery time: how long the rest takes at measured rates; None if it is unknown."""
-    obstacles: tuple[Mapping[str, str], ...] = ()
-    """What else was not ready: ``kind``, ``name``, ``reason`` and ``action``."""
+    obstacles: tuple[RehearsalObstacle, ...] = ()
+    """What else was not ready."""
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -127,17 +144,8 @@ class LastRehearsal:
             records=point["records"],
             point_seconds=point["seconds"] if point["records"] else 0.0,
             time_seconds=record["recovery_time"]["seconds"] if point["records"] else 0.0,
-            obstacles=tuple(record["obstacles"][:MAX_PARTITIONS]),
+            obstacles=tuple(RehearsalObstacle(**one) for one in record["obstacles"][:MAX_PARTITIONS]),
         )
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_json`; raises TypeError, ValueError or KeyError for values of another version."""
-        return cls(**{**values, "obstacles": tuple(values["obstacles"])})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**asdict(self), "obstacles": [dict(one) for one in self.obstacles]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,5 +153,5 @@ class Evidence:
     """What is known of a flow beside its runs."""
 
     verification: LastVerification | None = None
-    """None: there was none, or its file is elsewhere."""
+    """None: there was none."""
     rehearsal: LastRehearsal | None = None

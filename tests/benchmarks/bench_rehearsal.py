@@ -77,7 +77,7 @@ def measure(pair: FakePair, folder: Path, *, memory: bool = False) -> Measured:
     try:
         with broker_time() as brokers:
             began_s, cpu_s = time.perf_counter(), time.process_time()
-            found = rehearse(Request(config=config, flow=flow, ledger=folder))
+            found = rehearse(Request(config=config, flow=flow))
             seconds, used_s = time.perf_counter() - began_s, time.process_time() - cpu_s
         return Measured(found, seconds, used_s - brokers.cpu_seconds, tracemalloc.get_traced_memory()[1])
     finally:

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from mirror.cli.app import app
 from mirror.relay.progress import flow_topic
 from mirror.spark import flow_admins
-from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.copy_rate import CopyRate
+from mirror.spark.ledger.status_table import StatusTable
+from mirror.spark.preflight import dry_run
 from mirror.spark.preflight import flow_checks as checks
 from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, configuration, use_fakes
-from tests.spark.ledger.test_results import result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def test_something_to_do_is_status_3(site: PlanHarness) -> None:
     for part in ["flow f: a to b", "orders", "1.0 kB", "shallow", "copy", "1 of 2 partitions have nothing to copy"]:
         assert part in found.stdout
     assert "on b: topic a.orders is created: partitions 2, replicas the cluster's default" in found.stdout
-    assert "estimated time: unknown (no earlier run in the report folder shows a rate); 13 s of it are" in found.stdout
+    assert "estimated time: unknown (no earlier run of the flow has shown a rate); 13 s of it are" in found.stdout
     assert site.b.state()["topics"] == {}
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
 
@@ -67,14 +67,10 @@ def test_topic_of_heartbeats_that_is_missing_is_a_change_on_the_source(site: Pla
     assert "heartbeats" not in site.a.state()["topics"]
 
 
-def test_the_estimate_is_never_less_than_spark_s_start(site: PlanHarness) -> None:
+def test_the_estimate_is_never_less_than_spark_s_start(site: PlanHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     site.a.add_topic("orders", [10])
-    ledger = Ledger.open(site.folder / "report", "f", "run")
-    ledger.write_attempts([Attempt(0, 0, result(0, bytes=16_000, seconds=2.0))])
+    monkeypatch.setattr(dry_run, "read_status", lambda *_: StatusTable(rate=CopyRate(16_000, 2.0, 1)))
     said = "estimated time: 13 s, copying at 8.0 kB/s; 13 s of it are Spark's start, as measured elsewhere on two cores"
-    assert said in site.plan().stdout
-    ledger.write_overhead(100.0)
-    said = "estimated time: 2 min, copying at 8.0 kB/s; 100 s of it are Spark's start, as in earlier runs"
     assert said in site.plan().stdout
 
 

@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 from datetime import datetime
 from io import StringIO
@@ -17,7 +16,6 @@ import pytest
 from rich.console import Console
 
 from mirror.cli.commands import status as command
-from mirror.cli.commands.status import readable
 from mirror.cli.views import amounts, status_view
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
@@ -26,11 +24,10 @@ from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.status_table import LastError
 from mirror.spark.status import status_reader
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
-from mirror.spark.status.recorded import LastError
 from mirror.telemetry.lag.lags import Lag, LagState, totals
-from tests.other_user import OtherUser
 from tests.spark import fakes
 from tests.spark.flow_harness import UNREACHABLE_FLOW, configuration, use_fakes
 from tests.spark.status_harness import ReportedFlow
@@ -442,7 +439,7 @@ def partition(number: int, lag: Lag, trouble: LastError | None = None, topic: st
         progress=5,
         committed_ms=T0,
         lag=lag,
-        last_error=trouble,
+        trouble=trouble,
     )
 
 
@@ -551,19 +548,3 @@ def test_rates_are_formatted_as_records_per_second(per_s: float | None, text: st
 @pytest.mark.parametrize(("height", "flows", "rows"), [(24, 1, 17), (200, 1, 40), (24, 3, 3), (5, 1, 3), (60, 2, 23)])
 def test_as_many_rows_as_the_terminal_has_room_for(height: int, flows: int, rows: int) -> None:
     assert status_view.rows_for(height, flows) == rows
-
-
-def test_ledgers_of_another_user_are_a_warning(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        report_dir = Path(folder)
-        report_dir.chmod(0o755)
-        assert readable(report_dir) == report_dir, "no run has made one"
-        (report_dir / "ledger").mkdir(mode=0o000)
-        with OtherUser(monkeypatch).acts():
-            assert readable(report_dir) is None
-        (report_dir / "ledger").chmod(0o700)
-        assert readable(report_dir) == report_dir
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"mirror: warning: {folder}/ledger cannot be read: Permission denied; ")

@@ -11,7 +11,7 @@ from mirror.alignment.sync_state import SyncState
 from mirror.cli.commands import status as command
 from mirror.cli.views import status_view
 from mirror.groups.summary import GroupsSummary, HeldGroup
-from mirror.spark.ledger.ledger import Ledger
+from mirror.relay.progress import status_values
 from mirror.spark.status import status_reader
 from tests.cli.test_status import StatusHarness
 from tests.spark.flow_harness import configuration, use_fakes
@@ -26,6 +26,7 @@ HELD = HeldGroup(group="billing", reasons=("not-copied-yet",), detail="orders-0"
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
     use_fakes(tmp_path, monkeypatch, status_reader)
     site = StatusHarness(tmp_path)
+    site.use_topic(monkeypatch)
     monkeypatch.setattr(status_reader, "SystemClock", lambda: site)
     monkeypatch.setattr(command, "pause", site.pause)
     site.a.add_topic("orders", [10])
@@ -34,16 +35,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
     return site
 
 
-def record(site: StatusHarness, run: str = "run-1", **changes: Any) -> GroupsSummary:
+def record(site: StatusHarness, **changes: Any) -> GroupsSummary:
     values = {"total": 9, "in_step": 2, "by_reason": {"not-copied-yet": 7}, "oldest_ms": 185_000, "held": (HELD,)}
     groups = GroupsSummary(**{**values, "time_ms": site.now_ms - 8_000, **changes})
-    Ledger.open(site.report, "f", run).write_groups(groups)
+    site.report_value(status_values.GROUPS, groups)
     return groups
 
 
 def test_one_reading_has_the_counts_and_the_worst_groups(site: StatusHarness) -> None:
     record(site)
-    Ledger.open(site.report, "f", "run-2")
     counts = "consumer groups, 8 s ago: 2 of 9 are in step; not in step: 7 not-copied-yet, the longest for 3.1 min"
     assert site.status().stdout.splitlines()[-3:] == [
         counts,
@@ -53,7 +53,7 @@ def test_one_reading_has_the_counts_and_the_worst_groups(site: StatusHarness) ->
 
 
 def test_a_round_that_failed_says_why(site: StatusHarness) -> None:
-    record(site, problems=("broker 2 is\nsilent",))
+    record(site, problems=("broker 2 is silent",))
     assert "consumer groups: broker 2 is silent" in site.status().stdout.splitlines()
 
 
@@ -93,8 +93,7 @@ def test_one_reading_says_what_else_is_in_step_and_what_is_left_out(site: Status
     now = site.now_ms
     state = SyncState(not_local=1_234).after("topics", {}, 0, now - 9_000).after("acls", {}, 0, now - 60_000)
     state = state.after("configs", {}, 0, now - 300_000).after("configs", {"refused": 2}, 1, now - 8_000)
-    Ledger.open(site.report, "f", "run-1").write_sync(state)
-    Ledger.open(site.report, "f", "run-2")
+    site.report_value(status_values.SYNC, state)
     assert site.status().stdout.splitlines()[-3:] == [
         "topics, acls in step, 60 s ago",
         "configs not in step, 8 s ago: 2 refused, 1 not-compared; last compared completely 5 min ago",
@@ -107,11 +106,10 @@ def test_one_reading_says_what_else_is_in_step_and_what_is_left_out(site: Status
 def test_watching_shows_in_one_line_what_is_in_step_and_what_is_left_out(site: StatusHarness) -> None:
     """As it is after each round of the run; what is not in step comes first, since the line is cut off."""
     site.looks = 3
-    ledger = Ledger.open(site.report, "f", "run-1")
 
     def later(looks: int) -> None:
         state = SyncState(not_local=1_000 * looks).after("topics", {}, 0, site.now_ms - 9_000)
-        ledger.write_sync(state.after("configs", {"refused": looks}, 0, site.now_ms - 8_000))
+        site.report_value(status_values.SYNC, state.after("configs", {"refused": looks}, 0, site.now_ms - 8_000))
 
     site.meanwhile = later
     found = site.status("--watch").stdout.splitlines()

@@ -6,7 +6,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,7 +120,7 @@ def test_another_registry_than_before_stops_a_flow(both: BothWays) -> None:
 
 @pytest.mark.parametrize(("origin_from", "copied"), [("earliest", 3), ("registry", 1), ("", None)])
 def test_records_from_before_the_registry_are_copied_or_left_out_as_the_flow_says(
-    both: BothWays, tmp_path: Path, origin_from: str, copied: int | None
+    both: BothWays, origin_from: str, copied: int | None
 ) -> None:
     topic, pair = both.topics(), both.there
     write_plain(pair.source, topic, [b"1", b"2"])
@@ -131,7 +130,7 @@ def test_records_from_before_the_registry_are_copied_or_left_out_as_the_flow_say
     log_ends = log_end_records(beginning, {LogKey(range_.topic_id, 0): 2})
     write_records(both.registry_of(pair.source), log_ends, 30_000)
     write_plain(pair.source, topic, [b"3"])
-    (planned,) = _forecast(pair, topic, origin_from, tmp_path).partitions
+    (planned,) = _forecast(pair, topic, origin_from).partitions
     assert planned.action is (Action.FAIL if copied is None else Action.COPY)
     (result,) = pair.copy(topic, **LOCAL, origin_from=origin_from)
     if copied is None:
@@ -144,7 +143,7 @@ def test_records_from_before_the_registry_are_copied_or_left_out_as_the_flow_say
         assert [record.value for record in pair.target.records(topic)] == [b"1", b"2", b"3"][-copied:]
 
 
-def _forecast(pair: TwoClusters, topic: str, origin_from: str, folder: Path) -> FlowForecast:
+def _forecast(pair: TwoClusters, topic: str, origin_from: str) -> FlowForecast:
     clusters = {
         side: ClusterConfig(name=side, options={"bootstrap.servers": end.address})
         for side, end in (("a", pair.source), ("b", pair.target))
@@ -152,4 +151,4 @@ def _forecast(pair: TwoClusters, topic: str, origin_from: str, folder: Path) -> 
     given = {"name": pair.flow, "source": "a", "target": "b", "topics": [topic], "naming": "identity"}
     flow = FlowConfig.model_validate({**given, "origin": "local", "origin_from": origin_from})
     config = MirrorConfig(clusters=clusters, flows={flow.name: flow})
-    return forecast(config, flow, wall_ms=now_ms(), ledger=folder / "ledger" / flow.name)
+    return forecast(config, flow, wall_ms=now_ms())

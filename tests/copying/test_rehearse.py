@@ -136,7 +136,7 @@ def rehearsed(pair: TwoClusters, folder: Path, topic: str, *arguments: str) -> d
         f'[flows.{pair.flow}]\nsource = "a"\ntarget = "b"\ntopics = ["{topic}"]\nnaming = "identity"\n'
         f'configs = "off"\n[flows.{pair.flow}.groups]\n'
     )
-    options = ["--config", str(file), "--flow", pair.flow, "--report-dir", str(folder), "--json"]
+    options = ["--config", str(file), "--flow", pair.flow, "--json"]
     found = CliRunner().invoke(app, ["rehearse", *options, *arguments])
     assert found.exit_code in {0, 3}, found.output
     (flow,) = json.loads(found.stdout)["flows"]

@@ -142,7 +142,7 @@ def test_a_stream_deletes_nothing_over_the_limit_until_a_command_does(
         source.delete(name)
 
     def rounds() -> tuple[dict[str, int], int]:
-        (one,) = json.loads(site.ask("status", "--report-dir", str(site.report), "--json"))["flows"]
+        (one,) = json.loads(site.ask("status", "--json"))["flows"]
         kinds = one["sync"]["kinds"] if one["sync"] else {}
         found = kinds.get("deletions", {"not_in_step": {}, "time_ms": 0})
         return found["not_in_step"], found["time_ms"]

@@ -37,8 +37,7 @@ class PlanSite(Site):
     def plan(self, *arguments: str) -> tuple[int, str]:
         """The exit status, and what is printed."""
         before = self._kept()
-        folder = str(self.file.parent / "report")
-        found = CliRunner().invoke(app, ["plan", "--config", str(self.file), "--report-dir", folder, *arguments])
+        found = CliRunner().invoke(app, ["plan", "--config", str(self.file), *arguments])
         assert found.stderr == ""
         assert self._kept() == before, "to look changes nothing"
         return found.exit_code, found.stdout

@@ -27,7 +27,7 @@ def copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CopiesBothWays:
 
 
 def _ask(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    options = ["--config", str(folder / "mirror.toml"), "--flow", FLOWS[A], "--report-dir", str(folder / "report")]
+    options = ["--config", str(folder / "mirror.toml"), "--flow", FLOWS[A]]
     found = CliRunner().invoke(app, ["rehearse", "--json", "--reverse", *options, *arguments])
     assert found.exit_code in {0, 3}, found.output
     return found.exit_code, json.loads(found.stdout)["flows"][0]

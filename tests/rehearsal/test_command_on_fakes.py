@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from typer.testing import CliRunner, Result
 from mirror.cli.app import app
 from mirror.client import Admin, TopicPartition
 from mirror.config.load import load
+from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.flow_topic import status_topic_of
-from mirror.spark.ledger.evidence_files import read_evidence
-from mirror.spark.ledger.status_table import read_status
+from mirror.spark.ledger.status_table import Reported, StatusTable, read_status
 from mirror.spark.preflight.flow_groups import open_sync
+from mirror.spark.rehearsing import rehearse
 from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
@@ -26,7 +28,10 @@ from tests.fakes.record_batches import MADE_MS, build
 from tests.groups.sync_site import GROUP, SOURCE, TARGET
 from tests.polling import eventually
 from tests.relay.fake_pair import FLOW, FakePair
+from tests.relay.progress.test_status_values import REPORT
 
+NEVER_MS = 4_000_000_000_000
+"""After all progress of a test (ms since 1970)."""
 WRITES = (
     Api.PRODUCE,
     Api.OFFSET_COMMIT,
@@ -75,8 +80,16 @@ class Site:
         )
 
     def invoke(self, *arguments: str, flow: str = FLOW) -> Result:
-        options = ["--config", str(self.file), "--flow", flow, "--report-dir", str(self.folder / "report")]
+        options = ["--config", str(self.file), "--flow", flow]
         return CliRunner().invoke(app, ["rehearse", *options, *arguments], env={"COLUMNS": "200"})
+
+    @property
+    def target(self) -> dict[str, object]:
+        """The options of the target's clients."""
+        return {"bootstrap.servers": self.pair.target.bootstrap}
+
+    def reported(self) -> StatusTable:
+        return read_status(self.target, FLOW, 5_000)
 
     def ask(self, *arguments: str) -> tuple[int, dict[str, Any]]:
         """The exit status, and the JSON of the flow."""
@@ -148,7 +161,7 @@ def test_nothing_is_changed_on_any_cluster_but_what_the_flow_s_runs_know_of_it(s
     assert [len(site.pair.source.calls(api)) for api in WRITES] == before[site.pair.source]
     status = status_topic_of(FLOW)
     assert {name: target.log(name).end_offset for name in target.topics} == {**ends, status: ends[status] + 1}
-    rehearsal = read_status({"bootstrap.servers": target.bootstrap}, FLOW, 5_000).evidence.rehearsal
+    rehearsal = site.reported().evidence.rehearsal
     assert rehearsal is not None
     assert (rehearsal.ready, rehearsal.groups) == (False, 1)
 
@@ -311,14 +324,33 @@ def test_the_way_back_is_compared_as_the_flow_that_copies_back_compares_it(site:
 
 
 def test_last_rehearsal_of_a_flow_is_left_for_its_runs(site: Site) -> None:
-    assert read_evidence(site.folder / "report", FLOW).rehearsal is None
     site.ask("--reverse")
     site.ask("--group", GROUP)
-    assert read_evidence(site.folder / "report", FLOW).rehearsal is None, "these are not of all of the flow, ahead"
+    assert site.reported().evidence.rehearsal is None, "these are not of all of the flow, ahead"
     _, found = site.ask()
-    left = read_evidence(site.folder / "report", FLOW).rehearsal
+    left = site.reported().evidence.rehearsal
     assert left is not None
     assert (left.time_ms, left.ready, left.groups) == (found["time_ms"], found["ready"], len(found["groups"]))
+
+
+def test_a_partition_that_has_failed_is_not_ready_until_it_is_copied_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if all of it seems to have arrived."""
+    site.round()
+    line = "record 249 is too large for the target"
+    result = RangeResult(flow=FLOW, topic="t", target_topic=TARGET.topic, partition=0, start=0, end=250)
+    table = StatusTable(partitions={TARGET: Reported(replace(REPORT, target=TARGET, result=result), NEVER_MS)})
+    monkeypatch.setattr(rehearse, "read_status", lambda *_: table)
+
+    def obstacles() -> list[tuple[str, str]]:
+        return [(one["name"], one["reason"]) for one in site.ask()[1]["obstacles"] if one["kind"] == "partition"]
+
+    assert obstacles() == []
+    result.outcome, result.error = Outcome.FAILED, line
+    assert obstacles() == [("t-0", f"failed: {line}")]
+    table.partitions[TARGET] = table.partitions[TARGET]._replace(time_ms=1)
+    assert obstacles() == [], "it has made progress since"
 
 
 def test_what_the_flow_does_not_cover_is_not_ready_unless_it_is_waived(site: Site) -> None:

@@ -53,7 +53,7 @@ def use_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> N
     monkeypatch.setenv(fakes.FOLDER, str(folder))
     for module in (contact, *modules):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
-    for module in (status_reader, status_table):
+    for module in (status_reader, status_table, run_status):
         monkeypatch.setattr(module, "StatusFollower", fakes.SilentFollower)
     monkeypatch.setattr(run_status, "StatusWriter", fakes.SilentWriter)
 
@@ -71,8 +71,8 @@ class FlowHarness:
 
     def invoke(self, command: str, *arguments: str) -> Result:
         """``mirror command`` in this process."""
-        ends = ["--config", str(self.config), "--report-dir", str(self.report)]
-        return CliRunner().invoke(app, [command, *ends, *arguments])
+        folder = [] if command in {"status", "plan"} else ["--report-dir", str(self.report)]
+        return CliRunner().invoke(app, [command, "--config", str(self.config), *folder, *arguments])
 
     def commit(
         self,

@@ -39,17 +39,22 @@ class ReportedFlow(FlowHarness):
         super().__init__(folder)
         self.records: dict[StatusKey, StatusRecord] = {}
 
-    def report_results(self, *attempts: Attempt, time_ms: int = T0) -> None:
+    def report_results(self, *attempts: Attempt, time_ms: int = T0, run: str = REPORT.run) -> None:
         """Have the topic get the last results of partitions."""
         for result in (attempt.result for attempt in attempts):
             target = TopicPartition(f"a.{result.topic}", result.partition)
             key = status_values.partition_key(StatusKind.PARTITION, target)
-            self.records[key] = StatusRecord(key, replace(REPORT, target=target, result=result), time_ms)
+            self.records[key] = StatusRecord(key, replace(REPORT, run=run, target=target, result=result), time_ms)
 
     def report_obstacle(self, topic: str, reason: str) -> None:
         """Have the topic get why a source topic cannot be copied."""
         key = status_values.obstacle_key(topic)
-        self.records[key] = StatusRecord(key, {"reason": reason, "first": 0}, T0)
+        self.records[key] = StatusRecord(key, {"reason": reason}, T0)
+
+    def report_value(self, key: StatusKey, value: object) -> None:
+        """Have the topic get a record."""
+        stored = status_values.decode(key, status_values.encode(value), "f")
+        self.records[key] = StatusRecord(key, stored, T0)
 
     def use_topic(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have statuses read the topic."""
@@ -69,10 +74,8 @@ class StatusHarness(ReportedFlow):
         self.asked: list[int] = []
 
     def watch(self, call_timeout_ms: int | None = None) -> StatusReader:
-        config, report = load(self.config), self.report
-        return StatusReader(
-            config, config.flows["f"], report_dir=report, call_timeout_ms=call_timeout_ms, unix_ms=lambda: self.now_ms
-        )
+        config = load(self.config)
+        return StatusReader(config, config.flows["f"], call_timeout_ms=call_timeout_ms, unix_ms=lambda: self.now_ms)
 
     def later(self, seconds: float) -> None:
         self.now_ms += round(seconds * 1000)

@@ -1,24 +1,14 @@
-"""What the last verification and rehearsal of a flow came to: in their files, the metrics and the report."""
+"""What the last verification and rehearsal of a flow came to: in their records, the metrics and the report."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import Any, TypeVar
 
 from mirror.client import TopicPartition
 from mirror.rehearsal.summary import to_json
 from mirror.rehearsal.values import Backlog, GroupRehearsal, Kind, Limits, Obstacle, RecoveryTime, Rehearsal
-from mirror.spark.ledger.evidence_files import (
-    VERIFY_FOLDER,
-    keep_evidence,
-    read_evidence,
-    read_verification,
-    write_rehearsal,
-    write_verification,
-)
+from mirror.relay.progress.stored_record import plain, record_of
 from mirror.spark.verification.report import FlowVerification
 from mirror.telemetry.evidence import MAX_PARTITIONS, Evidence, LastRehearsal, LastVerification
 from mirror.telemetry.metrics.metric_store import MetricStore
@@ -28,6 +18,8 @@ from mirror.verify.values import Difference, Verdict
 from mirror.verify.values import Kind as Differs
 from tests.telemetry import runs
 from tests.telemetry.test_report_page import document, words
+
+T = TypeVar("T")
 
 NOON_MS = runs.BEGAN_MS - 3_600_000
 HOUR_MS = 3_600_000
@@ -81,92 +73,62 @@ def rehearsed(**more: Any) -> dict[str, Any]:
     return to_json(Rehearsal(**{**values, **more}))
 
 
-def verify_into(folder: Path, record: dict[str, Any], time_ms: int) -> None:
-    write_verification(folder, "f", LastVerification.of(record, time_ms, read_verification(folder, "f")))
+def verify(record: dict[str, Any], time_ms: int, earlier: LastVerification | None = None) -> LastVerification:
+    """What the topic has after a verification."""
+    return stored(LastVerification.of(record, time_ms, earlier))
 
 
-def test_next_verification_that_finds_a_difference_keeps_the_time_of_the_last_equal_one(tmp_path: Path) -> None:
-    folder = tmp_path / VERIFY_FOLDER
-    assert read_evidence(tmp_path, "f") == Evidence()
-    verify_into(folder, verified(*EQUAL), NOON_MS)
-    found = read_evidence(tmp_path, "f").verification
-    assert found is not None
-    assert (found.time_ms, found.equal_ms, found.outcomes) == (NOON_MS, NOON_MS, {"equal": 3})
-    assert (found.equal_to, found.records, found.bytes) == ({"orders": 100, "clicks": 5}, 105, 1_050)
-    verify_into(folder, verified(*DIFFERENT), NOON_MS + HOUR_MS)
-    found = read_evidence(tmp_path, "f").verification
-    assert found is not None
-    assert (found.time_ms, found.equal_ms) == (NOON_MS + HOUR_MS, NOON_MS)
-    assert (found.outcomes, found.differing) == ({"equal": 1, "different": 1, "unknown": 1}, {"missing": 3})
-    assert [(one["partition"], one["outcome"]) for one in found.partitions] == [
+def stored(value: T) -> T:
+    found = record_of(type(value), json.loads(json.dumps(plain(value))))
+    assert found == value
+    return value
+
+
+def test_next_verification_that_finds_a_difference_keeps_the_time_of_the_last_equal_one() -> None:
+    first = verify(verified(*EQUAL), NOON_MS)
+    assert (first.time_ms, first.equal_ms, first.outcomes) == (NOON_MS, NOON_MS, {"equal": 3})
+    assert (first.equal_to, first.records, first.bytes) == ({"orders": 100, "clicks": 5}, 105, 1_050)
+    second = verify(verified(*DIFFERENT), NOON_MS + HOUR_MS, first)
+    assert (second.time_ms, second.equal_ms) == (NOON_MS + HOUR_MS, NOON_MS)
+    assert (second.outcomes, second.differing) == ({"equal": 1, "different": 1, "unknown": 1}, {"missing": 3})
+    assert [(one.partition, one.outcome) for one in second.partitions] == [
         (1, "different"),
         (2, "unknown"),
         (0, "equal"),
     ]
-    verify_into(folder, verified(error="no broker answers"), NOON_MS + 2 * HOUR_MS)
-    found = read_evidence(tmp_path, "f").verification
-    assert found is not None
-    assert (found.error, found.equal_ms) == ("no broker answers", NOON_MS)
+    third = verify(verified(error="no broker answers"), NOON_MS + 2 * HOUR_MS, second)
+    assert (third.error, third.equal_ms) == ("no broker answers", NOON_MS)
 
 
-def test_partial_verification_keeps_the_time_of_the_last_one_of_all_that_is_copied(tmp_path: Path) -> None:
-    folder = tmp_path / VERIFY_FOLDER
-    verify_into(folder, verified(*EQUAL, partial=True), NOON_MS - HOUR_MS)
-    found = read_evidence(tmp_path, "f").verification
-    assert found is not None
-    assert (found.equal_ms, found.partial) == (0, True), "not all has ever been found equal"
-    verify_into(folder, verified(*EQUAL), NOON_MS)
-    verify_into(folder, verified(*EQUAL, partial=True), NOON_MS + HOUR_MS)
-    after = read_evidence(tmp_path, "f")
-    assert after.verification is not None
-    assert (after.verification.time_ms, after.verification.equal_ms) == (NOON_MS + HOUR_MS, NOON_MS)
+def test_partial_verification_keeps_the_time_of_the_last_one_of_all_that_is_copied() -> None:
+    first = verify(verified(*EQUAL, partial=True), NOON_MS - HOUR_MS)
+    assert (first.equal_ms, first.partial) == (0, True), "not all has ever been found equal"
+    whole = verify(verified(*EQUAL), NOON_MS, first)
+    last = verify(verified(*EQUAL, partial=True), NOON_MS + HOUR_MS, whole)
+    assert (last.time_ms, last.equal_ms) == (NOON_MS + HOUR_MS, NOON_MS)
     metrics = MetricStore()
-    record_evidence(metrics, "f", after)
+    record_evidence(metrics, "f", Evidence(last))
     assert measured(metrics)["mirror.verify.last"] == {("f",): NOON_MS / 1000}
-    text = shown(after)
+    text = shown(Evidence(last))
     assert "only a part was compared (--from or --check)" in text
     assert "all of it last found equal: 2" in text, "a date"
 
 
-def test_verification_in_the_folder_of_the_runs_is_found_too(tmp_path: Path) -> None:
-    verify_into(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS)
-    verify_into(tmp_path, verified(*DIFFERENT), NOON_MS + HOUR_MS)
-    found = read_evidence(tmp_path, "f").verification
-    assert found is not None
-    assert found.time_ms == NOON_MS + HOUR_MS, "the last one counts"
-    verify_into(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS + 2 * HOUR_MS)
-    assert read_evidence(tmp_path, "f").verification != found
-
-
-def test_of_many_partitions_the_worst_are_kept(tmp_path: Path) -> None:
+def test_of_many_partitions_the_worst_are_kept() -> None:
     many = [compared(number, verdict(1)) for number in range(MAX_PARTITIONS + 50)]
-    verify_into(tmp_path / VERIFY_FOLDER, verified(*many, compared(999, None, error="no leader")), NOON_MS)
-    found = read_evidence(tmp_path, "f").verification
-    assert found is not None
-    assert (len(found.partitions), found.partitions[0]["partition"]) == (MAX_PARTITIONS, 999)
+    found = verify(verified(*many, compared(999, None, error="no leader")), NOON_MS)
+    assert (len(found.partitions), found.partitions[0].partition) == (MAX_PARTITIONS, 999)
     assert found.equal_to == {"orders": MAX_PARTITIONS + 50}
 
 
-def test_rehearsal_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_rehearsal_is_read_as_it_was_written() -> None:
     obstacle = Obstacle(kind=Kind.ACL, name="topic orders", reason="Read is missing", action="grant it")
-    write_rehearsal(tmp_path, "f", LastRehearsal.of(rehearsed(obstacles=[obstacle])))
-    found = read_evidence(tmp_path, "f").rehearsal
-    assert found is not None
+    found = stored(LastRehearsal.of(rehearsed(obstacles=[obstacle])))
     assert (found.time_ms, found.ready, found.groups, found.records) == (NOON_MS, False, 1, 40)
     assert (found.point_seconds, found.time_seconds) == (90.0, 12.5)
-    assert found.obstacles[0]["reason"] == "Read is missing"
-    write_rehearsal(tmp_path, "f", LastRehearsal.of(rehearsed(backlogs=[])))
-    found = read_evidence(tmp_path, "f").rehearsal
-    assert found is not None
+    assert found.obstacles[0].reason == "Read is missing"
+    found = stored(LastRehearsal.of(rehearsed(backlogs=[])))
     assert (found.ready, found.records, found.point_seconds, found.time_seconds) == (True, 0, 0.0, 0.0)
-
-
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"time_ms": 5, "new": 1, "partitions": []}'])
-def test_file_of_another_version_counts_as_none(tmp_path: Path, content: str) -> None:
-    for path in (tmp_path / VERIFY_FOLDER / "flows" / "f.json", tmp_path / "rehearsal" / "f.json"):
-        path.parent.mkdir(parents=True)
-        path.write_text(content)
-    assert read_evidence(tmp_path, "f") == Evidence()
 
 
 def evidence(*results: PartitionResult, rehearsal: dict[str, Any] | None = None) -> Evidence:
@@ -232,22 +194,3 @@ def test_report_says_that_nothing_could_be_compared() -> None:
 
 def test_report_of_a_flow_without_evidence_has_no_place_for_it() -> None:
     assert "Proofs and rehearsals" not in shown(Evidence())
-
-
-def test_a_report_folder_that_a_rehearsal_makes_is_for_its_user_alone(tmp_path: Path) -> None:
-    write_rehearsal(tmp_path / "report", "f", LastRehearsal.of(rehearsed(backlogs=[])))
-    assert (tmp_path / "report").stat().st_mode & 0o777 == 0o700
-
-
-def test_evidence_of_other_hosts_is_kept_if_it_is_newer(tmp_path: Path) -> None:
-    verify_into(tmp_path / VERIFY_FOLDER, verified(*EQUAL), NOON_MS)
-    own = read_evidence(tmp_path, "f")
-    older, newer = (LastVerification.of(verified(*DIFFERENT), NOON_MS + ms, None) for ms in (-1, 1))
-    keep_evidence(tmp_path, "f", Evidence())
-    keep_evidence(tmp_path, "f", Evidence(older, None))
-    assert read_evidence(tmp_path, "f") == own
-    rehearsal = LastRehearsal.of(rehearsed(backlogs=[]))
-    keep_evidence(tmp_path, "f", Evidence(newer, rehearsal))
-    assert read_evidence(tmp_path, "f") == Evidence(newer, rehearsal)
-    (tmp_path / "file").write_text("")
-    keep_evidence(tmp_path / "file", "f", Evidence(newer, rehearsal))  # a folder that cannot be made

@@ -9,10 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.each_flow import ask_each
-from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir, Timeout
+from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout
 from mirror.config.load import load
 from mirror.runtime.clock import SystemClock
-from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.dry_run import Action, FlowForecast, PartitionForecast, forecast
@@ -32,7 +31,6 @@ _HOUR_S: Final = 3600
 def plan(
     config: Config,
     flow: Flow = None,
-    report_dir: ReportDir = DEFAULT_REPORT_DIR,
     secrets_dir: SecretsDir = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
@@ -40,7 +38,7 @@ def plan(
 ) -> None:
     """Show what a run would copy and change now: the backlog, how it is copied, and how long it takes. Changes nothing.
 
-    The time is estimated from the rate of earlier runs in --report-dir.
+    The time is estimated from the rate of earlier runs.
 
     Exit status: 0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not plan,
     2 wrong usage.
@@ -50,7 +48,7 @@ def plan(
     answers = ask_each(
         loaded,
         flows,
-        lambda one: forecast(loaded, one, wall_ms=SystemClock().unix_ms(), ledger=report_dir / "ledger" / one.name),
+        lambda one: forecast(loaded, one, wall_ms=SystemClock().unix_ms()),
         debug=debug,
     )
     if as_json:
@@ -144,10 +142,9 @@ def _size(size: int | None) -> str:
 
 
 def _time(flow: FlowForecast) -> str:
-    origin = "as in earlier runs" if flow.overhead_measured else "as measured elsewhere on two cores"
-    start = f"{flow.overhead_seconds:.0f} s of it are Spark's start, {origin}"
+    start = f"{flow.overhead_seconds:.0f} s of it are Spark's start, as measured elsewhere on two cores"
     if flow.seconds is None or flow.bytes_per_second is None:
-        why = " (no earlier run in the report folder shows a rate)" if flow.bytes is not None else ""
+        why = " (no earlier run of the flow has shown a rate)" if flow.bytes is not None else ""
         return f"unknown{why}; {start}"
     return f"{_duration(flow.seconds)}, copying at {decimal(int(flow.bytes_per_second))}/s; {start}"
 

@@ -11,7 +11,7 @@ import typer
 
 from mirror.cli.console import print_warning
 from mirror.cli.each_flow import ask_each
-from mirror.cli.options import AsJson, Config, Debug, Flow, ReportDir, SecretsDir, Timeout
+from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout
 from mirror.cli.views.rehearsal_view import view
 from mirror.config.load import load
 from mirror.errors import FlowError
@@ -20,11 +20,8 @@ from mirror.rehearsal.summary import to_json
 from mirror.rehearsal.values import Limits
 from mirror.relay.progress.status_topic import STATUS_MS, write_status
 from mirror.relay.progress.status_values import REHEARSAL
-from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.evidence_files import write_rehearsal
-from mirror.spark.ledger.evidence_values import rehearsal_value
 from mirror.spark.rehearsing.rehearse import Request
 from mirror.spark.rehearsing.rehearse import rehearse as rehearse_ahead
 from mirror.spark.rehearsing.way_back import rehearse_back
@@ -68,7 +65,6 @@ def rehearse(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Also write it as one HTML file.", dir_okay=False)
     ] = None,
-    report_dir: ReportDir = DEFAULT_REPORT_DIR,
     secrets_dir: SecretsDir = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
@@ -79,8 +75,8 @@ def rehearse(
     That is written to the flow's status topic on the target, if it may be, without --reverse and --group.
 
     Of each group and partition: what would be read again, and what skipped. What has not arrived: records, bytes, and
-    the age of the oldest one (the recovery point); how long the rest would take, at the rates of earlier runs in
-    --report-dir (the recovery time). And what is not ready: groups, topics, configurations, ACLs, what the flow does
+    the age of the oldest one (the recovery point); how long the rest would take, at the rate of earlier runs (the
+    recovery time). And what is not ready: groups, topics, configurations, ACLs, what the flow does
     not cover, and what to do.
 
     Exit status: 0 ready, 3 not ready, 1 could not look, 2 wrong usage.
@@ -97,7 +93,6 @@ def rehearse(
         request = Request(
             config=loaded,
             flow=one,
-            ledger=report_dir / "ledger",
             limits=limits,
             groups=frozenset(group or ()),
             waivers=waivers,
@@ -106,7 +101,7 @@ def rehearse(
 
     answers = ask_each(loaded, flows, ask, debug=debug)
     found = list(answers.found.values())
-    _store(loaded, report_dir, [] if reverse or group else found)
+    _store(loaded, [] if reverse or group else found)
     if as_json:
         answers.print_json(to_json)
     else:
@@ -118,18 +113,14 @@ def rehearse(
     answers.exit(lambda one: not one.is_ready)
 
 
-def _store(config: MirrorConfig, report_dir: Path, found: Sequence[Rehearsal]) -> None:
-    """Leave what was found in the flows' status topics, for their runs on any host, and in the folder."""
+def _store(config: MirrorConfig, found: Sequence[Rehearsal]) -> None:
+    """Leave what was found in the flows' status topics, for their runs on any host."""
     for one in found:
         last = LastRehearsal.of(to_json(one))
         target = config.clusters[config.flows[one.flow].target].client_options()
-        refused = write_status(target, one.flow, {REHEARSAL: rehearsal_value(last)}, STATUS_MS)
+        refused = write_status(target, one.flow, {REHEARSAL: last}, STATUS_MS)
         if refused is not None:
-            print_warning(f"flow {one.flow}: its runs on other hosts will not know of this rehearsal: {refused}")
-        try:
-            write_rehearsal(report_dir, one.flow, last)
-        except OSError as error:
-            print_warning(f"flow {one.flow}: the report folder will not have this rehearsal: {error}")
+            print_warning(f"flow {one.flow}: its runs will not know of this rehearsal: {refused}")
 
 
 def _write_html(path: Path, found: Sequence[Rehearsal]) -> None:

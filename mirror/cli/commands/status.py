@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from contextlib import ExitStack
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
-from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.console import print_error, print_notice
 from mirror.cli.exit_status import DONE, FAILED
-from mirror.cli.options import AsJson, Config, Flow, ReportDir, SecretsDir, Timeout
+from mirror.cli.options import AsJson, Config, Flow, SecretsDir, Timeout
 from mirror.cli.views import status_view
 from mirror.cli.views.watching import show_repeatedly
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
-from mirror.spark.driver.job_options import ALL, DEFAULT_REPORT_DIR, MAX_PARTITIONS_SHOWN
+from mirror.spark.driver.job_options import ALL, MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader, read_statuses
 
@@ -38,7 +36,6 @@ pause = time.sleep
 def status(
     config: Config,
     flow: Flow = None,
-    report_dir: ReportDir = DEFAULT_REPORT_DIR,
     secrets_dir: SecretsDir = None,
     watch: Annotated[bool, typer.Option("--watch", help="Read again and again, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two readings with --watch.")] = 2.0,
@@ -61,9 +58,8 @@ def status(
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
-    reports = readable(report_dir)
     if not watch:
-        statuses, failed = read_statuses(loaded, flows, report_dir=reports, on_waiting=print_notice)
+        statuses, failed = read_statuses(loaded, flows, on_waiting=print_notice)
         errors = {name: str(error) for name, error in failed.items()}
         if as_json:
             print(json.dumps({"flows": [status_.to_json() for status_ in statuses], "errors": errors}, indent=2))
@@ -79,29 +75,13 @@ def status(
         raise typer.Exit(FAILED if away or errors else DONE)
     with ExitStack() as stack:
         readers = [
-            stack.enter_context(
-                StatusReader(loaded, flow_config, report_dir=reports, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
-            )
+            stack.enter_context(StatusReader(loaded, flow_config, call_timeout_ms=WATCH_CALL_TIMEOUT_MS))
             for flow_config in flows
         ]
         try:
             _watch_json(readers, every) if as_json else _watch(readers, every, all_partitions=all_partitions)
         except KeyboardInterrupt:
             raise typer.Exit(DONE) from None
-
-
-def readable(report_dir: Path) -> Path | None:
-    """Return the report folder, or None after a warning if this user may not read its ledgers."""
-    ledgers = report_dir / "ledger"
-    try:
-        with os.scandir(ledgers):
-            return report_dir
-    except PermissionError as error:
-        remedy = "run it as the user of the runs, or give the report folder a group"
-        print_warning(f"{ledgers} cannot be read: {error.strerror}; errors, groups and ways are not shown: {remedy}")
-        return None
-    except OSError:  # no run has made it
-        return report_dir
 
 
 def _read(readers: Sequence[StatusReader]) -> tuple[list[FlowStatus], dict[str, MirrorError]]:

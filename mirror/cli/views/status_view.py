@@ -61,6 +61,7 @@ _MIN_TOPIC_WIDTH, _MIN_ERROR_WIDTH = 12, 40
 _WIDE_TERMINAL: Final = 100
 _MAX_TRANSACTIONS_SHOWN: Final = 3
 """Open transactions of a flow that are shown; a live view shows one."""
+_MAX_PAST_ERRORS_SHOWN: Final = 3
 _LOSS_WARNING_S: Final = 3_600.0
 """A loss of records within this time is highlighted."""
 _MAX_NAMES_SHOWN: Final = 5
@@ -86,6 +87,7 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
             *_unread(flow),
             _once(flow, most),
             *_last_errors(flow, most),
+            *_past_errors(flow),
             *_ways(flow),
             *_target_losses(flow, most),
             *_open_transactions(flow, _MAX_TRANSACTIONS_SHOWN),
@@ -176,6 +178,22 @@ def _last_errors(flow: FlowStatus, most: int | None) -> list[Text]:
     lines = [Text(f"{topic}-{_listed(numbers)}: {line}") for (topic, line), numbers in grouped.items()]
     left = 0 if most is None else max(0, len(lines) - most)
     return [*lines[:most], *([Text(f"{left:,} more topics have errors (--all)", style="dim")] if left else [])]
+
+
+def _past_errors(flow: FlowStatus) -> list[Text]:
+    """Return a line for each of the last partitions that failed within a week and have recovered, and their number."""
+    past = [
+        (partition.last_error, _tp(partition))
+        for partition in flow.partitions
+        if partition.last_error is not None and partition.trouble is None
+    ]
+    latest = heapq.nlargest(_MAX_PAST_ERRORS_SHOWN, past, key=lambda one: one[0].time_ms)
+    lines = [
+        f"{tp} has recovered, from {ago(error.time_ms, flow.time_ms)}: {brief(error.line)}" for error, tp in latest
+    ]
+    left = len(past) - len(latest)
+    more = [f"{left:,} more partitions have recovered within a week (--json)"] if left else []
+    return [Text(line, style="dim") for line in [*lines, *more]]
 
 
 def _ways(flow: FlowStatus) -> list[Text]:
@@ -385,7 +403,7 @@ def _open_transactions(flow: FlowStatus, most: int) -> list[Text]:
 
 
 def _last_error(partition: PartitionStatus, now_ms: int) -> str:
-    error = partition.last_error
+    error = partition.trouble
     if error is None:
         return ""
     line = " ".join(error.line.split())

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from mirror.backoff import Backoff
 from mirror.client import Admin, Producer
@@ -43,7 +43,7 @@ _BACKOFF_MS: Final = (1_000, 15_000)
 def report_record(report: TaskState | PartitionReport) -> tuple[StatusKey, bytes]:
     """Return the key and the value of what a task reports."""
     if isinstance(report, TaskState):
-        return values.task_key(report.task), values.encode_task(report)
+        return values.task_key(report.task), values.encode(report)
     return values.partition_key(StatusKind.PARTITION, report.target), values.encode_report(report)
 
 
@@ -68,8 +68,8 @@ class StatusWriter:
         """Have written what a task reports."""
         self._add(*report_record(report))
 
-    def put(self, key: StatusKey, value: Mapping[str, Any] | None) -> None:
-        """Have plain values written; None deletes what the key had."""
+    def put(self, key: StatusKey, value: object | None) -> None:
+        """Have a dataclass written; None deletes what the key had."""
         self._add(key, None if value is None else values.encode(value))
 
     def _add(self, key: StatusKey, value: bytes | None) -> None:
@@ -225,10 +225,10 @@ def _last_of_each_key(records: Sequence[Record]) -> list[Record]:
 def write_status(
     target_options: Mapping[str, object],
     flow: str,
-    records: Mapping[StatusKey, Mapping[str, Any] | None],
+    records: Mapping[StatusKey, object | None],
     timeout_ms: int,
 ) -> KafkaError | None:
-    """Write records of plain values within ``timeout_ms``; return why one may not have been written. Never raises.
+    """Write records of dataclasses within ``timeout_ms``; return why one may not have been written. Never raises.
 
     A missing topic, which the runs of the flow create, is not waited for.
     """

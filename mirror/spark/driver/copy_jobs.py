@@ -14,7 +14,6 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import NO_TASK
 from mirror.relay.progress.control import newest_attempts
 from mirror.relay.progress.open_transactions import StuckTransactions, describe_oldest
-from mirror.relay.progress.status_topic import StatusFollower
 from mirror.runtime.clock import SystemClock
 from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
 from mirror.spark.discovery.additions import JobAdditions, gone, gone_line, lacks_some
@@ -33,14 +32,14 @@ from mirror.telemetry.traces.ids import epoch_id
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from pyspark import SparkContext
 
     from mirror.client import Admin, TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
+    from mirror.relay.progress.status_topic import StatusNews
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.driver.flow_job import FlowJob
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.driver.output.stream_progress import StreamProgress
     from mirror.spark.driver.run_status import RunStatus
-    from mirror.spark.driver.stream_monitor import Work
     from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
     Await = Callable[["FlowJob[CopyTask, CopiedTask]", Callable[[], None]], None]
     """Waits for the end of a job, and calls the function often meanwhile. Raises what the job raises."""
 
-_STATUS_INTERVAL_S: Final = 1.0
 _STATUS_LATE_MS: Final = 30_000
 """The status of a flow with thousands of partitions is read this often."""
 _RUN: Final = 0
@@ -123,9 +120,6 @@ class FollowedJob:
         self._parts: Final = parts
         self._clock: Final = SystemClock()
         flow = parts.flow
-        self.others: Final[Mapping[str, Work]] = {
-            "what the tasks report": self._follow_status,
-        }
         self._settle_within_ms: Final = _settle_within_ms(parts.config, flow)
         self._stuck: Final = StuckTransactions()
         self._planned_for = TargetTopics()
@@ -157,6 +151,7 @@ class FollowedJob:
             parts.planner.is_initial,
             parts.progress.on_news,
         )
+        self._failures = FailureLines(parts.run.run)
         with contextlib.suppress(KafkaError):  # they only cost a little time
             self._assigner.delete_outdated()
         self._renew_ms = recommit_after_ms(parts.target)
@@ -187,6 +182,7 @@ class FollowedJob:
 
     def run(self, wait: Await) -> None:
         """Run the job until it is to stop. Raises what Spark raises if it gives up."""
+        self._parts.status.on_news = self._on_news
         self._job.start()
         wait(self._job, self._update)
 
@@ -216,22 +212,18 @@ class FollowedJob:
 
     # --- beside the copies
 
-    def _follow_status(self, ended: threading.Event) -> None:
+    def _on_news(self, news: StatusNews) -> None:
+        """Take what the tasks report, or that nothing is new: in the thread that follows the status topic."""
         parts = self._parts
-        failures = FailureLines(parts.run.run)
-        options = parts.config.clusters[parts.flow.target].client_options()
-        with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
-            while not ended.wait(_STATUS_INTERVAL_S):
-                news = follower.news()
-                reports = [report for report in news.partitions if report.task != NO_TASK]
-                self._job_results.take(reports)
-                self._assigner.on_status(news.tasks, reports)
-                for line in failures.failed(reports):
-                    parts.warn_again(line)
-                for line in failures.recovered():
-                    parts.progress.on_news(line)
-                own = (one for one in news.tasks if (one.run, one.job) == (parts.run.run, _JOB))
-                parts.run.want(attempts=newest_attempts((one.task, one.attempt) for one in own))
+        reports = [report for report in news.partitions if report.task != NO_TASK]
+        self._job_results.take(reports)
+        self._assigner.on_status(news.tasks, reports)
+        for line in self._failures.failed(reports):
+            parts.warn_again(line)
+        for line in self._failures.recovered():
+            parts.progress.on_news(line)
+        own = (one for one in news.tasks if (one.run, one.job) == (parts.run.run, _JOB))
+        parts.run.want(attempts=newest_attempts((one.task, one.attempt) for one in own))
 
     def update(self) -> None:
         """Do what follows from the reports of the tasks. Raises KafkaError."""
@@ -266,7 +258,6 @@ class BoundedJob:
     def __init__(self, parts: JobParts) -> None:
         self._parts: Final = parts
         self._job: FlowJob[CopyTask, CopiedTask] | None = None
-        self.others: Final[Mapping[str, Work]] = {"what the tasks report": self._follow_status}
 
     def prepare(self) -> None:
         """Plan the job. Raises MirrorError, OSError."""
@@ -281,6 +272,7 @@ class BoundedJob:
         """Run the job until its end. Raises what Spark raises if it gives up, OSError."""
         if self._job is None:
             return
+        self._parts.status.on_news = self._on_news
         self._job.start()
         try:
             wait(self._job, lambda: None)
@@ -317,12 +309,8 @@ class BoundedJob:
     def on_status(self, status: FlowStatus) -> None:
         """Do nothing: the progress is that of the tasks."""
 
-    def _follow_status(self, ended: threading.Event) -> None:
-        parts = self._parts
-        options = parts.config.clusters[parts.flow.target].client_options()
-        with contextlib.closing(StatusFollower(options, parts.flow.name)) as follower:
-            while not ended.wait(_STATUS_INTERVAL_S):
-                self._progress.on_reports(one for one in follower.news().partitions if one.run == parts.run.run)
+    def _on_news(self, news: StatusNews) -> None:
+        self._progress.on_reports(one for one in news.partitions if one.run == self._parts.run.run)
 
 
 def _settle_within_ms(config: MirrorConfig, flow: FlowConfig) -> int:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from mirror.spark.driver.output.progress_lines import epoch_line
 from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
-from mirror.spark.planning.rates import catch_up_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -72,8 +71,6 @@ class FlowResults:
         """
         self._totals.add(states)
         results = join_results(plan, attempts)
-        if (rate := catch_up_rate(results)) is not None:
-            self._ledger.add_rate(*rate)
         self.update_report()
         self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"

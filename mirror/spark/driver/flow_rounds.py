@@ -1,12 +1,11 @@
 """What the driver does beside the copies of one flow: heartbeats, consumer groups, configurations and ACLs.
 
 In a stream each runs in rounds in a thread of its own; in a scheduled run there is one round. What the rounds find goes
-into the report, the metrics and the ledger.
+into the report, the metrics and the status topic.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -28,11 +27,12 @@ if TYPE_CHECKING:
 
     from mirror.alignment.permissions.report import AclReport
     from mirror.alignment.report import AlignmentReport
+    from mirror.alignment.sync_state import SyncState
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupsReport
+    from mirror.groups.summary import GroupsSummary
     from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
     from mirror.spark.driver.rounds.outages import Outages
-    from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.results import FlowReport
     from mirror.telemetry.run import RunTelemetry
@@ -46,7 +46,6 @@ class FlowRounds:
         config: MirrorConfig,
         flow: FlowConfig,
         report: FlowReport,
-        ledger: Ledger,
         telemetry: RunTelemetry,
         *,
         warn: Callable[[str], None],
@@ -56,7 +55,8 @@ class FlowRounds:
         self._config: Final = config
         self._flow: Final = flow
         self._report: Final = report
-        self._ledger: Final = ledger
+        self._report_groups: Callable[[GroupsSummary], None] = lambda _: None
+        self._report_sync: Callable[[SyncState], None] = lambda _: None
         self._telemetry: Final = telemetry
         self._warn: Final = warn
         self._tell: Final = tell
@@ -77,10 +77,15 @@ class FlowRounds:
         if self._flow.acls.sync:
             yield self._acl_rounds()
 
+    def report_to(self, groups: Callable[[GroupsSummary], None], sync: Callable[[SyncState], None]) -> None:
+        """Have what each round finds reported, and what was found until now."""
+        self._report_groups, self._report_sync = groups, sync
+        self.write_sync()
+
     # --- before the copies
 
     def align(self, created: CreatedTopics) -> None:
-        """Bring the target topics and their ACLs in step, once; ``created`` as for :meth:`opened`. Raises OSError."""
+        """Bring the target topics and their ACLs in step, once; ``created`` as for :meth:`opened`."""
         config, flow = self._config, self._flow
         if flow.aligns_topics:
             self._tell("bringing its topics and their configurations in step")
@@ -112,8 +117,7 @@ class FlowRounds:
         act = "committing" if self._flow.groups.sync else "translating"
         self._tell(f"{act} the positions of consumer groups")
         found = one_round(lambda: CheckpointedRounds(self._config, self._flow), GroupReports(), self._warn)
-        with contextlib.suppress(OSError):
-            self.on_groups(found)
+        self.on_groups(found)
 
     # --- a stream
 
@@ -159,11 +163,10 @@ class FlowRounds:
 
     def on_prepared(self, targets: TargetTopics) -> None:
         """Keep how many topics cannot be copied."""
-        with contextlib.suppress(OSError):  # the status is not worth an error
-            self._on_round(TOPICS, targets.not_in_step(), 0, SystemClock().unix_ms())
+        self._on_round(TOPICS, targets.not_in_step(), 0, SystemClock().unix_ms())
 
     def on_alignment(self, alignment: AlignmentReport) -> None:
-        """Keep the report of a round, for the summary, the metrics and the status. Raises OSError."""
+        """Keep the report of a round, for the summary, the metrics and the status."""
         self._report.alignment = alignment
         if self._flow.configs == "sync":
             self._on_round(CONFIGS, alignment.by_reason(), len(alignment.problems), alignment.time_ms)
@@ -172,26 +175,26 @@ class FlowRounds:
             self._on_round(DELETIONS, found.by_reason(), len(found.problems), alignment.time_ms)
 
     def on_acls(self, acls: AclReport) -> None:
-        """Keep the report of a round, as of configurations. Raises OSError."""
+        """Keep the report of a round, as of configurations."""
         self._report.acls = acls
         if not acls.off:
             self._on_round(ACLS, acls.by_reason(), len(acls.problems), acls.time_ms)
 
     def on_groups(self, groups: GroupsReport) -> None:
-        """Keep the report of a round, for the summary, the metrics and the status. Raises OSError."""
+        """Keep the report of a round, for the summary, the metrics and the status."""
         self._report.groups = summary = summary_of(groups)
         with self._telemetry.metrics.lock:
             record_groups(self._telemetry.metrics, self._flow.name, summary)
         self._telemetry.export_metrics()
-        self._ledger.write_groups(summary)
+        self._report_groups(summary)
 
     def write_sync(self) -> None:
         """Keep what is in step as the report has it now: the records that are left out have changed."""
-        with self._sync_lock, contextlib.suppress(OSError):
+        with self._sync_lock:
             self._write_sync()
 
     def _on_round(self, kind: str, not_in_step: Mapping[str, int], problems: int, time_ms: int) -> None:
-        """Keep what is not in step after a round of one kind. Raises OSError. Called from several threads."""
+        """Keep what is not in step after a round of one kind. Called from several threads."""
         with self._sync_lock:
             self._report.sync = self._report.sync.after(kind, not_in_step, problems, time_ms)
             self._write_sync()
@@ -200,4 +203,4 @@ class FlowRounds:
         state = self._report.sync_state
         with self._telemetry.metrics.lock:
             record_sync(self._telemetry.metrics, self._flow.name, state)
-        self._ledger.write_sync(state)
+        self._report_sync(state)

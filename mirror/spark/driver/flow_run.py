@@ -30,11 +30,11 @@ from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.driver.run_status import RunStatus
-from mirror.spark.driver.stream_monitor import StreamMonitor
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.planning.limits import why_not_followed
 from mirror.spark.status.lag_monitor import LagMonitor, measure_once
@@ -114,7 +114,6 @@ class FlowRun:
             config,
             flow,
             report,
-            self.ledger,
             telemetry,
             warn=self._warn_once,
             tell=self._tell,
@@ -168,13 +167,14 @@ class FlowRun:
             raise FlowError(reason)
         self._watch = resources.enter_context(self._preparation.open_watch())
         self._watch.check()
-        status = self._status = RunStatus(self._target_options, flow, self._options.run, self._tell)
+        status = self._status = RunStatus(self._target_options, flow, self._options.run, self._tell, self._outages)
         resources.callback(status.close)
         targets = self._prepare()
         if not self._follows and flow.mirrormaker.heartbeats:
             self._rounds.write_heartbeat()
-        status.read(self._reports)
+        status.read()
         status.prepared(targets)
+        self._rounds.report_to(status.report_groups, status.report_sync)
         if not self._follows:
             status.report_state("running")
             resources.callback(self._report_end, status)
@@ -266,8 +266,6 @@ class FlowRun:
         self._targets = targets = self._preparation.prepare()
         open_ledger = Ledger.of_stream if self._follows else Ledger.open
         open_ledger(self._reports, self._flow.name, self._options.run)
-        with contextlib.suppress(OSError) if self._follows else contextlib.nullcontext():
-            self.ledger.write_targets(targets)
         self._rounds.align(self._preparation.created)
         self._rounds.on_prepared(targets)
         return targets
@@ -277,7 +275,7 @@ class FlowRun:
         if self._watch is not None and self._watch.resumed is None:
             self._rounds.bring_groups()
         with contextlib.suppress(MirrorError):  # the run has reported a cluster that does not answer
-            self.report.index_bytes = measure_once(self._config, self._flow, self._telemetry, self._reports)
+            self.report.index_bytes = measure_once(self._config, self._flow, self._telemetry, self._reported)
 
     def _report_end(self, status: RunStatus) -> None:
         """Report how a scheduled run has ended, unless the state of the flow is that of another run now."""
@@ -294,14 +292,6 @@ class FlowRun:
 
     def _open_monitors(self, resources: contextlib.ExitStack, job: FollowedJob | BoundedJob) -> None:
         """Begin what is done beside the copies."""
-        monitor = StreamMonitor(
-            self._config,
-            self._flow,
-            self._warn,
-            others=job.others,
-            outages=self._outages,
-        )
-        resources.enter_context(monitor)
         if not isinstance(job, FollowedJob):
             return
         upkeep = TopicUpkeep(
@@ -316,7 +306,7 @@ class FlowRun:
         )
         resources.enter_context(upkeep)
         listener = _Listener(self._progress, job.on_status)
-        resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, listener, self._reports))
+        resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, listener, self._reported))
         for rounds in self._rounds.opened(self._preparation.created):
             resources.enter_context(rounds)
 
@@ -329,8 +319,6 @@ class FlowRun:
             self._targets = targets
             if self._status is not None:
                 self._status.prepared(targets)
-            with contextlib.suppress(OSError):  # a stream goes on without its ledger
-                self.ledger.write_targets(targets)
         self._rounds.on_prepared(targets)
         return targets
 
@@ -392,6 +380,7 @@ class FlowRun:
     def _end(self) -> None:
         """Complete the report."""
         self._progress.end()
+        self._reported()
         if self._follows:
             self.report.index_bytes = self._progress.index_bytes
             self._results.update_report()
@@ -400,6 +389,12 @@ class FlowRun:
             if self.report.behind is not None:
                 self._consoles.error(self._prefixed(f"it ends behind: {self.report.behind}"))
         self.report.ended = datetime.now(UTC)
+
+    def _reported(self) -> tuple[StatusTable, str]:
+        """Return what the status topic has, for the report, too."""
+        table, unread = (StatusTable(), "") if self._status is None else self._status.snapshot()
+        self.report.evidence = table.evidence
+        return table, unread
 
     @property
     def _target_options(self) -> dict[str, object]:

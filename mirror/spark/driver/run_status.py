@@ -1,106 +1,169 @@
-"""What a run of a flow reads of its status topic, and writes there. No call fails the run."""
+"""What a run of a flow reads of its status topic, and writes there. No call fails the run.
+
+One thread and one client of the driver follow the topic, for all of it that needs to know::
+
+    status topic ──RunStatus──► news: the job's results, assignments, failure lines
+                             └► table: planning, lags, `failed` states, evidence for the report and the metrics
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import socket
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import MirrorError
 from mirror.relay.model.reports import NO_TASK, PartitionReport
 from mirror.relay.progress import status_values
-from mirror.relay.progress.status_topic import STATUS_MS, StatusWriter
+from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower, StatusWriter
 from mirror.relay.progress.status_values import RunState
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.evidence_files import keep_evidence
+from mirror.spark.ledger.copy_rate import faster_rate
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.partition_health import unhealthy_after
 from mirror.spark.ledger.status_table import (
     Reported,
     StatusTable,
+    error_records,
     health_records,
     obstacle_records,
     outdated_records,
-    read_status,
     turn_records,
 )
 from mirror.spark.planning.limits import has_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
+    from mirror.alignment.sync_state import SyncState
     from mirror.config.models import FlowConfig
+    from mirror.groups.summary import GroupsSummary
     from mirror.relay.model.ranges import RangeResult
+    from mirror.relay.progress.status_topic import StatusNews
+    from mirror.spark.driver.rounds.outages import Outages
     from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import Records
 
-_READ_AGAIN_MS: Final = 60_000
-"""How often a run, or a stream, tries again to read the topic if it could not."""
+_log: Final = logging.getLogger(__name__)
+
+_FOLLOW_S: Final = 1.0
+"""How often the topic is read; each reading is two requests."""
+_FIRST_READ_S: Final = 2 * STATUS_MS / 1000
+"""So long a run waits at most for what earlier ones have reported."""
 _CLOSE_MS: Final = 2_000
 """A run that ends was usually asked to by a signal, and has little time left for all of its end."""
+_SUBJECT: Final = "what the tasks report"
 
 
 class RunStatus:
     """The status of one flow in one run. Times are ms since 1970. May be used by several threads."""
 
     def __init__(
-        self, target_options: Mapping[str, object], flow: FlowConfig, run: str, say: Callable[[str], None]
+        self,
+        target_options: Mapping[str, object],
+        flow: FlowConfig,
+        run: str,
+        say: Callable[[str], None],
+        outages: Outages | None = None,
     ) -> None:
-        """``say`` receives a line about what cannot be read or written."""
+        """``say`` receives a line about what cannot be read or written, unless ``outages`` reports it."""
+        self.on_news: Callable[[StatusNews], None] = lambda _: None
+        """Called in the thread that follows the topic, with what is new, after each reading."""
         self._options: Final = target_options
         self._flow: Final = flow
         self._run: Final = run
         self._say: Final = say
+        self._outages: Final = outages
         self._unix_ms: Final = SystemClock().unix_ms
         self._writer: Final = StatusWriter(target_options, flow.name)
-        self._lock: Final = threading.Lock()
-        self._known = StatusTable()
-        self._targets = TargetTopics()
-        self._report_dir: Path | None = None
-        self._is_read = self._is_clean = False
-        self._read_due_ms = 0
+        self._lock: Final = threading.RLock()
+        self._known: Final = StatusTable()
+        self._targets: TargetTopics | None = None
+        self._turns: Final = dict[TopicPartition, int]()
+        """Those of this run."""
+        self._is_clean = False
+        self._unread = ""
+        self._was_read: Final = threading.Event()
+        self._closing: Final = threading.Event()
+        self._thread: Final = threading.Thread(target=self._follow, name=f"mirror-status-{flow.name}", daemon=True)
 
     @property
     def table(self) -> StatusTable:
-        """What earlier runs have reported, unless the topic cannot be read, and this one."""
+        """What has been reported, by this run, too; it changes while the topic is followed."""
         return self._known
 
-    def read(self, report_dir: Path) -> None:
-        """Read what the topic has, and keep other hosts' evidence in ``report_dir``."""
+    def snapshot(self) -> tuple[StatusTable, str]:
+        """Return what has been reported until now, and why it may be out of date; an empty text: it is not."""
         with self._lock:
-            self._report_dir = report_dir
-            if (error := self._read()) is not None:
-                self._say(f"its status topic cannot be read, so it is not known what has failed: {error}")
+            return self._known.copy(), self._unread
 
-    def _read(self) -> KafkaError | None:
-        """Read the topic; return why it cannot be read."""
-        try:
-            found = read_status(self._options, self._flow.name, STATUS_MS)
-        except KafkaError as error:
-            return error
-        for tp, turn_ms in self._known.turns.items():  # this run has given some before it could read
-            found.turns[tp] = max(turn_ms, found.turns.get(tp, 0))
-        self._known, self._is_read = found, True
-        if self._report_dir is not None:
-            keep_evidence(self._report_dir, self._flow.name, found.evidence)
-        return None
+    def read(self) -> None:
+        """Wait until it was tried to read what the topic has, and follow it from then on."""
+        self._thread.start()
+        self._was_read.wait(_FIRST_READ_S)
 
-    def _read_if_unread(self) -> None:
-        """Read what could not be read when the run began: what it has of earlier runs must not stay for ever."""
-        if self._is_read or (now := self._unix_ms()) < self._read_due_ms:
-            return
-        self._read_due_ms = now + _READ_AGAIN_MS
-        if self._read() is None:
-            self._put(obstacle_records(self._known.obstacles, self._targets.obstacles))
+    # --- the thread that follows
+
+    def _follow(self) -> None:
+        follower: StatusFollower | None = None
+        while not self._closing.is_set():
+            try:
+                if follower is None:
+                    follower = StatusFollower(self._options, self._flow.name)
+                news = follower.news(STATUS_MS)
+                self._take(news)
+                self._succeeded() if news.error is None else self._failed(news.error)
+            except Exception as error:  # noqa: BLE001 - without this thread no report would be seen any more
+                self._failed(error)
+            self._was_read.set()
+            self._closing.wait(_FOLLOW_S)
+        if follower is not None:
+            with contextlib.suppress(MirrorError):
+                follower.close()
+
+    def _take(self, news: StatusNews) -> None:
+        with self._lock:
+            self._known.apply(news)
+            for tp, turn_ms in self._turns.items():  # they may not be written yet
+                self._known.turns[tp] = max(turn_ms, self._known.turns.get(tp, 0))
+            if self._targets is not None:
+                self._put(obstacle_records(self._known.obstacles, self._targets.obstacles))
+            self._put(error_records(self._known.errors, news.records))
+        self.on_news(news)
+
+    def _succeeded(self) -> None:
+        self._unread = ""
+        if self._outages is not None:
+            self._outages.recovered(_SUBJECT)
+
+    def _failed(self, error: Exception) -> None:
+        text = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
+        if not isinstance(error, MirrorError):
+            _log.exception("what the status topic has cannot be used")
+        is_new, self._unread = text != self._unread, text
+        is_reported = self._outages is not None and self._was_read.is_set() and self._outages.failed(_SUBJECT, error)
+        if is_new and not is_reported:
+            self._say(f"its status topic cannot be read, so it is not known what has failed: {text}")
+
+    # --- what the run reports
 
     def report_state(self, state: str, reason: str = "") -> None:
         """Report in which state the run is from now on."""
         found = RunState(run=self._run, host=socket.gethostname(), state=state, since_ms=self._unix_ms(), reason=reason)
-        self._write({status_values.RUN: found.to_json()})
+        self._write({status_values.RUN: found})
+
+    def report_groups(self, groups: GroupsSummary) -> None:
+        """Report the consumer groups after a round."""
+        self._write({status_values.GROUPS: groups})
+
+    def report_sync(self, state: SyncState) -> None:
+        """Report what else is in step after a round."""
+        self._write({status_values.SYNC: state})
 
     def prepared(self, targets: TargetTopics) -> None:
         """Report which topics cannot be copied."""
@@ -112,11 +175,15 @@ class RunStatus:
         """Report whose turn it is, if not all partitions have theirs each time."""
         with self._lock:
             if not self._is_clean:
-                self._put(outdated_records(self._known, plan, self._run))
-            self._is_clean = True
+                self._put(outdated_records(self._known, plan, self._run, self._unix_ms()))
+            self._is_clean = not self._unread
             self._report(plan.results_without_task, plan.epoch)
             if has_limits(self._flow):
-                self._put(turn_records(self._known.turns, plan, self._unix_ms()))
+                found = turn_records(self._known.turns, plan, self._unix_ms())
+                self._put(found)
+                self._turns.update(
+                    (key.tp, self._known.turns[key.tp]) for key, turn in found.items() if turn is not None
+                )
 
     def returned(self, plan: Plan, attempts: Sequence[Attempt]) -> None:
         """Report what the tasks of a job have returned, as :meth:`copied`, and the error of each that has one.
@@ -128,16 +195,20 @@ class RunStatus:
             self._report([attempt.result for attempt in attempts], plan.epoch)
 
     def copied(self, plan: Plan, attempts: Sequence[Attempt]) -> None:
-        """Report which partitions have failed, and which have recovered."""
+        """Report which partitions have failed, which have recovered, and how fast they were copied."""
         with self._lock:
-            self._read_if_unread()
             unhealthy = unhealthy_after(attempts, self._run, plan.epoch)
             self._put(health_records(self._known.health, unhealthy, plan, attempts, self._unix_ms()))
+            rate = faster_rate(self._known.rate, [attempt.result for attempt in attempts], self._unix_ms())
+            self._put({} if rate is None else {status_values.RATE: rate})
 
     def close(self) -> None:
-        """Write what waits, within :data:`_CLOSE_MS`."""
+        """Follow no longer, and write what waits, within :data:`_CLOSE_MS`."""
+        self._closing.set()
         if (error := self._writer.close(_CLOSE_MS)) is not None:
             self._say(f"other hosts will not know of this run: {error}")
+        if self._thread.ident is not None:
+            self._thread.join(_CLOSE_MS / 1000)
 
     def _report(self, results: Iterable[RangeResult], number: int) -> None:
         """Report results that have an error, and take back those of the driver that have none any more."""

@@ -218,7 +218,7 @@ class StreamFlow:
             until_ms=now.until_ms,
             failures=now.failures,
         )
-        self._writer.put(status_values.RUN, state.to_json())
+        self._writer.put(status_values.RUN, state)
 
     def on_edit(self, keys: list[str]) -> None:
         """Say which keys an edit has changed, without values."""

@@ -30,8 +30,6 @@ from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.driver.verify_flow import FlowVerifier
 from mirror.spark.driver.verify_options import VerifyOptions, check_options
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.evidence_files import read_verification, write_verification
-from mirror.spark.ledger.evidence_values import verification_value
 from mirror.spark.ledger.status_table import read_status
 from mirror.spark.verification.report import FlowVerification
 from mirror.telemetry.evidence import LastVerification
@@ -79,7 +77,7 @@ def _run(options: VerifyOptions, consoles: Consoles) -> int:
         reports = []
         for flow in flows:
             reports.append(report := _verify(verifier, flow, consoles, options))
-            _leave(report, config.clusters[flow.target].client_options(), consoles, options)
+            _leave(report, config.clusters[flow.target].client_options(), consoles)
             for lines in verification_lines(report, all_partitions=options.all_partitions):
                 consoles.print_table(lines)
         content = _content(reports, strict=options.strict)
@@ -113,24 +111,15 @@ def _verify(verifier: FlowVerifier, flow: FlowConfig, consoles: Consoles, option
     return report
 
 
-def _leave(
-    report: FlowVerification, target_options: Mapping[str, object], consoles: Consoles, options: VerifyOptions
-) -> None:
-    """Leave the result in the flow's status topic, for its runs on any host, and in the folder."""
-    flow = report.flow
-    known = [read_verification(options.report_dir, flow)]
+def _leave(report: FlowVerification, target_options: Mapping[str, object], consoles: Consoles) -> None:
+    """Leave the result in the flow's status topic, for its runs on any host."""
+    flow, earlier = report.flow, None
     with contextlib.suppress(KafkaError):
-        known.append(read_status(target_options, flow, STATUS_MS).evidence.verification)
+        earlier = read_status(target_options, flow, STATUS_MS).evidence.verification
     ended = report.ended or datetime.now(UTC)
-    earlier = max(filter(None, known), key=lambda one: one.equal_ms, default=None)
     found = LastVerification.of(report.to_record(), int(ended.timestamp() * 1000), earlier)
-    records = {status_values.VERIFICATION: verification_value(found)}
-    if (refused := write_status(target_options, flow, records, STATUS_MS)) is not None:
-        consoles.warning(f"flow {flow}: its runs on other hosts will not know of this verification: {refused}")
-    try:
-        write_verification(options.report_dir, flow, found)
-    except OSError as error:
-        consoles.warning(f"flow {flow}: the report folder will not have this verification: {error}")
+    if (refused := write_status(target_options, flow, {status_values.VERIFICATION: found}, STATUS_MS)) is not None:
+        consoles.warning(f"flow {flow}: its runs will not know of this verification: {refused}")
 
 
 def _content(reports: Sequence[FlowVerification], *, strict: bool) -> dict[str, Any]:

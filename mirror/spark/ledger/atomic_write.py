@@ -5,14 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Final
 
 from mirror.errors import printable
-
-TARGETS_FILE: Final = "targets.json"
-"""The ledger's file with the outcome of the last preparation of the target's topics."""
-FIRST_TARGETS_FILE: Final = "targets-first.json"
-"""The ledger's file with the outcome of the first preparation of a run."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The ledger: the files of one run of one flow, for people, its report and forecasts.
+"""The ledger: the files of one run of one flow, for people and its report.
 
 The driver writes them. A stream goes on while they cannot be written, and records nothing then; a scheduled run fails.
 The ledger is for information only: the progress, and what other hosts and later runs need, are on the target. Every
@@ -10,12 +10,6 @@ file is written atomically.
         plan-<number>.json       ranges, and results without a task
         results-<number>.jsonl.gz  one row per range and attempt
         task-reports-<number>.json  the measurements of the tasks
-        targets.json             which target topics are prepared, and why others are not
-        targets-first.json       the same, when the run began
-        groups.json              the consumer groups after the last round
-        sync.json                what else is in step, and what is not
-        overhead.json            how long a run did not copy
-        rate.json                how much a stream has caught up with, and in how long
 
 A scheduled run has one plan, 0. A stream has one for each period, or for each job whose ranges have ends, from 1.
 """
@@ -28,13 +22,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mirror.alignment.sync_state import SyncState
 from mirror.errors import FlowError
-from mirror.groups.summary import GroupsSummary
 from mirror.local_users import REPORT_READERS, own_folder, readers_of
-from mirror.spark.ledger.atomic_write import FIRST_TARGETS_FILE, TARGETS_FILE, write_atomically
+from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.result_files import read_results, results_file, task_reports_file, write_results
 from mirror.spark.ledger.retention import bound_folder
@@ -47,10 +38,6 @@ MAX_RUNS: Final = 10
 """How many runs of a flow the ledger keeps; a flow that runs every minute must not fill the disk."""
 MAX_EPOCHS: Final = 200
 """How many periods of a stream it keeps: ten hours of three-minute periods."""
-_GROUPS: Final = "groups.json"
-_SYNC: Final = "sync.json"
-_OVERHEAD: Final = "overhead.json"
-_RATE: Final = "rate.json"
 _PROBE: Final = "probe"
 _PROBE_BYTES: Final = 64 * 1024
 """Roughly as much as a small run writes."""
@@ -123,49 +110,6 @@ class Ledger:
         text = _read(self._plan(epoch))
         return Plan.from_json(json.loads(text)) if text else None
 
-    def write_targets(self, targets: TargetTopics) -> None:
-        """Record the outcome of the last preparation of the target's topics, and of the first one for good."""
-        content = json.dumps(targets.to_json()).encode()
-        if not (self.path / FIRST_TARGETS_FILE).exists():
-            write_atomically(self.path / FIRST_TARGETS_FILE, content)
-        write_atomically(self.path / TARGETS_FILE, content)
-
-    def targets(self) -> TargetTopics | None:
-        """Return the outcome of the last preparation of the target's topics; None before the first."""
-        return self._targets(TARGETS_FILE)
-
-    def first_targets(self) -> TargetTopics | None:
-        """Return the outcome of the preparation with which the run began; None before it."""
-        return self._targets(FIRST_TARGETS_FILE)
-
-    def _targets(self, name: str) -> TargetTopics | None:
-        text = _read(self.path / name)
-        return TargetTopics.from_json(json.loads(text)) if text else None
-
-    def write_groups(self, groups: GroupsSummary) -> None:
-        """Record the consumer groups after the last round. Raises OSError."""
-        write_atomically(self.path / _GROUPS, json.dumps(groups.to_json()).encode())
-
-    def groups(self) -> GroupsSummary | None:
-        """Return the consumer groups after the last round; None if there was none, or another version recorded it."""
-        try:
-            text = _read(self.path / _GROUPS)
-            return GroupsSummary.from_json(json.loads(text)) if text else None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return None
-
-    def write_sync(self, state: SyncState) -> None:
-        """Record what is in step after the last rounds. Raises OSError."""
-        write_atomically(self.path / _SYNC, json.dumps(state.to_json()).encode())
-
-    def sync(self) -> SyncState | None:
-        """Return what is in step after the last rounds; None if there was none, or another version recorded it."""
-        try:
-            text = _read(self.path / _SYNC)
-            return SyncState.from_json(json.loads(text)) if text else None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return None
-
     def planned_ms(self, epoch: int = 0) -> int:
         """Return when the plan of ``epoch`` was recorded, in ms since 1970. Raises OSError."""
         return int(self._plan(epoch).stat().st_mtime * 1000)
@@ -194,37 +138,6 @@ class Ledger:
     def completed_ms(self, epoch: int = 0) -> int:
         """Return when the results of ``epoch`` were written, in ms since 1970. Raises OSError."""
         return int(self._results(epoch).stat().st_mtime * 1000)
-
-    def write_overhead(self, seconds: float) -> None:
-        """Record how long a scheduled run did not copy (Spark's start, planning, its end). Ignores OSError."""
-        with contextlib.suppress(OSError):
-            write_atomically(self.path / _OVERHEAD, json.dumps({"seconds": round(seconds, 3)}).encode())
-
-    def overhead(self) -> float | None:
-        """Return that time in seconds; None if there is no file. Raises ValueError, TypeError or KeyError."""
-        text = _read(self.path / _OVERHEAD)
-        return float(json.loads(text)["seconds"]) if text else None
-
-    def add_rate(self, size: float, seconds: float) -> None:
-        """Add what a stream has caught up with in an epoch: bytes and seconds. Ignores OSError.
-
-        Earlier ones count half as much with each: the files of their epochs are deleted, and a cluster changes.
-        """
-        earlier = None
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            earlier = self.rate()
-        before = earlier or (0.0, 0.0)
-        content = {"bytes": size + before[0] / 2, "seconds": round(seconds + before[1] / 2, 3)}
-        with contextlib.suppress(OSError):
-            write_atomically(self.path / _RATE, json.dumps(content).encode())
-
-    def rate(self) -> tuple[float, float] | None:
-        """Return these bytes and seconds; None if there is no file. Raises ValueError, TypeError or KeyError."""
-        text = _read(self.path / _RATE)
-        if not text:
-            return None
-        values = json.loads(text)
-        return float(values["bytes"]), float(values["seconds"])
 
     def _plan(self, epoch: int) -> Path:
         return self.path / f"plan-{epoch:08}.json"

@@ -3,17 +3,16 @@
 ::
 
     names ──too_long, colliding──┐
-    not_owned, over_limit ───────┼──► Obstacle by source topic ──► TargetTopics ──ledger──► plan ──► results
+    not_owned, over_limit ───────┼──► Obstacle by source topic ──► TargetTopics ──► plan ──► results
     refusals by brokers ─────────┘
 
-The driver prepares the target's topics and writes the outcome to the ledger as :class:`TargetTopics`. The planner, in
-another process, gives the partitions that cannot be copied a result without a task, which reaches every output.
+The planner gives the partitions that cannot be copied a result without a task, which reaches every output.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.ownership import Standing
 from mirror.relay.model.ranges import Outcome
@@ -96,20 +95,6 @@ class TargetTopics:
         obstacle = self.obstacles.get(topic)
         refused = obstacle is not None and partition >= obstacle.first_partition
         return refused or partition < self.copyable.get(topic, 0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for the ledger."""
-        obstacles = {
-            topic: {"reason": obstacle.reason, "first": obstacle.first_partition}
-            for topic, obstacle in self.obstacles.items()
-        }
-        return {"version": self.version, "made": dict(self.copyable), "obstacles": obstacles}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> TargetTopics:
-        """The inverse of :meth:`to_json`."""
-        obstacles = {topic: Obstacle(entry["reason"], entry["first"]) for topic, entry in values["obstacles"].items()}
-        return cls(copyable=dict(values["made"]), obstacles=obstacles, version=values["version"])
 
 
 NOT_PREPARED: Final = (

@@ -1,6 +1,6 @@
 """The health of partitions across epochs: which did not complete, since when, and in which traces.
 
-It is passed on through the ledger and is for information only: if it is lost, its times and traces start afresh.
+It is passed on through the status topic and is for information only: if it is lost, its times and traces start afresh.
 """
 
 from __future__ import annotations

@@ -14,9 +14,11 @@ from mirror.client import TopicPartition
 from mirror.errors import MirrorMakerResumed
 from mirror.relay.batches.classify import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
+from mirror.relay.progress.stored_record import plain
 from mirror.spark.ledger.atomic_write import describe_file_error, write_atomically
 from mirror.spark.ledger.attempts import field_values
 from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
+from mirror.telemetry.evidence import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -76,6 +78,8 @@ class FlowReport:
     """What else is in step, by kind."""
     index_bytes: int | None = None
     """The size of the offset index on the target, in bytes; None if it is not known."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """The last verification and rehearsal, on any host."""
 
     @property
     def sync_state(self) -> SyncState:
@@ -116,6 +120,7 @@ class FlowReport:
             "acls": None if self.acls is None else self.acls.summary(),
             "sync": self.sync_state.to_json(),
             "index_bytes": self.index_bytes,
+            "evidence": plain(self.evidence),
             "partitions": [_summary_of(result) for result in self.partitions],
         }
 

@@ -8,46 +8,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from mirror.alignment.sync_state import SyncState
 from mirror.client import TopicPartition
-from mirror.errors import printable
+from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import PartitionReport, TaskState
 from mirror.relay.progress import status_values as values
-from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.status_topic import StatusFollower, StatusRecord
+from mirror.relay.progress.status_topic import StatusFollower
 from mirror.relay.progress.status_values import (
     RunState,
     StatusKey,
     StatusKind,
-    StatusValue,
     obstacle_key,
     partition_key,
 )
-from mirror.spark.ledger.evidence_values import rehearsal_of, verification_of
+from mirror.relay.progress.stored_record import MAX_TEXT, record_of
+from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.obstacles import Obstacle
 from mirror.spark.ledger.partition_health import PartitionHealth, UnhealthyPartitions
-from mirror.telemetry.evidence import Evidence
-from mirror.telemetry.traces.ids import SpanId
-from mirror.wire.integers import INT32_MAX
+from mirror.telemetry.evidence import Evidence, LastRehearsal, LastVerification
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from mirror.relay.progress.status_topic import StatusNews
+    from mirror.relay.model.ranges import RangeResult
+    from mirror.relay.progress.status_topic import StatusNews, StatusRecord
     from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.plan import Plan
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-_MAX_REASON: Final = 1_000
+_SAME_ERROR_MS: Final = 600_000
+"""An error that repeats itself is written again after so long: each is a record."""
+ERRORS_KEPT_MS: Final = 7 * 86_400_000
+"""The last error of a partition that has recovered is forgotten after so long."""
 
-Records = dict[StatusKey, Mapping[str, Any] | None]
-"""Records to write, as plain values; None deletes the key."""
+Records = dict[StatusKey, object | None]
+"""Records to write, as dataclasses; None deletes the key."""
 
 
 class Reported(NamedTuple):
@@ -57,6 +59,36 @@ class Reported(NamedTuple):
     time_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When a source partition was given to a task the last time (ms since 1970)."""
+
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastError:
+    """The last error of a partition."""
+
+    line: str
+    time_ms: int
+    """In ms since 1970: the time of an expiry, else when it was reported."""
+
+
+_PARSED: Final[Mapping[StatusKind, type]] = {
+    StatusKind.HEALTH: PartitionHealth,
+    StatusKind.TURN: Turn,
+    StatusKind.ERROR: LastError,
+    StatusKind.OBSTACLE: Obstacle,
+    StatusKind.GROUPS: GroupsSummary,
+    StatusKind.SYNC: SyncState,
+    StatusKind.RATE: CopyRate,
+    StatusKind.VERIFICATION: LastVerification,
+    StatusKind.REHEARSAL: LastRehearsal,
+}
+"""The values of the driver's and the commands' records."""
+
+
 @dataclass(slots=True)
 class StatusTable:
     """The last value of each key."""
@@ -64,6 +96,11 @@ class StatusTable:
     exists: bool = True
     """Whether there is a topic."""
     run: RunState | None = None
+    groups: GroupsSummary | None = None
+    sync: SyncState | None = None
+    rate: CopyRate | None = None
+    verify: LastVerification | None = None
+    rehearse: LastRehearsal | None = None
     tasks: dict[int, TaskState] = field(default_factory=dict)
     partitions: dict[TopicPartition, Reported] = field(default_factory=dict)
     """By target partition."""
@@ -71,9 +108,23 @@ class StatusTable:
     """Of the source partitions that fail."""
     turns: dict[TopicPartition, int] = field(default_factory=dict)
     """When source partitions were given to a task the last time (ms since 1970)."""
+    errors: dict[TopicPartition, LastError] = field(default_factory=dict)
+    """By source partition, whether it has recovered or not."""
     obstacles: dict[str, Obstacle] = field(default_factory=dict)
     """By source topic."""
-    evidence: Evidence = field(default_factory=Evidence)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The last verification and rehearsal, on any host."""
+        return Evidence(self.verify, self.rehearse)
+
+    def copy(self) -> StatusTable:
+        """Return a copy, which does not change."""
+        found = StatusTable()
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(found, name, dict(value) if isinstance(value, dict) else value)
+        return found
 
     def apply(self, news: StatusNews) -> None:
         """Take in what is new; all of it replaces what was there if it was read again."""
@@ -83,44 +134,55 @@ class StatusTable:
                 setattr(self, name, getattr(empty, name))
         self.exists = news.exists
         for record in news.records:
-            self._take(record)
+            self._take(*record)
 
     def put(self, records: Records) -> None:
         """Take in what is written."""
         for key, value in records.items():
-            self._take(StatusRecord(key, value, 0))
+            self._take(key, value, 0)
 
-    def _take(self, record: StatusRecord) -> None:
-        key, value = record.key, record.value
+    def _take(self, key: StatusKey, value: Any, time_ms: int) -> None:
+        if isinstance(value, Mapping):
+            value = record_of(_PARSED[key.kind], value)
         match key.kind:
-            case StatusKind.RUN:
-                self.run = value if isinstance(value, RunState) else None
             case StatusKind.TASK:
-                _put(self.tasks, key.number, value if isinstance(value, TaskState) else None)
+                _put(self.tasks, key.number, value)
             case StatusKind.PARTITION:
-                report = Reported(value, record.time_ms) if isinstance(value, PartitionReport) else None
-                _put(self.partitions, key.tp, report)
+                _put(self.partitions, key.tp, None if value is None else Reported(value, time_ms))
             case StatusKind.HEALTH:
-                _put(self.health, key.tp, _parsed(value, _health_of))
+                _put(self.health, key.tp, value)
             case StatusKind.TURN:
-                _put(self.turns, key.tp, _parsed(value, _turn_of))
+                _put(self.turns, key.tp, None if value is None else value.time_ms)
+            case StatusKind.ERROR:
+                _put(self.errors, key.tp, value)
             case StatusKind.OBSTACLE:
-                _put(self.obstacles, key.topic, _parsed(value, _obstacle_of))
-            case StatusKind.VERIFICATION:
-                self.evidence = replace(self.evidence, verification=_parsed(value, verification_of))
-            case StatusKind.REHEARSAL:
-                self.evidence = replace(self.evidence, rehearsal=_parsed(value, rehearsal_of))
+                _put(self.obstacles, key.topic, value)
+            case kind:
+                setattr(self, kind.value, value)
+
+    def results(self) -> dict[TopicPartition, tuple[RangeResult, int]]:
+        """Return the last result of each source partition, and when it was reported (ms since 1970)."""
+        reports = ((report.result, time_ms) for report, time_ms in self.partitions.values())
+        return {
+            TopicPartition(result.topic, result.partition): (result, time_ms)
+            for result, time_ms in reports
+            if result.topic
+        }
+
+    def failures(self) -> dict[TopicPartition, LastError]:
+        """Return the errors of the source partitions that failed the last time."""
+        return {
+            tp: LastError(result.error, time_ms)
+            for tp, (result, time_ms) in self.results().items()
+            if result.outcome is Outcome.FAILED and result.error is not None
+        }
 
 
-def _put(table: dict[K, V], key: K, value: V | None) -> None:
+def _put(table: dict[K, Any], key: K, value: Any) -> None:
     if value is None:
         table.pop(key, None)
     else:
         table[key] = value
-
-
-def _parsed(value: StatusValue | None, parse: Callable[[Mapping[str, Any]], V | None]) -> V | None:
-    return parse(value) if isinstance(value, Mapping) else None
 
 
 def read_status(target_options: Mapping[str, object], flow: str, timeout_ms: int) -> StatusTable:
@@ -136,6 +198,17 @@ def read_status(target_options: Mapping[str, object], flow: str, timeout_ms: int
     return table
 
 
+def last_error(result: RangeResult, time_ms: int) -> LastError | None:
+    """Return the last error of a result that was reported at ``time_ms`` (since 1970); None if it had none."""
+    last: dict[str, Any] | None = max(result.expiries, key=lambda expiry: int(expiry["time_ms"]), default=None)
+    if last is None:
+        return None if result.error is None else LastError(result.error, time_ms)
+    # If the copy did not recover from the expiry, `error` describes it in full.
+    cause = f": {last['last_error']}" if last.get("last_error") else ""
+    line = result.error or f"expired ({last['phase']}, {last['cause']}){cause}"
+    return LastError(line, int(last["time_ms"]))
+
+
 # --- the driver's records
 
 
@@ -147,7 +220,7 @@ def turn_records(before: Collection[TopicPartition], plan: Plan, time_ms: int) -
     turns = {TopicPartition(one.topic, one.partition) for one in plan.ranges if one.end > one.start}
     known = _partitions_of(plan)
     gone: Records = {partition_key(StatusKind.TURN, tp): None for tp in before if tp not in known}
-    return gone | {partition_key(StatusKind.TURN, tp): {"ms": time_ms} for tp in turns}
+    return gone | {partition_key(StatusKind.TURN, tp): Turn(time_ms) for tp in turns}
 
 
 def _partitions_of(plan: Plan) -> dict[TopicPartition, TopicPartition]:
@@ -161,20 +234,42 @@ def _partitions_of(plan: Plan) -> dict[TopicPartition, TopicPartition]:
     }
 
 
-def outdated_records(table: StatusTable, plan: Plan, run: str) -> Records:
+def outdated_records(table: StatusTable, plan: Plan, run: str, time_ms: int) -> Records:
     """Return what deletes the reports of earlier runs' tasks, and of partitions that the flow does not have any more.
 
-    ``plan`` is the first one of ``run``, none of whose tasks has reported yet.
+    Also old errors. ``plan`` is the first one of ``run``, none of whose tasks has reported yet; it is made at
+    ``time_ms`` (since 1970).
     """
-    targets = set(_partitions_of(plan).values())
+    partitions = _partitions_of(plan)
+    targets = set(partitions.values())
     old = [values.task_key(number) for number, task in table.tasks.items() if task.run != run]
-    return dict.fromkeys(
-        [*old, *(partition_key(StatusKind.PARTITION, tp) for tp in table.partitions if tp not in targets)]
-    )
+    old += [partition_key(StatusKind.PARTITION, tp) for tp in table.partitions if tp not in targets]
+    old += [
+        partition_key(StatusKind.ERROR, tp)
+        for tp, error in table.errors.items()
+        if tp not in partitions or time_ms - error.time_ms > ERRORS_KEPT_MS
+    ]
+    return dict.fromkeys(old)
 
 
-def _turn_of(found: Mapping[str, Any]) -> int | None:
-    return stored.time_ms(found.get("ms"))
+def error_records(before: Mapping[TopicPartition, LastError], reported: Iterable[StatusRecord]) -> Records:
+    """Return the errors that are in reports of partitions and not among the last ones ``before``."""
+    found: Records = {}
+    for _, report, time_ms in reported:
+        result = report.result if isinstance(report, PartitionReport) else None
+        error = last_error(result, time_ms) if result is not None and result.topic else None
+        if result is None or error is None:
+            continue
+        tp = TopicPartition(result.topic, result.partition)
+        error = LastError(error.line[:MAX_TEXT], error.time_ms)
+        last = before.get(tp)
+        if (
+            last is None
+            or (error.line != last.line and error.time_ms > last.time_ms)
+            or (error.time_ms - last.time_ms >= _SAME_ERROR_MS)
+        ):
+            found[partition_key(StatusKind.ERROR, tp)] = error
+    return found
 
 
 def health_records(
@@ -194,9 +289,7 @@ def health_records(
     }
     failing = {tp: _since(health, before.get(tp), time_ms) for tp, health in after.items()}
     changed: Records = {
-        partition_key(StatusKind.HEALTH, tp): asdict(health)
-        for tp, health in failing.items()
-        if before.get(tp) != health
+        partition_key(StatusKind.HEALTH, tp): health for tp, health in failing.items() if before.get(tp) != health
     }
     healed = [tp for tp in before if tp not in after and (tp in well or tp not in known)]
     return changed | {partition_key(StatusKind.HEALTH, tp): None for tp in healed}
@@ -209,25 +302,8 @@ def _since(health: PartitionHealth, before: PartitionHealth | None, time_ms: int
     return replace(health, since_ms=before.since_ms, trace=before.trace or health.trace)
 
 
-def _health_of(found: Mapping[str, Any]) -> PartitionHealth | None:
-    stuck_since_ms, since_ms = (stored.time_ms(found.get(name)) for name in ("stuck_since_ms", "since_ms"))
-    first, last = (SpanId.parse(stored.text(found.get(name))) for name in ("trace", "last_trace"))
-    if stuck_since_ms is None and since_ms is None:
-        return None
-    return PartitionHealth(stuck_since_ms, since_ms, str(first or ""), str(last or ""))
-
-
 def obstacle_records(before: Mapping[str, Obstacle], after: Mapping[str, Obstacle]) -> Records:
     """Return what has changed of the source topics that cannot be copied."""
-    shown = {topic: Obstacle(one.reason[:_MAX_REASON], one.first_partition) for topic, one in after.items()}
-    changed: Records = {
-        obstacle_key(topic): {"reason": one.reason, "first": one.first_partition}
-        for topic, one in shown.items()
-        if before.get(topic) != one
-    }
+    shown = {topic: Obstacle(one.reason[:MAX_TEXT], one.first_partition) for topic, one in after.items()}
+    changed: Records = {obstacle_key(topic): one for topic, one in shown.items() if before.get(topic) != one}
     return changed | {obstacle_key(topic): None for topic in before.keys() - shown.keys()}
-
-
-def _obstacle_of(found: Mapping[str, Any]) -> Obstacle | None:
-    reason, first = printable(stored.text(found.get("reason"))), stored.number(found.get("first"), INT32_MAX)
-    return Obstacle(reason, first) if reason and first is not None else None

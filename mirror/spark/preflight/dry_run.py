@@ -12,9 +12,8 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
 from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.spark.flow_admins import open_admins
-from mirror.spark.ledger.status_table import read_status
-from mirror.spark.planning.history import bytes_per_second, overhead_seconds
-from mirror.spark.planning.limits import has_limits
+from mirror.spark.ledger.copy_rate import RUN_START_S
+from mirror.spark.ledger.status_table import StatusTable, read_status
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.planning.unknown_origin import unknown_origins
@@ -22,9 +21,6 @@ from mirror.spark.preflight.drift import FlowDrift, compare
 from mirror.spark.preflight.flow_groups import compare_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.forecast import GroupsForecast
     from mirror.relay.batches.topic_config import TopicConfig
@@ -39,10 +35,6 @@ _LOST: Final = (
     " topic, or the partition fails with progress-lost (mirror takeover goes on where MirrorMaker 2 stopped, start-over"
     " = true begins again)"
 )
-
-
-OVERHEAD_S: Final = 13.0
-"""The time of a run that copies a few records, measured on a machine with two cores."""
 
 
 class Action(enum.StrEnum):
@@ -107,9 +99,7 @@ class FlowForecast:
     seconds: float | None
     """The time that the run would take; None if ``bytes`` or the rate is not known."""
     overhead_seconds: float
-    """The part of ``seconds`` that Spark needs to start."""
-    overhead_measured: bool
-    """Whether ``overhead_seconds`` is from earlier runs of this installation, and not :data:`OVERHEAD_S`."""
+    """The part of ``seconds`` that Spark needs to start, as measured elsewhere."""
     warnings: list[str]
     limits: dict[str, int] = field(default_factory=dict)
     """How much the source can make the flow do on the target, by the key of the limit."""
@@ -139,23 +129,21 @@ class FlowForecast:
         return {**self.drift.to_json(), **own, "to_do": self.to_do}
 
 
-def _turns(config: MirrorConfig, flow: FlowConfig) -> Mapping[TopicPartition, int]:
-    """Return when source partitions had their last turns; none if all have theirs each time, or it cannot be read."""
-    if not has_limits(flow):
-        return {}
+def _reported(config: MirrorConfig, flow: FlowConfig) -> StatusTable:
+    """Return what runs have reported of the flow; nothing if that cannot be read."""
     try:
-        return read_status(config.clusters[flow.target].client_options(), flow.name, STATUS_MS).turns
+        return read_status(config.clusters[flow.target].client_options(), flow.name, STATUS_MS)
     except KafkaError:
-        return {}
+        return StatusTable()
 
 
-def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Path) -> FlowForecast:
+def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int) -> FlowForecast:
     """Read the flow's clusters and forecast a run at ``wall_ms`` (ms since 1970).
 
-    ``ledger`` is the flow's folder, which may be missing. Raises FlowError if no topic matches, and KafkaError if a
-    cluster cannot be read.
+    Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
-    request = PlanRequest(flow=flow, now_ms=wall_ms, turns=_turns(config, flow))
+    reported = _reported(config, flow)
+    request = PlanRequest(flow=flow, now_ms=wall_ms, turns=reported.turns)
     with open_admins(config, flow) as (source, target):
         snapshot = take_snapshot(request, source, target)
         drift, topics, registries = compare(config, flow, source, target, snapshot.topics)
@@ -180,18 +168,15 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int, ledger: Pa
     copied = [partition for partition in partitions if partition.action is Action.COPY]
     sizes = [partition.bytes for partition in copied if partition.bytes is not None]
     size = sum(sizes) if len(sizes) == len(copied) else None
-    rate = _rate(bytes_per_second(ledger), flow.max_bytes_per_second)
-    measured = overhead_seconds(ledger.parent)
-    overhead = OVERHEAD_S if measured is None else measured
+    rate = _rate(None if reported.rate is None else reported.rate.bytes_per_second, flow.max_bytes_per_second)
     return FlowForecast(
         drift=drift,
         partitions=partitions,
         records=sum(partition.records for partition in copied),
         bytes=size,
         bytes_per_second=rate,
-        seconds=None if rate is None or size is None else overhead + size / rate,
-        overhead_seconds=overhead,
-        overhead_measured=measured is not None,
+        seconds=None if rate is None or size is None else RUN_START_S + size / rate,
+        overhead_seconds=RUN_START_S,
         warnings=[
             *drift.warnings,
             *drift.configs.problems,

@@ -1,28 +1,28 @@
-"""How long the copy of the rest would take: at rates that runs of the flow have recorded, never at a guess."""
+"""How long the copy of the rest would take: at the rate that runs of the flow have reported, never at a guess."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from mirror.rehearsal.values import RecoveryTime
-from mirror.spark.planning.history import bytes_per_second, overhead_seconds
+from mirror.spark.ledger.copy_rate import RUN_START_S
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mirror.config.models import FlowConfig
+    from mirror.spark.ledger.copy_rate import CopyRate
 
 
-def recovery_time(flow: FlowConfig, ledger: Path, size_bytes: int | None, *, is_running: bool) -> RecoveryTime:
+def recovery_time(
+    flow: FlowConfig, measured: CopyRate | None, size_bytes: int | None, *, is_running: bool
+) -> RecoveryTime:
     """Return how long a run takes to copy ``size_bytes``; None if that is not known.
 
-    ``ledger`` is the folder of all flows, which may be missing. Unless the flow ``is_running``, the time includes what
-    a run needs to start, if earlier ones have recorded that.
+    Unless the flow ``is_running``, the time includes what a run needs to start.
     """
-    measured = bytes_per_second(ledger / flow.name)
     if measured is None:
         return RecoveryTime()
-    rate = min(measured, flow.max_bytes_per_second) if flow.max_bytes_per_second else measured
-    start = None if is_running else overhead_seconds(ledger)
+    rate = measured.bytes_per_second
+    rate = min(rate, flow.max_bytes_per_second) if flow.max_bytes_per_second else rate
+    start = None if is_running else RUN_START_S
     seconds = None if size_bytes is None else size_bytes / rate + (start or 0.0 if size_bytes else 0.0)
     return RecoveryTime(seconds=seconds, bytes_per_second=rate, start_seconds=start)

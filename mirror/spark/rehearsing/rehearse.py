@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin, TopicPartition
 from mirror.config.flow_rules import source_options
+from mirror.errors import KafkaError
 from mirror.groups.decision import Reason
 from mirror.groups.sync import GroupSync
 from mirror.rehearsal.advice import Advice
@@ -23,8 +24,10 @@ from mirror.rehearsal.coverage import Waivers
 from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.limits import over_limits
 from mirror.rehearsal.values import GroupRehearsal, Kind, Limits, Obstacle, Rehearsal
+from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.runtime.clock import SystemClock
 from mirror.spark.flow_admins import open_admins
+from mirror.spark.ledger.status_table import StatusTable, read_status
 from mirror.spark.planning.log_sizes import LogSpan, sizes_of
 from mirror.spark.preflight.drift import read_drift
 from mirror.spark.preflight.flow_groups import open_sync, rules_of
@@ -34,16 +37,15 @@ from mirror.spark.rehearsing.recovery import recovery_time
 from mirror.spark.rehearsing.sides import notes_of, obstacles_of
 from mirror.spark.rehearsing.target_logs import log_bounds
 from mirror.spark.status.observation import FlowObserver, Observation
-from mirror.spark.status.recorded import Recorded
+from mirror.spark.status.partition_status import reported_failures
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupPosition, GroupState
     from mirror.groups.translation.logs import PartitionLogs
     from mirror.rehearsal.values import Backlog
     from mirror.relay.offsets.copy_count import Move
+    from mirror.spark.ledger.status_table import LastError
 
 UPPER_BOUND: Final = (
     "records that have not arrived are counted by offsets: markers of transactions, aborted records, and offsets that"
@@ -58,8 +60,6 @@ class Request:
 
     config: MirrorConfig
     flow: FlowConfig
-    ledger: Path
-    """The folder with the ledgers of all flows; it may be missing."""
     limits: Limits = field(default_factory=Limits)
     groups: Collection[str] = ()
     """Only these groups; empty: all that the flow includes."""
@@ -72,7 +72,8 @@ def rehearse(request: Request) -> Rehearsal:
     with open_sync(config, flow, only=request.groups) as sync, open_admins(config, flow) as (source, target):
         report = sync.round(write=False, keep_logs=True)
         # Only now: so no group is behind the end, and nothing has arrived that the index does not have.
-        seen = FlowObserver(flow, Recorded(), SystemClock().unix_ms).observe(source, target)
+        reported, unread = _reported(config, flow)
+        seen = FlowObserver(flow, SystemClock().unix_ms).observe(source, target, reported)
         ends = log_bounds(target, {one.target for state in report.groups.values() for one in state.positions})
         advice = Advice(flow.name, flow.source, flow.target, syncs=flow.groups.sync)
         groups = [_group(state, sync, seen, ends, advice, request.limits) for _, state in sorted(report.groups.items())]
@@ -97,19 +98,20 @@ def rehearse(request: Request) -> Rehearsal:
                 *problems_of(report.problems),
                 *absent(request, report.groups),
                 *uncovered,
-                *_partitions(flow, seen),
+                *_partitions(flow, seen, reported_failures(seen, reported.results())),
                 *obstacles_of(flow, drift),
             ),
             notes=(
                 *(_about_backlogs(flow) if any(one.records for one in backlogs) else ()),
                 *_withheld(seen),
+                *unread,
                 *notes_of(flow, drift),
                 *_without_groups(flow),
                 *waived,
             ),
             limits=request.limits,
         )
-    recovery = recovery_time(flow, request.ledger, rehearsal.bytes, is_running=is_running(seen))
+    recovery = recovery_time(flow, reported.rate, rehearsal.bytes, is_running=is_running(seen))
     return over_limits(replace(rehearsal, recovery=recovery))
 
 
@@ -223,15 +225,30 @@ def _about_backlogs(flow: FlowConfig) -> Iterable[str]:
     yield _ESTIMATED
 
 
-def _partitions(flow: FlowConfig, seen: Observation) -> Iterable[Obstacle]:
-    """Yield the partitions that cannot be copied as they are."""
+def _reported(config: MirrorConfig, flow: FlowConfig) -> tuple[StatusTable, list[str]]:
+    """Return what runs have reported of the flow, and a note if that cannot be read."""
+    try:
+        return read_status(config.clusters[flow.target].client_options(), flow.name, STATUS_MS), []
+    except KafkaError as error:
+        return StatusTable(), [f"what runs have reported cannot be read, so it is not known what has failed: {error}"]
+
+
+def _partitions(
+    flow: FlowConfig, seen: Observation, failures: Mapping[TopicPartition, LastError]
+) -> Iterable[Obstacle]:
+    """Yield the partitions that cannot be copied as they are, and those that have failed."""
     run = f"run flow {flow.name}"
+    others = failures.keys() - seen.unanswered.keys() - seen.gaps.keys() - seen.obstacles.keys()
+    for tp in sorted(others):
+        action = f"mend what it says: flow {flow.name} copies nothing of the partition"
+        yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=f"failed: {failures[tp].line}", action=action)
     for tp, why in sorted(seen.unanswered.items()):
         yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=why, action="rehearse again once its leader answers")
     for tp, gap in sorted(seen.gaps.items()):
         yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=str(gap), action=f"{run}: it says how to go on")
     for tp, offsets in sorted(seen.offsets.items()):
-        if offsets.progress is None and offsets.end is not None and offsets.end > (offsets.earliest or 0):
+        is_empty = offsets.end is None or offsets.end <= (offsets.earliest or 0)
+        if offsets.progress is None and not is_empty and tp not in others:
             reason = seen.obstacles.get(tp, "nothing of it has been copied yet")
             yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=reason, action=run)
 

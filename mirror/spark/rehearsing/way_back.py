@@ -19,6 +19,7 @@ from mirror.rehearsal.limits import over_limits
 from mirror.rehearsal.values import Kind, Obstacle, Rehearsal
 from mirror.runtime.clock import SystemClock
 from mirror.spark.flow_admins import open_admins
+from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.drift import read_drift
 from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, rules_of
@@ -29,7 +30,6 @@ from mirror.spark.rehearsing.sides import notes_of, obstacles_of
 from mirror.spark.rehearsing.tails import Tail, read_tails
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 from mirror.spark.status.observation import FlowObserver
-from mirror.spark.status.recorded import Recorded
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -54,7 +54,7 @@ def rehearse_back(request: Request) -> Rehearsal:
         open_admins(config, flow) as (source, target),
     ):
         positions, problems = way_back.read()
-        seen = FlowObserver(flow, Recorded(), SystemClock().unix_ms).observe(source, target)
+        seen = FlowObserver(flow, SystemClock().unix_ms).observe(source, target, StatusTable())
         partitions = _partitions(flow, source, target)
         others = {old: new for old, new in partitions.items() if new not in way_back.logs}
         logs = {**way_back.open(others), **way_back.logs}

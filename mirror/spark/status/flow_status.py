@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mirror.relay.progress.control import RunControl
     from mirror.relay.progress.open_transactions import OpenTransaction
     from mirror.relay.progress.status_values import RunState
-    from mirror.spark.status.recorded import LastError
+    from mirror.spark.ledger.status_table import LastError
     from mirror.telemetry.lag.lags import Lag, LagTotals
 
 
@@ -35,8 +35,10 @@ class PartitionStatus:
     committed_ms: int | None
     """When the progress was committed, in ms since 1970."""
     lag: Lag
+    trouble: LastError | None = None
+    """Why an unhealthy partition is not copied; None for a healthy one."""
     last_error: LastError | None = None
-    """The last error of an unhealthy partition; None for a healthy one."""
+    """Its last error of the last seven days, whether it has recovered or not."""
     high_watermark: int | None = None
     """The high watermark, no further than where the flow ends."""
     withheld: OpenTransaction | None = None
@@ -61,8 +63,10 @@ class PartitionStatus:
             "lag": self.lag.records,
             "committed_ms": self.committed_ms,
             **_measures(self.lag),
-            "trouble": None if self.last_error is None else self.last_error.line,
-            "trouble_ms": None if self.last_error is None else self.last_error.time_ms,
+            "trouble": None if self.trouble is None else self.trouble.line,
+            "trouble_ms": None if self.trouble is None else self.trouble.time_ms,
+            "last_error": None if self.last_error is None else self.last_error.line,
+            "last_error_ms": None if self.last_error is None else self.last_error.time_ms,
             "high_watermark": self.high_watermark,
             "withheld": None if self.withheld is None else self.withheld.to_json(),
             "way": self.way,
@@ -92,9 +96,9 @@ class FlowStatus:
     """The totals of the partitions' lags."""
     partitions: list[PartitionStatus]
     groups: GroupsSummary | None = None
-    """The consumer groups after the last round of a run, from its ledger; None if there is none."""
+    """The consumer groups after the last round of a run; None if there was none."""
     sync: SyncState | None = None
-    """What else is in step, according to the last run's ledger; None if there is none."""
+    """What else is in step, according to the last run; None if it has said nothing."""
     index_bytes: int | None = None
     """The size of the offset index on the target, in bytes; None if it is not known."""
     mirrormaker: str | None = None
@@ -119,7 +123,7 @@ class FlowStatus:
             "groups": None if self.groups is None else self.groups.to_json(),
             "sync": None if self.sync is None else self.sync.to_json(),
             "index_bytes": self.index_bytes,
-            "state": None if self.state is None else self.state.to_json(),
+            "state": None if self.state is None else asdict(self.state),
             "tasks": [asdict(task) for task in self.tasks],
             "unread": self.unread or None,
             "mirrormaker": self.mirrormaker,

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from mirror.client import Admin
 from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.evidence_files import keep_evidence, read_evidence
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
-from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.lag import lag_metrics
 from mirror.telemetry.metrics.record_results import record_evidence, record_index_size
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.status.flow_status import FlowStatus
+    from mirror.spark.status.status_reader import Reports
+    from mirror.telemetry.evidence import Evidence
     from mirror.telemetry.run import RunTelemetry
 
 _MAX_INTERVAL_MS: Final = 15_000
@@ -64,15 +63,13 @@ class LagMonitor:
         flow: FlowConfig,
         telemetry: RunTelemetry,
         listener: StatusListener,
-        report_dir: Path | None = None,
+        reports: Reports,
     ) -> None:
-        """``report_dir`` has the errors of partitions and the last verification; None: neither is read."""
+        """``reports`` returns what the driver knows of the status topic."""
         self._listener: Final = listener
-        self._report_dir: Final = report_dir
         self._flow: Final = flow
         self._telemetry: Final = telemetry
-        self._reader: Final = StatusReader(config, flow, report_dir=report_dir, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
-        self._evidence = Evidence()
+        self._reader: Final = StatusReader(config, flow, reports=reports, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
         self._clock: Final = SystemClock()
         self._stopped: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, name=f"mirror-lag-{flow.name}", daemon=True)
@@ -94,7 +91,6 @@ class LagMonitor:
                 try:
                     status = self._reader.read()
                     self._listener.on_status(status)
-                    self._keep_evidence()
                 except Exception as error:  # noqa: BLE001 - without this thread the last lags would stay for ever
                     status = None
                     self._listener.on_error(
@@ -104,21 +100,13 @@ class LagMonitor:
                     measure_due_ms = began_ms + measure_interval_ms
                     self._measure(status)
                 # The first reading opens the connections.
-                took_ms = 0 if first else self._clock.now() - began_ms - self._reader.waited_ms
+                took_ms = 0 if first else self._clock.now() - began_ms
                 first = False
                 interval_ms = min(measure_interval_ms, self._listener.interval_ms)
                 wait_s = pause_ms(interval_ms, took_ms, failed=status is None) / 1000
 
-    def _keep_evidence(self) -> None:
-        """Have the report and the metrics know of what was verified and rehearsed meanwhile, on any host."""
-        evidence = self._reader.evidence
-        if self._report_dir is not None and evidence != self._evidence:
-            self._evidence = evidence
-            keep_evidence(self._report_dir, self._flow.name, evidence)
-
     def _measure(self, status: FlowStatus | None) -> None:
-        if self._report_dir is not None:
-            record_last_evidence(self._telemetry, self._report_dir, self._flow.name)
+        record_last_evidence(self._telemetry, self._flow.name, self._reader.table.evidence)
         if status is None:
             self._telemetry.remove_lags(self._flow.name)
         else:
@@ -131,14 +119,13 @@ def pause_ms(interval_ms: int, took_ms: int, *, failed: bool) -> int:
     return max(interval_ms, took_ms if failed else took_ms * _MAX_LOAD_FRACTION)
 
 
-def record_last_evidence(telemetry: RunTelemetry, report_dir: Path, flow: str) -> None:
-    """Record what the last verification and rehearsal of a flow left in the folder of its runs, in the metrics."""
-    evidence = read_evidence(report_dir, flow)
+def record_last_evidence(telemetry: RunTelemetry, flow: str, evidence: Evidence) -> None:
+    """Record what the last verification and rehearsal of a flow came to in the metrics."""
     with telemetry.metrics.lock:
         record_evidence(telemetry.metrics, flow, evidence)
 
 
-def measure_once(config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry, report_dir: Path) -> int | None:
+def measure_once(config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry, reports: Reports) -> int | None:
     """Record the lags of a flow once, if telemetry is on; return the size of its offset index in bytes.
 
     Raises MirrorError if a cluster does not answer.
@@ -146,10 +133,10 @@ def measure_once(config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry
     if not telemetry.enabled:
         with Admin(config.clusters[flow.target].client_options()) as target:
             return read_index_size(target, flow.name)
-    with StatusReader(config, flow, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as reader:
+    with StatusReader(config, flow, reports=reports, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as reader:
         status = reader.read()
     record_lags(telemetry, status)
-    record_last_evidence(telemetry, report_dir, flow.name)
+    record_last_evidence(telemetry, flow.name, reader.table.evidence)
     return status.index_bytes
 
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.relay.progress.committed import Progress
     from mirror.relay.progress.control import RunControl
-    from mirror.spark.ledger.obstacles import TargetTopics
-    from mirror.spark.status.recorded import Recorded
+    from mirror.spark.ledger.status_table import StatusTable
 
 _SOURCE_CALL_TIMEOUT_MS: Final = 10_000
 """A leader that does not answer must not keep the status of the others from being shown."""
@@ -77,17 +76,9 @@ class FlowObserver:
     def __init__(
         self,
         flow: FlowConfig,
-        recorded: Recorded,
         unix_ms: Callable[[], int],
-        first_targets: Callable[[], TargetTopics | None] = lambda: None,
     ) -> None:
-        """``recorded`` is what the flow's runs have recorded.
-
-        ``first_targets`` returns the preparation with which the run has begun; None: it is not known.
-        """
         self._flow: Final = flow
-        self._recorded: Final = recorded
-        self._first_targets: Final = first_targets
         self._unix_ms: Final = unix_ms
         self._retention_ms: dict[str, int | None] = {}
         self._until: dict[TopicPartition, int] = {}
@@ -97,8 +88,11 @@ class FlowObserver:
         self._copies_ms = 0
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
-    def observe(self, source: Admin, target: Admin) -> Observation:
-        """Read both clusters. Raises FlowError if no topic matches, KafkaError if a cluster does not answer."""
+    def observe(self, source: Admin, target: Admin, table: StatusTable) -> Observation:
+        """Read both clusters; ``table`` is what runs have reported.
+
+        Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
+        """
         all_topics = source.list_topics()
         topics = {name: all_topics[name] for name in select_topics(self._flow, all_topics)}
         leaders = {
@@ -128,7 +122,7 @@ class FlowObserver:
         topic_ids = {name: str(topic.topic_id or "") for name, topic in topics.items()}
         gaps = {tp: self._gap(found, topic_ids[tp.topic], offsets[tp], tp) for tp, found in progress.items()}
         lost = self._lost_copies(target, {tp: targets[tp] for tp in progress}, progress, time_ms)
-        without_copies = {tp for tp in ends if tp not in progress or tp in lost}
+        not_begun = {tp for tp in ends if tp not in progress}
         return Observation(
             time_ms=time_ms,
             run=None if run is None or run.ended else run,
@@ -138,9 +132,9 @@ class FlowObserver:
             gaps={tp: gap for tp, gap in gaps.items() if gap is not None},
             high_watermarks=high,
             withheld=self._open_transactions(source, {tp: (ends[tp], end) for tp, end in high.items()}, time_ms),
-            obstacles=self._obstacles(target, {tp: targets[tp] for tp in leaders if tp not in progress}),
+            obstacles=self._obstacles(target, {tp: targets[tp] for tp in leaders if tp not in progress}, table),
             lost_copies=lost,
-            firsts=self._firsts(source, without_copies, starts, ends, is_running=run is not None and not run.ended),
+            firsts=self._firsts(source, not_begun | lost.keys(), starts, ends) | _begun(table, not_begun, run),
             leaders=leaders,
             control=run,
         )
@@ -226,10 +220,12 @@ class FlowObserver:
         self._withheld = found | with_producers(source, to_look_up)
         return self._withheld
 
-    def _obstacles(self, target: Admin, targets: Mapping[TopicPartition, TopicPartition]) -> dict[TopicPartition, str]:
+    def _obstacles(
+        self, target: Admin, targets: Mapping[TopicPartition, TopicPartition], table: StatusTable
+    ) -> dict[TopicPartition, str]:
         """Return why partitions without progress cannot be copied, if their target topic does not exist.
 
-        If brokers refused to create it, their reason is in the ledger of the last run.
+        If brokers refused to create it, the last run has reported their reason.
         """
         flow = self._flow
         obstacles = too_long(flow, {tp.topic for tp in targets})
@@ -244,8 +240,7 @@ class FlowObserver:
         ]
         if missing_topics := {tp.topic for tp in missing if targets[tp].topic not in existing}:
             obstacles |= colliding(flow, missing_topics, target.list_topics().keys())
-        refused = self._recorded.obstacles() if missing else {}
-        found = {tp: refused[tp.topic].reason for tp in missing if tp.topic in refused}
+        found = {tp: table.obstacles[tp.topic].reason for tp in missing if tp.topic in table.obstacles}
         return found | {tp: obstacles[tp.topic].reason for tp in targets if tp.topic in obstacles}
 
     def _lost_copies(
@@ -281,20 +276,14 @@ class FlowObserver:
         tps: Collection[TopicPartition],
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
-        *,
-        is_running: bool,
     ) -> dict[TopicPartition, int]:
-        """Return where copies of ``tps`` begin: those that appeared after a run had begun, from their first record."""
+        """Return where copies of ``tps`` begin, by the flow's start."""
         earliest = {tp: starts[tp] for tp in tps if tp in starts}
 
         def look_up(among: Collection[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
             return _list_offsets(source, among, timestamp_ms)[0]
 
-        firsts = dict(first_offsets(self._flow, look_up, earliest, {tp: ends[tp] for tp in earliest}))
-        initial = self._first_targets() if is_running else None
-        if initial is not None and self._flow.begins_at_end:
-            firsts |= {tp: start for tp, start in earliest.items() if not initial.covers(tp.topic, tp.partition)}
-        return firsts
+        return dict(first_offsets(self._flow, look_up, earliest, {tp: ends[tp] for tp in earliest}))
 
     def _start_offsets(
         self, source: Admin, ends: Collection[TopicPartition], time_ms: int
@@ -331,6 +320,18 @@ class FlowObserver:
         # What is behind a lower bound may be copied: only the task that fences the partition can know.
         unknown = gap is not None and gap.kind is GapKind.RETENTION and not progress.exact
         return None if unknown else gap
+
+
+def _begun(table: StatusTable, tps: Collection[TopicPartition], run: RunControl | None) -> dict[TopicPartition, int]:
+    """Return where the tasks of the ``run`` have begun to copy those of ``tps`` that they have reported.
+
+    What appears while a stream runs is copied from its first record, wherever the flow starts.
+    """
+    if run is None or run.ended:
+        return {}
+    results = (report.result for report, _ in table.partitions.values() if report.run == run.run)
+    begun = {TopicPartition(one.topic, one.partition): one.start for one in results}
+    return {tp: begun[tp] for tp in tps if tp in begun}
 
 
 def _list_offsets(

@@ -26,7 +26,7 @@ def evidence_texts(flow: FlowReportData, made_ms: int) -> dict[str, Any] | None:
 
 
 def _verification(found: LastVerification, made_ms: int) -> dict[str, Any]:
-    not_equal = [one for one in found.partitions if one["outcome"] != "equal"]
+    not_equal = [one for one in found.partitions if one.outcome != "equal"]
     differs, bad = found.outcomes.get("different", 0), bool(found.error or not_equal)
     result = f"{found.outcomes.get('equal', 0):,} of {counted(sum(found.outcomes.values()), 'partition')} equal"
     result = result if found.outcomes else "nothing could be compared" if found.error else "nothing to compare"
@@ -43,7 +43,7 @@ def _verification(found: LastVerification, made_ms: int) -> dict[str, Any]:
             *([f"differing records: {listed(dict(found.differing))}"] if found.differing else []),
         ],
         "rows": [
-            [one["topic"], f"{one['partition']}", one["outcome"], _offset(one["equal_to"]), _brief(one["remarks"])]
+            [one.topic, f"{one.partition}", one.outcome, _offset(one.equal_to), _brief(one.remarks)]
             for one in not_equal[:MAX_ROWS]
         ],
         "more": max(0, sum(found.outcomes.values()) - found.outcomes.get("equal", 0) - MAX_ROWS),
@@ -62,7 +62,7 @@ def _rehearsal(found: LastRehearsal, made_ms: int) -> dict[str, Any]:
             f"recovery point: {_seconds(found.point_seconds)}, at most {counted(found.records, 'record')} not arrived",
             f"recovery time: {_seconds(found.time_seconds)}",
         ],
-        "rows": [[one["kind"], _brief(one["name"]), _brief(one["reason"])] for one in found.obstacles[:MAX_ROWS]],
+        "rows": [[one.kind, _brief(one.name), _brief(one.reason)] for one in found.obstacles[:MAX_ROWS]],
         "more": max(0, len(found.obstacles) - MAX_ROWS),
     }
 

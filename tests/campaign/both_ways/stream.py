@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from mirror.relay.batches.classify import SkipReason
 from mirror.sandbox.process import _GUARD
 from mirror.spark.ledger.ledger import Ledger
 from tests import jvm
@@ -109,9 +110,13 @@ class BothWaysStream:
         ]
 
     def left_out(self, flow: str) -> int:
-        """Return how many records the runs of ``flow`` have left out as not local, by what they report."""
-        reports = (ledger.sync() for ledger in Ledger.runs(self.site.report, flow))
-        return sum(report.not_local for report in reports if report is not None)
+        """Return how many records the runs of ``flow`` have left out as not local, by their results."""
+        return sum(
+            attempt.result.skipped.get(SkipReason.NOT_LOCAL, 0)
+            for ledger in Ledger.runs(self.site.report, flow)
+            for number in range((ledger.last_completed_epoch() or 0) + 1)
+            for attempt in ledger.attempts(number)
+        )
 
     def last_lines(self) -> str:
         """Return the end of its output."""

@@ -23,7 +23,7 @@ def check_reports_are_followed(address: str, flow: str) -> None:
         create_topics(admin, [NewTopic(status_topic_of(flow), 1, configs=FLOW_TOPIC_CONFIGS)])
         for sequence in range(1_000):
             task.send(replace(REPORT, sequence=sequence))
-        driver.put(RUN, RunState(run="r", since_ms=1).to_json())
+        driver.put(RUN, RunState(run="r", since_ms=1))
         task.send(TASK)
         assert (task.close(10_000), driver.close(10_000)) == (None, None)
         news = follower.news()

@@ -49,7 +49,7 @@ def test_two_writers_and_a_follower(pair: FakePair, follower: StatusFollower) ->
     task, driver = StatusWriter(options(pair), "f"), StatusWriter(options(pair), "f")
     task.send(TASK)
     task.send(REPORT)
-    driver.put(status_values.RUN, RUN.to_json())
+    driver.put(status_values.RUN, RUN)
     assert task.close(5_000) is None
     assert driver.close(5_000) is None
     news = follower.news()
@@ -70,7 +70,7 @@ def test_the_first_reading_has_the_last_value_of_each_key_and_later_ones_have_al
     first, second = (RunState(run=run, since_ms=1) for run in "rs")
 
     def write(state: RunState) -> None:
-        assert write_status(options(pair), "f", {status_values.RUN: state.to_json()}, 5_000) is None
+        assert write_status(options(pair), "f", {status_values.RUN: state}, 5_000) is None
 
     for state in (first, second):
         write(state)
@@ -83,7 +83,7 @@ def test_the_first_reading_has_the_last_value_of_each_key_and_later_ones_have_al
 def test_a_missing_topic_is_not_waited_for(pair: FakePair, follower: StatusFollower) -> None:
     del pair.target.topics[TOPIC]
     assert not follower.news().exists
-    error = write_status(options(pair), "f", {status_values.RUN: RUN.to_json()}, 600_000)
+    error = write_status(options(pair), "f", {status_values.RUN: RUN}, 600_000)
     assert str(error) == f"topic {TOPIC} does not exist: the next run of the flow creates it"
 
 

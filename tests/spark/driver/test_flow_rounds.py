@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
+from mirror.alignment.sync_state import SyncState
 from mirror.errors import Fenced
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
+from mirror.groups.summary import GroupsSummary
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import flow_rounds
 from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
 from mirror.spark.driver.rounds.outages import Outages
-from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import FlowReport
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
@@ -30,17 +31,17 @@ class Site:
     def __init__(self, folder: Path, **more: Any) -> None:
         one = flow(**more)
         self.report, self.warned = FlowReport("f", datetime.now(UTC)), list[str]()
-        self.ledger = Ledger.open(folder, "f", "run")
+        self.groups, self.sync = list[GroupsSummary](), list[SyncState]()
         self.rounds = FlowRounds(
             config_of(one),
             one,
             self.report,
-            self.ledger,
             RunTelemetry(TelemetrySettings(disabled=True), folder, SystemClock()),
             warn=self.warned.append,
             tell=lambda _: None,
             outages=cast("Outages", None),
         )
+        self.rounds.report_to(self.groups.append, self.sync.append)
 
 
 def test_an_unexpected_error_of_the_groups_is_reported_and_fails_no_run(
@@ -77,7 +78,7 @@ def test_groups_that_another_run_writes_are_reported_as_such(tmp_path: Path, mon
     site.rounds.bring_groups()
     assert site.report.groups is not None
     assert [(held.group, held.reasons) for held in site.report.groups.held] == [("billing", ("other-run",))]
-    assert site.ledger.groups() == site.report.groups
+    assert site.groups == [site.report.groups]
 
 
 def test_a_failure_at_the_start_is_reported_and_fails_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

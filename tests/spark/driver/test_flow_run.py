@@ -37,7 +37,7 @@ from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Resumed
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.polling import eventually
-from tests.spark.fakes import Admin, SilentFollower
+from tests.spark.fakes import Admin
 from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
 
 if TYPE_CHECKING:
@@ -162,7 +162,6 @@ class Run(FlowHarness):
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modules = (flow_run, flow_preparation, flow_admins, flow_control, status_reader, lag_monitor, target_progress)
     use_fakes(tmp_path, monkeypatch, *modules)
-    monkeypatch.setattr(copy_jobs, "StatusFollower", SilentFollower)
 
 
 def test_a_job_has_a_task_for_each_slot_and_its_run_has_claimed_the_flow(

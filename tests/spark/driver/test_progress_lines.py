@@ -17,8 +17,8 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.progress_lines import Cadence, copied, followed, planned, stamped
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.status_table import LastError
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
-from mirror.spark.status.recorded import LastError
 from mirror.telemetry.lag.lags import Lag, LagState, LagTotals
 from tests.spark.planning.test_packing import backlog
 
@@ -69,7 +69,7 @@ def test_the_text_names_why_a_partition_cannot_continue() -> None:
     known: dict[str, Any] = {"target_topic": "a.t", "earliest": 0, "end": 5, "progress": 0, "committed_ms": 0}
     partitions = [
         PartitionStatus(
-            topic="t", partition=number, lag=lag._replace(state=state), last_error=LastError(error, 0), **known
+            topic="t", partition=number, lag=lag._replace(state=state), trouble=LastError(error, 0), **known
         )
         for number, (state, error) in enumerate([(LagState.BEHIND, "old"), (LagState.STUCK, "refused " * 99)])
     ]

@@ -14,6 +14,7 @@ import pytest
 from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.progress.stored_record import plain
 from mirror.spark.driver.report import report_file
 from mirror.spark.driver.report.report_file import ReportFile
 from mirror.spark.driver.report.report_source import ReportSource
@@ -21,6 +22,7 @@ from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, StreamTotals, Summary
+from mirror.telemetry.evidence import Evidence, LastVerification
 from mirror.telemetry.report.model import FlowReportData
 from mirror.telemetry.traces.ids import epoch_id
 from tests.telemetry import runs
@@ -178,16 +180,22 @@ def test_folders_of_other_versions_are_read_as_far_as_they_go(tmp_path: Path) ->
 
 
 def test_the_groups_are_those_of_the_last_round(tmp_path: Path) -> None:
-    """Those of the ledger are written after each round, and those of the summary after each epoch."""
     older = GroupsSummary(total=5, in_step=2)
-    ledger = write(tmp_path, "r1", [runs.healthy()])
+    write(tmp_path, "r1", [runs.healthy()])
     summary(tmp_path, [runs.healthy()], groups=older)
     assert only(tmp_path).groups == older
-    groups = GroupsSummary(total=7, in_step=6)
-    ledger.write_groups(groups)
-    assert only(tmp_path).groups == groups
-    (tmp_path / "summary.json").unlink()
-    assert only(tmp_path, FLOW).groups == groups
+
+
+def test_the_last_verification_is_what_the_run_knew_of_it(tmp_path: Path) -> None:
+    write(tmp_path, "r1", [runs.healthy()])
+    summary(tmp_path, [runs.healthy()])
+    assert only(tmp_path).evidence == Evidence()
+    path = tmp_path / "summary.json"
+    content = json.loads(path.read_text())
+    found = Evidence(LastVerification(time_ms=7, equal_ms=5, outcomes={"equal": 3}))
+    content["flows"][0]["evidence"] = plain(found)
+    path.write_text(json.dumps(content))
+    assert only(tmp_path).evidence == found
 
 
 def test_the_size_of_the_index_is_in_the_summary_if_it_is_known(tmp_path: Path) -> None:

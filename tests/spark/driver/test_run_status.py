@@ -13,13 +13,11 @@ from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import status_topic_of
-from mirror.relay.progress.status_topic import write_status
+from mirror.relay.progress.status_topic import StatusNews, StatusWriter, write_status
 from mirror.relay.progress.status_values import RunState
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.verify_job import main as verify
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.evidence_files import read_evidence, read_verification, write_verification
-from mirror.spark.ledger.evidence_values import verification_value
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import StatusTable, read_status
@@ -27,7 +25,9 @@ from mirror.telemetry.evidence import LastVerification
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.control import Action
+from tests.polling import eventually
 from tests.relay.fake_pair import FLOW, FakePair
+from tests.relay.progress.test_status_values import REPORT
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
@@ -50,13 +50,12 @@ class Run:
 
     made: ClassVar[list[Run]] = []
 
-    def __init__(self, pair: FakePair, folder: Path, name: str) -> None:
+    def __init__(self, pair: FakePair, name: str) -> None:
         self.options: dict[str, Any] = {"bootstrap.servers": pair.target.bootstrap}
-        self.folder = folder / name
         self.said: list[str] = []
         self.status = RunStatus(self.options, LIMITED, name, self.said.append)
         self.made.append(self)
-        self.status.read(self.folder)
+        self.status.read()
 
     @property
     def table(self) -> StatusTable:
@@ -72,13 +71,13 @@ PLAN = Plan(flow=FLOW, tasks=[[backlog(0, 5)]], results_without_task=[])
 ZERO = TopicPartition("t", 0)
 
 
-def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pair: FakePair, tmp_path: Path) -> None:
-    first, tp = Run(pair, tmp_path, "run-1"), TopicPartition("t", 0)
+def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pair: FakePair) -> None:
+    first, tp = Run(pair, "run-1"), TopicPartition("t", 0)
     first.status.prepared(TargetTopics(obstacles={"u": Obstacle("refused")}))
     first.status.planned(PLAN)
     first.end(PLAN, Attempt(0, 0, result(0, Outcome.EXPIRED, stuck_since_ms=1_700_000_000_000)))
     assert first.said == []
-    second = Run(pair, tmp_path, "run-2")
+    second = Run(pair, "run-2")
     assert second.table.turns.keys() == {tp}
     assert second.table.health[tp].stuck_since_ms == 1_700_000_000_000
     assert second.table.obstacles == {"u": Obstacle("refused")}
@@ -91,15 +90,15 @@ def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pai
 
 
 def write_something(pair: FakePair) -> None:
-    records = {status_values.RUN: RunState(run="r", since_ms=1).to_json()}
+    records = {status_values.RUN: RunState(run="r", since_ms=1)}
     assert write_status({"bootstrap.servers": pair.target.bootstrap}, FLOW, records, 5_000) is None
 
 
-def test_a_topic_without_permissions_is_named(pair: FakePair, tmp_path: Path) -> None:
+def test_a_topic_without_permissions_is_named(pair: FakePair) -> None:
     write_something(pair)
     refuse(pair, Api.FETCH, None)
     refuse(pair, Api.PRODUCE, None)
-    run = Run(pair, tmp_path, "run-1")
+    run = Run(pair, "run-1")
     assert run.table == StatusTable()
     run.status.report_state("running")
     run.end(PLAN)
@@ -113,46 +112,66 @@ def refuse(pair: FakePair, api: Api, times: int | None) -> None:
     pair.target.control.on(api, Action(errors={tp: errors.TOPIC_AUTHORIZATION_FAILED}), times=times)
 
 
-def test_a_run_that_could_not_read_at_first_deletes_what_is_over(pair: FakePair, tmp_path: Path) -> None:
-    first = Run(pair, tmp_path, "run-1")
+def test_a_run_that_could_not_read_at_first_deletes_what_is_over(pair: FakePair) -> None:
+    first = Run(pair, "run-1")
     first.status.prepared(TargetTopics(obstacles={"u": Obstacle("refused")}))
     first.end(PLAN, Attempt(0, 0, result(0, Outcome.FAILED)))
-    refuse(pair, Api.FETCH, 1)
-    second = Run(pair, tmp_path, "run-2")
+    refuse(pair, Api.FETCH, None)
+    second = Run(pair, "run-2")
     assert len(second.said) == 1
     refuse(pair, Api.PRODUCE, None)
     second.status.prepared(TargetTopics())
     second.status.planned(PLAN)
     turns = dict(second.table.turns)
-    second.status.copied(PLAN, [Attempt(0, 0, result(0))])
-    assert second.table.turns == turns, "they are not written yet"
+    assert turns
     pair.target.control.clear()
+    eventually(lambda: second.table.health)
+    assert second.table.turns == turns, "they need not be written yet"
     second.end(PLAN, Attempt(0, 0, result(0)))
     after = read_status(second.options, FLOW, 5_000)
     assert (after.health, after.obstacles, after.turns) == ({}, {}, turns)
+    assert len(second.said) == 1, "it is said once"
 
 
-def test_a_run_tries_seldom_to_read_what_it_may_not(pair: FakePair, tmp_path: Path) -> None:
-    write_something(pair)
-    refuse(pair, Api.FETCH, None)
-    run = Run(pair, tmp_path, "run-1")
-    run.status.copied(PLAN, [])
-    pair.target.control.clear()
-    run.status.copied(PLAN, [])
-    assert run.table.run is None, "only the first one tried again"
+def test_one_client_of_the_driver_follows_the_topic_for_all_that_need_to_know(pair: FakePair) -> None:
+    run, heard = Run(pair, "run-1"), list[StatusNews]()
+    run.status.on_news = heard.append
+    report = replace(REPORT, result=replace(REPORT.result, flow=FLOW, error="refused", outcome=Outcome.FAILED))
+    writer = StatusWriter(run.options, FLOW)
+    writer.send(report)
+    assert writer.close(5_000) is None
+    eventually(lambda: [one for news in heard for one in news.partitions] == [report])
+    eventually(lambda: not heard[-1].records, what="a tick without news")
+    table, unread = run.status.snapshot()
+    tp = TopicPartition("t", 3)
+    assert (unread, table.failures()[tp].line, table.errors[tp].line) == ("", "refused", table.errors[tp].line)
+    run.status.close()
+    assert read_status(run.options, FLOW, 5_000).errors == table.errors, "it stays there once it has recovered"
+
+
+def test_a_listener_that_fails_ends_no_thread(pair: FakePair) -> None:
+    run, ticks = Run(pair, "run-1"), list[int]()
+
+    def fail(_: StatusNews) -> None:
+        ticks.append(1)
+        raise ZeroDivisionError("what")
+
+    run.status.on_news = fail
+    eventually(lambda: len(ticks) > 1)
     assert len(run.said) == 1
+    assert "ZeroDivisionError: what" in run.said[0]
 
 
-def test_a_run_waits_three_seconds_for_a_topic_whose_leader_is_away(pair: FakePair, tmp_path: Path) -> None:
+def test_a_run_waits_three_seconds_for_a_topic_whose_leader_is_away(pair: FakePair) -> None:
     away = Action(errors={TopicPartition(status_topic_of(FLOW), 0): errors.LEADER_NOT_AVAILABLE})
     pair.target.control.on(Api.LIST_OFFSETS, away, times=None)
-    (unread,) = Run(pair, tmp_path, "run-1").said
+    (unread,) = Run(pair, "run-1").said
     assert "within 3000 ms" in unread
 
 
-def test_a_run_whose_topic_could_not_be_created_does_not_wait_for_it(pair: FakePair, tmp_path: Path) -> None:
+def test_a_run_whose_topic_could_not_be_created_does_not_wait_for_it(pair: FakePair) -> None:
     del pair.target.topics[status_topic_of(FLOW)]
-    run = Run(pair, tmp_path, "run-1")
+    run = Run(pair, "run-1")
     run.status.report_state("running")
     run.status.planned(PLAN)
     run.end(PLAN)
@@ -160,37 +179,24 @@ def test_a_run_whose_topic_could_not_be_created_does_not_wait_for_it(pair: FakeP
     assert run.status._writer._thread is None
 
 
-def test_a_verification_with_another_report_folder_reaches_the_next_run(
+def test_a_verification_on_any_host_reaches_the_next_run_and_the_next_verification(
     pair: FakePair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mirror.spark.driver.verify_job.catch_signals", lambda: None)
+    options = {"bootstrap.servers": pair.target.bootstrap}
+    earlier = {status_values.VERIFICATION: LastVerification(time_ms=9, equal_ms=9)}
+    assert write_status(options, FLOW, earlier, 5_000) is None
     audit = Audit(pair, tmp_path)
-    verify(["--config", str(audit.config), "--report-dir", str(tmp_path / "elsewhere" / "verify")])
-    Run(pair, tmp_path, "here").end(PLAN)
-    found = read_evidence(tmp_path / "here", FLOW).verification
-    assert found is not None
-    assert found == read_evidence(tmp_path / "elsewhere", FLOW).verification
-
-
-@pytest.mark.parametrize(("in_topic", "in_folder"), [(5, 9), (9, 5)])
-def test_a_verification_that_was_equal_is_the_last_one_of_topic_and_folder(
-    pair: FakePair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_topic: int, in_folder: int
-) -> None:
-    monkeypatch.setattr("mirror.spark.driver.verify_job.catch_signals", lambda: None)
-    earlier = [LastVerification(time_ms=equal_ms, equal_ms=equal_ms) for equal_ms in (in_topic, in_folder)]
-    value = {status_values.VERIFICATION: verification_value(earlier[0])}
-    assert write_status({"bootstrap.servers": pair.target.bootstrap}, FLOW, value, 5_000) is None
-    write_verification(tmp_path / "verify", FLOW, earlier[1])
-    audit = Audit(pair, tmp_path)
-    verify(["--config", str(audit.config), "--report-dir", str(tmp_path / "verify"), "--from", "2020-01-01T00:00:00Z"])
-    found = read_verification(tmp_path / "verify", FLOW)
+    elsewhere = ["--report-dir", str(tmp_path / "elsewhere"), "--from", "2020-01-01T00:00:00Z"]
+    verify(["--config", str(audit.config), *elsewhere])
+    found = Run(pair, "here").table.evidence.verification
     assert found is not None
     assert (found.partial, found.equal_ms) == (True, 9)
 
 
-def test_errors_that_no_task_has_reported_are_reported_and_taken_back(pair: FakePair, tmp_path: Path) -> None:
+def test_errors_that_no_task_has_reported_are_reported_and_taken_back(pair: FakePair) -> None:
     """Of partitions that no task can copy, and of tasks that could not begin."""
-    run = Run(pair, tmp_path, "run-1")
+    run = Run(pair, "run-1")
     failed = result(1, Outcome.FAILED, error="no leader")
     plan = Plan(flow=FLOW, tasks=[[backlog(0, 5)]], results_without_task=[failed])
     run.status.planned(plan)
@@ -201,7 +207,7 @@ def test_errors_that_no_task_has_reported_are_reported_and_taken_back(pair: Fake
         (0, "no permission"),
         (1, "no leader"),
     }
-    second = Run(pair, tmp_path, "run-2")
+    second = Run(pair, "run-2")
     second.status.planned(replace(plan, results_without_task=[result(1)]))
     second.status.close()
     found = read_status(run.options, FLOW, 5_000).partitions.values()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from mirror.errors import FlowError
-from mirror.groups.summary import GroupsSummary
 from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
 from mirror.spark.ledger.plan import Plan
 from tests.other_user import OtherUser
@@ -23,20 +22,6 @@ def test_the_ledger_keeps_only_the_last_epochs(tmp_path: Path) -> None:
     assert (ledger.last_planned_epoch(), ledger.last_completed_epoch()) == (MAX_EPOCHS + 1, MAX_EPOCHS + 1)
     assert ledger.plan(1) is None
     assert ledger.plan(2) is not None
-
-
-def test_the_groups_of_the_last_round_are_read_as_they_were_recorded(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "run")
-    assert ledger.groups() is None
-    groups = GroupsSummary(total=3, in_step=2, by_reason={"refused": 1}, time_ms=7)
-    ledger.write_groups(groups)
-    assert ledger.groups() == groups
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"in_step": 1}'])
-def test_groups_that_another_version_has_recorded_are_left_out(tmp_path: Path, text: str) -> None:
-    (tmp_path / "groups.json").write_text(text)
-    assert Ledger(tmp_path).groups() is None
 
 
 def test_the_ledgers_are_for_their_user_and_the_group_that_reads_reports(tmp_path: Path) -> None:

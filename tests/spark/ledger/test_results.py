@@ -240,6 +240,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
         "acls": None,
         "sync": {"kinds": {}, "not_local": 0},
         "index_bytes": None,
+        "evidence": {},
     }
 
 

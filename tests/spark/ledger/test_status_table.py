@@ -10,27 +10,45 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirror.alignment.sync_state import SyncState
 from mirror.client import TopicPartition
+from mirror.groups.summary import GroupsSummary, HeldGroup
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.relay.progress.status_values import RunState, StatusKind
-from mirror.spark.ledger import evidence_values
+from mirror.relay.progress.stored_record import plain, record_of
 from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.obstacles import Obstacle
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import (
+    ERRORS_KEPT_MS as WEEK_MS,
+)
+from mirror.spark.ledger.status_table import (
+    LastError,
     Records,
     Reported,
     StatusTable,
+    Turn,
+    error_records,
     health_records,
+    last_error,
     obstacle_records,
     outdated_records,
     turn_records,
 )
 from mirror.spark.planning.limits import Backlog, apply_limits
-from mirror.telemetry.evidence import LastRehearsal, LastVerification
+from mirror.telemetry.evidence import (
+    MAX_PARTITIONS,
+    MAX_REMARKS,
+    MAX_TOPICS,
+    LastRehearsal,
+    LastVerification,
+    RehearsalObstacle,
+    VerifiedPartition,
+)
 from mirror.telemetry.traces.ids import epoch_id
 from tests.relay.progress.test_status_values import KEY, PLAIN, REPORT, TASK
 from tests.spark.ledger.test_results import result
@@ -100,7 +118,7 @@ def test_turns_of_partitions_that_the_flow_has_no_more_are_deleted() -> None:
     idle = replace(backlog(1, 5), end=10)
     plan = Plan(flow="f", tasks=[[backlog(0, 5), idle]], results_without_task=[result(2, Outcome.UNFINISHED)])
     assert turn_records(TPS, plan, 7) == {
-        status_values.partition_key(StatusKind.TURN, TPS[0]): {"ms": 7},
+        status_values.partition_key(StatusKind.TURN, TPS[0]): Turn(7),
         status_values.partition_key(StatusKind.TURN, TPS[3]): None,
     }
 
@@ -137,7 +155,7 @@ def test_reports_of_earlier_runs_and_of_partitions_that_have_gone_are_deleted() 
     table = StatusTable(tasks={0: TASK, 1: replace(TASK, run="older")})
     targets = [TopicPartition("a.t", number) for number in range(3)]
     table.partitions = {target: Reported(replace(REPORT, target=target), 1) for target in targets}
-    records = outdated_records(table, plan_of(0, a=result(1)), "r")
+    records = outdated_records(table, plan_of(0, a=result(1)), "r", 1)
     assert {str(key): value for key, value in records.items()} == {"task/1": None, "part/a.t/2": None}
 
 
@@ -155,35 +173,73 @@ VERIFIED = LastVerification.of(verified(*DIFFERENT), 1_700_000_000_000, None)
 REHEARSED = LastRehearsal.of(rehearsed())
 
 
-def test_evidence_is_read_as_it_was_written() -> None:
+def test_the_records_of_the_driver_and_of_commands_are_read_as_they_were_written() -> None:
+    groups = GroupsSummary(
+        total=3, in_step=2, by_reason={"refused": 1}, held=(HeldGroup(group="g", reasons=("x",), detail="", age_ms=5),)
+    )
+    sync = SyncState(not_local=4).after("topics", {"cannot-be-copied": 1}, 0, 7)
+    rate = CopyRate(10_000_000, 2.5, 9)
     table = StatusTable()
-    table.apply(news({status_values.VERIFICATION: evidence_values.verification_value(VERIFIED)}))
-    table.apply(news({status_values.REHEARSAL: evidence_values.rehearsal_value(REHEARSED)}))
+    table.apply(news({status_values.VERIFICATION: VERIFIED, status_values.REHEARSAL: REHEARSED}))
+    table.apply(news({status_values.GROUPS: groups, status_values.SYNC: sync, status_values.RATE: rate}))
     assert (table.evidence.verification, table.evidence.rehearsal) == (VERIFIED, REHEARSED)
+    assert (table.groups, table.sync, table.rate) == (groups, sync, rate)
+    table.apply(news({status_values.VERIFICATION: None, status_values.GROUPS: None}))
+    assert (table.verify, table.groups) == (None, None)
 
 
-def test_evidence_of_another_version_is_none() -> None:
-    assert evidence_values.verification_of({**VERIFIED.to_json(), "outcomes": {"better": 1}}) is None
-    assert evidence_values.rehearsal_of({**REHEARSED.to_json(), "time_ms": None}) is None
+def test_evidence_has_a_bounded_size() -> None:
+    rows = tuple(
+        VerifiedPartition(topic="t" * 249, partition=number, outcome="different", remarks="\u00e4" * MAX_REMARKS)
+        for number in range(MAX_PARTITIONS)
+    )
+    topics = {"t" * 240 + str(number): number for number in range(MAX_TOPICS)}
+    assert len(status_values.encode(replace(VERIFIED, partitions=rows, equal_to=topics))) < 900_000
+    obstacle = RehearsalObstacle(kind="acl", name="n" * 900, reason="r" * 900, action="a" * 900)
+    assert len(status_values.encode(replace(REHEARSED, obstacles=(obstacle,) * MAX_PARTITIONS))) < 900_000
 
 
-def test_evidence_has_a_bounded_size_and_keeps_the_worst_partitions() -> None:
-    rows = tuple({**VERIFIED.partitions[0], "partition": number, "remarks": "\u00e4" * 900} for number in range(200))
-    topics = {f"topic-{number}": number for number in range(20_000)}
-    value = evidence_values.verification_value(replace(VERIFIED, partitions=rows, equal_to=topics))
-    assert len(status_values.encode(value)) <= evidence_values.MAX_VALUE_BYTES
-    assert (value["outcomes"], value["equal_to"]["topic-0"]) == (VERIFIED.outcomes, 0)
-    many = tuple({"kind": "acl", "name": "n", "reason": "r" * 900, "action": "a"} for _ in range(200))
-    value = evidence_values.rehearsal_value(replace(REHEARSED, obstacles=many))
-    assert len(status_values.encode(value)) <= evidence_values.MAX_VALUE_BYTES
-    assert value["obstacles"]
+def failed(line: str, *, time_ms: int = 1_000, partition: int = 3) -> StatusRecord:
+    target = TopicPartition("a.t", partition)
+    found = replace(REPORT, target=target, result=result(partition, Outcome.FAILED, error=line))
+    return StatusRecord(status_values.partition_key(StatusKind.PARTITION, target), found, time_ms)
 
 
-@pytest.mark.parametrize("value", [VERIFIED.to_json(), REHEARSED.to_json(), {"ms": 1}, {"reason": "x", "first": 0}])
+def test_the_last_error_of_a_partition_is_kept_when_it_has_recovered() -> None:
+    table, key = StatusTable(), status_values.partition_key(StatusKind.ERROR, TPS[3])
+    table.apply(news(error_records({}, [failed("x" * 9_000)])))
+    assert table.errors == {TPS[3]: LastError("x" * 1_000, 1_000)}
+    assert error_records(table.errors, [failed("x" * 9_000, time_ms=2_000)]) == {}, "it is the same one"
+    well = failed("")
+    assert error_records(table.errors, [well._replace(value=replace(REPORT, result=result(3)))]) == {}
+    assert error_records(table.errors, [failed("old", time_ms=999)]) == {}, "it was read again"
+    later = LastError("y", 700_000)
+    assert error_records(table.errors, [failed("y", time_ms=700_000)]) == {key: later}
+    again = error_records(table.errors, [failed("x" * 9_000, time_ms=700_000)])
+    assert again == {key: LastError("x" * 1_000, 700_000)}, "it goes on"
+
+
+def test_an_expiry_is_an_error_also_if_its_copy_has_recovered() -> None:
+    expiry = {"time_ms": 7, "phase": "commit", "cause": "no answer", "last_error": "timed out"}
+    found = result(0, expiries=[{**expiry, "time_ms": 1}, expiry])
+    assert last_error(found, 9) == LastError("expired (commit, no answer): timed out", 7)
+    assert last_error(result(0), 9) is None
+    assert last_error(result(0, Outcome.FAILED, error="no"), 9) == LastError("no", 9)
+
+
+def test_old_errors_and_those_of_partitions_that_have_gone_are_forgotten() -> None:
+    table = StatusTable(
+        errors={TPS[0]: LastError("old", 1), TPS[1]: LastError("new", WEEK_MS), TPS[2]: LastError("", 1)}
+    )
+    found = outdated_records(table, plan_of(0, 1), "r", WEEK_MS + 2)
+    assert {str(key) for key in found} == {"error/t/0", "error/t/2"}
+
+
+@pytest.mark.parametrize("value", [VERIFIED, REHEARSED, FAILING, Turn(1), Obstacle("x"), LastError("x", 1)])
 @given(data=st.data())
 @settings(max_examples=25)
-def test_any_value_is_taken_as_one_to_compute_with_or_none(value: dict[str, Any], data: st.DataObject) -> None:
-    place: Any = json.loads(json.dumps(value))
+def test_any_value_is_taken_as_one_to_compute_with_or_none(value: object, data: st.DataObject) -> None:
+    place: Any = json.loads(json.dumps(plain(value)))
     stored = place
     while True:
         name = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
@@ -192,7 +248,9 @@ def test_any_value_is_taken_as_one_to_compute_with_or_none(value: dict[str, Any]
             break
         place = place[name]
     keys = [status_values.VERIFICATION, status_values.REHEARSAL, status_values.obstacle_key("t")]
-    keys += [status_values.partition_key(kind, TPS[0]) for kind in (StatusKind.TURN, StatusKind.HEALTH)]
+    keys += [
+        status_values.partition_key(kind, TPS[0]) for kind in (StatusKind.TURN, StatusKind.HEALTH, StatusKind.ERROR)
+    ]
     table = StatusTable()
     for key in keys:
         read = status_values.decode(key, json.dumps({"v": 1, **stored}).encode(), "f")
@@ -200,8 +258,8 @@ def test_any_value_is_taken_as_one_to_compute_with_or_none(value: dict[str, Any]
     verification, rehearsal = table.evidence.verification, table.evidence.rehearsal
     if verification is not None:
         assert sum(verification.outcomes.values()) + sum(verification.equal_to.values()) >= 0
-        assert LastVerification.from_json(verification.to_json()) == verification
+        assert record_of(LastVerification, json.loads(json.dumps(plain(verification)))) == verification
     if rehearsal is not None:
-        assert LastRehearsal.from_json(rehearsal.to_json()) == rehearsal
+        assert record_of(LastRehearsal, json.loads(json.dumps(plain(rehearsal)))) == rehearsal
     assert all(ms >= 0 for ms in table.turns.values())
     assert all(one.reason.isprintable() for one in table.obstacles.values())

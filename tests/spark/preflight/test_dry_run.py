@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,14 +13,13 @@ from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_
 from mirror.relay.progress import flow_topic
 from mirror.spark import flow_admins
 from mirror.spark.ledger import status_table
-from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.preflight import flow_registries
-from mirror.spark.preflight.dry_run import OVERHEAD_S, Action, CopyPath, FlowForecast, copy_path, forecast
+from mirror.spark.ledger.copy_rate import CopyRate
+from mirror.spark.ledger.status_table import StatusTable
+from mirror.spark.preflight import dry_run, flow_registries
+from mirror.spark.preflight.dry_run import Action, CopyPath, FlowForecast, copy_path, forecast
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
-from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.planning.test_snapshot import PlannerHarness
 from tests.spark.preflight.test_flow_checks import config_of
@@ -44,7 +42,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
 
 def look(pair: PlannerHarness, one: FlowConfig, *, wall_ms: int = NOW_MS) -> FlowForecast:
     before = [pair.a.state(), pair.b.state()]
-    found = forecast(config_of(one), one, wall_ms=wall_ms, ledger=pair.a.path.parent / "ledger" / one.name)
+    found = forecast(config_of(one), one, wall_ms=wall_ms)
     assert [pair.a.state(), pair.b.state()] == before, "to look changes nothing"
     return found
 
@@ -173,27 +171,16 @@ def test_sizes_that_brokers_do_not_return_are_unknown(pair: PlannerHarness) -> N
     assert (found.partitions[0].bytes, found.bytes, found.seconds) == (None, None, None)
 
 
-def test_the_time_is_estimated_from_earlier_runs_and_the_flows_limit(pair: PlannerHarness) -> None:
+def test_the_time_is_estimated_from_earlier_runs_and_the_flows_limit(
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair.a.add_topic("orders", [10])
     assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (None, None)
-    ledger = Ledger.open(pair.a.path.parent, "f", datetime(2026, 1, 31, tzinfo=UTC).isoformat())
-    ledger.write_attempts([Attempt(0, 0, result(0, bytes=16_000, seconds=2.0))])
+    reported = StatusTable(rate=CopyRate(16_000, 2.0, 1))
+    monkeypatch.setattr(dry_run, "read_status", lambda *_: reported)
     assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (8000.0, 13.125)
     limited = look(pair, flow(max_bytes_per_second=2000))
     assert (limited.bytes_per_second, limited.seconds) == (2000.0, 13.5)
-
-
-def test_the_time_includes_the_overhead_of_earlier_runs(pair: PlannerHarness) -> None:
-    pair.a.add_topic("orders", [10])
-    folder = pair.a.path.parent
-    assert (look(pair, flow()).overhead_seconds, look(pair, flow()).overhead_measured) == (OVERHEAD_S, False)
-    for name, seconds in [("f", 20.0), ("f", 22.0), ("g", 90.0)]:
-        Ledger.open(folder, name, f"run-{seconds}").write_overhead(seconds)
-    Ledger.open(folder, "f", "run-0").write_attempts([Attempt(0, 0, result(0, bytes=16_000, seconds=2.0))])
-    (Ledger.open(folder, "g", "run-1").path / "overhead.json").write_text("{")
-    found = look(pair, flow())
-    assert (found.overhead_seconds, found.overhead_measured) == (22.0, True)
-    assert found.seconds == 22.0 + 1000 / 8000
 
 
 def test_the_forecast_has_the_warnings_of_a_run(pair: PlannerHarness) -> None:

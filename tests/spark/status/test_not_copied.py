@@ -60,9 +60,9 @@ def test_what_was_copied_into_a_topic_that_is_gone_is_all_behind(site: StatusHar
     with site.watch() as watch:
         one = only_partition(watch)
     assert (one.lag.state, one.lag.records) == (LagState.FAILED, 90)
-    assert one.last_error is not None
-    assert one.last_error.line.startswith(f"{word}: target a.orders-0 ")
-    assert 'on-target-recreated = "start-over"' in one.last_error.line
+    assert one.trouble is not None
+    assert one.trouble.line.startswith(f"{word}: target a.orders-0 ")
+    assert 'on-target-recreated = "start-over"' in one.trouble.line
 
 
 def test_a_flow_that_starts_over_has_not_begun_in_the_new_topic(site: StatusHarness) -> None:

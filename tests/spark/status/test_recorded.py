@@ -16,17 +16,18 @@ from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.relay.progress.status_values import RunState, StatusKind
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
-from mirror.spark.ledger import evidence_values
-from mirror.spark.ledger.evidence_files import read_evidence
+from mirror.spark.ledger.status_table import LastError, StatusTable
 from mirror.spark.status import lag_monitor, status_reader
 from mirror.spark.status.lag_monitor import LagMonitor
-from mirror.spark.status.recorded import LastError, Recorded
+from mirror.spark.status.observation import Observation
+from mirror.spark.status.partition_status import failures_of
 from mirror.telemetry.lag.lags import LagState
-from tests.fakes.clock import FakeClock
+from mirror.telemetry.lag.offset_history import PartitionOffsets
 from tests.polling import eventually
 from tests.relay.progress.test_status_values import REPORT, TASK
 from tests.spark import fakes
 from tests.spark.ledger.test_status_table import VERIFIED
+from tests.spark.planning.test_range_planner import flow
 from tests.spark.status_harness import T0, StatusHarness
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mirror.errors import MirrorError
     from mirror.relay.progress.status_values import StatusKey, StatusValue
     from mirror.spark.status.flow_status import FlowStatus
+    from mirror.telemetry.evidence import Evidence
 
 ZERO = TopicPartition("t", 0)
 RESULT = RangeResult(flow="f", topic="t", target_topic="a.t", partition=0, start=0, end=5)
@@ -50,35 +52,24 @@ def news(*records: StatusRecord) -> StatusNews:
     return StatusNews(again=True, records=list(records))
 
 
-def recorded(*records: StatusRecord) -> Recorded:
-    found = Recorded()
-    found.table.apply(news(*records))
-    return found
-
-
 @pytest.mark.parametrize(("outcome", "error"), [(Outcome.FAILED, "new"), (Outcome.UNFINISHED, None)])
 def test_what_fails_and_why_is_what_was_reported_last(outcome: Outcome, error: str | None) -> None:
     result = replace(RESULT, outcome=outcome, error=error)
-    found = recorded(reported(result), reported(replace(result, topic="", partition=9)))
-    expected = {} if error is None else {ZERO: LastError(error, T0)}
-    assert (found.last_errors([ZERO]), found.failures()) == (expected, expected)
-    assert found.last_errors([]) == {}
-
-
-def test_the_last_expiry_is_an_error_until_its_copy_has_recovered() -> None:
-    """Also where the copy goes on since."""
-    expiry = {"time_ms": T0 - 7, "phase": "commit", "cause": "no answer", "last_error": "timed out"}
-    found = recorded(reported(replace(RESULT, expiries=[{**expiry, "time_ms": 1}, expiry])))
-    assert found.last_errors([ZERO]) == {ZERO: LastError("expired (commit, no answer): timed out", T0 - 7)}
-    assert found.failures() == {}
-
-
-def test_ways_and_losses_are_reported() -> None:
-    loss = {"kind": "recreated", "target_start": 0, "target_end": 0, "start": 7, "end": 7, "time": T0}
-    result = replace(RESULT, way="sequences", way_reason="new", target_losses=[loss])
-    found = recorded(reported(result))
-    assert found.way_reasons() == {(ZERO, "sequences"): "new"}
-    assert "source offset 7" in found.target_losses()[ZERO]
+    table = StatusTable()
+    table.apply(news(reported(result), reported(replace(result, topic="", partition=9))))
+    seen = Observation(
+        time_ms=T0,
+        run=None,
+        offsets={ZERO: PartitionOffsets(0, 9, 5)},
+        progress={},
+        unanswered={},
+        gaps={},
+        high_watermarks={},
+        withheld={},
+        obstacles={},
+    )
+    found = failures_of(flow(), seen, table.results())
+    assert found == ({} if error is None else {ZERO: LastError(error, T0)})
 
 
 class Follower(fakes.SilentFollower):
@@ -127,8 +118,8 @@ def test_a_host_without_the_ledger_shows_what_tasks_report(
         found = watch.read()
         (one,) = found.partitions
         assert one.lag.state is LagState.FAILED
-        assert one.last_error is not None
-        assert one.last_error.line == "refused: too large"
+        assert one.trouble is not None
+        assert one.trouble.line == "refused: too large"
         assert (found.state, found.tasks, found.unread) == (run, tasks[:1], "")
         monkeypatch.setattr(Follower, "error", AuthorizationFailed("the permission Read is missing", 29))
         again = watch.read()
@@ -161,49 +152,37 @@ def test_an_unreadable_topic_is_named_also_while_the_source_is_away(
         assert watch.read_alone("a", KafkaTimeout("no answer")).unread == "the permission Read is missing"
 
 
-def test_a_reading_waits_shortly_for_the_topic_and_that_is_no_load(
-    site: StatusHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_reading_of_a_command_waits_shortly_for_the_topic(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits: list[int] = []
-    took: list[int] = []
+    limits: list[object] = []
 
     class Away(Follower):
         def news(self, *limit: object) -> StatusNews:
-            limits.extend(one for one in limit if isinstance(one, int))
-            clock.advance(limits[-1])
+            limits.extend(limit)
             raise KafkaTimeout("its leader is away")
 
-    def pause(_: int, took_ms: int, *, failed: bool) -> int:
-        assert not failed
-        took.append(took_ms)
-        return 1
-
-    clock = FakeClock()
     monkeypatch.setattr(status_reader, "StatusFollower", Away)
-    monkeypatch.setattr(status_reader, "SystemClock", lambda: clock)
-    monkeypatch.setattr(lag_monitor, "SystemClock", lambda: clock)
-    monkeypatch.setattr(lag_monitor, "pause_ms", pause)
     site.a.add_topic("orders", [100], earliest=0)
-    config = load(site.config)
-    with (
-        run_telemetry(tmp_path, Consoles()) as telemetry,
-        LagMonitor(config, config.flows["f"], telemetry, Listener(), site.report),
-    ):
-        eventually(lambda: len(took) > 2)
-    assert set(limits) == {3_000}
-    assert set(took) == {0}
+    with site.watch() as watch:
+        assert watch.read().unread == "its leader is away"
+    assert limits == [3_000]
 
 
-def test_a_stream_keeps_what_other_hosts_verify_while_it_runs(
+def test_a_monitor_in_a_driver_reads_no_topic_and_measures_what_commands_have_left_there(
     site: StatusHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_reader, "StatusFollower", Follower)
+    monkeypatch.setattr(status_reader, "StatusFollower", None)
     site.a.add_topic("orders", [100], earliest=0)
     config = load(site.config)
+    found: list[Evidence] = []
+    monkeypatch.setattr(lag_monitor, "record_last_evidence", lambda _, __, evidence: found.append(evidence))
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "prometheus")
+    monkeypatch.setenv("OTEL_EXPORTER_PROMETHEUS_PORT", "0")
+    table = StatusTable(verify=VERIFIED)
     with (
         run_telemetry(tmp_path, Consoles()) as telemetry,
-        LagMonitor(config, config.flows["f"], telemetry, Listener(), site.report),
+        LagMonitor(config, config.flows["f"], telemetry, Listener(), lambda: (table, "")),
     ):
-        value = evidence_values.verification_value(VERIFIED)
-        monkeypatch.setattr(Follower, "records", ((status_values.VERIFICATION, value),))
-        eventually(lambda: read_evidence(site.report, "f").verification == VERIFIED)
+        eventually(lambda: found)
+    assert found[0].verification == VERIFIED

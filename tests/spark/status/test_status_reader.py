@@ -15,10 +15,10 @@ from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError
 from mirror.relay.model.way import Way
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
+from mirror.spark.ledger.status_table import LastError, StatusTable
 from mirror.spark.status import observation, status_reader
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.spark.status.lag_monitor import LagMonitor, pause_ms
-from mirror.spark.status.recorded import LastError
 from mirror.telemetry.lag.lags import LagState
 from tests.spark import fakes
 from tests.spark.flow_harness import configuration
@@ -85,15 +85,15 @@ def test_a_partition_without_a_leader_has_that_error(site: StatusHarness) -> Non
     with site.watch() as watch:
         lost, other = watch.read().partitions
     assert (lost.end, lost.lag.state) == (None, LagState.NO_LEADER)
-    assert lost.last_error == LastError("the source partition has no leader", T0)
-    assert (other.lag.state, other.last_error) == (LagState.NOT_BEGUN, None)
+    assert lost.trouble == LastError("the source partition has no leader", T0)
+    assert (other.lag.state, other.trouble) == (LagState.NOT_BEGUN, None)
 
 
 def test_a_leader_that_does_not_answer_hides_no_other_partition(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0"]'})
     with site.watch() as watch:
         lost, other = watch.read().partitions
-    assert lost.last_error == LastError("orders-0: no answer", T0)
+    assert lost.trouble == LastError("orders-0: no answer", T0)
     assert (lost.lag.state, other.end) == (LagState.NO_LEADER, 5)
 
 
@@ -234,7 +234,7 @@ def test_a_gap_sets_state_and_lag(site: StatusHarness) -> None:
     assert [each.lag.records for each in found.partitions] == [98, None, 4]
     assert [each.lag.loss_s for each in found.partitions] == [0.0, None, None]
     assert (found.totals.records, found.totals.unknown) == (102, 1)
-    kinds = [each.last_error.line.split(":")[0] for each in found.partitions if each.last_error]
+    kinds = [each.trouble.line.split(":")[0] for each in found.partitions if each.trouble]
     assert kinds == ["retention", "truncated", "recreated"]
 
 
@@ -246,7 +246,7 @@ def test_what_is_gone_behind_a_lower_bound_is_no_gap(site: StatusHarness) -> Non
     site.commit(2, topic_id=topic_id, way=Way.SEQUENCES)
     with site.watch() as watch:
         (found,) = watch.read().partitions
-    assert found.last_error is None
+    assert found.trouble is None
 
 
 @pytest.mark.parametrize("until", ["60", '"1970-01-01T00:00:00.060Z"'])
@@ -257,7 +257,7 @@ def test_there_is_no_lag_after_the_flow_s_end(site: StatusHarness, until: str) -
     site.commit(60)
     with site.watch() as watch:
         one = only_partition(watch)
-        assert (one.end, one.lag.records, one.lag.state, one.last_error) == (60, 0, LagState.CAUGHT_UP, None)
+        assert (one.end, one.lag.records, one.lag.state, one.trouble) == (60, 0, LagState.CAUGHT_UP, None)
         site.commit(50)
         assert only_partition(watch).lag.records == 10
         with site.a.change() as state:
@@ -340,6 +340,8 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "seconds_to_loss": 604_800.0,
         "trouble": None,
         "trouble_ms": None,
+        "last_error": None,
+        "last_error_ms": None,
         "high_watermark": 100,
         "withheld": None,
         "way": "transactions",
@@ -387,9 +389,16 @@ def test_an_unexpected_error_does_not_end_the_monitor(
     monkeypatch.setattr(status_reader.StatusReader, "read", broken)
     config = load(site.config)
     site.a.add_topic("orders", [100], earliest=0)
-    with run_telemetry(tmp_path, Consoles()) as telemetry, LagMonitor(config, config.flows["f"], telemetry, Listener()):
+    with (
+        run_telemetry(tmp_path, Consoles()) as telemetry,
+        LagMonitor(config, config.flows["f"], telemetry, Listener(), no_reports),
+    ):
         assert found.get(timeout=30) == "RuntimeError: a bug"
         assert isinstance(found.get(timeout=30), FlowStatus)
+
+
+def no_reports() -> tuple[StatusTable, str]:
+    return StatusTable(), ""
 
 
 def test_the_pause_after_a_failed_reading_does_not_outlast_the_outage() -> None:

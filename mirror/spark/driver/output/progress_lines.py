@@ -77,9 +77,9 @@ def followed(status: FlowStatus) -> str:
     if totals.copied_per_s is not None:
         words.append(f"copied {per_second(totals.copied_per_s)}/s, new {per_second(totals.produced_per_s or 0.0)}/s")
     words += [f"{count:,} {state.value}" for state, count in totals.states.items() if state in _SHOWN]
-    worst = next((each for each in status.partitions if each.last_error and each.lag.state in _SHOWN), None)
-    if worst is not None and worst.last_error is not None:
-        words.append(f"{worst.topic}-{worst.partition}: {brief(worst.last_error.line, _MAX_CHARACTERS)}")
+    worst = next((each for each in status.partitions if each.trouble and each.lag.state in _SHOWN), None)
+    if worst is not None and worst.trouble is not None:
+        words.append(f"{worst.topic}-{worst.partition}: {brief(worst.trouble.line, _MAX_CHARACTERS)}")
     return ", ".join(words)
 
 

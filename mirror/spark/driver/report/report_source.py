@@ -16,9 +16,10 @@ from mirror.errors import FlowError
 from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.spark.ledger.evidence_files import read_evidence
+from mirror.relay.progress.stored_record import record_of
 from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
 from mirror.spark.ledger.results import StreamTotals, join_results
+from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.report.history import EARLIER_ATTEMPT, PartitionHistory
 from mirror.telemetry.report.model import FlowReportData
 from mirror.telemetry.traces.ids import epoch_id
@@ -104,11 +105,6 @@ class RunReader:
         last, path = self._ledger.last_completed_epoch(), self._ledger.path
         return "" if last is None else epoch_id(path.parent.name, path.name, last).trace_hex
 
-    @property
-    def groups(self) -> GroupsSummary | None:
-        """The consumer groups after the last round; None if there was none."""
-        return self._ledger.groups()
-
     def results(self) -> list[RangeResult]:
         """Return the sums of the epochs in the ledger, or before the first result, the planned ranges as unfinished."""
         if totals := self._totals.results():
@@ -193,10 +189,10 @@ class ReportSource:
             epochs=reader.epochs if reader is not None else None,
             covered_epochs=reader.covered_epochs if reader is not None else None,
             trace=reader.trace if reader is not None else "",
-            groups=(reader.groups if reader is not None else None) or _groups(entry.get("groups")),
+            groups=_groups(entry.get("groups")),
             sync=SyncState.from_json(entry["sync"]) if entry.get("sync") else SyncState(),
             index_bytes=entry.get("index_bytes"),
-            evidence=read_evidence(self._dir, str(entry["flow"])),
+            evidence=record_of(Evidence, entry.get("evidence")) or Evidence(),
             partitions=results,
         )
 
@@ -215,9 +211,6 @@ class ReportSource:
             epochs=reader.epochs,
             covered_epochs=reader.covered_epochs,
             trace=reader.trace,
-            groups=reader.groups,
-            sync=ledger.sync() or SyncState(),
-            evidence=read_evidence(self._dir, flow),
             partitions=results,
         )
 
