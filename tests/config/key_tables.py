@@ -43,7 +43,8 @@ def _of(model: type[OwnTable]) -> Iterator[tuple[str, str, str]]:
         if field.validation_alias == FLOW_NAME:
             continue
         default = field.get_default(call_default_factory=True)
-        shown = "required" if field.is_required() else "" if field.alias in _TABLES else _shown(default)
+        is_table = model is FlowConfig and field.alias in _TABLES
+        shown = "required" if field.is_required() else "" if is_table else _shown(default)
         yield f"`{field.alias}`", shown, meanings[name]
 
 
