@@ -57,10 +57,9 @@ class RunControl:
     ended: bool = False
     """The run has ended."""
     seen_ms: int = 0
-    """The run's last heartbeat, by its own clock; 0 for a run of a version without heartbeats."""
+    """The run's last heartbeat, by its own clock; 0 if it is not known."""
     generation: int = 0
-    """One more than that of the run whose record the claim of this run has found; 0 for a run of an older version."""
-
+    """One more than that of the run whose record the claim of this run has found."""
     attempts: Attempts = ()
     """The newest attempt of each task that was begun again, in a run with one job: earlier attempts are to end.
 
@@ -87,18 +86,9 @@ class RunControl:
     def to_offset(self) -> OffsetAndMetadata:
         """Return the record as an offset to commit."""
         metadata: dict[str, object] = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
-        if self.seen_ms:
-            metadata["seen"] = self.seen_ms
-        if self.generation:
-            metadata["gen"] = self.generation
-        if self.version:
-            metadata["added"] = self.version
-        if self.attempts:
-            metadata["attempts"] = self.attempts
-        if self.stop:
-            metadata["stop"] = True
-        if self.ended:
-            metadata["ended"] = True
+        others = {"seen": self.seen_ms, "gen": self.generation, "added": self.version, "attempts": self.attempts}
+        metadata |= {name: value for name, value in others.items() if value}
+        metadata |= {name: True for name, is_set in (("stop", self.stop), ("ended", self.ended)) if is_set}
         return OffsetAndMetadata(self.job, None, json.dumps(metadata, separators=(",", ":")))
 
     def stopped(self, *, ended: bool = False) -> RunControl:

@@ -52,8 +52,6 @@ class Supervised:
     """When it is started again; None: not because of the time."""
     failures: int = 0
     """How often it has failed in a row."""
-    config: str = ""
-    """The digest of its configuration."""
     then: FlowState | None = None
     """The state after its job has ended as it was asked to; None: it was not asked. For an edit, it prepares again."""
     by_other_run: bool = False
@@ -103,9 +101,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """Its configuration is valid, and has this digest now."""
+    """Its configuration is valid."""
 
-    config: str
+    changed: bool = True
+    """Whether it differs from the last valid one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +165,9 @@ def _start(now: Supervised, event: Event, unix_ms: int, _backoff: Backoff) -> Ne
     if isinstance(event, Due):
         return _enter(now, FlowState.PREPARING, unix_ms, reason=now.reason), "run"
     if isinstance(event, Edited):
-        if event.config == now.config:
-            return replace(now, edit_refused=""), "none"
-        now = replace(now, config=event.config, edit_refused="")
+        now = replace(now, edit_refused="")
+        if not event.changed:
+            return now, "none"
     return _enter(now, FlowState.PREPARING, unix_ms, failures=0), "run"
 
 
@@ -215,15 +214,13 @@ def _follow(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Ne
 
 def _restart(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
     assert isinstance(event, Edited)  # noqa: S101 - TABLE
-    if now.then is FlowState.HELD or (event.config == now.config and now.then is None):
-        return replace(now, config=event.config, edit_refused=""), "none"
-    edited = replace(now, config=event.config, edit_refused="", then=FlowState.PREPARING)
-    return edited, "stop" if now.then is None else "none"
+    if now.then is FlowState.HELD or (now.then is None and not event.changed):
+        return _keep(now, event, _unix_ms, _backoff)
+    return replace(now, edit_refused="", then=FlowState.PREPARING), "stop" if now.then is None else "none"
 
 
-def _keep(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
-    assert isinstance(event, Edited)  # noqa: S101 - TABLE
-    return replace(now, config=event.config, edit_refused=""), "none"
+def _keep(now: Supervised, _event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
+    return replace(now, edit_refused=""), "none"
 
 
 def _note(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Next:
@@ -280,7 +277,7 @@ TABLE: Final[Mapping[type[Event], tuple[Rule, ...]]] = {
 """The rule for each event, by state in the order of :class:`FlowState`."""
 
 _ORDER: Final = {state: place for place, state in enumerate(FlowState)}
-NEW: Final = Supervised(FlowState.REFUSED, since_ms=0, until_ms=0, config="0")
+NEW: Final = Supervised(FlowState.REFUSED, since_ms=0, until_ms=0)
 """A flow that has not been started."""
 _NOT_RUNNING: Final = frozenset({FlowState.PREPARING, FlowState.BACKING_OFF, FlowState.REFUSED})
 

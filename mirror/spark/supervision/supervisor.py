@@ -117,7 +117,6 @@ class _Flow:
     now: Supervised = NEW
     start: Start | None = None
     """The last one, unless it was given up."""
-    edits: int = 0
     deadline_s: float = math.inf
     """Until when it is to have ended as it was asked to."""
     is_cancelled: bool = False
@@ -287,7 +286,6 @@ class Supervisor:
     def _apply_edit(self, flow: _Flow) -> None:
         before, flow.settings = flow.settings, FlowSettings(self._config, self._config.flows[flow.name])
         keys = [] if before is None else before.changed_keys(flow.settings)
-        if keys or before is None:
-            flow.edits += 1
+        if changed := bool(keys) or before is None:
             flow.site.on_edit(keys)
-        self._apply(flow, Edited(str(flow.edits)))
+        self._apply(flow, Edited(changed))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -40,7 +39,6 @@ from mirror.spark.supervision.states import (
 )
 
 BACKOFF: Final = Backoff(MIN_BACKOFF_MS, MAX_BACKOFF_MS, random.Random(1))
-FIRST: Final = replace(NEW, config="a")
 WAITING: Final = (FlowState.BACKING_OFF, FlowState.REFUSED, FlowState.HELD)
 ACTIVE: Final = (FlowState.PREPARING, FlowState.RUNNING)
 
@@ -53,7 +51,7 @@ events = st.one_of(
     st.builds(JobEnded, st.sampled_from(["in order", "cut short"])),
     st.builds(Lost, st.text(max_size=3), st.booleans()),
     st.builds(Refused, st.text(max_size=3), st.none() | st.integers(1_000, 60_000)),
-    st.builds(Edited, st.sampled_from("abc")),
+    st.builds(Edited, st.booleans()),
     st.builds(WrongEdit, st.text(max_size=3)),
     st.builds(Removed),
     st.builds(Held),
@@ -63,7 +61,7 @@ events = st.one_of(
 )
 steps = st.lists(st.tuples(events, st.integers(0, 2 * STABLE_MS)), max_size=12)
 SAMPLES: Final[tuple[Event, ...]] = (
-    *(Due(), Began(), JobEnded("in order"), AWAY, Refused("no topic", 60_000), Edited("b"), WrongEdit("wrong")),
+    *(Due(), Began(), JobEnded("in order"), AWAY, Refused("no topic", 60_000), Edited(), WrongEdit("wrong")),
     *(Removed(), Held(), OTHER, Resumed(), StopAsked()),
 )
 
@@ -72,7 +70,7 @@ class Flow:
     """One flow, to which events happen one second after the other."""
 
     def __init__(self) -> None:
-        self.now = FIRST
+        self.now = NEW
         self.unix_ms = 0
 
     def after(self, *happened: Event, ms: int = 1_000) -> Action:
@@ -94,7 +92,7 @@ def flow() -> Flow:
 
 
 def reached(steps: list[tuple[Event, int]]) -> Supervised:
-    now, unix_ms = FIRST, 0
+    now, unix_ms = NEW, 0
     for event, ms in steps:
         unix_ms += ms
         now, _ = next_state(now, event, unix_ms, BACKOFF)
@@ -168,15 +166,15 @@ def test_since_is_when_the_flow_ceased_to_run(flow: Flow) -> None:
 
 def test_a_running_flow_that_is_edited_ends_in_order_and_starts_again(flow: Flow) -> None:
     flow.after(Due(), Began())
-    assert flow.after(Edited("a")) == "none", "nothing of it has changed"
-    assert flow.after(Edited("b")) == "stop"
-    assert flow.after(Edited("c")) == "none", "it is ending already"
+    assert flow.after(Edited(changed=False)) == "none", "nothing of it has changed"
+    assert flow.after(Edited()) == "stop"
+    assert flow.after(Edited()) == "none", "it is ending already"
     assert flow.after(JobEnded("in order")) == "run"
-    assert (flow.state, flow.now.config) == (FlowState.PREPARING, "c")
+    assert (flow.state, flow.now.then) == (FlowState.PREPARING, None)
 
 
 def test_after_copies_that_were_cut_short_an_edit_waits_until_spark_has_killed_them(flow: Flow) -> None:
-    flow.after(Due(), Began(), Edited("b"), JobEnded("cut short"))
+    flow.after(Due(), Began(), Edited(), JobEnded("cut short"))
     assert (flow.state, flow.now.until_ms) == (FlowState.BACKING_OFF, flow.unix_ms + KILLED_MS)
 
 
@@ -184,22 +182,22 @@ def test_a_wrong_edit_leaves_a_flow_as_it_is_until_the_file_is_corrected(flow: F
     flow.after(Due(), Began())
     assert flow.after(WrongEdit("no such key")) == "none"
     assert (flow.state, flow.now.edit_refused) == (FlowState.RUNNING, "no such key")
-    assert flow.after(Edited("a")) == "none"
+    assert flow.after(Edited(changed=False)) == "none"
     assert flow.now.edit_refused == ""
 
 
 @pytest.mark.parametrize("trouble", [AWAY, Refused("no topic", None)])
 def test_an_edit_starts_a_flow_at_once_that_does_not_run(flow: Flow, trouble: Event) -> None:
     flow.after(Due(), trouble)
-    flow.after(Edited("a"), ms=0)
+    flow.after(Edited(changed=False), ms=0)
     assert not is_due(flow.now, flow.unix_ms)
-    assert flow.after(Edited("b")) == "run"
+    assert flow.after(Edited()) == "run"
     assert (flow.state, flow.now.failures) == (FlowState.PREPARING, 0)
 
 
 def test_a_flow_that_was_refused_while_it_was_edited_starts_again(flow: Flow) -> None:
     flow.after(Due())
-    assert flow.after(Edited("b")) == "stop"
+    assert flow.after(Edited()) == "stop"
     assert flow.after(Refused("no topic", 60_000)) == "run"
 
 
@@ -208,8 +206,8 @@ def test_a_flow_is_held_until_it_is_resumed_also_if_it_is_edited(flow: Flow, eve
     flow.after(Due(), Began())
     assert flow.after(event) == "stop"
     assert flow.after(event) == "none", "the control says it each second"
-    flow.after(Edited("b"), JobEnded("in order"), Due(), AWAY, Refused("no topic", None))
-    assert (flow.state, flow.now.config) == (FlowState.HELD, "b")
+    flow.after(Edited(), JobEnded("in order"), Due(), AWAY, Refused("no topic", None))
+    assert flow.state is FlowState.HELD
     assert not is_due(flow.now, flow.unix_ms + 10 * STABLE_MS)
     assert flow.now.by_other_run == isinstance(event, TakenOver)
     assert flow.after(Resumed()) == "run"
@@ -217,7 +215,7 @@ def test_a_flow_is_held_until_it_is_resumed_also_if_it_is_edited(flow: Flow, eve
 
 @pytest.mark.parametrize("last", [AWAY, Refused("no topic", None), JobEnded("cut short")])
 def test_a_flow_is_held_however_its_job_ends(flow: Flow, last: Event) -> None:
-    flow.after(Due(), Began(), Edited("b"), Held(), Began(), last)
+    flow.after(Due(), Began(), Edited(), Held(), Began(), last)
     assert (flow.state, flow.now.reason) == (FlowState.HELD, "mirror stop has stopped it")
 
 
@@ -231,7 +229,7 @@ def test_a_flow_that_is_to_end_ends_once_its_job_has(flow: Flow, last: Event) ->
 
 
 def test_a_flow_that_is_added_again_while_it_ends_starts_again(flow: Flow) -> None:
-    flow.after(Due(), Began(), Removed(), Edited("a"), JobEnded("in order"))
+    flow.after(Due(), Began(), Removed(), Edited(changed=False), JobEnded("in order"))
     assert flow.state is FlowState.PREPARING
 
 
