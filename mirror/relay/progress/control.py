@@ -133,7 +133,7 @@ class StopReason(enum.StrEnum):
     """Why a task is to stop, for its log."""
 
     ASKED = "the run was asked to stop"
-    NEXT_JOB = "the run begins its next job"
+    JOB_ENDED = "its job was asked to end"
     TAKEN_OVER = "another run of this flow took over"
     REPLACED = "a later attempt of this task has begun"
     DRIVER_LOST = f"its driver has not renewed the control record for {DEAD_AFTER_MS // 1000} s"
@@ -225,7 +225,7 @@ class ControlWatch:
         if record.stop:
             return Command(StopReason.ASKED)
         if self._job < record.job:
-            return Command(StopReason.NEXT_JOB, record.version)
+            return Command(StopReason.JOB_ENDED, record.version)
         task, attempt = self._task
         replaced = dict(record.attempts).get(task, 0) > attempt
         return Command(StopReason.REPLACED if replaced else None, record.version)

@@ -133,7 +133,7 @@ def test_watch_returns_the_version_and_when_it_was_asked_for() -> None:
     [
         (OWN.stopped(), StopReason.ASKED),
         (OWN.stopped(ended=True), StopReason.ASKED),
-        (replace(OWN, job=4), StopReason.NEXT_JOB),
+        (replace(OWN, job=4), StopReason.JOB_ENDED),
         (replace(OWN, run="run-0", generation=5), StopReason.TAKEN_OVER),
         (replace(OWN, run="run-0", generation=5).stopped(ended=True), StopReason.TAKEN_OVER),
         (replace(OWN, run="run-2"), StopReason.TAKEN_OVER),
