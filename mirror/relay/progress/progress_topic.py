@@ -150,10 +150,6 @@ class ProgressTopic:
 
     # --- the target's log
 
-    def is_current(self, tp: TopicPartition, record: ProgressRecord, timeout_ms: int) -> bool:
-        """Whether nothing was copied into ``tp`` since ``record`` was written; see :meth:`holds_no_records`."""
-        return self.holds_no_records(tp, record.target_end, timeout_ms)
-
     def holds_no_records(self, tp: TopicPartition, offset: int, timeout_ms: int) -> bool:
         """Whether ``tp`` holds no committed record from ``offset`` on: only markers and aborted batches, or nothing.
 

@@ -255,7 +255,7 @@ def test_forgotten_progress_is_restored_or_reported_never_restarted(
     committed(log)
     note = kept(5, log.end_offset)
     since(log)
-    assert topic.is_current(DATA, note, 10_000) is true
+    assert topic.holds_no_records(DATA, note.target_end, 10_000) is true
 
 
 def test_open_transaction_is_waited_for(cluster: FakeCluster, topic: ProgressTopic) -> None:
@@ -265,10 +265,10 @@ def test_open_transaction_is_waited_for(cluster: FakeCluster, topic: ProgressTop
     committed_behind = log.append_values(b"good", attributes=TRANSACTIONAL, producer_id=6)
     log.end_transaction(6, commit=True)
     with pytest.raises(KafkaTimeout, match=r"a.orders-0: could be read up to offset 0 only, not to 3"):
-        topic.is_current(DATA, kept(5, 0), 300)
+        topic.holds_no_records(DATA, kept(5, 0).target_end, 300)
     assert log.last_stable_offset < committed_behind
     cluster.after(500, lambda: log.end_transaction(5, commit=False))
-    assert topic.is_current(DATA, kept(5, 0), 10_000) is False
+    assert topic.holds_no_records(DATA, kept(5, 0).target_end, 10_000) is False
 
 
 def test_retention_between_two_calls_does_not_look_like_an_empty_log(
@@ -284,7 +284,7 @@ def test_retention_between_two_calls_does_not_look_like_an_empty_log(
             log.delete_before(log.end_offset)
 
     cluster.control.add(overtake)
-    assert topic.is_current(DATA, note, 10_000) is False
+    assert topic.holds_no_records(DATA, note.target_end, 10_000) is False
     assert log.start_offset > note.target_end
 
 

@@ -195,9 +195,9 @@ class ClusterLookups:
         error = self._recreated(tp, expected, record, current)
         if error is None and expected is not None and log.end < expected.end:
             error = truncated_error(self._flow, tp, expected, log.end, _copied_to(record))
-        if error is None and record is not None and self._progress_topic.is_current(tp, record, self._timeout_ms):
+        if error is None and record is not None and self._holds_no_records(tp, record.target_end):
             return StartPosition(record.progress, record.target_end, _restored_mark(record, current))
-        if error is None and record is None and (log.end == 0 or self._shared or self._holds_no_records(tp, log)):
+        if error is None and record is None and (self._shared or self._never_held_records(tp, log)):
             return StartPosition(None, log.end, current)
         if self._target.group_offsets(group_of(self._flow, tp), [tp], timeout_ms=self._timeout_ms):
             raise ProgressChanged
@@ -208,8 +208,11 @@ class ClusterLookups:
             return StartPosition(None, log.end, current, loss=loss)
         raise error or self._progress_lost(tp, log, record)
 
-    def _holds_no_records(self, tp: TopicPartition, log: LogBounds) -> bool:
-        return log.first == 0 and self._progress_topic.holds_no_records(tp, 0, self._timeout_ms)
+    def _never_held_records(self, tp: TopicPartition, log: LogBounds) -> bool:
+        return log.end == 0 or (log.first == 0 and self._holds_no_records(tp, 0))
+
+    def _holds_no_records(self, tp: TopicPartition, offset: int) -> bool:
+        return self._progress_topic.holds_no_records(tp, offset, self._timeout_ms)
 
     def is_committed(self, tp: TopicPartition, mark: TargetMark) -> bool:
         """Whether the log of target ``tp`` has the marker of the transaction of ``mark``. Raises KafkaError."""
