@@ -1,4 +1,4 @@
-"""Entry point of a stream: ``python jobs/stream.py --config FILE [--flow NAME] [--available-now] [--json]``."""
+"""Entry point of a stream: ``python jobs/stream.py --config FILE [--flow NAME] [--json]``."""
 
 from __future__ import annotations
 
