@@ -115,11 +115,6 @@ class WrongEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
-    """It is no longer in the configuration."""
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """``mirror stop`` has asked its run to end."""
 
@@ -139,15 +134,13 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """The stream is to end."""
+    """The stream is to end, or the flow is no longer in the configuration."""
 
     at_once: bool = False
     """Without waiting for its tasks."""
 
 
-Event: TypeAlias = (
-    Due | Began | JobEnded | Lost | Refused | Edited | WrongEdit | Removed | Held | TakenOver | Resumed | StopAsked
-)
+Event: TypeAlias = Due | Began | JobEnded | Lost | Refused | Edited | WrongEdit | Held | TakenOver | Resumed | StopAsked
 Action: TypeAlias = Literal["none", "run", "stop", "cancel", "end"]
 """``run``: prepare it and run its job; ``stop``: end the job in order; ``cancel``: at once; ``end``: forget it."""
 Next: TypeAlias = tuple[Supervised, Action]
@@ -267,7 +260,6 @@ TABLE: Final[Mapping[type[Event], tuple[Rule, ...]]] = {
     Refused:    (_refuse,     _refuse,     _refuse,     _refuse,     _stay,       _stay),
     Edited:     (_restart,    _restart,    _start,      _start,      _keep,       _stay),
     WrongEdit:  (_note,       _note,       _note,       _note,       _note,       _stay),
-    Removed:    (_stop,       _stop,       _end,        _end,        _end,        _stay),
     StopAsked:  (_stop,       _stop,       _end,        _end,        _end,        _stay),
     Held:       (_stop,       _stop,       _hold,       _hold,       _hold,       _stay),
     TakenOver:  (_stop,       _stop,       _hold,       _hold,       _hold,       _stay),

@@ -2,7 +2,7 @@
 
 ::
 
-    configuration file ──ConfigFile──► Edited, Removed ──┐
+    configuration file ──ConfigFile──► Edited, StopAsked ┐
     signals ───────────────────────────► StopAsked ──────┤
     clock ─────────────────────────────► Due ────────────┼──► next_state ──► Start (a thread for each) ──► Stream
     starts, and control of flows ──────► Lost, Held ... ─┘         └──► on_change: log, status, metrics
@@ -33,7 +33,6 @@ from mirror.spark.supervision.states import (
     FlowState,
     JobEnded,
     Lost,
-    Removed,
     StopAsked,
     Supervised,
     WrongEdit,
@@ -276,7 +275,7 @@ class Supervisor:
                 self._apply(flow, WrongEdit(edit.wrong[name]))
             elif name not in edit.config.flows:
                 flow.site.on_removal()
-                self._apply(flow, Removed())
+                self._apply(flow, StopAsked())
             else:
                 self._apply_edit(flow)
         for name in filter(self._is_wanted, (*edit.config.flows, *edit.wrong)):

@@ -28,7 +28,6 @@ from mirror.spark.supervision.states import (
     JobEnded,
     Lost,
     Refused,
-    Removed,
     Resumed,
     StopAsked,
     Supervised,
@@ -53,7 +52,6 @@ events = st.one_of(
     st.builds(Refused, st.text(max_size=3), st.none() | st.integers(1_000, 60_000)),
     st.builds(Edited, st.booleans()),
     st.builds(WrongEdit, st.text(max_size=3)),
-    st.builds(Removed),
     st.builds(Held),
     st.builds(TakenOver, st.text(max_size=3), st.text(max_size=3)),
     st.builds(Resumed),
@@ -62,7 +60,7 @@ events = st.one_of(
 steps = st.lists(st.tuples(events, st.integers(0, 2 * STABLE_MS)), max_size=12)
 SAMPLES: Final[tuple[Event, ...]] = (
     *(Due(), Began(), JobEnded("in order"), AWAY, Refused("no topic", 60_000), Edited(), WrongEdit("wrong")),
-    *(Removed(), Held(), OTHER, Resumed(), StopAsked()),
+    *(Held(), OTHER, Resumed(), StopAsked()),
 )
 
 
@@ -219,17 +217,16 @@ def test_a_flow_is_held_however_its_job_ends(flow: Flow, last: Event) -> None:
     assert (flow.state, flow.now.reason) == (FlowState.HELD, "mirror stop has stopped it")
 
 
-@pytest.mark.parametrize("last", [Removed(), StopAsked()])
-def test_a_flow_that_is_to_end_ends_once_its_job_has(flow: Flow, last: Event) -> None:
+def test_a_flow_that_is_to_end_ends_once_its_job_has(flow: Flow) -> None:
     flow.after(Due(), Began())
-    assert flow.after(last) == "stop"
+    assert flow.after(StopAsked()) == "stop"
     assert flow.after(StopAsked(at_once=True)) == "cancel"
     assert flow.after(AWAY) == "end"
     assert flow.state is FlowState.ENDED
 
 
 def test_a_flow_that_is_added_again_while_it_ends_starts_again(flow: Flow) -> None:
-    flow.after(Due(), Began(), Removed(), Edited(changed=False), JobEnded("in order"))
+    flow.after(Due(), Began(), StopAsked(), Edited(changed=False), JobEnded("in order"))
     assert flow.state is FlowState.PREPARING
 
 
