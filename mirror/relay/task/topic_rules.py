@@ -41,10 +41,6 @@ class TopicRules:
     unread: frozenset[str] = frozenset()
     """The target topics whose configuration could not be read: their limits are defaults."""
 
-    def updated(self, other: TopicRules) -> TopicRules:
-        """Return these rules, and in their place those of ``other`` where it has some."""
-        return TopicRules({**self.limits, **other.limits}, {**self.ways, **other.ways}, self.unread | other.unread)
-
     def news(self, read: TopicRules) -> TopicRules:
         """Return what has changed by what was ``read`` later. What could not be read then has not."""
         limits = {
